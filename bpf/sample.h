@@ -51,8 +51,8 @@ static __always_inline __u32 be32(const __u8 *at)
 
 /* The innermost packet of IP, as far as it was found. */
 struct innermost {
-	__u32 network;   /* where its header begins; 0: none was found */
-	__u32 transport; /* where what it carries begins */
+	__u32 network;   /* where its header begins */
+	__u32 transport; /* where what it carries begins; 0: none was found */
 	__u32 end;
 	__u32 id;
 	__u32 fragment; /* 1 << 16 and the offset in units of 8 bytes, of fragments */
@@ -318,8 +318,9 @@ static __always_inline __u64 mix_bytes(struct __sk_buff *skb, __u64 hash, __u32 
 	return hash;
 }
 
-/* The hash of a packet; 0, which is in every sample, where it has no key. */
-static __noinline __u64 hash_for_sample(struct __sk_buff *skb, __u32 keeps)
+/* The hash of a packet that begins with Ethernet, or else with IP; 0, which is in every sample, where it
+ * has no key. */
+static __noinline __u64 hash_for_sample(struct __sk_buff *skb, __u32 keeps, __u32 without_ethernet)
 {
 	struct innermost found = {.next = NEXT_ETHERNET};
 	__u64 hash = SAMPLE_START;
@@ -327,11 +328,13 @@ static __noinline __u64 hash_for_sample(struct __sk_buff *skb, __u32 keeps)
 	__u8 bytes[32] = {};
 	int first;
 
+	if (without_ethernet)
+		found.next = bpf_skb_load_bytes(skb, 0, bytes, 1) ? NEXT_NOTHING : type_of_version(bytes[0]);
 	/* All in one call: before Linux 6.7 the verifier takes no loop whose end falls into its middle. */
 	for (int i = 0; i < SAMPLE_HEADERS; i++)
 		if (!pass_header(skb, &found))
 			break;
-	if (!found.network) {
+	if (!found.transport) {
 		if (!(keeps & SAMPLE_PAYLOAD) || !found.base || found.base_type == ETH_P_IP ||
 		    found.base_type == ETH_P_IPV6 || skb->len < found.base)
 			return 0;

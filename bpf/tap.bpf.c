@@ -3,7 +3,7 @@
  * sends it on its way.
  *
  * Attached to a hook of one link (tcx, or tc with direct action). For its id the packet is parsed
- * (Ethernet, up to two VLAN tags in line, IPv4 with options or IPv6 with extension headers, UDP):
+ * (Ethernet, unless the interface has none, up to two VLAN tags in line, IPv4 with options or IPv6 with extension headers, UDP):
  * MoonSniff's layout, a little-endian u32 at the start of the UDP payload followed by the type byte
  * 0x55. Or the id stands at a place that the user gave. The record goes into a ring that user space maps; the
  * program wakes nobody until half of that is used.
@@ -85,6 +85,7 @@ const volatile struct {
 	__u32 namespace; /* inode number of its network namespace; for `flushed` and `handed` */
 	__u32 noted;     /* `handed` is loaded */
 	__u32 sampling;  /* what is in the hash of a sample: bits of sample.h; 0: all packets are stamped */
+	__u32 without_ethernet; /* packets of this interface begin with IP */
 } config SEC(".rodata");
 
 /* Shared with user space; the layout is known to tap/ring.rs. One cache line for each writer. */
@@ -200,7 +201,7 @@ static __noinline int read_behind_extensions(struct __sk_buff *skb, __u32 at, __
 static __always_inline int read_moonsniff(struct __sk_buff *skb, __u32 *id)
 {
 	__u32 wanted = skb->len < PARSED ? skb->len : PARSED;
-	__u32 network = sizeof(struct ethhdr);
+	__u32 network = config.without_ethernet ? 0 : sizeof(struct ethhdr);
 	struct ethhdr *ethernet;
 	__be16 protocol;
 	void *at, *end;
@@ -213,8 +214,12 @@ static __always_inline int read_moonsniff(struct __sk_buff *skb, __u32 *id)
 	ethernet = at;
 	if (at + sizeof(*ethernet) > end)
 		return 0;
-	protocol = ethernet->h_proto;
-	at += sizeof(*ethernet);
+	if (config.without_ethernet) {
+		protocol = bpf_htons(type_of_version(*(__u8 *)at));
+	} else {
+		protocol = ethernet->h_proto;
+		at += sizeof(*ethernet);
+	}
 
 	/* The kernel has moved the outer tag into the packet's metadata; further ones are in line. */
 #pragma unroll
@@ -436,7 +441,7 @@ static __always_inline __u64 hash_of(struct __sk_buff *skb)
 	__u32 id = 0;
 
 	if (!(config.sampling & SAMPLE_ID))
-		return hash_for_sample(skb, config.sampling);
+		return hash_for_sample(skb, config.sampling, config.without_ethernet);
 	return read_id(skb, &id) ? mix(SAMPLE_START, id) : 0;
 }
 

@@ -209,6 +209,7 @@ def tap(
     cpu: int | None = None,
     measure_cost: bool = False,
     filter: Sequence[tuple[int, int, int, int]] | None = None,
+    filter_of_ip: Sequence[tuple[int, int, int, int]] | None = None,
     level: int = 0,
     budget: float | None = None,
     tell_ns: int | None = None,
@@ -217,7 +218,8 @@ def tap(
     """Stamp or capture packets on links, each into its file, until SIGINT or SIGTERM.
 
     With `snap` its bytes of every packet are written as pcap, or with `marks` looked at for hashes
-    of keys; else stamps are written. `filter` is a program of libpcap's for frames of Ethernet.
+    of keys; else stamps are written. `filter` is a program of libpcap's for frames of Ethernet,
+    and `filter_of_ip` one for packets that begin with IP.
     One packet of ``2**level`` is stamped; with `budget`, a share of one core's time, fewer where
     the taps would take more. `on_tell` is called every `tell_ns` with what was counted, as
     ``tailtap tap --tell`` prints it. `rotate` is the largest

@@ -242,6 +242,43 @@ def test_both_ways_are_two_runs(tmp_path: Path) -> None:
     assert there > RATE / 2 and BACK / 2 < back < there
 
 
+SUPPORT = Path(__file__).parents[1] / "support"
+SEND = """
+import socket, time
+sending = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+number = 0
+while True:
+    sending.sendto(number.to_bytes(4, "little") + bytes(20), ("10.9.2.2", 53))
+    number += 1
+    time.sleep(0.0005)
+"""
+
+
+def test_packets_without_ethernet_are_observed(tmp_path: Path) -> None:
+    """They begin with IP: through tun devices they leave into a program, and come back."""
+    with own_machine() as machine, ExitStack() as stack:
+        machine.run("ip", "netns", "add", "device")
+        program = [sys.executable, str(SUPPORT / "tun_device.py"), "tun0", "tun1"]
+        inside = machine.command("ip", "netns", "exec", "device", *program)
+        device = subprocess.Popen(inside, stdout=subprocess.PIPE, text=True)
+        stack.callback(device.communicate)
+        stack.callback(device.kill)
+        assert device.stdout is not None and device.stdout.readline() == "ready\n"
+        for words in ("addr add 10.9.1.1/24 dev tun0", "route add 10.9.2.0/24 dev tun0"):
+            assert machine.run("ip", "-n", "device", *words.split()).returncode == 0
+        sender = machine.start_in("device", sys.executable, "-c", SEND)
+        stack.callback(sender.wait)
+        stack.callback(sender.kill)
+        words = ("device/tun0", "device/tun1", "--for", "1 s", "--filter", "udp port 53")
+        found = observed(machine, tmp_path / "out", *words)
+    [run] = found["runs"]
+    counts = run["evaluation"]["counts"]
+    assert counts["matched"] > 200 and counts["lost"] == counts["noncausal"] == 0
+    kept = record(tmp_path / "out/runs/001-observed")["observed"]
+    assert [point["at"] for point in kept["points"]] == ["egress", "arrival"]
+    assert {point["kind"] for point in kept["points"]} == {"tun device, packets of IP"}
+
+
 def state(machine: Machine) -> str:
     """What of the machine an observer might leave changed, once it has settled."""
     shown = ""

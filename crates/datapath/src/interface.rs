@@ -10,6 +10,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 
 use crate::cpu::check;
 
+/// Kinds of hardware whose packets begin with IP (linux/if_arp.h): of tun, WireGuard and others without
+/// any (ARPHRD_NONE), PPP, tunnels of IP, SIT, GRE, GRE over IPv6, and cellular modems (ARPHRD_RAWIP).
+const WITHOUT_ETHERNET: [u16; 8] = [0xfffe, 512, 768, 769, 776, 778, 823, 519];
 /// The column of /proc/net/dev that counts drops, behind bytes, packets and errors.
 const RECEIVE_DROPS: usize = 3;
 
@@ -23,7 +26,7 @@ pub enum InterfaceError {
         name: String,
     },
     /// The interface does not carry Ethernet frames.
-    #[error("interface {name} is not Ethernet: choose another one")]
+    #[error("interface {name} does not carry Ethernet frames: choose another one")]
     NotEthernet {
         /// The interface.
         name: String,
@@ -44,7 +47,7 @@ pub enum InterfaceError {
     },
 }
 
-/// An Ethernet interface.
+/// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its name when it was looked up.
@@ -55,11 +58,22 @@ pub struct Interface {
     pub mtu: usize,
     /// Whether it is up.
     pub up: bool,
+    /// Whether its packets are frames of Ethernet; else they begin with IP.
+    pub ethernet: bool,
 }
 
 impl Interface {
     /// Looks an interface up by name. Fails when there is none or it is not Ethernet.
     pub fn find(name: &str) -> Result<Self, InterfaceError> {
+        let found = Self::find_any(name)?;
+        if !found.ethernet {
+            return Err(InterfaceError::NotEthernet { name: name.into() });
+        }
+        Ok(found)
+    }
+
+    /// Like [`Interface::find`], and packets may begin with IP as well.
+    fn find_any(name: &str) -> Result<Self, InterfaceError> {
         let system = |source| InterfaceError::System { name: name.into(), source };
         let missing = || InterfaceError::Missing { name: name.into() };
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
@@ -74,7 +88,9 @@ impl Interface {
             Err(error) => return Err(system(error.into())),
         };
         let hardware = ask(libc::SIOCGIFHWADDR).map_err(system)?;
-        if unsafe { hardware.ifr_ifru.ifru_hwaddr.sa_family } != libc::ARPHRD_ETHER {
+        let hardware = unsafe { hardware.ifr_ifru.ifru_hwaddr.sa_family };
+        let ethernet = hardware == libc::ARPHRD_ETHER;
+        if !ethernet && !WITHOUT_ETHERNET.contains(&hardware) {
             return Err(InterfaceError::NotEthernet { name: name.into() });
         }
         let mtu = ask(libc::SIOCGIFMTU).map_err(system)?;
@@ -84,16 +100,25 @@ impl Interface {
             index,
             mtu: unsafe { mtu.ifr_ifru.ifru_mtu } as usize,
             up: unsafe { flags.ifr_ifru.ifru_flags } as libc::c_int & libc::IFF_UP != 0,
+            ethernet,
         })
     }
 
     /// Like [`Interface::find`], and the interface must be up.
     pub fn find_up(name: &str) -> Result<Self, InterfaceError> {
-        let interface = Self::find(name)?;
-        if !interface.up {
-            return Err(InterfaceError::Down { name: name.into() });
+        Self::find(name)?.must_be_up()
+    }
+
+    /// Like [`Interface::find_up`], and packets may begin with IP as well.
+    pub fn find_any_up(name: &str) -> Result<Self, InterfaceError> {
+        Self::find_any(name)?.must_be_up()
+    }
+
+    fn must_be_up(self) -> Result<Self, InterfaceError> {
+        if !self.up {
+            return Err(InterfaceError::Down { name: self.name });
         }
-        Ok(interface)
+        Ok(self)
     }
 
     /// Packets for the interface that the kernel has dropped before anybody received them; none

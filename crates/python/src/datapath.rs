@@ -82,8 +82,11 @@ impl TapLink {
     }
 }
 
+/// One of a filter of libpcap's: code, jump where true, jump where false, number.
+type Instruction = (u16, u8, u8, u32);
+
 #[pyfunction]
-#[pyo3(signature = (links, on_ready, *, snap=None, marks=false, key, clock, rotate, records=None, flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false, filter=None, level=0, budget=None, tell_ns=None, on_tell=None))]
+#[pyo3(signature = (links, on_ready, *, snap=None, marks=false, key, clock, rotate, records=None, flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false, filter=None, filter_of_ip=None, level=0, budget=None, tell_ns=None, on_tell=None))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn tap<'py>(
     py: Python<'py>,
@@ -100,7 +103,8 @@ fn tap<'py>(
     count: Option<u64>,
     cpu: Option<usize>,
     measure_cost: bool,
-    filter: Option<Vec<(u16, u8, u8, u32)>>,
+    filter: Option<Vec<Instruction>>,
+    filter_of_ip: Option<Vec<Instruction>>,
     level: u8,
     budget: Option<f64>,
     tell_ns: Option<u64>,
@@ -112,7 +116,9 @@ fn tap<'py>(
         let hash = hash.as_deref().map(parse).transpose()?;
         Ok(Link { name, namespace, interface, point, path, records, hash, behind })
     });
-    let classic = |(code, if_true, if_false, k)| Classic { code, if_true, if_false, k };
+    let classic = |(code, if_true, if_false, k): Instruction| Classic { code, if_true, if_false, k };
+    let classics =
+        |filter: Option<Vec<_>>| filter.map(|filter| filter.into_iter().map(classic).collect());
     let TapClock(clock) = parse(clock)?;
     let (bytes, time_ns) = rotate;
     let options = tailtap_datapath::tap::Options {
@@ -131,7 +137,8 @@ fn tap<'py>(
         count,
         cpu,
         measure_cost,
-        filter: filter.map(|filter| filter.into_iter().map(classic).collect()),
+        filter: classics(filter),
+        filter_of_ip: classics(filter_of_ip),
         level,
         budget,
         tell_ns,
@@ -156,6 +163,8 @@ fn tap<'py>(
                     TapError::Records { .. }
                     | TapError::Snap { .. }
                     | TapError::KeyOfPackets
+                    | TapError::NoFrame { .. }
+                    | TapError::FilterOfFrames { .. }
                     | TapError::NoHash { .. }
                     | TapError::NoMarks { .. }
                     | TapError::NoSample { .. }

@@ -215,7 +215,7 @@ def tap(
 
     from tailtap import _core
     from tailtap.host.facts.timekeeping import require_kernel_clock
-    from tailtap.lab.instruments.taps.filters import compile_filter
+    from tailtap.lab.instruments.taps.filters import compile_filter, compile_filter_of_ip
     from tailtap.lab.instruments.taps.hardware import STAMPERS, stamp
     from tailtap.lab.instruments.taps.links import (
         parse_links,
@@ -285,6 +285,7 @@ def tap(
                 cpu=cpu,
                 measure_cost=cost,
                 filter=filter,
+                filter_of_ip=None if expression is None else compile_filter_of_ip(expression),
                 level=level,
                 budget=limit,
                 tell_ns=None if tell is None else parse_time(tell),

@@ -109,11 +109,7 @@ impl LinkType {
         match self {
             Self::Ethernet => Some(Opened::plain(bytes, wire_len, Link::Ethernet)),
             Self::Network(protocol) => Some(behind(0, protocol)),
-            Self::Raw => match bytes.first()? >> 4 {
-                4 => Some(behind(0, ipv4::ETHERTYPE)),
-                6 => Some(behind(0, ipv6::ETHERTYPE)),
-                _ => None,
-            },
+            Self::Raw => Some(Opened::plain(bytes, wire_len, Link::of_ip(bytes)?)),
             Self::Family => {
                 let family = u32::from_be_bytes(*bytes.first_chunk::<FAMILY_LEN>()?);
                 match family.min(family.swap_bytes()) {

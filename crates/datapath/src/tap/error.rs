@@ -73,6 +73,24 @@ pub enum TapError {
         "--budget is for marks, whose file says when the sample changed: write to a .marks file"
     )]
     Budget,
+    /// A place in frames of Ethernet, and an interface that has none.
+    #[error(
+        "packets of {interface} begin with IP: a number at a place of the frame is not in them; give \
+         another key, such as packet-nat"
+    )]
+    NoFrame {
+        /// The interface.
+        interface: String,
+    },
+    /// A filter of frames of Ethernet, and an interface that has none.
+    #[error(
+        "packets of {interface} begin with IP, and the filter asks for what only frames of Ethernet \
+         have: leave that out"
+    )]
+    FilterOfFrames {
+        /// The interface.
+        interface: String,
+    },
     /// A network namespace cannot be used.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),

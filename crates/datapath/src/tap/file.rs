@@ -19,6 +19,7 @@ const PCAP_MAGIC: u32 = 0xa1b2_3c4d;
 const PCAP_HEADER_LEN: usize = 24;
 const PCAP_RECORD_LEN: usize = 16;
 const LINKTYPE_ETHERNET: u32 = 1;
+const LINKTYPE_RAW: u32 = 101;
 /// Of `tag` in `struct packet`: there is one.
 const TAG_PRESENT: u64 = 1 << 32;
 /// Bytes in front of each packet in the store: its lengths and its tag.
@@ -37,6 +38,8 @@ pub enum Format {
     Pcap {
         /// The most bytes of a packet.
         snap: u32,
+        /// Whether packets are frames of Ethernet; else they begin with IP.
+        ethernet: bool,
     },
     /// Time, hash and length of every packet with a key, and no byte of it.
     Marks(Marking),
@@ -53,6 +56,8 @@ pub struct Marking {
     pub sampling: Option<Sampling>,
     /// Whether the packets leave through the interface.
     pub left: bool,
+    /// Whether they are frames of Ethernet; else they begin with IP.
+    pub ethernet: bool,
 }
 
 /// What becomes of a packet of which a mark should be made.
@@ -107,7 +112,9 @@ impl Store {
             let tag = vlan::tag((tag >> 16) as u16, tag as u16);
             self.frame.splice(ADDRESSES_LEN..ADDRESSES_LEN, tag);
         }
-        let content = Content::Frame { bytes: &self.frame, wire_len, link: Link::Ethernet };
+        let link = if marking.ethernet { Some(Link::Ethernet) } else { Link::of_ip(&self.frame) };
+        let Some(link) = link else { return Marked::NoKey };
+        let content = Content::Frame { bytes: &self.frame, wire_len, link };
         let Some(key) = marking.key.of(content) else { return Marked::NoKey };
         let level = marking.sampling.map_or(0, |sampling| {
             let hash = tag >> TAG_BITS;
@@ -168,13 +175,14 @@ impl Format {
                 let (samples, link, key) = (samples.to_vec(), link.into(), key.to_string());
                 marks::Header { clock, counts, most: MOST_PAYLOAD, samples, link, key }.encode()
             }
-            Self::Pcap { snap } => {
+            Self::Pcap { snap, ethernet } => {
+                let link_type = if ethernet { LINKTYPE_ETHERNET } else { LINKTYPE_RAW };
                 let mut bytes = Vec::with_capacity(PCAP_HEADER_LEN);
                 bytes.extend_from_slice(&PCAP_MAGIC.to_le_bytes());
                 bytes.extend_from_slice(&[2, 0, 4, 0]); // version 2.4
                 bytes.extend_from_slice(&[0; 8]);
                 bytes.extend_from_slice(&snap.to_le_bytes());
-                bytes.extend_from_slice(&LINKTYPE_ETHERNET.to_le_bytes());
+                bytes.extend_from_slice(&link_type.to_le_bytes());
                 bytes
             }
         }
@@ -202,7 +210,7 @@ impl Format {
                 let mark = Mark { time_ns: time, ..store.marked(record[1]) };
                 into.extend_from_slice(&mark.encode());
             }
-            Self::Pcap { snap } => {
+            Self::Pcap { snap, .. } => {
                 let (lengths, tag, bytes) = store.get(record[1]);
                 let (before, after) = bytes.split_at(ADDRESSES_LEN.min(bytes.len()));
                 let has_tag = tag & TAG_PRESENT != 0 && before.len() == ADDRESSES_LEN;
@@ -287,7 +295,7 @@ mod tests {
         let frame: Vec<u8> = (0..61).collect();
         let plain = take(&mut store, &frame, 61, 0);
         let tagged = take(&mut store, &frame[..40], 65, TAG_PRESENT | 0x8100_0005);
-        let format = Format::Pcap { snap: 42 };
+        let format = Format::Pcap { snap: 42, ethernet: true };
         let mut bytes = Vec::new();
         format.encode([5_000_000_007, tagged], 1_000_000_000, &store, &mut bytes);
         let words: Vec<u32> =
@@ -297,7 +305,7 @@ mod tests {
         assert_eq!(bytes[28..32], [0x81, 0, 0, 5]);
         assert_eq!(bytes[32..], frame[12..38]);
         bytes.clear();
-        Format::Pcap { snap: 100 }.encode([1, plain], 0, &store, &mut bytes);
+        Format::Pcap { snap: 100, ethernet: true }.encode([1, plain], 0, &store, &mut bytes);
         assert_eq!(bytes[16..], frame[..]);
     }
 
@@ -319,7 +327,7 @@ mod tests {
         assert_eq!(Format::Stamps.whole(&[0; 64], 47), (32, 2));
         let mut store = Store::default();
         let place = take(&mut store, &[1; 20], 20, 0);
-        let format = Format::Pcap { snap: 64 };
+        let format = Format::Pcap { snap: 64, ethernet: true };
         let mut bytes = Vec::new();
         for _ in 0..3 {
             format.encode([1, place], 0, &store, &mut bytes);

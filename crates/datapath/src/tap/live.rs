@@ -10,7 +10,7 @@ use super::writer::{Target, WriteError, Writer};
 use super::{Cost, Forward, Link, Point, Report, TapError, Totals};
 use tailtap_analysis::marks::Sample;
 
-use crate::bpf::BpfError;
+use crate::bpf::{BpfError, Classic};
 use crate::clock::now_ns;
 use crate::interface::Interface;
 use crate::namespace::{Namespace, inside};
@@ -19,6 +19,9 @@ use crate::namespace::{Namespace, inside};
 const CLOCK_SET: &str = "the system's clock was set";
 /// What an interface is warned about that was deleted while it was tapped.
 const VANISHED: &str = "interface vanished";
+
+/// The user's filter for frames of Ethernet, and for packets that begin with IP.
+pub(super) type Filters<'a> = (Option<&'a [Classic]>, Option<&'a [Classic]>);
 
 /// A link whose interfaces were found, with its program loaded.
 pub(super) struct Prepared<'a> {
@@ -34,12 +37,18 @@ impl<'a> Prepared<'a> {
         link: &'a Link,
         keep: Keep,
         slots: u32,
+        filters: Filters<'_>,
         interest: Interest<'_>,
     ) -> Result<Self, TapError> {
         let namespace = link.namespace.as_deref().map(Namespace::open).transpose()?;
         let (interface, forward, program) =
-            inside(namespace.as_ref(), || Self::load(link, keep, slots, interest))??;
+            inside(namespace.as_ref(), || Self::load(link, keep, slots, filters, interest))??;
         Ok(Self { link, namespace, interface, forward, program })
+    }
+
+    /// Whether its packets are frames of Ethernet.
+    pub(super) fn has_ethernet(&self) -> bool {
+        self.interface.ethernet
     }
 
     /// Finds the interfaces in the namespace that this thread is in, and loads the program for them.
@@ -47,13 +56,26 @@ impl<'a> Prepared<'a> {
         link: &Link,
         keep: Keep,
         slots: u32,
+        filters: Filters<'_>,
         interest: Interest<'_>,
     ) -> Result<(Interface, Option<Interface>, Program), TapError> {
-        let interface = Interface::find_up(&link.interface)?;
-        let forward = match link.point.forward() {
-            Forward::To(name) => Some(Interface::find_up(name)?),
-            Forward::Pass | Forward::Drop => None,
+        let (interface, forward) = match link.point.forward() {
+            Forward::To(name) => {
+                (Interface::find_up(&link.interface)?, Some(Interface::find_up(name)?))
+            }
+            Forward::Pass | Forward::Drop => (Interface::find_any_up(&link.interface)?, None),
         };
+        let ethernet = interface.ethernet;
+        let name = || interface.name.clone();
+        if !ethernet && (matches!(keep, Keep::Field(_)) || interest.id.is_some()) {
+            return Err(TapError::NoFrame { interface: name() });
+        }
+        let filter = match filters {
+            (filter, _) if ethernet => filter,
+            (Some(_), None) => return Err(TapError::FilterOfFrames { interface: name() }),
+            (_, filter) => filter,
+        };
+        let interest = Interest { filter, ..interest };
         let verdict = match (link.point.forward(), &forward) {
             (_, Some(interface)) => Verdict::Redirect(interface.index),
             (Forward::Drop, _) => Verdict::Drop,
@@ -66,7 +88,7 @@ impl<'a> Prepared<'a> {
             _ => Moment::Now,
         };
         let program =
-            Program::load(verdict, keep, slots, moment, interest).map_err(|error| match error {
+            Program::load(verdict, keep, slots, moment, interest, ethernet).map_err(|error| match error {
                 BpfError::Memory { .. } => TapError::Memory {
                     records: slots.into(),
                     size: keep.slot_words() * size_of::<u64>(),

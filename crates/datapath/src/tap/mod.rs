@@ -192,6 +192,8 @@ pub struct Options {
     pub measure_cost: bool,
     /// Which packets are of interest: libpcap's program for frames of Ethernet.
     pub filter: Option<Vec<Classic>>,
+    /// The same for packets that begin with IP, if there can be one.
+    pub filter_of_ip: Option<Vec<Classic>>,
     /// One packet of `2^level` is stamped.
     pub level: u8,
     /// So much of one core's time the taps may take; they take thinner samples rather than more.
@@ -267,7 +269,6 @@ pub fn tap(
         .then(ask_for_stamps)
         .transpose();
     let _stamps = stamps.map_err(system("ask for the kernel's stamps"))?;
-    let filter = options.filter.as_deref();
     let prepared: Vec<Prepared> = options
         .links
         .iter()
@@ -277,8 +278,9 @@ pub fn tap(
                 Some(KeyKind::Field(field)) => TapKey::of_field(field),
                 _ => None,
             };
-            let interest = Interest { filter, sampling: sampling[at], id };
-            Prepared::new(link, keep, slots[at] as u32, interest)
+            let filters = (options.filter.as_deref(), options.filter_of_ip.as_deref());
+            let interest = Interest { filter: None, sampling: sampling[at], id };
+            Prepared::new(link, keep, slots[at] as u32, filters, interest)
         })
         .collect::<Result<_, _>>()?;
     let clock_set = ClockSet::watch().map_err(system("watch the clock"))?;
@@ -299,7 +301,7 @@ pub fn tap(
         .iter()
         .zip(&sampling)
         .map(|(prepared, &sampling)| {
-            let format = format(options, prepared.link, sampling);
+            let format = format(options, prepared, sampling);
             LiveTap::start(prepared, &target, format, (CHUNK / size as u64).max(1), ahead)
         })
         .collect::<Result<_, _>>()?;
@@ -441,19 +443,21 @@ fn sampling(options: &Options, link: &Link) -> Result<Option<Sampling>, TapError
 }
 
 /// What is written of a link.
-fn format(options: &Options, link: &Link, sampling: Option<Sampling>) -> Format {
+fn format(options: &Options, prepared: &Prepared<'_>, sampling: Option<Sampling>) -> Format {
+    let (link, ethernet) = (prepared.link, prepared.has_ethernet());
     match (options.kind, link.hash) {
         (Kind::Stamps, _) => Format::Stamps,
-        (Kind::Marks(snap), Some(KeyKind::Packet(Packet { keeps, .. }))) => {
-            let key = KeyKind::Packet(Packet { keeps, most: MOST_PAYLOAD });
-            let left = matches!(link.point, Point::Leaving(_));
-            Format::Marks(Marking { key, snap, sampling, left })
-        }
         (Kind::Marks(snap), Some(key)) => {
+            let key = match key {
+                KeyKind::Packet(Packet { keeps, .. }) => {
+                    KeyKind::Packet(Packet { keeps, most: MOST_PAYLOAD })
+                }
+                key => key,
+            };
             let left = matches!(link.point, Point::Leaving(_));
-            Format::Marks(Marking { key, snap, sampling, left })
+            Format::Marks(Marking { key, snap, sampling, left, ethernet })
         }
-        (Kind::Pcap(snap) | Kind::Marks(snap), _) => Format::Pcap { snap },
+        (Kind::Pcap(snap) | Kind::Marks(snap), _) => Format::Pcap { snap, ethernet },
     }
 }
 
@@ -627,6 +631,7 @@ mod tests {
             cpu: None,
             measure_cost: false,
             filter: None,
+            filter_of_ip: None,
             level: 0,
             budget: None,
             tell_ns: None,

@@ -172,7 +172,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads a tap with a ring of `slots` records, a power of two.
+    /// Loads a tap with a ring of `slots` records, a power of two, for packets that are frames of
+    /// Ethernet, or else begin with IP.
     ///
     /// A kernel without its own types (CONFIG_DEBUG_INFO_BTF) does not tell when XDP frames are
     /// handed over, and one before Linux 6.2 not when packets of TCP are: they are stamped on
@@ -183,13 +184,15 @@ impl Program {
         slots: u32,
         moment: Moment<'_>,
         interest: Interest<'_>,
+        ethernet: bool,
     ) -> Result<Self, BpfError> {
         let mut noting = moment.noting();
         if !Path::new(KERNEL_TYPES).exists() {
             noting = &[];
         }
         loop {
-            match (Self::load_with(verdict, keep, slots, (moment, noting), interest), noting) {
+            let moment = (moment, noting);
+            match (Self::load_with(verdict, keep, slots, moment, interest, ethernet), noting) {
                 (Err(_), [fewer @ .., _]) => noting = fewer,
                 (result, _) => return result,
             }
@@ -202,6 +205,7 @@ impl Program {
         slots: u32,
         (moment, noting): (Moment<'_>, &'static [&'static str]),
         interest: Interest<'_>,
+        ethernet: bool,
     ) -> Result<Self, BpfError> {
         let mut open = TAP.open()?;
         let names = moment.programs();
@@ -212,6 +216,7 @@ impl Program {
         words.extend(keep.words(interest.id));
         words.extend(moment.words(noting).map_err(|error| TAP.refused(error))?);
         words.push(interest.sampling.map_or(0, Sampling::bits));
+        words.push(u32::from(!ethernet));
         open.set_constants(&words);
         open.size_map("ring", slots, Some((slot_words * size_of::<u64>()) as u32))?;
         let mut needed = vec![stamping, NOTHING, ONLY_CLOCK];
@@ -327,7 +332,7 @@ impl Attached {
 #[cfg(test)]
 pub(crate) fn answers(filter: &[Classic], packets: &[Vec<u8>]) -> Option<Vec<bool>> {
     let interest = Interest { filter: Some(filter), ..Interest::default() };
-    let loaded = Program::load(Verdict::Drop, Keep::Bytes(16), 16, Moment::Now, interest);
+    let loaded = Program::load(Verdict::Drop, Keep::Bytes(16), 16, Moment::Now, interest, true);
     let program = match loaded {
         Err(BpfError::NotPermitted) => return None,
         loaded => loaded.expect("loaded"),
@@ -351,6 +356,7 @@ mod tests {
     use std::sync::atomic::Ordering;
     use tailtap_analysis::capture::Content;
     use tailtap_analysis::key::KeyKind;
+    use tailtap_wire::ethernet::LEN as ETHERNET_LEN;
     use tailtap_wire::link::Link;
 
     /// Bytes as hexadecimal digits, spaces apart.
@@ -431,24 +437,39 @@ mod tests {
             let sampling = Sampling::of(key).expect("sampled");
             let id = if let KeyKind::Field(field) = key { Some(field) } else { None };
             let interest = Interest { filter: None, sampling: Some(sampling), id };
-            let program =
-                match Program::load(Verdict::Drop, Keep::Bytes(256), 16, Moment::Now, interest) {
+            for ethernet in [true, false] {
+                if !ethernet && id.is_some() {
+                    continue; // it is a place of frames
+                }
+                let keep = Keep::Bytes(256);
+                let loaded =
+                    Program::load(Verdict::Drop, keep, 16, Moment::Now, interest, ethernet);
+                let program = match loaded {
                     Err(BpfError::NotPermitted) => {
                         eprintln!("skipped: eBPF needs root");
                         return;
                     }
                     loaded => loaded.expect("loaded"),
                 };
-            for text in &frames {
-                let frame = bytes(text);
-                program.loaded.run(program.name, &frame, 1).expect("it runs");
-                let mut found = None;
-                program.ring().drain(1, |_, rest| found = Some(rest[0].load(Ordering::Relaxed)));
-                let kernel = found.expect("in every sample") >> 33;
-                let (wire_len, link) = (frame.len() as u32, Link::Ethernet);
-                let content = Content::Frame { bytes: &frame, wire_len, link };
-                let ours = sampling.hash(key, content) & 0x7fff_ffff;
-                assert_eq!(kernel, ours, "{key} of {text}");
+                for text in &frames {
+                    let frame = bytes(text);
+                    let frame = if ethernet { &frame[..] } else { &frame[ETHERNET_LEN..] };
+                    if frame.len() < ETHERNET_LEN {
+                        continue; // the kernel runs no program on less
+                    }
+                    program.loaded.run(program.name, frame, 1).expect("it runs");
+                    let mut found = None;
+                    program
+                        .ring()
+                        .drain(1, |_, rest| found = Some(rest[0].load(Ordering::Relaxed)));
+                    let kernel = found.expect("in every sample") >> 33;
+                    let link = if ethernet { Some(Link::Ethernet) } else { Link::of_ip(frame) };
+                    let wire_len = frame.len() as u32;
+                    let ours = link.map_or(0, |link| {
+                        sampling.hash(key, Content::Frame { bytes: frame, wire_len, link })
+                    });
+                    assert_eq!(kernel, ours & 0x7fff_ffff, "{key} of {text}, {link:?}");
+                }
             }
         }
     }
@@ -477,7 +498,7 @@ mod tests {
         let socket = PacketSocket::sender(&sender, true).expect("a socket");
         for place in [Place::Tcx(Hook::Ingress), Place::Filter(Hook::Ingress)] {
             let load = |verdict, moment| {
-                Program::load(verdict, Keep::Bytes(64), 16, moment, Interest::default())
+                Program::load(verdict, Keep::Bytes(64), 16, moment, Interest::default(), true)
             };
             let program = load(Verdict::Drop, Moment::Now).expect("loaded");
             let attachment = program.loaded.attach(TAP_PROGRAM, &receiver, place);

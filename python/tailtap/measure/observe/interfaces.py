@@ -32,6 +32,8 @@ WORDS = {
     "bond": "bond",
     "netkit": "netkit",
     "macvlan": "macvlan",
+    "wireguard": "WireGuard",
+    "gre": "GRE",
 }
 """What the kernel calls a kind of interface, and what people do; others are called as they are."""
 _TUN = re.compile(r"^iff:\s*(\S+)", re.MULTILINE)
@@ -92,6 +94,8 @@ def look_at(target: Target) -> Interface:
     if kind == "tun" and info.get("info_data", {}).get("type") == "tun":
         kind = "tun device"
     words = WORDS.get(kind, "network card" if kind == "physical" else kind)
+    if link.get("link_type") != "ether":
+        words += ", packets of IP"
     if device:
         words += f" ({device})"
     if master := link.get("master"):

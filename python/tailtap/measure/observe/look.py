@@ -38,8 +38,8 @@ SNAP = "160 B"
 """What of each packet is looked at, in memory."""
 UNHASHED = ("packet-stream", "signature")
 """Keys that are more than a hash, of which no marks are taken."""
-ANY_KEY = "0:4:le"
-"""Every packet has such a number."""
+ANY_KEY = "ip+0:4:le"
+"""Every packet of IP has such a number."""
 ENOUGH, TRIES = 50, 5
 """A way with so many packets is one; until there are, the look is repeated."""
 MOST_NONCAUSAL = 0.1

@@ -13,8 +13,9 @@ Instruction = tuple[int, int, int, int]
 
 PACKAGE = "libpcap0.8"
 """Debian's package of the library."""
-ETHERNET = 1
-"""The link type whose frames are filtered (DLT_EN10MB)."""
+ETHERNET, RAW = 1, 12
+"""The link types whose packets are filtered: frames, and packets that begin with IP (DLT_EN10MB,
+DLT_RAW)."""
 SNAP_LENGTH = 262_144
 """Bytes of a packet that a filter may look at, as in tcpdump."""
 ANY_NETMASK = 0xFFFF_FFFF
@@ -38,15 +39,15 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint), ("instructions", ctypes.POINTER(_Instruction)))
 
 
-def compile_filter(text: str) -> list[Instruction]:
-    """What libpcap makes of a filter such as ``udp port 53``, for frames as on the wire.
+def compile_filter(text: str, link_type: int = ETHERNET) -> list[Instruction]:
+    """What libpcap makes of a filter such as ``udp port 53``, for packets as on the wire.
 
     A VLAN tag stands in the frame, as in a file of tcpdump's: ``vlan and udp`` finds tagged
     packets. Names of hosts and ports are looked up. Raises `InputError` for what libpcap does not
     understand, and `MachineError` without libpcap.
     """
     library = _library()
-    handle = library.pcap_open_dead(ETHERNET, SNAP_LENGTH)
+    handle = library.pcap_open_dead(link_type, SNAP_LENGTH)
     if not handle:
         raise MachineError("libpcap has no memory to compile a filter")
     program = _Program()
@@ -59,6 +60,14 @@ def compile_filter(text: str) -> list[Instruction]:
     finally:
         library.pcap_close(handle)
     return found
+
+
+def compile_filter_of_ip(text: str) -> list[Instruction] | None:
+    """The same for packets that begin with IP; None for what only frames of Ethernet have."""
+    try:
+        return compile_filter(text, RAW)
+    except InputError:
+        return None
 
 
 def _instructions(program: _Program) -> Iterator[Instruction]:
