@@ -279,7 +279,7 @@ BENCH := PYTHONPATH=tests/support $(BIN)/python -m benches
 
 .PHONY: bench
 bench: APT_MORE = $(APT_BENCH)
-bench: packages setup $(VENV)/complete forwarders ## Compare speed with other tools, and measure single packets (25 minutes)
+bench: packages setup $(VENV)/complete forwarders ## Compare speed with other tools, and measure single packets (30 minutes)
 	@$(BENCH).evaluate
 	@echo
 	@$(BENCH).explain

@@ -1,76 +1,87 @@
 """What observing a forwarder costs its core, beside tcpdump and bpftrace. Needs root.
 
-A generator on CPU 1 sends 64 B packets to a device that routes them on CPU 0, where receive packet
-steering puts its work. Each program observes both of its interfaces in turn, writes on CPU 1, and
-is then compared with the rounds beside it in which nobody observes.
+A sender that sleeps between bursts, on CPU 1, sends 64 B packets to a device that routes them on
+CPU 0, where receive packet steering puts its work. Each program observes both of its interfaces in
+turn, and writes what it has of each packet on CPU 1.
 
-The cost is what CPU 0 loses: a process of the lowest class (SCHED_IDLE) does nothing but count
-there, and counts less by what packets take, in softirqs or elsewhere. So it needs no accounting of
-interrupts in the kernel, and holds for every program alike.
+The cost is the time for which CPU 0 was in the softirq that receives packets, for each packet that
+passed, by a trace that is the same in all rounds; it is compared with the rounds in which nobody
+observes. The softirq cannot be preempted, so that other work on the machine delays it little.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
+import re
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from namespaces import TAILTAP, Lab, Namespace
+from traces import SOFTIRQ, Trace
 
-from benches.taps import capturing
+from benches.taps import capturing, packets_in
+from tailtap.records.marks import read_marks
 
-ROUNDS = 5
-SECONDS = 2
+ROUNDS = 3
+SECONDS = 1.0
 RATES = (10_000, 100_000, 500_000)
 SENDING_CPU, SERVING_CPU = 1, 0
-COUNTING = """
-import os, time
-os.sched_setaffinity(0, {%d})
-os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-count, end = 0, time.monotonic() + %f
-while time.monotonic() < end:
-    for _ in range(500):
-        pass
-    count += 1
-print(count)
+NET_RX = 3
+SNAP = 128
+NOBODY = "nobody"
+TRACEPOINTS = """
+tracepoint:net:netif_receive_skb /str(args->name) == "in"/ { %s }
+tracepoint:net:net_dev_queue /str(args->name) == "out"/ { %s }
+BEGIN { printf("listening on both\\n"); }
 """
-BPFTRACE = "kfunc:__netif_receive_skb_core { @[cpu] = count(); }"
+"""What bpftrace does at each interface; the word of tcpdump says that it is ready."""
+STAMPED = 'printf("%lld %llx %d\\n", nsecs, args->skbaddr, args->len);'
+HERE = 'mount -t tracefs t /sys/kernel/tracing; mount -t debugfs d /sys/kernel/debug; exec "$@"'
+"""bpftrace finds tracepoints in a file system that need not be mounted."""
+LINE = re.compile(r"^\d+ [0-9a-f]+ \d+$", re.MULTILINE)
+"""One of bpftrace's for a packet."""
+SENDER = Path(__file__).parents[1] / "tests/support/bursts.c"
 
 
 def programs(folder: Path) -> dict[str, list[list[str]]]:
     """Every way to observe, as the processes that it takes; without those that are not here."""
     cpu = ["taskset", "--cpu-list", str(SENDING_CPU)]
-    tap = [*cpu, TAILTAP, "tap", "in", "out@egress", "--json", "--write"]
+    tap = [*cpu, TAILTAP, "tap", "in@arrival", "out@egress", "--json", "--write"]
     marks = [*tap, f"{folder}/{{link}}.marks", "--hash", "packet-nat"]
+    own_mounts = [*cpu, "unshare", "--mount", "sh", "-c", HERE, "sh"]
+    bpftrace = [*own_mounts, "bpftrace", "-e"]
+    counting = TRACEPOINTS % ("@in = count();", "@out = count();")
     found = {
-        "nobody": [],
-        "tailtap tap, pcap": [[*tap, f"{folder}/{{link}}.pcap"]],
+        NOBODY: [],
         "tailtap tap, marks": [marks],
-        "the same, 1/64": [[*marks, "--sample", "1/64"]],
-        "the same, filtered out": [[*marks, "--filter", "tcp port 80"]],
-        "tcpdump": [
-            [*cpu, "tcpdump", "-n", "-i", port, "-s128", "-Z", "root", "-w", f"{folder}/{port}"]
+        "the same, 1/16": [[*marks, "--sample", "1/16"]],
+        "tailtap tap, pcap": [[*tap, f"{folder}/{{link}}.pcap", "--snap-length", f"{SNAP} B"]],
+        "tcpdump -w": [
+            [*cpu, "tcpdump", "-n", "-i", port, "-s", str(SNAP), "-B", str(64 << 10), "-Z", "root",
+             "-w", f"{folder}/{port}.pcap"]
             for port in ("in", "out")
         ],
-        "dumpcap": [
-            [*cpu, "dumpcap", "-q", "-P", "-i", port, "-s", "128", "-w", f"{folder}/{port}"]
-            for port in ("in", "out")
-        ],
-        "bpftrace, counting": [[*cpu, "bpftrace", "-e", BPFTRACE]],
-    }
-    return {
-        name: commands
-        for name, commands in found.items()
-        if all(shutil.which(command[3]) for command in commands)
-    }
+        "bpftrace, a line each": [[*bpftrace, TRACEPOINTS % (STAMPED, STAMPED)]],
+        "bpftrace, counting": [[*bpftrace, counting]],
+    }  # fmt: skip
+    missing = [other for other in ("tcpdump", "bpftrace") if not shutil.which(other)]
+    return {name: words for name, words in found.items()
+            if name.split()[0].strip(",") not in missing}  # fmt: skip
+
+
+def kept_in(folder: Path) -> int | None:
+    """Records of packets in what a program wrote; None where it wrote none."""
+    found = [len(read_marks(path)) for path in folder.glob("*.marks")]
+    found += [packets_in(path) for path in folder.glob("*.pcap")]
+    found += [len(LINE.findall(path.read_text())) for path in folder.glob("log*")]
+    return sum(found) or None
 
 
 def device(namespace: Namespace) -> str:
@@ -87,15 +98,13 @@ def device(namespace: Namespace) -> str:
     ):
         namespace.run(*words.split())
     mask = f"{1 << SERVING_CPU:x}"
-    # Namespaces share /sys; only a mount of its own shows the interfaces of this one.
-    steer = f"mount -t sysfs s /sys && echo {mask} > /sys/class/net/in/queues/rx-0/rps_cpus"
-    namespace.run("unshare", "-m", "sh", "-c", steer)
+    namespace.run("sh", "-c", f"echo {mask} > /sys/class/net/in/queues/rx-0/rps_cpus")
     shown = json.loads(namespace.run("ip", "-j", "link", "show", "in").stdout)
     return str(shown[0]["address"])
 
 
 @contextlib.contextmanager
-def observed(namespace: Namespace, commands: list[list[str]], folder: Path) -> Iterator[None]:
+def observed(namespace: Namespace, commands: Sequence[list[str]], folder: Path) -> Iterator[None]:
     """Both interfaces, by these processes."""
     with contextlib.ExitStack() as stack:
         for number, command in enumerate(commands):
@@ -103,69 +112,93 @@ def observed(namespace: Namespace, commands: list[list[str]], folder: Path) -> I
         yield
 
 
-def counted(name: str, rate: int) -> tuple[float, float]:
-    """How far the process came that only counts, a second, and the packets that passed a second."""
+@contextlib.contextmanager
+def traced(namespace: Namespace, folder: Path) -> Iterator[None]:
+    """What the serving core did is in `folder` afterwards."""
+    words = ("trace", "--cpus", str(SERVING_CPU), "--out", str(folder), "--floor", "0 s")
+    running = namespace.start(*words, "--cpu", str(SENDING_CPU))
+    yield
+    running.stop()
+
+
+@dataclass
+class Row:
+    """What was measured of one program at one rate, round by round."""
+
+    cost: list[float] = field(default_factory=list)
+    """Nanoseconds of the serving core for a packet."""
+    passed: list[float] = field(default_factory=list)
+    """Packets a second."""
+    kept: list[float] = field(default_factory=list)
+    """The share of what both interfaces saw that was written."""
+
+
+def measure(name: str, rate: int, sender: Path, row: Row) -> None:
+    """One round of a program."""
     lab = Lab()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
         try:
             namespace = lab.namespace()
             mac = device(namespace)
-            with observed(namespace, programs(Path(folder))[name], Path(folder)):
-                script = COUNTING % (SERVING_CPU, SECONDS)
+            (folder / "trace").mkdir()
+            with observed(namespace, programs(folder)[name], folder):
                 before = namespace.received("far")
-                words = ("generate", "gen", "--rate", f"{rate} pkt/s", "--dst-mac", mac)
-                sending = subprocess.Popen(
-                    namespace.inside(
-                        *(TAILTAP, *words, "--duration", f"{SECONDS + 1} s"),
-                        *("--cpu", str(SENDING_CPU), "--quiet"),
-                    ),
-                    stdout=subprocess.DEVNULL,
-                )
-                time.sleep(0.7)
-                there = namespace.received("far")
-                counting = subprocess.run(
-                    [sys.executable, "-c", script], check=True, capture_output=True, text=True
-                )
-                passed = namespace.received("far") - there
-                sending.wait()
-                if namespace.received("far") == before:
+                with traced(namespace, folder / "trace"):
+                    words = ["taskset", "--cpu-list", str(SENDING_CPU), str(sender), "gen", mac]
+                    namespace.run(*words, str(rate), str(SECONDS))
+                    time.sleep(0.2)
+                passed = namespace.received("far") - before
+                if not passed:
                     raise SystemExit("the device forwards nothing")
-            return int(counting.stdout) / SECONDS, passed / SECONDS
+            softirqs = Trace.read(folder / "trace").of(SOFTIRQ, id=NET_RX, cpu=SERVING_CPU)
+            spent = softirqs["dur"].astype(float).sum() - softirqs["steal"].astype(float).sum()
+            row.cost.append(spent / passed)
+            row.passed.append(passed / SECONDS)
+            if (kept := kept_in(folder)) is not None:
+                row.kept.append(kept / (2 * passed))
         finally:
             for one in lab.namespaces:
                 one.remove()
 
 
+def line(name: str, row: Row, base: Row, ours: float) -> str:
+    """A row of the table; `ours` is what marks add."""
+    cost = statistics.median(row.cost)
+    if name == NOBODY:
+        return f"{name:24}{cost:8.0f} ns"
+    added = statistics.median(mine - other for mine, other in zip(row.cost, base.cost, strict=True))
+    ratio = f"{added / ours:9.1f}" if ours > 0 else f"{'':9}"
+    kept = f"{100 * statistics.median(row.kept):9.1f} %" if row.kept else ""
+    return f"{name:24}{cost:8.0f} ns{added:+9.0f} ns{ratio}{kept}"
+
+
 def main() -> None:
     """Prints the table."""
     names = list(programs(Path()))
-    idle = int(
-        subprocess.run(
-            [sys.executable, "-c", COUNTING % (SERVING_CPU, SECONDS)],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+    print(
+        f"ns of the serving core for a packet at two taps, median of {ROUNDS} rounds in turn; what "
+        f"is added to\n`{NOBODY}` in the same round, as a multiple of that of marks, and the "
+        "share of packets written\n"
     )
-    print(f"ns of the serving core for a packet, median of {ROUNDS} rounds in turn\n")
-    print(f"{'':26}" + "".join(f"{rate // 1000:>7} kpkt/s" for rate in RATES))
-    costs: dict[str, list[str]] = {name: [] for name in names}
-    for rate in RATES:
-        rounds: dict[str, list[float]] = {name: [] for name in names}
-        for _ in range(ROUNDS):
-            for name in names:
-                count, passed = counted(name, rate)
-                lost = 1 - count / (idle / SECONDS)
-                rounds[name].append(1e9 * lost / max(passed, 1))
-        base = rounds["nobody"]
-        for name in names:
-            added = [mine - other for mine, other in zip(rounds[name], base, strict=True)]
-            value = statistics.median(base if name == "nobody" else added)
-            costs[name].append(f"{value:>+11.0f} ns" if name != "nobody" else f"{value:>11.0f} ns")
-    for name, values in costs.items():
-        print(f"{name:26}" + "".join(values))
+    with tempfile.TemporaryDirectory() as place:
+        sender = Path(place) / "bursts"
+        subprocess.run(["cc", "-O2", "-o", str(sender), str(SENDER)], check=True)
+        for rate in RATES:
+            rows = {name: Row() for name in names}
+            for _ in range(ROUNDS):
+                for name in names:
+                    measure(name, rate, sender, rows[name])
+            base, marks = rows[NOBODY], rows["tailtap tap, marks"]
+            ours = statistics.median(
+                mine - other for mine, other in zip(marks.cost, base.cost, strict=True)
+            )
+            reached = statistics.median(base.passed)
+            print(f"{rate // 1000} kpkt/s asked, {reached / 1000:.0f} passed")
+            for name, row in rows.items():
+                print(line(name, row, base, ours))
+            print(flush=True)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("LC_ALL", "C")
     main()

@@ -34,6 +34,7 @@ COLUMNS = (
     "segments MB",
     "disk MB",
     "packets",
+    "lost",
     "kept",
 )
 
@@ -62,9 +63,11 @@ def row(pid: int, out: Path, seconds: float) -> list[float]:
                 found[name] = resident_mb(child)
     memory = sum(bytes_in(path) for path in SHARED.glob(name_of("*", pid)))
     numbers = read(out / "recording.json", RecordingRecord).numbers
-    packets = sum(flow.ingress for flow in numbers.flows)
+    packets, lost = (
+        sum(getattr(flow, name) for flow in numbers.flows) for name in ("ingress", "lost")
+    )
     kept = numbers.incidents.kept if numbers.incidents else 0
-    return [seconds, *found.values(), memory / 1e6, bytes_in(out) / 1e6, packets, kept]
+    return [seconds, *found.values(), memory / 1e6, bytes_in(out) / 1e6, packets, lost, kept]
 
 
 def main(seconds: int) -> None:

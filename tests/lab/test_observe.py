@@ -264,8 +264,8 @@ def test_packets_without_ethernet_are_observed(tmp_path: Path) -> None:
         stack.callback(device.communicate)
         stack.callback(device.kill)
         assert device.stdout is not None and device.stdout.readline() == "ready\n"
-        for words in ("addr add 10.9.1.1/24 dev tun0", "route add 10.9.2.0/24 dev tun0"):
-            assert machine.run("ip", "-n", "device", *words.split()).returncode == 0
+        for line in ("addr add 10.9.1.1/24 dev tun0", "route add 10.9.2.0/24 dev tun0"):
+            assert machine.run("ip", "-n", "device", *line.split()).returncode == 0
         sender = machine.start_in("device", sys.executable, "-c", SEND)
         stack.callback(sender.wait)
         stack.callback(sender.kill)

@@ -1,6 +1,6 @@
 """A device without Ethernet: it passes packets on from one tun device to another.
 
-`tun_device.py COMES LEAVES`: both are made here, and are gone with it. It says "ready" once they are.
+`tun_device.py COMES LEAVES`: both are made here, and go with it. It says "ready" once they are.
 """
 
 from __future__ import annotations
