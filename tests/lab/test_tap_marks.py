@@ -296,11 +296,19 @@ def test_kinds_of_interfaces(kind: str, namespace: Namespace, tmp_path: Path) ->
     assert done["lost"] == 0
 
 
-def test_interfaces_without_ethernet_are_refused(namespace: Namespace, tmp_path: Path) -> None:
+@needs_libpcap
+def test_what_only_frames_have_is_refused_without_ethernet(
+    namespace: Namespace, tmp_path: Path
+) -> None:
     namespace.run("ip", "tuntap", "add", "tun0", "mode", "tun")
     namespace.run("ip", "link", "set", "tun0", "up")
-    words = ("tap", "tun0", "--write", f"{tmp_path}/x.marks", "--hash", "packet")
-    namespace.refuses((words, 2, "interface tun0 is not Ethernet"))
+    marks = ("tap", "tun0", "--write", f"{tmp_path}/x.marks", "--hash", "packet")
+    stamps = ("tap", "tun0", "--write", f"{tmp_path}/x.stamps")
+    namespace.refuses(
+        ((*marks, "--filter", "ether broadcast"), 2, "what only frames of Ethernet have"),
+        ((*stamps, "--key", "42:4:le"), 2, "packets of tun0 begin with IP"),
+        (("tap", "lo", "--write", f"{tmp_path}/y.stamps"), 2, "interface lo is not Ethernet"),
+    )
 
 
 def test_files_of_marks_go_on_in_the_next(namespace: Namespace, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ pub enum InterfaceError {
         name: String,
     },
     /// The interface does not carry Ethernet frames.
-    #[error("interface {name} does not carry Ethernet frames: choose another one")]
+    #[error("interface {name} is not Ethernet: choose another one")]
     NotEthernet {
         /// The interface.
         name: String,

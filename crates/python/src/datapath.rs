@@ -116,7 +116,8 @@ fn tap<'py>(
         let hash = hash.as_deref().map(parse).transpose()?;
         Ok(Link { name, namespace, interface, point, path, records, hash, behind })
     });
-    let classic = |(code, if_true, if_false, k): Instruction| Classic { code, if_true, if_false, k };
+    let classic =
+        |(code, if_true, if_false, k): Instruction| Classic { code, if_true, if_false, k };
     let classics =
         |filter: Option<Vec<_>>| filter.map(|filter| filter.into_iter().map(classic).collect());
     let TapClock(clock) = parse(clock)?;

@@ -88,12 +88,14 @@ impl<'a> Prepared<'a> {
             _ => Moment::Now,
         };
         let program =
-            Program::load(verdict, keep, slots, moment, interest, ethernet).map_err(|error| match error {
-                BpfError::Memory { .. } => TapError::Memory {
-                    records: slots.into(),
-                    size: keep.slot_words() * size_of::<u64>(),
-                },
-                other => other.into(),
+            Program::load(verdict, keep, slots, moment, interest, ethernet).map_err(|error| {
+                match error {
+                    BpfError::Memory { .. } => TapError::Memory {
+                        records: slots.into(),
+                        size: keep.slot_words() * size_of::<u64>(),
+                    },
+                    other => other.into(),
+                }
             })?;
         Ok((interface, forward, program))
     }

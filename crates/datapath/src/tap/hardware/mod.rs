@@ -407,7 +407,13 @@ mod tests {
         };
         let listener = Listener {
             link: &link,
-            interface: Interface { name: "tt-gone".into(), index: i32::MAX, mtu: 1500, up: true, ethernet: true },
+            interface: Interface {
+                name: "tt-gone".into(),
+                index: i32::MAX,
+                mtu: 1500,
+                up: true,
+                ethernet: true,
+            },
             source: Box::new(Script { packets, dropped: 5 }),
             clock: Clock::Hardware,
             writer: Writer::create(target(&link, Clock::Hardware)).expect("a file"),
