@@ -13,8 +13,8 @@ from labtools import own_machine, record, stamps, was_made, write_experiment
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.runs.reader import load_experiment
 
-PACKETS = 2_000
-DROPPED = [7, 500, 1_999]
+PACKETS = 1_000
+DROPPED = [7, 500, 999]
 HELD = [100, 900]
 HOLD_NS = 60_000_000
 
@@ -27,7 +27,7 @@ def experiment(dut: str) -> str:
     return f"""\
 name: both
 dut: {dut}
-traffic: {{rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, flows: 3, bidirectional: true}}
+traffic: {{rate: 2 kpkt/s, duration: 500 ms, warm_up: 100 ms, flows: 3, bidirectional: true}}
 """
 
 

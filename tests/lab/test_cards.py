@@ -20,7 +20,7 @@ from labtools import TAILTAP, Machine, own_machine, record, stamps, was_made, wr
 
 from tailtap.lab.platforms.vm import kernels
 
-PACKETS = 2_000
+PACKETS = 1_000
 NAMES = ("card0", "card1", "card2", "card3")
 """The first two are the ends of one cable, the others of another one."""
 BEFORE = """
@@ -46,7 +46,7 @@ rmdir /run/tailtap/sys
 EXPERIMENT = """\
 name: cards
 dut: {{platform: {platform}, forwarder: {forwarder}, cpus: [1], ports: {dut}}}
-traffic: {{rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0{traffic}}}
+traffic: {{rate: 2 kpkt/s, duration: 500 ms, warm_up: 100 ms, cpu: 0{traffic}}}
 tap: {{ports: {tap}}}
 """
 

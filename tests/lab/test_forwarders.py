@@ -21,8 +21,8 @@ from tailtap.lab.forwarders import FORWARDERS as KNOWN
 from tailtap.lab.forwarders.suricata import EVALUATED, SURICATA
 from tailtap.remote.local import LocalHost
 
-PACKETS = 2_000
-TRAFFIC = "traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}"
+PACKETS = 1_000
+TRAFFIC = "traffic: {rate: 2 kpkt/s, duration: 0.5 s, warm_up: 100 ms, cpu: 0}"
 FORWARDERS: dict[str, tuple[str, str, Sequence[int]]] = {
     # forwarder, its options, the DuT's CPUs
     "tc-mirred": ("tc-mirred", "{}", [1]),
@@ -189,7 +189,7 @@ def test_so_many_rules_are_evaluated_for_every_packet(
     # Slowly: counting a call takes longer than the call.
     text = experiment("suricata", f"{{rules: {rules}}}").replace("2 kpkt/s", "100 pkt/s")
     with counted_calls(suricata, RULE, SEARCH) as calls:
-        made, said = run(machine, tmp_path, text.replace("1 s", "2 s"))
+        made, said = run(machine, tmp_path, text.replace("0.5 s", "2 s"))
     assert record(made)["status"] == "done", said
     assert record(made)["forwarder"].get("rules_evaluated", 0) == evaluated
     counts = Evaluation.load(made / "evaluation").counts
@@ -268,7 +268,7 @@ def test_a_forwarder_that_ends_while_packets_are_sent(machine: Machine, tmp_path
     received = "$(cat /sys/class/net/{ingress}/statistics/rx_packets)"
     until = f"while [ {received} -lt 1000 ]; do sleep 0.1; done"
     command = f"sh -c '{forward} & {until}; echo Error: tired; kill $!'"
-    text = experiment("external", f'{{command: "{command}"}}').replace("1 s", "10 min")
+    text = experiment("external", f'{{command: "{command}"}}').replace("0.5 s", "10 min")
     error = failure(machine, tmp_path, text)
     assert error.endswith("status 0: Error: tired")
 
