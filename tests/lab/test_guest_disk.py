@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -24,15 +25,15 @@ dut:
   options: {{command: "{command} forward {{ingress}} {{egress}}"}}
 traffic: {{rate: 50 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0, slip_limit: 5 s}}
 """
-PACKETS, MIB = 100, 1 << 20
+PACKETS = 100
+SECTORS, FIRST = 98304, 16384
+"""Of the disk, and the first of its second partition; of 512 bytes."""
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="generator and DuT need a CPU each"),
-    pytest.mark.skipif(
-        not (shutil.which("mke2fs") and shutil.which("sfdisk")), reason="needs mke2fs and sfdisk"
-    ),
+    pytest.mark.skipif(shutil.which("mke2fs") is None, reason="needs mke2fs"),
 ]
 
 
@@ -47,10 +48,13 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     made = folder / "disk.raw"
     with made.open("wb") as file:
-        file.truncate(48 * MIB)
-    table = "label: gpt\nstart=2048, size=8192\nstart=16384\n"
-    subprocess.run(["sfdisk", "--quiet", made], input=table, text=True, check=True)
-    offset, blocks = 16384 * 512, (48 * MIB - 16384 * 512 - MIB) // 1024
+        file.truncate(SECTORS * 512)
+        file.seek(446)  # the table of an MBR: two partitions, by their first sector and their size
+        for first, size in ((2048, 8192), (FIRST, SECTORS - FIRST)):
+            file.write(struct.pack("<B3xB3xII", 0, 0x83, first, size))
+        file.seek(510)
+        file.write(b"\x55\xaa")
+    offset, blocks = FIRST * 512, (SECTORS - FIRST) // 2
     subprocess.run(
         ["mke2fs", "-q", "-F", "-t", "ext4", "-b", "1024", "-E", f"offset={offset}", "-d",
          folder / "root", made, str(blocks)], check=True,
