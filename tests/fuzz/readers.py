@@ -27,6 +27,7 @@ from traced import write_run as write_traced
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import evaluate
+from tailtap.analysis.tail import model_runs
 from tailtap.analysis.undisturbed import keep_undisturbed
 from tailtap.measure.improve.folder import ImproveFolder
 from tailtap.measure.search import Settings
@@ -84,6 +85,29 @@ def write_runs(folder: Path) -> None:
     rows.append({**rows[0], "number": 9, "slug": "009-bare-metal"})
     plan = {"schema": "tailtap.plan/1", "name": "again", "runs": rows}
     (folder / "plan.json").write_text(json.dumps(plan))
+
+
+FIGURES = """\
+figures:
+  - {kind: hdr, panels: [dut.platform, traffic.rate], line: p99 < 1 ms, repeats: worst,
+     axes: {x: {range: [50 %, null]}, y: {scale: linear, range: [0 us, 9 ms]}}}
+  - {kind: percentile, percentile: p99, over: {by: dut.platform, names: {bare-metal: x}}}
+  - {kind: counter, counter: LOC, per: second, runs: {dut.platform: [bare-metal, wire]}}
+  - {kind: interrupts}
+  - {kind: thresholds, series: dut.platform}
+  - {kind: models, sign: {Bare: [dut.platform=bare-metal]}}
+  - {kind: grades, beside: {where: {bare-metal: {dut.platform: bare-metal}}}}
+"""
+
+
+def write_drawn(folder: Path) -> None:
+    """Runs with tail models and samples of interrupts, and a file that asks for figures."""
+    write_evaluated(folder, 1, {"dut.platform": "bare-metal"}, packets=PACKETS)
+    model_runs([folder])
+    [run] = folder.glob("runs/*")
+    rows = ["timestamp_us;LOC_Local_timer_CPU1;NET_RX_softirq_CPU1", "0;1;2", "9;5;8", "20;6;9"]
+    (run / "interrupts.csv").write_text("\r\n".join([*rows, ""]))
+    (folder / "experiment.yaml").write_text(FIGURES)
 
 
 def write_placed(folder: Path) -> None:
@@ -212,6 +236,9 @@ READERS = (
             ("evaluate", "{input}/experiment"),
             ("import", "{input}/tree", "--into", "{input}/experiment"))),
     Reader("machines", write_placed, ("runs/*/run.json",), READS),
+    Reader("figures", write_drawn,
+           ("experiment.yaml", "experiment.yaml", "runs/*/tail.json", "runs/*/interrupts.csv"),
+           (("report", "{input}", "--no-figures", "--out", "{out}"),)),
     Reader("hops", write_line,
            ("runs/*/run.json", "runs/*/evaluation/evaluation.json",
             "runs/*/evaluation/hop*.parquet"),
