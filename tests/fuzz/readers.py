@@ -13,6 +13,7 @@ import numpy as np
 from devices import Bench, sharp
 from experiment_folders import write_run as write_evaluated
 from guests import host_hog, write_guest_run
+from identities import write_planted
 from improvements import helped, improvement, trial
 from line_runs import write_line_run
 from placed_runs import placed_run, recorded, tuned
@@ -283,5 +284,9 @@ READERS = (
     *(Reader(f"experiment {name}", write_texts, (f"{name}.yaml",),
              (("run", f"{{input}}/{name}.yaml", "--check"),))
       for name in ("line", "tenants", "neighbours", "patterns", "which-knob")),
+    Reader("site", write_planted,
+           ("experiment.yaml", "testbed.yaml", "runs/*/run.json", "runs/*/forwarder.log",
+            "runs/*/evaluation/*"),
+           (("publish", "{input}", "--check"),)),
 )  # fmt: skip
 """All of them."""

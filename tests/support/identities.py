@@ -103,7 +103,7 @@ def _plant(run: Path) -> None:
     record["forwarder"] = {"serial_number": "PHYF1234007X480B", "uuid": PLANTED["ids"][2]}
     (run / "run.json").write_text(json.dumps(record))
     (run / "forwarder.log").write_text(LOG)
-    (run / "bug.txt").write_text("File '/home/ferdinand/tailtap/x.py', on muskrat")
+    (run / "crash.log").write_text("File '/home/ferdinand/tailtap/x.py', on muskrat")
     (run / "notes.bin").write_bytes(HOST.encode())
     (run / "tail.png").write_bytes(HOST.encode())
     for name in ("ingress", "egress"):

@@ -308,6 +308,18 @@ def _write_object(value: Any, file: BinaryIO) -> None:
     file.write(f"{json.dumps(value, indent=1)}\n".encode())
 
 
+def read_any(path: Path, root: Path) -> pa.Table:
+    """The table in a Parquet file below a folder, unless it would fill the memory.
+
+    Raises `OSError`, `pa.ArrowException`, and `ValueError`.
+    """
+    with open_file(path, root) as content, pq.ParquetFile(content) as file:
+        cells = file.metadata.num_rows * file.metadata.num_columns
+        if cells > max(SMALL, CELLS_PER_BYTE * os.fstat(content.fileno()).st_size):
+            raise ValueError(f"{path}: {cells} cells are more than so small a file can hold")
+        return file.read()
+
+
 def read(folder: Path, name: str, mark: str | None) -> pa.Table:
     """Reads a table that `write` wrote; `mark` is `made` of the record beside it.
 
@@ -315,11 +327,7 @@ def read(folder: Path, name: str, mark: str | None) -> pa.Table:
     written with another record.
     """
     path = folder / f"{name}.parquet"
-    with open_file(path, folder.resolve()) as content, pq.ParquetFile(content) as file:
-        cells = file.metadata.num_rows * file.metadata.num_columns
-        if cells > max(SMALL, CELLS_PER_BYTE * os.fstat(content.fileno()).st_size):
-            raise ValueError(f"{path}: {cells} cells are more than so small a file can hold")
-        found = file.read()
+    found = read_any(path, folder.resolve())
     for title, kind in COLUMNS[name].items():
         if title not in found.column_names:
             raise pa.ArrowInvalid(f"{path.name} has no column {title}")

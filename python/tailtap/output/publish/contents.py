@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from tailtap.analysis.evaluation.tables import read_any
 from tailtap.analysis.runs.folder import CAPTURES
 from tailtap.output.publish.redaction import Redactor, packet_addresses
 from tailtap.records.document import FileKind, load
@@ -22,7 +23,6 @@ from tailtap.records.errors import InputError
 from tailtap.records.files import drafted, make_folder, read_json
 from tailtap.records.foreign import (
     RECORD_BYTES,
-    TABLE_BYTES,
     files_below,
     open_file,
     parse_json,
@@ -120,9 +120,10 @@ class Contents:
         return parse_json(text) if source.path.suffix == ".json" else text
 
     def _bytes(self, source: Source) -> bytes:
-        table = source.path.suffix in (".csv", ".parquet")
-        most = max(RECORD_BYTES, TABLE_BYTES) if table else RECORD_BYTES
-        return read_bytes(source.path, self.folder.resolve(), most)
+        try:
+            return read_bytes(source.path, self.folder.resolve(), RECORD_BYTES)
+        except OSError as error:
+            raise ValueError(str(error)) from error
 
     def write(self, site: Path, redactor: Redactor) -> None:
         """Write all but measurements into the folder of the site."""
@@ -142,7 +143,7 @@ class Contents:
                 value = redactor.json(self._content(source))
                 return f"{json.dumps(value, indent=2)}\n".encode()
             case ".parquet":
-                return _table(self._bytes(source), redactor)
+                return _table(source.path, self.folder.resolve(), redactor)
             case _ if source.name == "testbed.yaml":
                 data = without_access(load(source.path, TESTBED).data)
                 return yaml.safe_dump(redactor.json(data), sort_keys=False).encode()
@@ -160,7 +161,7 @@ class _named:
         """Nothing to be prepared."""
 
     def __exit__(self, kind: object, error: object, trace: object) -> bool:
-        if isinstance(error, ValueError | pa.ArrowException):
+        if isinstance(error, ValueError):
             self.left_out[self.source.name] = f"{UNREADABLE}: {str(error).splitlines()[0]}"
             return True
         return False
@@ -171,12 +172,16 @@ def published_name(source: Source, redactor: Redactor) -> str:
     return "/".join(redactor.text(part) for part in PurePosixPath(source.name).parts)
 
 
-def _table(content: bytes, redactor: Redactor) -> bytes:
-    """A table as it was where nothing in it identifies."""
-    before = pq.ParquetFile(pa.BufferReader(content)).read()
-    after = redactor.table(before)
-    if after is before:
-        return content
+def _table(path: Path, root: Path, redactor: Redactor) -> bytes:
+    """A table as it was where nothing in it identifies. Raises `ValueError`."""
+    try:
+        before = read_any(path, root)
+        after = redactor.table(before)
+        if after is before:
+            with open_file(path, root) as content:
+                return content.read()
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise ValueError(str(error)) from error
     file = io.BytesIO()
     pq.write_table(after, file, compression="zstd")
     return file.getvalue()

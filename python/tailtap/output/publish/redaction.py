@@ -10,11 +10,12 @@ of its own alone: elsewhere nobody could tell the two apart.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_args
@@ -108,6 +109,9 @@ KEPT_NETWORKS = tuple(
     )
 )
 """Networks of nobody: this machine, all machines, benchmarks (RFC 2544, 5180)."""
+
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def _names(form: str) -> Callable[[int], str]:
@@ -345,7 +349,7 @@ class Redactor:
             address = ipaddress.ip_address(found[0])
         except ValueError:
             return found[0]
-        if str(address) in self._kept or any(
+        if self._keeps(address) or any(
             address in network for network in KEPT_NETWORKS if network.version == address.version
         ):
             return found[0]
@@ -367,13 +371,21 @@ class Redactor:
 
         def free(version: int) -> Iterator[str]:
             every = (_address(number, version) for number in itertools.count(1))
-            return (address for address in every if address not in self._kept)
+            return (text for text in every if not self._keeps(ipaddress.ip_address(text)))
 
         return {version: free(version) for version in (4, 6)}
 
     @cached_property
-    def _kept(self) -> frozenset[str]:
-        return frozenset(itertools.chain.from_iterable(map(_range, self.kept_addresses)))
+    def _ranges(self) -> list[tuple[int, int, int]]:
+        return [found for text in self.kept_addresses for found in _range(text)]
+
+    def _keeps(self, address: Address) -> bool:
+        """Whether packets of the experiment may have it."""
+        number = int(address)
+        return any(
+            version == address.version and low <= number <= high
+            for version, low, high in self._ranges
+        )
 
 
 def packet_addresses(value: object) -> Iterator[str]:
@@ -388,21 +400,13 @@ def packet_addresses(value: object) -> Iterator[str]:
         yield value
 
 
-MOST_KEPT = 1 << 16
-
-
-def _range(text: str) -> Iterable[str]:
-    """Each address of ``10.0.0.1`` or ``10.0.0.1-10.0.0.9``."""
+def _range(text: str) -> Iterator[tuple[int, int, int]]:
+    """Version, first and last number of ``10.0.0.1`` or ``10.0.0.1-10.0.0.9``; none of others."""
     first, _, last = text.partition("-")
-    try:
-        begin = ipaddress.ip_address(first.strip())
-        end = ipaddress.ip_address(last.strip()) if last else begin
-    except ValueError:
-        return ()
-    if begin.version != end.version:
-        return ()
-    count = min(int(end) - int(begin) + 1, MOST_KEPT)
-    return (str(begin + place) for place in range(max(count, 0)))
+    with contextlib.suppress(ValueError):
+        begin, end = (ipaddress.ip_address(one.strip()) for one in (first, last or first))
+        if begin.version == end.version:
+            yield begin.version, int(begin), int(end)
 
 
 def _kind_of(key: str) -> RedactedKind | None:
