@@ -145,6 +145,7 @@ def test_a_site_is_an_experiment_with_checksums(experiment: Path, site: Path) ->
     assert max(row["y"] for row in drawn if row["mark"] == "line") == slowest
     assert "figures/table-1.csv" in record.tables
     asked = next(figure for figure in record.figures if figure.name == "figure-1")
+    assert asked.title == "Both rates"
     assert {row["series"] for row in pq.read_table(site / asked.data[1]).to_pylist()} == {
         "10 kpkt/s",
         "50 kpkt/s",

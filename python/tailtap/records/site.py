@@ -85,6 +85,7 @@ class SiteFigure(Record, kw_only=True):
     """A figure, what it was drawn from, and how it is drawn again."""
 
     name: str
+    title: str
     page: InnerFile
     files: Annotated[list[InnerFile], Meta(description="The drawing, in each format")]
     data: Annotated[list[InnerFile], Meta(description="The numbers drawn, as CSV and as Parquet")]

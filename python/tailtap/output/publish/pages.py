@@ -24,7 +24,7 @@ from tailtap.records.document import load
 from tailtap.records.errors import InputError
 from tailtap.records.files import drafted, write_text
 from tailtap.records.record import read
-from tailtap.records.site import RedactedKind, SiteFigure, SiteRecord, SiteRun
+from tailtap.records.site import RedactedKind, SiteRecord, SiteRun
 
 REPORT = "report.html"
 STYLE = "style.css"
@@ -107,9 +107,13 @@ def size_text(size: int) -> str:
     return f"{size / 1e9:.3g}\u00a0GB"
 
 
-def caption(figure: SiteFigure) -> str:
-    """What a figure is of, in a line."""
-    return CAPTIONS.get(figure.name) or figure.name.replace("-", " ").capitalize()
+def titles(site: Path) -> Mapping[str, str]:
+    """What each figure is of: those of every report, and those that the experiment file names."""
+    path = site / "experiment.yaml"
+    asked = load(path).data.get("figures") if path.is_file() else None
+    rows = [row for row in asked if isinstance(row, Mapping)] if isinstance(asked, list) else []
+    own = {str(row["name"]): str(row["title"]) for row in rows if {"name", "title"} <= row.keys()}
+    return {**own, **CAPTIONS}
 
 
 def write(
@@ -124,7 +128,6 @@ def write(
         "site": record,
         "words": WORDS,
         "marks": MARKS,
-        "caption": caption,
         "captions": CAPTIONS,
         "version": tailtap.__version__,
     }

@@ -189,6 +189,7 @@ def _figures(building: Building) -> None:
     # Its links to figures stay true.
     move(report.page, site / pages.REPORT, below=site)
     written = [path.stem for path in report.figures]
+    titles = pages.titles(site)
     for name in dict.fromkeys(written):
         if name not in told:  # the experiment asks for it, and it has its data already
             write_typed(site / f"figures/{name}.csv", below=site)
@@ -200,6 +201,7 @@ def _figures(building: Building) -> None:
         building.figures.append(
             SiteFigure(
                 name=name,
+                title=titles.get(name, name),
                 page=f"figures/{name}.html",
                 files=kinds,
                 data=data,
