@@ -51,7 +51,7 @@ APT_DPDK := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-r
     librte-net-e1000-23
 APT_BENCH := $(APT_DPDK) tcpdump wireshark-common tshark bpftrace linux-perf
 # The forwarders that are programs of others, and what builds DPDK's examples.
-APT_FORWARDERS := $(APT_DPDK) libdpdk-dev suricata gcc libc6-dev
+APT_FORWARDERS := $(APT_DPDK) libdpdk-dev suricata openvswitch-switch openvswitch-switch-dpdk gcc libc6-dev
 RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h')
 
 .PHONY: help
@@ -130,7 +130,7 @@ $(BIN)/dpdk-l3fwd: scripts/build-forwarders.sh scripts/debian-sources.sh | $(VEN
 	@touch $@
 
 .PHONY: forwarders
-forwarders: $(BIN)/dpdk-l3fwd ## Install DPDK and Suricata, and build DPDK's examples into .venv/bin
+forwarders: $(BIN)/dpdk-l3fwd ## Install DPDK, Suricata and Open vSwitch, and build DPDK's examples into .venv/bin
 
 # A QEMU with igb cards: the machine's own, or that of the release's backports, which is unpacked and
 # not installed. It emulates cards for tests; guests of tailtap run in the machine's own.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
+import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forwarders import require
-from labtools import Machine, own_machine, record, stamps, statuses, write_experiment
+from labtools import Machine, own_machine, record, stamps, statuses, wait_for, write_experiment
 from program import TAILTAP
 from uprobes import counted_calls
 
@@ -27,12 +29,16 @@ FORWARDERS: dict[str, tuple[str, str, Sequence[int]]] = {
     # forwarder, its options, the DuT's CPUs
     "tc-mirred": ("tc-mirred", "{}", [1]),
     "kernel-route": ("kernel-route", "{}", [1]),
+    "bridge": ("bridge", "{}", [1]),
+    "nftables": ("nftables", "{rules: %(rules)s}", [1]),
     "xdp": ("xdp", "{}", [1]),
     "testpmd": ("testpmd", "{}", [1]),
     "testpmd-mac": ("testpmd", "{mode: mac, huge_pages: false}", [1]),
     "testpmd-af_xdp": ("testpmd", "{driver: af_xdp}", [1]),
     "dpdk-l2fwd": ("dpdk-l2fwd", "{}", [1]),
     "dpdk-l3fwd": ("dpdk-l3fwd", "{}", [1]),
+    "ovs": ("ovs", "{}", [1]),
+    "ovs-dpdk": ("ovs-dpdk", "{}", [1]),
     "suricata": ("suricata", "{}", [1]),
     "suricata-dpdk": ("suricata", "{mode: dpdk}", [0, 1]),
     "external": (
@@ -44,7 +50,8 @@ FORWARDERS: dict[str, tuple[str, str, Sequence[int]]] = {
 DESTINATION = bytes.fromhex("027474000002")
 NEXT_HOP = bytes.fromhex("027474000003")
 TIME_TO_LIVE = 22
-ROUTERS = ("kernel-route", "dpdk-l3fwd")
+ROUTERS = ("kernel-route", "nftables", "dpdk-l3fwd")
+IN_KERNEL = [name for name, kind in KNOWN.items() if kind.in_kernel]
 NEW_ADDRESSES = (*ROUTERS, "testpmd-mac")
 """Where hardware addresses change to those that we said."""
 SNIFFER = """
@@ -59,6 +66,32 @@ while True:
         break
 """
 """Prints the first IPv4 frame that leaves the DuT."""
+NFT = """\
+table inet fw {{
+  chain forward {{
+    type filter hook forward priority filter; policy drop;
+    iifname $ingress oifname $egress udp dport 54 counter {verdict}
+    iifname $ingress oifname $egress counter accept
+  }}
+}}
+"""
+"""A firewall that lets pass what goes from one port to the other, or all of it but UDP port 54."""
+OPENFLOW = "udp,tp_dst=54,actions=drop\npriority=1,in_port=1,actions=output:2\n"
+SURICATA_SET = {
+    "one.rules": """\
+alert http $EXTERNAL_NET any -> $HTTP_SERVERS $HTTP_PORTS (msg:"a"; content:"a"; sid:7000001;)
+drop udp $EXTERNAL_NET any -> $DNS_SERVERS 54 (msg:"b"; sid:7000002; classtype:tt-own;)
+alert tcp $HOME_NET any -> !$HOME_NET any (msg:"nobody is outside of any"; sid:7000003;)
+""",
+    "more/two.rules": """\
+alert dnp3 any any -> any $DNP3_PORTS (msg:"c"; app-layer-event:dnp3.flooded; sid:7000004;)
+alert tcp $AIM_SERVERS any -> $MISSING any (msg:"no such group"; sid:7000005;)
+# alert udp any any -> any any (msg:"not in use"; sid:7000006;)
+alert udp any any -> $HOME_NET $OWN_PORTS (msg:"d"; content:"tt"; sid:7000007;)
+""",
+    "classification.config": "config classification: tt-own,Ours,1\n",
+}
+"""A set of rules of the form that sets have: files, groups, classes of its own, broken ones."""
 RULE = "DetectPcrePayloadMatch"
 """What Suricata calls to evaluate a rule with a regular expression for a packet."""
 SEARCH = "SCHSSearch"
@@ -130,7 +163,9 @@ def test_all_kinds_are_here() -> None:
 def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_path: Path) -> None:
     forwarder, options, cpus = FORWARDERS[name]
     require(forwarder)
-    text = experiment(forwarder, options % {"tailtap": TAILTAP}, cpus)
+    rules = tmp_path / "all.nft"
+    rules.write_text(NFT.format(verdict="accept"))
+    text = experiment(forwarder, options % {"tailtap": TAILTAP, "rules": rules}, cpus)
     made, frame = run_and_sniff(machine, tmp_path, text)
     content = record(made)
     assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
@@ -141,13 +176,20 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
     assert frame[TIME_TO_LIVE] == (63 if forwarder in ROUTERS else 64)
     told = content["forwarder"]
     assert {str(cpu) for cpu in cpus} <= set(content["cpu_ns"])
-    if forwarder not in ("tc-mirred", "kernel-route", "xdp"):
+    if forwarder not in IN_KERNEL:
         assert told["exit_status"] == 0
         # Which of the two it was, the kernel guesses from what its ticks have met.
         assert told["cpu_ns"]["user"] + told["cpu_ns"]["system"] > 0
         assert (made / told["log"]).stat().st_size > 0
     if forwarder == "suricata":
         assert told["version"].startswith("7.")
+    if forwarder in ("ovs", "ovs-dpdk"):
+        assert told["version"][0].isdigit()
+        [rule] = told["rule_packets"]
+        assert rule["rule"] == "in_port=1 actions=output:2"
+        assert told["lookups"]["hit"] + told["lookups"]["missed"] >= rule["packets"] >= PACKETS
+    if forwarder == "bridge":
+        assert not told["flood"]
     if "dpdk" in name or forwarder == "testpmd":
         assert told["driver"] in ("af_packet", "af_xdp")
 
@@ -214,15 +256,85 @@ def test_suricata_drops_what_our_rules_say(machine: Machine, tmp_path: Path) -> 
     assert record(made)["forwarder"]["rules"] == "many"
 
 
-def test_a_rule_file_is_applied(machine: Machine, tmp_path: Path) -> None:
+def test_what_rules_drop_is_dropped_and_counted(machine: Machine, tmp_path: Path) -> None:
+    for name in ("nftables", "ovs", "suricata"):
+        require(name)
+    files = {"fw.nft": NFT.format(verdict="drop"), "fw.flows": OPENFLOW,
+             "own.rules": 'drop udp any any -> any 54 (msg:"none"; sid:1;)\n'}  # fmt: skip
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    forwarders = ", ".join(
+        f"{{{kind}: {{rules: {tmp_path / file}}}}}"
+        for kind, file in zip(("nftables", "ovs", "suricata"), files, strict=True)
+    )
+    text = f"{experiment('tc-mirred')}vary: {{dut.forwarder: [{forwarders}]}}\n"
+    text = text.replace("warm_up:", "flows: {dport: 53-54}, warm_up:")
+    out = tmp_path / "out"
+    done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
+    assert statuses(out) == ["done"] * 3, done.stderr
+    for made in sorted((out / "runs").iterdir()):
+        # Flows take turns: every other packet goes to the port whose packets are dropped.
+        passed = [row["id"] for row in stamps(made / "egress.stamps")]
+        assert passed == list(range(0, PACKETS, 2)), made.name
+    nft, ovs, suricata = (dict(record(made)["forwarder"])
+                          for made in sorted((out / "runs").iterdir()))  # fmt: skip
+    assert suricata["rules_loaded"] == 1
+    for told in (nft, ovs):
+        drop, rest = sorted(told["rule_packets"], key=lambda row: "drop" not in row["rule"])
+        assert "drop" in drop["rule"]
+        # Those of the warm-up and the probe are among them.
+        assert drop["packets"] >= PACKETS // 2 <= rest["packets"]
+
+
+def test_a_real_set_of_rules_goes_without_those_that_are_broken(
+    machine: Machine, tmp_path: Path
+) -> None:
     require("suricata")
-    rules = tmp_path / "own.rules"
-    rules.write_text('drop udp any any -> any 54 (msg:"none"; sid:1;)\n')
-    text = experiment("suricata", f"{{rules: {rules}}}")
+    folder, archive = tmp_path / "set", tmp_path / "set.tar.gz"
+    for name, content in SURICATA_SET.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(folder, "rules")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    options = f"rules: {archive}, sha256: {digest}, vars: {{OWN_PORTS: '53'}}"
+    text = experiment("suricata", f"{{{options}, rejected: 40 %, manager: true}}", [0, 1])
     text = text.replace("warm_up:", "flows: {dport: 53-54}, warm_up:")
     made, said = run(machine, tmp_path, text)
-    assert record(made)["status"] == "done", said
+    made_of = record(made)
+    assert made_of["status"] == "done", said
     assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(0, PACKETS, 2))
+    told = made_of["forwarder"]
+    assert (told["rules_loaded"], told["rules_rejected"]) == (4, 2)
+    assert told["rules_rejected_named"] == ["sid 7000003", "sid 7000005"]
+    assert told["rules_sha256"] == digest
+    [warning] = [row for row in made_of["warnings"] if row["code"] == "rules-rejected"]
+    assert "sid 7000003, sid 7000005" in warning["message"]
+    # No class is unknown: the archive's own are read.
+    assert "classtype" not in (made / told["log"]).read_text()
+
+
+@pytest.mark.usefixtures("huge_pages")
+@pytest.mark.parametrize(
+    ("kind", "rules", "why"),
+    [
+        ("nftables", "table inet fw { chain x { udp dport 9 dorp } }\n", "syntax error"),
+        ("ovs", "in_port=1,actions=otput:2\n", "unknown action otput"),
+        ("ovs-dpdk", "in_port=1,actions=otput:2\n", "unknown action otput"),
+    ],
+)
+def test_rules_that_are_none_are_refused_before_and_by_a_run(
+    kind: str, rules: str, why: str, machine: Machine, tmp_path: Path
+) -> None:
+    require(kind)
+    file = tmp_path / "bad.rules"
+    file.write_text(rules)
+    text = experiment(kind, f"{{rules: {file}}}")
+    error = failure(machine, tmp_path, text)
+    assert error.startswith(f"{file}: ") and why in error
+    checked = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--check")
+    assert checked.returncode == 3
+    assert why in checked.stdout + checked.stderr
 
 
 def test_a_rule_file_with_errors_is_refused_in_suricatas_words(
@@ -309,11 +421,12 @@ def test_xdp_in_generic_mode_says_why_nothing_comes_through(
 
 
 @pytest.mark.usefixtures("huge_pages")
-def test_clean_removes_what_a_killed_run_left(machine: Machine, tmp_path: Path) -> None:
-    require("testpmd")
+@pytest.mark.parametrize("kind", ["testpmd", "ovs"])
+def test_clean_removes_what_a_killed_run_left(kind: str, machine: Machine, tmp_path: Path) -> None:
+    require(kind)
     pages = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
     before = pages.read_text() if pages.exists() else None
-    path = write_experiment(tmp_path, experiment("testpmd"))
+    path = write_experiment(tmp_path, experiment(kind))
     with machine.held(tmp_path, "run", str(path), "--out", str(tmp_path / "out")) as running:
         # Others may run on this machine: only this run's journal is in sight of this one.
         known = machine.run("sh", "-c", "cat /var/lib/tailtap/journals/*.journal").stdout
@@ -326,6 +439,15 @@ def test_clean_removes_what_a_killed_run_left(machine: Machine, tmp_path: Path) 
     assert machine.namespaces() == []
     assert not log.exists()
     assert (pages.read_text() if pages.exists() else None) == before
+    wait_for(lambda: not running_with(str(log.parent)), "the end of what it had started")
+
+
+def running_with(word: str) -> list[str]:
+    """The processes that have this in their command."""
+    found = (path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return [line.decode(errors="replace") for line in found if word.encode() in line]
+    return [word]
 
 
 def test_doctor_has_a_row_for_each(machine: Machine) -> None:

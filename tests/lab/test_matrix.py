@@ -29,7 +29,8 @@ from tailtap.lab.platforms import PLATFORMS, DutSpec
 from tailtap.lab.topology.line import FORWARD
 
 EXTERNAL = {"command": f"{TAILTAP} forward {{ingress}} {{egress}} --cpu {{cpu}}"}
-OPTIONS: dict[str, dict[str, str]] = {"external": EXTERNAL}
+COUNTS = Path(__file__).parent / "counting.nft"
+OPTIONS: dict[str, dict[str, str]] = {"external": EXTERNAL, "nftables": {"rules": str(COUNTS)}}
 """What a forwarder cannot do without."""
 PASSING = [name for name, kind in FORWARDERS.items() if kind.serves != "clients"]
 """Servers answer, and pass nothing on: `test_servers` has them."""
@@ -52,6 +53,8 @@ AS_BOOTED = """
 tc qdisc del dev "$1" clsact 2> /dev/null
 ip rule del iif "$1" 2> /dev/null
 ip route flush table 7474 2> /dev/null
+ip link del dev tt-br 2> /dev/null
+nft flush ruleset 2> /dev/null
 echo 0 > /proc/sys/net/ipv4/ip_forward
 echo 0 > /sys/class/net/"$1"/threaded
 exit 0

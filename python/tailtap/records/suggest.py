@@ -22,12 +22,15 @@ NEARLY: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(
         ("kernel", "linux", "router", "route", "ip", "ip-forward", "l3"), ("kernel-route",)
     ),
-    **dict.fromkeys(("bridge", "linux-bridge", "tc", "mirred", "l2"), ("tc-mirred",)),
+    **dict.fromkeys(("tc", "mirred", "l2"), ("tc-mirred",)),
+    **dict.fromkeys(("linux-bridge", "brctl", "switch"), ("bridge",)),
+    **dict.fromkeys(("openvswitch", "open-vswitch"), ("ovs", "ovs-dpdk")),
+    **dict.fromkeys(("nft", "netfilter", "firewall", "iptables"), ("nftables",)),
     **dict.fromkeys(("dpdk",), ("testpmd", "dpdk-l2fwd", "dpdk-l3fwd")),
     **dict.fromkeys(("bpf", "ebpf", "af_xdp", "af-xdp"), ("xdp",)),
     **dict.fromkeys(("snort", "zeek", "ids", "ips"), ("suricata",)),
     **dict.fromkeys(
-        ("ovs", "openvswitch", "vpp", "click", "fastclick", "nginx", "haproxy", "cilium"),
+        ("vpp", "click", "fastclick", "nginx", "haproxy", "cilium"),
         _OF_OTHERS,
     ),
     **dict.fromkeys(_BENCHMARKS, _OF_OTHERS),

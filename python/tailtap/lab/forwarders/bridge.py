@@ -59,7 +59,7 @@ bridge link show; uname -r"""
 class BridgeOptions(Strict):
     """Which VLANs pass."""
 
-    vlans: Sequence[Annotated[int, Field(ge=1, le=4094)]] | None = Field(
+    vlans: list[Annotated[int, Field(ge=1, le=4094)]] | None = Field(
         default=None,
         description="The VLANs whose packets pass (VLAN filtering); 1 is that of packets without "
         "a tag. By default there is no filter.",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import Field
 
 from tailtap.records.errors import InputError
 from tailtap.records.foreign import files_below, read_bytes
@@ -18,13 +18,7 @@ MOST_BYTES = 256_000_000
 """Of one file of rules."""
 
 
-def _exists(value: str) -> str:
-    if not Path(value).is_file():
-        raise ValueError(f"there is no file {value!r}: write the path of a file with rules")
-    return value
-
-
-RuleFile = Annotated[str, AfterValidator(_exists)]
+RuleFile = Annotated[str, Field(min_length=1, max_length=4096)]
 """The path of a file with rules."""
 
 
@@ -63,10 +57,11 @@ def read_set(paths: Sequence[str], sha256: str | None = None) -> tuple[dict[str,
     return found, digest.hexdigest()
 
 
-def _read(path: str | Path) -> bytes:
+def _read(path: str | Path, root: Path | None = None) -> bytes:
+    """What is in a file that the user named, or that is in the folder `root` or below."""
     file = Path(path).absolute()
     try:
-        return read_bytes(file, file.resolve().parent, MOST_BYTES)
+        return read_bytes(file, root or file.resolve().parent, MOST_BYTES)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot read these rules: {error}") from error
 
@@ -79,7 +74,7 @@ def _of_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
     """The files of a folder and those in it, in the order of their names."""
     for file in sorted(files_below(folder)):
         if _is_wanted(file.name):
-            yield file.name, _read(file)
+            yield file.name, _read(file, folder)
 
 
 def _is_archive(content: bytes) -> bool:

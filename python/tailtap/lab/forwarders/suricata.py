@@ -35,7 +35,8 @@ from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.sizes import header_bytes
 from tailtap.lab.platforms.dut import Dut
 from tailtap.records.errors import InputError, MachineError
-from tailtap.records.schema import Matching
+from tailtap.records.schema import Matching, as_value_error
+from tailtap.records.suggest import shown
 from tailtap.records.units import parse_share
 
 READY_SECONDS = 60.0
@@ -106,7 +107,8 @@ def _rule_files(value: str | list[str]) -> str | list[str]:
 
 
 def _share(value: object) -> object:
-    return value if isinstance(value, float) else parse_share(str(value))
+    with as_value_error():
+        return parse_share(value if isinstance(value, str) else shown(value))
 
 
 class SuricataOptions(dpdk.DpdkOptions):
@@ -127,7 +129,7 @@ class SuricataOptions(dpdk.DpdkOptions):
         "them evaluated for every packet, and one that drops UDP port 9; or the path of a rule "
         "file, of a folder with rule files, or of an archive (tar) with them, or a list of such "
         "paths.",
-        examples=["many", "emerging.rules.tar.gz"],
+        examples=["many"],
     )
     sha256: (
         Annotated[str, Matching(r"^[0-9a-f]{64}$", "a SHA-256 checksum: 64 digits of 0-9 and a-f")]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,19 +14,23 @@ from pydantic import ValidationError
 
 from tailtap.experiment.reading import read_experiment
 from tailtap.kinds.template import check_command, fill_in
-from tailtap.lab.forwarders import dpdk
+from tailtap.lab.forwarders import dpdk, nftables, ovs
 from tailtap.lab.forwarders.built import DRAIN, ExampleOptions, built, draining
 from tailtap.lab.forwarders.dpdk_l3fwd import routes
 from tailtap.lab.forwarders.program import parse_cpu_time
+from tailtap.lab.forwarders.rules import read_rules, read_set
 from tailtap.lab.forwarders.suricata import (
     EVALUATED,
     LONGEST,
     MANY,
+    SuricataOptions,
     af_packet_mode,
     common,
     dpdk_mode,
     many_rules,
+    rejected_rules,
     render,
+    with_rules,
 )
 from tailtap.lab.generators.flows import Flows
 from tailtap.lab.platforms import Dut
@@ -131,6 +137,122 @@ def test_suricatas_configuration_is_what_it_was_made_from() -> None:
     assert pairs == [("in", "out"), ("out", "in")]
     assert {port["copy-mode"] for port in read["af-packet"]} == {"ips"}
     assert read["threading"]["cpu-affinity"][1]["worker-cpu-set"]["cpu"] == [1]
+
+
+def test_a_manager_has_the_first_cpu_for_itself() -> None:
+    for mode in ("af_packet", "dpdk"):
+        managing, working = common(mode, (1, 2, 3), Path("/work"), manager=True)["threading"][
+            "cpu-affinity"
+        ]
+        assert managing["management-cpu-set"]["cpu"] == [1]
+        assert working["worker-cpu-set"]["cpu"] == [2, 3]
+
+
+def test_groups_of_ones_own_are_added_and_others_replaced() -> None:
+    files = ["0000-a.rules", "0001-classification.config", "0002-b.rules"]
+    made = with_rules(Path("/work"), files, {"HOME_NET": "10.0.0.0/8", "OWN_PORTS": "53"})
+    assert made["rule-files"] == ["0000-a.rules", "0002-b.rules"]
+    assert made["classification-file"] == "/work/0001-classification.config"
+    addresses, ports = (made["vars"][name] for name in ("address-groups", "port-groups"))
+    assert (addresses["HOME_NET"], addresses["HTTP_SERVERS"]) == ("10.0.0.0/8", "$HOME_NET")
+    assert (ports["OWN_PORTS"], ports["HTTP_PORTS"]) == ("53", "80")
+
+
+def test_all_groups_of_suricatas_own_configuration_are_known() -> None:
+    own = Path("/etc/suricata/suricata.yaml")
+    if not own.exists():
+        pytest.skip("Suricata is not installed")
+    groups = yaml.safe_load(own.read_text())["vars"]
+    made = with_rules(Path("/work"), [], {})["vars"]
+    for kind in ("address-groups", "port-groups"):
+        assert set(groups[kind]) <= set(made[kind])
+
+
+def test_a_set_of_rules_is_the_same_from_a_folder_and_from_an_archive(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    (folder / "in").mkdir(parents=True)
+    (folder / "a.rules").write_bytes(b"one \xff\n")
+    (folder / "in/b.rules").write_bytes(b"two\n")
+    (folder / "x.config").write_bytes(b"three\n")
+    (folder / "sid-msg.map").write_bytes(b"left out\n")
+    (folder / "away.rules").symlink_to("/etc/hostname")
+    with pytest.raises(InputError, match=r"away\.rules: cannot read these rules"):
+        read_set([str(folder)])
+    (folder / "away.rules").unlink()
+    archive = tmp_path / "set.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        for name in ("a.rules", "in/b.rules", "x.config", "sid-msg.map"):
+            packed.add(folder / name, name)
+    found, _ = read_set([str(folder)])
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert read_set([str(archive)], digest) == (found, digest)
+    expected = ["one \udcff\n", "two\n", "three\n"]
+    assert list(found.values()) == expected
+    assert list(read_set([str(folder), str(folder / "a.rules")])[0].values()) == [
+        *expected, expected[0],
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="these are other rules"):
+        read_set([str(archive)], "0" * 64)
+    with pytest.raises(InputError, match="cannot read these rules"):
+        read_rules(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"rules": "/no/such"}, "there is no file"),
+        ({"rules": ["/no/such"]}, "there is no file"),
+        ({"sha256": "0" * 64}, "name one in rules"),
+        ({"sha256": "abc"}, "64 digits"),
+        ({"rejected": "200 %"}, "more than everything"),
+    ],
+)
+def test_options_of_suricata_that_make_no_sense(options: dict[str, object], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        SuricataOptions.model_validate(options)
+
+
+def test_rejected_rules_are_named_by_their_ids() -> None:
+    log = [
+        "E: detect-parse: no rule options.",
+        'E: detect: error parsing signature "alert udp any (sid:2;)" from file /a at line 2',
+        'E: detect: error parsing signature "alert what is this" from file /a at line 3',
+    ]
+    assert rejected_rules(log) == ["sid 2", "alert what is this"]
+
+
+def test_what_each_rule_counted() -> None:
+    told = """\
+NXST_FLOW reply (xid=0x4):
+ cookie=0x0, duration=3.043s, table=0, n_packets=3, n_bytes=250, idle_age=1, udp,tp_dst=9 actions=drop
+ cookie=0x0, duration=3.0s, table=0, n_packets=7, n_bytes=9, idle_age=2, hard_age=1, priority=1,in_port=2 actions=output:1
+netdev@ovs-netdev: hit:9 missed:1
+"""  # noqa: E501
+    assert ovs.counted(told) == {
+        "rule_packets": [
+            {"rule": "udp,tp_dst=9 actions=drop", "packets": 3},
+            {"rule": "priority=1,in_port=2 actions=output:1", "packets": 7},
+        ],
+        "lookups": {"hit": 9, "missed": 1},
+    }
+    listed = """\
+table inet fw {
+	chain forward {
+		udp dport 9 counter packets 5 bytes 99 drop
+		iifname "a" accept
+		meta l4proto udp flow add @fast counter packets 1 bytes 46
+"""
+    assert nftables.counted(listed) == [
+        {"rule": "udp dport 9 drop", "packets": 5},
+        {"rule": "meta l4proto udp flow add @fast", "packets": 1},
+    ]
+
+
+def test_open_vswitch_sends_each_way_by_its_ports() -> None:
+    dut = Dut(LocalHost(), (("a", "b"), ("b", "a"), ("c", "b")), (1,))
+    assert ovs.openflow(dut, None).splitlines() == [
+        "in_port=1,actions=output:2", "in_port=2,actions=output:1", "in_port=3,actions=output:2",
+    ]  # fmt: skip
 
 
 def test_suricatas_dpdk_gets_the_same_options_as_a_command_line() -> None:
