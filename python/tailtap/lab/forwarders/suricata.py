@@ -248,6 +248,7 @@ class Suricata:
                 content |= af_packet_mode(dut)
             if chosen.rules != "none":
                 content |= with_rules(work.path, list(files), chosen.vars)
+                content |= all_protocols() if chosen.paths else {}
                 for name, text in files.items():
                     work.put(name, text)
             configuration = work.put(_CONFIGURATION, render(content))
@@ -390,13 +391,14 @@ def with_rules(folder: Path, files: Sequence[str], groups: Mapping[str, str]) ->
         "vars": {"address-groups": addresses, "port-groups": ports},
         "rule-files": [name for name in files if name.endswith(".rules")],
         **{key: str(folder / name) for name, key in named.items() if key is not None},
-        "app-layer": {
-            "protocols": {
-                name: {"enabled": True, "detection-ports": {"dp": port}}
-                for name, port in PROTOCOLS.items()
-            }
-        },
     }
+
+
+def all_protocols() -> dict[str, Any]:
+    """The part of the configuration for rules about protocols that Suricata would not look for."""
+    protocols = {name: {"enabled": True, "detection-ports": {"dp": port}}
+                 for name, port in PROTOCOLS.items()}  # fmt: skip
+    return {"app-layer": {"protocols": protocols}}
 
 
 def af_packet_mode(dut: Dut) -> dict[str, Any]:
