@@ -306,10 +306,10 @@ def test_a_real_set_of_rules_goes_without_those_that_are_broken(
     assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(0, PACKETS, 2))
     told = made_of["forwarder"]
     assert (told["rules_loaded"], told["rules_rejected"]) == (4, 2)
-    assert told["rules_rejected_named"] == ["sid 7000003", "sid 7000005"]
+    assert sorted(told["rules_rejected_named"]) == ["sid 7000003", "sid 7000005"]
     assert told["rules_sha256"] == digest
     [warning] = [row for row in made_of["warnings"] if row["code"] == "rules-rejected"]
-    assert "sid 7000003, sid 7000005" in warning["message"]
+    assert ", ".join(told["rules_rejected_named"]) in warning["message"]
     # No class is unknown: the archive's own are read.
     assert "classtype" not in (made / told["log"]).read_text()
 
