@@ -38,7 +38,7 @@ FORWARDERS: dict[str, tuple[str, str, Sequence[int]]] = {
     "dpdk-l2fwd": ("dpdk-l2fwd", "{}", [1]),
     "dpdk-l3fwd": ("dpdk-l3fwd", "{}", [1]),
     "ovs": ("ovs", "{}", [1]),
-    "ovs-dpdk": ("ovs-dpdk", "{}", [1]),
+    "ovs-dpdk": ("ovs-dpdk", "{huge_pages: false}", [1]),
     "suricata": ("suricata", "{}", [1]),
     "suricata-dpdk": ("suricata", "{mode: dpdk}", [0, 1]),
     "external": (

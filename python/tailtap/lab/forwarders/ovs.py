@@ -73,7 +73,10 @@ $bound ${cpus:+taskset --cpu-list "$cpus"} "$switch" "$db" --unixctl="$control" 
     -vconsole:info & switch=$!
 echo $switch > "$folder/pid"
 trap 'ovs-appctl -t "$control" exit --cleanup; wait $switch; exit $?' INT TERM
-ovs-vsctl --retry --timeout=$seconds --db="$db" "$@" &&
+ovs-vsctl --retry --timeout=$seconds --db="$db" "$@" & setter=$!
+while [ -e /proc/$setter/exe ] && [ -e /proc/$switch/exe ]; do sleep 0.05; done
+[ -e /proc/$switch/exe ] || kill $setter 2> /dev/null
+wait $setter &&
     wrong=$(ovs-vsctl --db="$db" --bare --columns=name,error find interface 'error!=[]') &&
     [ -z "$wrong" ] && ovs-ofctl add-flows "unix:$folder/BRIDGE.mgmt" "$folder/rules" ||
     { why=$(sed -n 's/.*|\\(WARN\\|ERR\\)|//p' "$folder/log" | head -n 3 | paste -s -d ';')

@@ -71,10 +71,12 @@ class OvsDpdk:
                 port: ("type=dpdk", f'options:dpdk-devargs="{device}"')
                 for port, (_, device) in zip((dut.ingress, dut.egress), ports.devices, strict=True)
             }
+            # Open vSwitch adds an option for huge pages in memory unless it finds this one.
+            memory = [*ports.memory, *([] if ports.facts["huge_pages"] else ["--legacy-mem"])]
             words = [
                 *ovs.bridge(ovs.DATAPATHS["userspace"], devices),
                 *("--", "set", "open_vswitch", ".", "other_config:dpdk-init=true"),
-                f'other_config:dpdk-extra="{" ".join(ports.memory)}"',
+                f'other_config:dpdk-extra="{" ".join(memory)}"',
                 f'other_config:pmd-cpu-mask="{sum(1 << cpu for cpu in cpus):#x}"',
             ]
             # Its other threads run wherever this process may: those that poll never let go of a
