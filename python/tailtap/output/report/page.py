@@ -24,7 +24,7 @@ from tailtap.analysis.runs.groups import DRAWN, Configuration, Finding, finding,
 from tailtap.analysis.runs.run import Experiment
 from tailtap.analysis.runs.searched import Search
 from tailtap.analysis.runs.text import count_text, date_text
-from tailtap.output.report import comparison, interactive, tables
+from tailtap.output.report import comparison, counters, interactive, tables
 from tailtap.output.report.asked.page import Shown
 from tailtap.output.report.audit import MachineAudit, audits_of
 from tailtap.output.report.bursts import cut_short
@@ -207,10 +207,10 @@ def render(
         interrupts=Section(sampled),
         counts=tables.counted(groups),
         changed=changed(groups),
-        taps=tables.taps_told(groups),
+        taps=counters.taps_told(groups),
         energy=energy(groups),
         events=events(groups),
-        counters=tables.counters(groups),
+        counters=counters.counters(groups),
         imported=tables.imported_rows(groups),
         maps=maps_of(groups),
         noise=noise_of(experiment.folder),

@@ -10,7 +10,7 @@ from experiment_folders import write_run
 
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
-from tailtap.output.report.tables import counter_heads, counter_rows
+from tailtap.output.report.counters import counter_heads, counter_rows
 
 
 def window(switches: int | None, **more: Any) -> dict[str, Any]:

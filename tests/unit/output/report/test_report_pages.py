@@ -27,6 +27,7 @@ from tailtap.lab.topology.line import smallest
 from tailtap.lab.topology.network import network
 from tailtap.lab.topology.placement import Placed, Placement, facts
 from tailtap.output.report import write_report
+from tailtap.output.report.counters import tap_rows
 from tailtap.output.report.figures import hdr_figure
 from tailtap.output.report.tables import (
     DASH,
@@ -36,7 +37,6 @@ from tailtap.output.report.tables import (
     environment_facts,
     shed,
     summary_rows,
-    tap_rows,
     warning_rows,
 )
 from tailtap.records.errors import InputError, NotWritten
