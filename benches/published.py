@@ -35,10 +35,12 @@ FIGURES = (
     (
         "technologies",
         "Vanilla kernels without optimisation and real-time kernels with it, at 1 Mpkt/s",
-        ("containerized-low-latency, 1 Mpkt/s, vanilla-non-optimized",
-         "containerized-low-latency, 1 Mpkt/s, vanilla, non-optimized",
-         "containerized-low-latency, 1 Mpkt/s, rt-optimized",
-         "containerized-low-latency, 1 Mpkt/s, rt, optimized"),
+        (
+            "containerized-low-latency, 1 Mpkt/s, vanilla-non-optimized",
+            "containerized-low-latency, 1 Mpkt/s, vanilla, non-optimized",
+            "containerized-low-latency, 1 Mpkt/s, rt-optimized",
+            "containerized-low-latency, 1 Mpkt/s, rt, optimized",
+        ),
     ),
     (
         "kernels",
@@ -46,7 +48,7 @@ FIGURES = (
         ("containerized-low-latency, 10 kpkt/s, container",),
     ),
     ("cgroups", "The two versions of control groups, at 1.4 Mpkt/s", ("cgroups-nfv",)),
-)  # fmt: skip
+)
 
 
 def tell(trees: Sequence[Path], page: Path, folder: Path) -> None:

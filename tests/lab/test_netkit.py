@@ -39,8 +39,9 @@ def apt(folder: Path, *words: str) -> str:
         "APT::Sandbox::User": "root",
     }
     options = [word for name, value in own.items() for word in ("-o", f"{name}={value}")]
-    done = subprocess.run([words[0], *options, *words[1:]], cwd=folder, capture_output=True,
-                          text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [words[0], *options, *words[1:]], cwd=folder, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         pytest.skip(f"the backports cannot be had: {done.stderr.strip()[-200:]}")
     return done.stdout

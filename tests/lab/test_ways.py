@@ -49,8 +49,9 @@ def test_packets_come_through_each_way(tmp_path: Path) -> None:
         told = record(run)
         ways = [link.get("way") for link in told["links"]]
         over = told["parameters"]["dut"]["over"]
-        assert ways == [None if "dut" not in "".join(link["ends"]) else over
-                        for link in told["links"]]  # fmt: skip
+        assert ways == [
+            None if "dut" not in "".join(link["ends"]) else over for link in told["links"]
+        ]
         assert over in ways
 
 
@@ -72,8 +73,10 @@ def test_the_port_lies_upon_the_end_of_its_link(way: str) -> None:
     with Lab(over_ways(graph_of(devices), way)) as lab:
         [device] = build(lab, devices)
         lab.wait_until_up()
-        links = {row["ifname"]: row for row in
-                 json.loads(device.host.run(["ip", "-d", "-j", "link"]).stdout)}  # fmt: skip
+        links = {
+            row["ifname"]: row
+            for row in json.loads(device.host.run(["ip", "-d", "-j", "link"]).stdout)
+        }
         assert {*links} == {"lo", DUT_INGRESS, DUT_EGRESS}
         made = {links[port]["linkinfo"]["info_kind"] for port in (DUT_INGRESS, DUT_EGRESS)}
         assert made == {"veth" if way == "bridge" else way}

@@ -31,8 +31,9 @@ def write_site(folder: Path, text: str = FILE, *, embed: bool = True) -> Path:
     for number in range(1, 7):
         platform, scale = (("container", 4.0), ("bare-metal", 1.0))[number % 2]
         variables = {"dut.platform": platform}
-        write_run(experiment, number, variables, scale=scale, repeat=(number + 1) // 2,
-                  packets=4_000)  # fmt: skip
+        write_run(
+            experiment, number, variables, scale=scale, repeat=(number + 1) // 2, packets=4_000
+        )
     (experiment / "experiment.yaml").write_text(text)
     publish(experiment, folder / "site", Options(embed=embed))
     return folder / "site"

@@ -308,7 +308,8 @@ def print_improvement(record: ImproveRecord) -> None:
     if record.kept:
         names = " ".join(record.kept)
         how = (
-            "they stay set: `tailtap host revert` puts them back" if record.applied
+            "they stay set: `tailtap host revert` puts them back"
+            if record.applied
             else f"set them: sudo tailtap host apply {names} {record.purpose}"
-        )  # fmt: skip
+        )
         say(f"proven: {', '.join(record.kept)}; {how}")

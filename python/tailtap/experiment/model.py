@@ -485,28 +485,41 @@ class Experiment(Strict):
         if cables is None:
             return self
         if self._ports() is not None:
-            raise InputError("dut.ports, tap.ports: the testbed has the network cards: leave "
-                             "both out")  # fmt: skip
+            raise InputError(
+                "dut.ports, tap.ports: the testbed has the network cards: leave both out"
+            )
         if self.dut.taps != ENDS:
-            raise InputError(f"dut.taps: {self.dut.taps}: the timestamper of a testbed does not "
-                             "see what is between the nodes of a DuT: leave it out")  # fmt: skip
+            raise InputError(
+                f"dut.taps: {self.dut.taps}: the timestamper of a testbed does not "
+                "see what is between the nodes of a DuT: leave it out"
+            )
         if self.answers:
-            raise InputError("dut.forwarder: server: its one port has the lab's links: measure it "
-                             "without --testbed")  # fmt: skip
+            raise InputError(
+                "dut.forwarder: server: its one port has the lab's links: measure it "
+                "without --testbed"
+            )
         if self.events:
-            raise InputError("events: the hosts of a testbed have clocks of their own: measure on "
-                             "one machine, without --testbed")  # fmt: skip
+            raise InputError(
+                "events: the hosts of a testbed have clocks of their own: measure on "
+                "one machine, without --testbed"
+            )
         if self.dut.is_network:
-            raise InputError("dut.links, dut.flows: a testbed has two cables to the DuT, and each "
-                             "flow of a network needs its own: take dut.line")  # fmt: skip
+            raise InputError(
+                "dut.links, dut.flows: a testbed has two cables to the DuT, and each "
+                "flow of a network needs its own: take dut.line"
+            )
         kind = self.tap.kind if "kind" in self.tap.model_fields_set else cables.tap_kind
         if kind != cables.tap_kind:
-            raise InputError(f"tap.kind: {kind} does not fit to the cables of the testbed, which "
-                             f"are for {cables.tap_kind}: leave it out")  # fmt: skip
+            raise InputError(
+                f"tap.kind: {kind} does not fit to the cables of the testbed, which "
+                f"are for {cables.tap_kind}: leave it out"
+            )
         if self.tap.clock == HARDWARE and kind != PASSIVE:
-            raise InputError("tap.clock: hardware: without splitters a packet is stamped before it "
-                             "is sent, which no card does: give both cables of the DuT one, or "
-                             "take tap.clock: monotonic")  # fmt: skip
+            raise InputError(
+                "tap.clock: hardware: without splitters a packet is stamped before it "
+                "is sent, which no card does: give both cables of the DuT one, or "
+                "take tap.clock: monotonic"
+            )
         found = self.model_copy(update={"tap": self.tap.model_copy(update={"kind": kind})})
         found._wired = cables
         found.graph()  # raises what does not fit

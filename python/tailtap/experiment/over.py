@@ -81,8 +81,7 @@ def _check_way(way: str, taps: str, graph: Graph) -> None:
         raise Misfit(("dut", "over"), f"a virtual machine has tap devices, which no {way} is: "
                      "leave it out, or take another platform", [("dut", "platform")])  # fmt: skip
     if any(node.placement.threads for node in nodes):
-        raise Misfit(("dut", "napi"), f"{way} is not polled: take napi: softirq",
-                     [("dut", "over")])  # fmt: skip
+        raise Misfit(("dut", "napi"), f"{way} is not polled: take napi: softirq", [("dut", "over")])
     if any(link.carded for link in graph.links):
         raise Misfit(("dut", "over"), f"network cards are the ports, and no {way} lies on them: "
                      "leave it out", [("dut", "ports")])  # fmt: skip

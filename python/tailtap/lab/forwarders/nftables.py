@@ -53,8 +53,10 @@ class Ruled(InKernel):
 
 def counted(told: str) -> list[dict[str, Any]]:
     """The packets of each rule with a counter, of what ``nft list ruleset`` prints."""
-    rows = [{"rule": f"{match[1]}{match[3]}".strip(), "packets": int(match[2])}
-            for match in _COUNTED.finditer(told)]  # fmt: skip
+    rows = [
+        {"rule": f"{match[1]}{match[3]}".strip(), "packets": int(match[2])}
+        for match in _COUNTED.finditer(told)
+    ]
     return rows[:MOST_RULES]
 
 

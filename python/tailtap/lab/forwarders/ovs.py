@@ -37,8 +37,10 @@ VERSION = re.compile(r"ovs-vswitchd(?:-dpdk)? \(Open vSwitch\) (\S+)")
 REMEDY = "apt-get install openvswitch-switch, or run `make forwarders`"
 SWITCH = Need("/usr/lib/openvswitch-switch/ovs-vswitchd", REMEDY)
 """Not the one on the path, which may be that with DPDK (update-alternatives(1))."""
-TOOLS = tuple(Need(name, REMEDY) for name in ("ovsdb-server", "ovsdb-tool", "ovs-vsctl",
-                                              "ovs-ofctl", "ovs-appctl"))  # fmt: skip
+TOOLS = tuple(
+    Need(name, REMEDY)
+    for name in ("ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
+)
 BRIDGE = "tt-ovs"
 """The switch, and the port of its own that it insists on."""
 MOST_RULES = 100

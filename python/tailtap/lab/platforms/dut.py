@@ -64,8 +64,10 @@ class OwnFiles:
         if command is not None:
             return list(command)
         default = self.image.arguments if self.image else ()
-        found = [*(self.image.entrypoint if self.image else ()),
-                 *(default if arguments is None else arguments)]  # fmt: skip
+        found = [
+            *(self.image.entrypoint if self.image else ()),
+            *(default if arguments is None else arguments),
+        ]
         if not found:
             raise MachineError("the image has no command: write it as dut.options.command")
         return found

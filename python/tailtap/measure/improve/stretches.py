@@ -52,10 +52,12 @@ def prepare_stretches(asked: Asked) -> Observable:
     traits = prepared.traits
     cpus = prepared.serving.cpus
     cards = sorted(
-        end.interface.name for way in prepared.ways for end in way
-        if f"/sys/class/net/{end.interface.name}/device" in tree.glob(
-            f"/sys/class/net/{end.interface.name}/device")
-    )  # fmt: skip
+        end.interface.name
+        for way in prepared.ways
+        for end in way
+        if f"/sys/class/net/{end.interface.name}/device"
+        in tree.glob(f"/sys/class/net/{end.interface.name}/device")
+    )
     return Observable(prepared, tree, purpose_of(traits.virtualization, cpus, cards, tree))
 
 
@@ -114,8 +116,9 @@ class Stretches(Measuring):
         prepared = replace(of_it.prepared, asked=asked)
         with ExitStack() as stack:
             if knobs:
-                steps = plan(of_it.tree, of_it.purpose, knobs, disruptive=self.disruptive,
-                             measuring=True)  # fmt: skip
+                steps = plan(
+                    of_it.tree, of_it.purpose, knobs, disruptive=self.disruptive, measuring=True
+                )
                 journal = Journal.create()
                 stack.callback(journal.close)
                 stack.enter_context(tuned(steps, journal))

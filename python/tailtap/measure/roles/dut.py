@@ -282,8 +282,10 @@ class DeviceUnderTest:
             return {}
         common = {key: value for key, value in facts[0].items()
                   if all(key in other and other[key] == value for other in facts)}  # fmt: skip
-        own = {device.node: {key: value for key, value in one.items() if key not in common}
-               for device, one in zip(self._devices, facts, strict=True)}  # fmt: skip
+        own = {
+            device.node: {key: value for key, value in one.items() if key not in common}
+            for device, one in zip(self._devices, facts, strict=True)
+        }
         return {**common, **({"nodes": own} if any(own.values()) else {})}
 
     @property

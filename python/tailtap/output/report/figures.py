@@ -235,8 +235,10 @@ def gaps_figure(groups: list[Configuration]) -> Figure:
     """Inter-packet gaps before and after the device, one panel for each configuration."""
 
     def shown(member: Member) -> dict[str, Histogram]:
-        return {"before": member.evaluation.gaps["ingress"],
-                "after": member.evaluation.gaps["egress"]}  # fmt: skip
+        return {
+            "before": member.evaluation.gaps["ingress"],
+            "after": member.evaluation.gaps["egress"],
+        }
 
     return _outlines("gaps", groups, shown, "Inter-packet gap (grey: before the device)")
 
@@ -270,8 +272,7 @@ def _outlines(
             for role, histogram in shown(member).items():
                 x, y = outline(*log_histogram(histogram, bins), 0.7)
                 before = role == "before"
-                axes.plot(x, y, color=BEFORE if before else group.light,
-                          linewidth=0.7, alpha=0.85)  # fmt: skip
+                axes.plot(x, y, color=BEFORE if before else group.light, linewidth=0.7, alpha=0.85)
                 if before:
                     axes.fill_between(x, 0.7, y, color=BEFORE, alpha=0.22, linewidth=0)
         axes.set_xscale("log")
@@ -338,15 +339,15 @@ def loss_figure(groups: list[Configuration]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlabel("Packet rate before the device")
     axes.set_ylabel("Lost packets")
-    handles = [Line2D([], [], color=c.light, linewidth=1.2, marker="o", markersize=3)
-               for c in curves]  # fmt: skip
+    handles = [
+        Line2D([], [], color=c.light, linewidth=1.2, marker="o", markersize=3) for c in curves
+    ]
     labels = [broken(curve.label, LEGEND_LETTERS) for curve in curves]
     if any(not point.valid for curve in curves for point in curve.points):
         handles.append(Line2D([], [], color=BEFORE, marker="s", markersize=3, linestyle="none",
                               markerfacecolor="white"))  # fmt: skip
         labels.append("invalid: not what was asked for")
-    figure.legend(handles, labels, loc="outside upper left", borderaxespad=0.2,
-                  labelspacing=0.25)  # fmt: skip
+    figure.legend(handles, labels, loc="outside upper left", borderaxespad=0.2, labelspacing=0.25)
     return figure
 
 
@@ -409,8 +410,9 @@ def _panels(
             axes.set_title(broken(groups[place].title, letters), loc="left", pad=3)
             axes.set_xmargin(0.01)
             if not groups[place].shows(kind):
-                axes.text(0.5, 0.5, "not published", transform=axes.transAxes, ha="center",
-                          color=BEFORE)  # fmt: skip
+                axes.text(
+                    0.5, 0.5, "not published", transform=axes.transAxes, ha="center", color=BEFORE
+                )
         else:
             axes.set_axis_off()
     for axis in (axis for axes in grid.flat for axis in (axes.xaxis, axes.yaxis)):

@@ -137,8 +137,9 @@ class Known(Finding):
         """The most late packets first, as in earnest."""
         found = [
             Candidate(knob, (cause,), causes[cause])
-            for knob, cause in KNOBS.items() if causes[cause]
-        ]  # fmt: skip
+            for knob, cause in KNOBS.items()
+            if causes[cause]
+        ]
         return Candidates(sorted(found, key=lambda one: -one.packets), {"boot": "it takes a boot"})
 
     def tell(self) -> None:

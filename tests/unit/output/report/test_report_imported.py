@@ -106,8 +106,10 @@ def test_the_curve_of_published_percentiles_never_understates(
 
 
 def test_a_curve_without_a_number_of_packets_ends_where_it_stops_rising() -> None:
-    rows = [Percentile(p, v, None, None, 0, False) for p, v in
-            ((0.0, 5), (0.5, 7), (0.9, 9), (0.99, 12), (0.999, 12))]  # fmt: skip
+    rows = [
+        Percentile(p, v, None, None, 0, False)
+        for p, v in ((0.0, 5), (0.5, 7), (0.9, 9), (0.99, 12), (0.999, 12))
+    ]
     curve = percentile_curve(rows, None)
     assert curve.x.tolist() == pytest.approx([1, 1, 1, 2, 2, 10, 10, 100])
     assert curve.y.tolist() == [5, 5, 7, 7, 9, 9, 12, 12]

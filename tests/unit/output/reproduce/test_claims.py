@@ -63,8 +63,10 @@ def test_what_differs_between_machines() -> None:
         hostname="two", kernel={"release": "6.18", "command_line": "quiet root=/dev/sda"}
     )
     assert differences([machine()], [same]) == []
-    other = machine(cpu={"model": "B", "governors": {"0": "powersave"}, "isolated": ""},
-                    versions={"tailtap": "0.2"})  # fmt: skip
+    other = machine(
+        cpu={"model": "B", "governors": {"0": "powersave"}, "isolated": ""},
+        versions={"tailtap": "0.2"},
+    )
     found = differences([machine()], [other])
     assert [(one.what, one.there, one.here, one.machine) for one in found] == [
         ("processor", "A", "B", True),

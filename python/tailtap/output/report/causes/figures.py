@@ -31,8 +31,10 @@ def cause_figures(stories: Sequence[Story]) -> Mapping[str, Callable[[], Figure]
     if not told:
         return {}
     names = list(used(stories))
-    return {"causes": partial(causes_figure, told, names),
-            "shares": partial(shares_figure, told, names)}  # fmt: skip
+    return {
+        "causes": partial(causes_figure, told, names),
+        "shares": partial(shares_figure, told, names),
+    }
 
 
 def causes_figure(told: Sequence[Told], names: Sequence[str]) -> Figure:

@@ -126,9 +126,11 @@ def _timeline(lanes: Sequence[str], member: Member) -> Any:
     """Lanes without anything in them: the page's script puts in what lies around a packet."""
     height = sum(PACKETS_LANES if lane == PACKETS else 1 for lane in lanes)
     plot = bare_plot(
-        Range1d(start=0, end=1), Range1d(start=-height, end=0), log=(False, False),
+        Range1d(start=0, end=1),
+        Range1d(start=-height, end=0),
+        log=(False, False),
         height=LANE_PX * height + 60,
-    )  # fmt: skip
+    )
     middles = lane_middles(lanes)
     left, below = plot.left[0], plot.below[0]
     left.ticker = FixedTicker(ticks=middles, minor_ticks=[])
@@ -140,8 +142,9 @@ def _timeline(lanes: Sequence[str], member: Member) -> Any:
         left=0, right=0, line_width=1.5, fill_alpha=0.1, tags=["stay"], level="underlay"
     )
     plot.add_layout(stay)
-    empty: dict[str, list[Any]] = {name: [] for name in
-        ("left", "right", "bottom", "top", "colour", "alpha", "name", "told")}  # fmt: skip
+    empty: dict[str, list[Any]] = {
+        name: [] for name in ("left", "right", "bottom", "top", "colour", "alpha", "name", "told")
+    }
     glyph = Quad(left="left", right="right", bottom="bottom", top="top", fill_color="colour",
                  fill_alpha="alpha", line_color=None)  # fmt: skip
     mark = _mark(plot, member, empty, glyph, None, "slices")
