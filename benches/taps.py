@@ -33,7 +33,7 @@ RATES = (100_000, 500_000, 1_000_000)
 """What the generator is asked for; the table says what it reached."""
 SENDING_CPU, CAPTURING_CPU = 1, 0
 SNAP = 128
-READY_SECONDS = 20.0
+READY_SECONDS = 120.0
 
 
 def programs(interface: str, path: Path) -> dict[str, list[str]]:
