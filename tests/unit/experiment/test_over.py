@@ -50,8 +50,8 @@ def test_a_run_tells_what_it_was_over() -> None:
          "that one joins")),
         ("{line: 2, forwarder: tc-mirred, over: {sriov: [a, b]}}",
          ("dut.over: a network card gives a virtual function only what is addressed to it, and "
-         "dut1 is no router: make kernel-route or nat or dpdk-l3fwd its forwarder, or leave "
-         "dut.over out")),
+         "dut1 is no router: make kernel-route or nat or nftables or dpdk-l3fwd its forwarder, or "
+         "leave dut.over out")),
         ("{line: 2, forwarder: kernel-route, taps: hops, over: {sriov: [a, b]}}",
          ("dut.taps: a packet that comes from a cable is received long after it was handed over, "
          "and nothing tells when that was: choose taps: ends, or leave dut.over out")),

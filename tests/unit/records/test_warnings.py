@@ -12,7 +12,7 @@ from tailtap.records.warnings import CATALOGUE, INVALIDATING, NOTES, is_valid
 from tailtap.records.warnings.page import page
 
 ROOT = Path(__file__).parents[3]
-CALLS = ("Notice", "_warning", "with_flag")
+CALLS = ("Notice", "warning", "_warning", "with_flag")
 """Functions whose first argument is a code."""
 
 

@@ -323,9 +323,9 @@ def _warnings(
 ) -> Iterator[Notice]:
     """What its author should know before it leaves."""
     if building.options.licence is None:
-        yield Notice("no-licence", "no licence was chosen, so that nobody may use it: --license")
+        yield Notice("no-licence", "no licence was chosen, so that nobody may use it")
     if not building.options.authors and not building.options.anonymous:
-        yield Notice("no-authors", "nobody is named as its author: --author")
+        yield Notice("no-authors", "nobody is named as its author")
     if imported:
         yield Notice(
             "imported-left-out",
@@ -335,7 +335,7 @@ def _warnings(
         yield Notice(
             "captures-nowhere",
             f"{len(captures)} files of measurements are named with their checksums, but not where "
-            "they are: --captures refer=URL, or --captures embed",
+            "they are",
         )
     if building.options.embed and any(one.path.endswith(HOLDS_PACKETS) for one in captures):
         yield Notice("packets", "captures hold packets as they were, with all that is in them")

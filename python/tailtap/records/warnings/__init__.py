@@ -16,6 +16,7 @@ from tailtap.records.warnings import (
     imported,
     interrupts,
     observed,
+    published,
     run,
     search,
     tail,
@@ -24,7 +25,18 @@ from tailtap.records.warnings.entry import Entry
 
 CATALOGUE: Mapping[str, Sequence[Entry]] = {
     module.TITLE: module.ENTRIES
-    for module in (run, observed, captures, tail, interrupts, search, comparison, imported, causes)
+    for module in (
+        run,
+        observed,
+        captures,
+        tail,
+        interrupts,
+        search,
+        comparison,
+        imported,
+        causes,
+        published,
+    )
 }
 """All entries, by what they are about."""
 INVALIDATING = frozenset(
