@@ -12,16 +12,17 @@ from tailtap.records.warnings import CATALOGUE, INVALIDATING, NOTES, is_valid
 from tailtap.records.warnings.page import page
 
 ROOT = Path(__file__).parents[3]
-CALLS = ("Notice", "warning", "_warning", "with_flag")
-"""Functions whose first argument is a code."""
+CALLS = ("Notice", "_warning", "with_flag")
+FUNCTIONS = (*CALLS, "warning")
+"""Functions whose first argument is a code; as a method, the last one is that of a log."""
 
 
 def codes_of(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         values: list[ast.expr | None] = []
         if isinstance(node, ast.Call):
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            if name in CALLS and node.args:
+            called = getattr(node.func, "id", "") in FUNCTIONS
+            if (called or getattr(node.func, "attr", "") in CALLS) and node.args:
                 first = node.args[0]
                 values = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
         elif isinstance(node, ast.Dict):
