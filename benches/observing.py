@@ -72,8 +72,9 @@ def programs(folder: Path) -> dict[str, list[list[str]]]:
         "bpftrace, counting": [[*bpftrace, counting]],
     }  # fmt: skip
     missing = [other for other in ("tcpdump", "bpftrace") if not shutil.which(other)]
-    return {name: words for name, words in found.items()
-            if name.split()[0].strip(",") not in missing}  # fmt: skip
+    return {
+        name: words for name, words in found.items() if name.split()[0].strip(",") not in missing
+    }
 
 
 def kept_in(folder: Path) -> int | None:

@@ -92,10 +92,14 @@ def main(seconds: int) -> None:
             print(f"it ended with status {running.returncode}")
         told = read(out / "recording.json", RecordingRecord)
     early = rows[len(rows) // 4]
-    grew = [f"{name} {now - then:+,.1f}" for name, then, now in
-            zip(COLUMNS[1:6], early[1:6], rows[-1][1:6], strict=True)]  # fmt: skip
-    print(f"since second {early[0]:,.0f}: {', '.join(grew)}; segments at most "
-          f"{told.peak_bytes / 1e6:,.1f} MB; notes: {told.numbers.notes}")  # fmt: skip
+    grew = [
+        f"{name} {now - then:+,.1f}"
+        for name, then, now in zip(COLUMNS[1:6], early[1:6], rows[-1][1:6], strict=True)
+    ]
+    print(
+        f"since second {early[0]:,.0f}: {', '.join(grew)}; segments at most "
+        f"{told.peak_bytes / 1e6:,.1f} MB; notes: {told.numbers.notes}"
+    )
 
 
 if __name__ == "__main__":

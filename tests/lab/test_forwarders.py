@@ -276,8 +276,9 @@ def test_what_rules_drop_is_dropped_and_counted(machine: Machine, tmp_path: Path
         # Flows take turns: every other packet goes to the port whose packets are dropped.
         passed = [row["id"] for row in stamps(made / "egress.stamps")]
         assert passed == list(range(0, PACKETS, 2)), made.name
-    nft, ovs, suricata = (dict(record(made)["forwarder"])
-                          for made in sorted((out / "runs").iterdir()))  # fmt: skip
+    nft, ovs, suricata = (
+        dict(record(made)["forwarder"]) for made in sorted((out / "runs").iterdir())
+    )
     assert suricata["rules_loaded"] == 1
     for told in (nft, ovs):
         drop, rest = sorted(told["rule_packets"], key=lambda row: "drop" not in row["rule"])

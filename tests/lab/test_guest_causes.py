@@ -165,11 +165,13 @@ def disturbed(folder: Path, on_its_host: Injecting) -> Truth:
     told = tailtap("explain", run, "--late", LATE, "--json", "--quiet")
     assert told.returncode == 0, told.stderr
     table = pq.read_table(run / "causes-late.parquet")
-    columns = {name: table.column(name).to_numpy(zero_copy_only=False)
-               for name in table.column_names}  # fmt: skip
+    columns = {
+        name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names
+    }
     clock = guest_clock(run)
-    return Truth(run, clock, host.injections, on_host(guest, clock), columns,
-                 json.loads(told.stdout))  # fmt: skip
+    return Truth(
+        run, clock, host.injections, on_host(guest, clock), columns, json.loads(told.stdout)
+    )
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -181,8 +183,10 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 def on_host(injections: Sequence[Injection], clock: GuestClock) -> list[Injection]:
     """Injections of the guest by the clock of the host."""
     times = np.array([[one.start_ns, one.end_ns] for one in injections], np.int64)
-    return [Injection(CPU, start, end, True)
-            for start, end in clock.host_ns(times.ravel()).reshape(-1, 2).tolist()]  # fmt: skip
+    return [
+        Injection(CPU, start, end, True)
+        for start, end in clock.host_ns(times.ravel()).reshape(-1, 2).tolist()
+    ]
 
 
 def delayed(late: dict[str, Any], injections: Sequence[Injection]) -> tuple[Any, Any]:

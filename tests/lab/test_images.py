@@ -64,8 +64,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     )
     context = folder / "context"
     (context / "bin").mkdir(parents=True)
-    subprocess.run(["gcc", "-static", "-O2", "-o", context / "bin/program",
-                    SUPPORT / "image/program.c"], check=True)  # fmt: skip
+    subprocess.run(
+        ["gcc", "-static", "-O2", "-o", context / "bin/program", SUPPORT / "image/program.c"],
+        check=True,
+    )
     (context / "program").hardlink_to(context / "bin/program")
     (context / "passwd").write_text("root:x:0:0::/:\nsomebody:x:1234:77::/:\n")
     (context / "Containerfile").write_text(FILE)

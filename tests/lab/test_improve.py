@@ -167,8 +167,10 @@ def test_a_bridge_is_looked_at_under_its_own_load(machine: Machine, tmp_path: Pa
     assert "test-ends-timers" in timer[0]["knobs"], stage
     assert found["purpose"] == f"--cpus {DUT} --role bare-metal"
     assert sorted(path.name for path in (tmp_path / "out/runs").iterdir()) == [
-        "001-stage-1-trace", "002-stage-1", "003-stage-1",
-    ]  # fmt: skip
+        "001-stage-1-trace",
+        "002-stage-1",
+        "003-stage-1",
+    ]
     assert was_made(machine.tailtap("report", str(tmp_path / "out")))
     assert "What was tried" in (tmp_path / "out/report/index.html").read_text()
 

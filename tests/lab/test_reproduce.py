@@ -51,8 +51,10 @@ def test_published_moved_and_measured_again(tmp_path: Path) -> None:
     found = json.loads(output.splitlines()[-1])
     claims = {claim["id"]: claim for claim in found["claims"]}
     assert {name: claim["answer"] for name, claim in claims.items()} == {
-        "adds": "reproduced", "magic": "contradicted", "tail": "not shown",
-    }  # fmt: skip
+        "adds": "reproduced",
+        "magic": "contradicted",
+        "tail": "not shown",
+    }
     assert claims["adds"]["here"]["evidence"][0]["runs"] == 3
     # It is the same machine, measured at the smallest scale.
     assert [one["what"] for one in found["differences"] if one["machine"]] == []

@@ -79,8 +79,10 @@ def run(machine: Machine, *lines: str) -> None:
 def _spaces(*names: str) -> list[str]:
     """Namespaces, without the packets that IPv6 sends by itself."""
     quiet = "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1"
-    return [f"ip netns add {name}; ip netns exec {name} {quiet}; ip -n {name} link set lo up"
-            for name in names]  # fmt: skip
+    return [
+        f"ip netns add {name}; ip netns exec {name} {quiet}; ip -n {name} link set lo up"
+        for name in names
+    ]
 
 
 def _link(one: str, port: str, other: str, peer: str) -> list[str]:
@@ -103,8 +105,10 @@ def _bridge(space: str, ports: Sequence[str]) -> list[str]:
 
 def _end(space: str, port: str, address: str, gateway: str) -> list[str]:
     """An address at an end, which knows the way back without asking for it."""
-    return [f"ip -n {space} addr add {address}/24 dev {port}",
-            f"ip -n {space} route add default via {gateway}"]  # fmt: skip
+    return [
+        f"ip -n {space} addr add {address}/24 dev {port}",
+        f"ip -n {space} route add default via {gateway}",
+    ]
 
 
 def bridge(machine: Machine) -> Built:

@@ -148,8 +148,9 @@ class Zygote(Program):
         super().__init__(ours)
         command = [sys.executable, "-P", __file__, str(theirs.fileno())]
         # One thread: a thread that holds a lock while the process forks would hold it for ever.
-        others = {name: value for name, value in os.environ.items()
-                  if not name.startswith(READ_AT_START)}  # fmt: skip
+        others = {
+            name: value for name, value in os.environ.items() if not name.startswith(READ_AT_START)
+        }
         environment = {**others, **START_VARIABLES, "OPENBLAS_NUM_THREADS": "1"}
         with theirs:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)

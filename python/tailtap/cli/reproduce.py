@@ -207,15 +207,17 @@ def print_reproduction(found: ReproductionRecord) -> None:
     steps.print()
     findings = [finding for row in found.steps for finding in row.findings]
     if findings:
-        table = Table((Column("not found again", wrap=24), Column("answer"),
-                       Column("why", wrap=24)))  # fmt: skip
+        table = Table(
+            (Column("not found again", wrap=24), Column("answer"), Column("why", wrap=24))
+        )
         for one in findings:
             table.add(one.what, (one.answer, STYLES[one.answer]), one.reason)
         table.print()
     _print_claims(found)
     if found.differences:
-        table = Table((Column("machine", wrap=16), Column("there", wrap=24),
-                       Column("here", wrap=24)))  # fmt: skip
+        table = Table(
+            (Column("machine", wrap=16), Column("there", wrap=24), Column("here", wrap=24))
+        )
         for difference in found.differences:
             table.add(difference.what, difference.there, difference.here)
         table.print()

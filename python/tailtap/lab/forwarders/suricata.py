@@ -385,8 +385,10 @@ def with_rules(folder: Path, files: Sequence[str], groups: Mapping[str, str]) ->
     known = {**ADDRESSES, **PORTS, **groups}
     ports = {name: value for name, value in known.items() if name.endswith("_PORTS")}
     addresses = {name: value for name, value in known.items() if name not in ports}
-    named = {name: next((key for end, key in SUPPORT.items() if name.endswith(end)), None)
-             for name in files}  # fmt: skip
+    named = {
+        name: next((key for end, key in SUPPORT.items() if name.endswith(end)), None)
+        for name in files
+    }
     return {
         "vars": {"address-groups": addresses, "port-groups": ports},
         "rule-files": [name for name in files if name.endswith(".rules")],
@@ -396,8 +398,9 @@ def with_rules(folder: Path, files: Sequence[str], groups: Mapping[str, str]) ->
 
 def all_protocols() -> dict[str, Any]:
     """The part of the configuration for rules about protocols that Suricata would not look for."""
-    protocols = {name: {"enabled": True, "detection-ports": {"dp": port}}
-                 for name, port in PROTOCOLS.items()}  # fmt: skip
+    protocols = {
+        name: {"enabled": True, "detection-ports": {"dp": port}} for name, port in PROTOCOLS.items()
+    }
     return {"app-layer": {"protocols": protocols}}
 
 

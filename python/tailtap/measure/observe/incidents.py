@@ -62,8 +62,10 @@ class Made:
     @property
     def rows(self) -> list[LiveCause]:
         """The causes, the largest delay first."""
-        rows = [LiveCause(cause=cause, detail=detail, packets=packets, delay_ns=delay)
-                for (cause, detail), (packets, delay) in list(self.causes.items())]  # fmt: skip
+        rows = [
+            LiveCause(cause=cause, detail=detail, packets=packets, delay_ns=delay)
+            for (cause, detail), (packets, delay) in list(self.causes.items())
+        ]
         return sorted(rows, key=lambda row: -row.delay_ns)
 
 

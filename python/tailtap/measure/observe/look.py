@@ -107,8 +107,10 @@ def look(asked: Asked, came: Interface, left: Interface) -> Looked:
             if best is not None and (best.packets >= ENOUGH or number == TRIES):
                 served = _served(asked, best)
                 return replace(served, took_ns=(number + 1) * asked.look_ns)
-            passed = {end: (folder / f"{name}.pcap").stat().st_size > PCAP_HEADER
-                      for end, name in names.items()}  # fmt: skip
+            passed = {
+                end: (folder / f"{name}.pcap").stat().st_size > PCAP_HEADER
+                for end, name in names.items()
+            }
     said = ", ".join(
         f"{'some' if some else 'no'} packets "
         f"{'came in by' if end.at == 'arrival' else 'left through'} {end.interface.name}"

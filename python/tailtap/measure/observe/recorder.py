@@ -88,8 +88,9 @@ def record(
     with opened_for(asked, out, packets_alone=True) as (folder, prepared):
         cpus = away_from(prepared.serving.cpus)
         with _on(cpus), own_folders(SHARED, out) as [memory, aside]:
-            maker = Maker(folder, store, _evaluated, then=recording.then, cpus=cpus,
-                          on_made=on_made)  # fmt: skip
+            maker = Maker(
+                folder, store, _evaluated, then=recording.then, cpus=cpus, on_made=on_made
+            )
             recorder = Recorder(prepared, recording, folder, memory, aside, maker)
             looks = itertools.count()
 

@@ -94,8 +94,10 @@ def write_report(
     groups = with_undisturbed(configurations(experiment, every=bool(runs)))
     drawn = [group for group in groups if group.drawn]
     if len(drawn) < len(groups):
-        progress(f"{len(groups) - len(drawn)} imported configurations are in the tables alone; "
-                 "choose what the figures show by --runs")  # fmt: skip
+        progress(
+            f"{len(groups) - len(drawn)} imported configurations are in the tables alone; "
+            "choose what the figures show by --runs"
+        )
     target = out or folder / "report"
     told, sampled = stories(drawn, knobs, progress), sampled_of(drawn, progress)
     by_hop = lines(drawn)

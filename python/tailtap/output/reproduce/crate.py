@@ -75,9 +75,10 @@ def _files(crate: Crate) -> RepeatedStep:
     findings = _few("is missing", missing, contradicted, "the crate names it")
     without: list[str] = []
     files = [
-        (name, entity) for name, entity in crate.entities.items()
+        (name, entity)
+        for name, entity in crate.entities.items()
         if "://" not in name and name != CRATE and (crate.folder / unquote(name)).is_file()
-    ]  # fmt: skip
+    ]
     for name, entity in files:
         wrong = list(_held(crate.folder, unquote(name), entity))
         findings += wrong

@@ -189,8 +189,9 @@ def test_a_set_of_rules_is_the_same_from_a_folder_and_from_an_archive(tmp_path: 
     expected = ["one \udcff\n", "two\n", "three\n"]
     assert list(found.values()) == expected
     assert list(read_set([str(folder), str(folder / "a.rules")])[0].values()) == [
-        *expected, expected[0],
-    ]  # fmt: skip
+        *expected,
+        expected[0],
+    ]
     with pytest.raises(InputError, match="these are other rules"):
         read_set([str(archive)], "0" * 64)
     with pytest.raises(InputError, match="cannot read these rules"):
@@ -251,8 +252,10 @@ table inet fw {
 def test_open_vswitch_sends_each_way_by_its_ports() -> None:
     dut = Dut(LocalHost(), (("a", "b"), ("b", "a"), ("c", "b")), (1,))
     assert ovs.openflow(dut, None).splitlines() == [
-        "in_port=1,actions=output:2", "in_port=2,actions=output:1", "in_port=3,actions=output:2",
-    ]  # fmt: skip
+        "in_port=1,actions=output:2",
+        "in_port=2,actions=output:1",
+        "in_port=3,actions=output:2",
+    ]
 
 
 def test_suricatas_dpdk_gets_the_same_options_as_a_command_line() -> None:

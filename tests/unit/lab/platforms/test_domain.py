@@ -42,8 +42,9 @@ def test_a_disk_of_the_user_is_only_read(tmp_path: Path) -> None:
     [found] = told(replace(DESIGN, disk=(image, "qcow2"))).iterfind("devices/disk")
     assert found.find("readonly") is not None
     assert [(one.tag, one.attrib) for one in found][:2] == [
-        ("driver", {"name": "qemu", "type": "qcow2"}), ("source", {"file": str(image)}),
-    ]  # fmt: skip
+        ("driver", {"name": "qemu", "type": "qcow2"}),
+        ("source", {"file": str(image)}),
+    ]
     assert told(DESIGN).find("devices/disk") is None
     with pytest.raises(InputError, match=r"dut\.image: cannot read"):
         form(tmp_path)

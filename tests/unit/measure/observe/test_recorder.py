@@ -89,8 +89,9 @@ class Bench:
             now = START + second * SECOND
             traffic.rotate(self.memory / SLUGS[0], now, gone=True)
             each(second)
-            link = LinkSoFar(seen=0, stored=0, lost=second, other=0, sample=1, rate=0, ns=None,
-                             share=0)  # fmt: skip
+            link = LinkSoFar(
+                seen=0, stored=0, lost=second, other=0, sample=1, rate=0, ns=None, share=0
+            )
             self.recorder.look(now, TapsSoFar(time_ns=now, links={"x/ingress": link}, share=0))
         self.recorder.look(START + seconds * SECOND, complete=True)
         self.maker.finish()

@@ -18,9 +18,10 @@ def test_the_page_has_a_row_for_each_trial(tmp_path: Path) -> None:
     write_experiment(tmp_path, (2_000,))
     assert improvement_of(tmp_path) is None
     found = improvement(
-        helped("groups"), trial("damon", before=None, after=None, ratio=None),
+        helped("groups"),
+        trial("damon", before=None, after=None, ratio=None),
         left=[Left(name="isolated-cpus", why="it takes a reboot")],
-    )  # fmt: skip
+    )
     write_json(tmp_path / NAME, as_json(found), below=tmp_path)
     told = improvement_of(tmp_path)
     assert told is not None
