@@ -284,7 +284,7 @@ READERS = (
     *(Reader(f"experiment {name}", write_texts, (f"{name}.yaml",),
              (("run", f"{{input}}/{name}.yaml", "--check"),))
       for name in ("line", "tenants", "neighbours", "patterns", "which-knob")),
-    Reader("site", write_planted,
+    Reader("to publish", write_planted,
            ("experiment.yaml", "testbed.yaml", "runs/*/run.json", "runs/*/forwarder.log",
             "runs/*/evaluation/*"),
            (("publish", "{input}", "--check"),)),

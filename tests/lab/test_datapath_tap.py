@@ -441,7 +441,7 @@ def test_without_the_privilege(namespace: Namespace, tmp_path: Path) -> None:
         assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.apart
+@pytest.mark.alone
 def test_the_tap_is_cheap(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     tap = namespace.start("tap", "in:drop", "--write", f"{tmp_path}/x.stamps", "--cost")

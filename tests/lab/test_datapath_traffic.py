@@ -17,7 +17,7 @@ from namespaces import TAILTAP, Namespace
 from stamps import read_stamps
 
 
-@pytest.mark.apart
+@pytest.mark.alone
 def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"

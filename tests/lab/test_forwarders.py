@@ -194,7 +194,7 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
         assert told["driver"] in ("af_packet", "af_xdp")
 
 
-@pytest.mark.apart
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["dpdk-l2fwd", "dpdk-l3fwd"])
 def test_packets_wait_for_the_drain_time_only_when_asked_to(
     name: str, machine: Machine, tmp_path: Path

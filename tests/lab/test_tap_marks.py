@@ -210,8 +210,10 @@ def test_a_budget_is_kept_by_thinner_samples_and_no_packet_looks_lost(
     assert len(told) >= 3
     shares = [one["share"] for one in told]
     assert max(shares) > 0.0001
-    counted = told[-1]["links"]["in"]
-    assert counted["sample"] > 1 and counted["rate"] > 10_000 and counted["ns"] > 1
+    # It is timed for a moment at the end of each second: none may have packets behind the last one.
+    counted = [one for one in (line["links"]["in"] for line in told) if one["ns"] is not None]
+    assert counted[-1]["sample"] > 1 and counted[-1]["ns"] > 1
+    assert max(one["rate"] for one in counted) > 10_000
     link = done["links"]["in"]
     assert len(link["samples"]) > 1 and link["samples"][-1][1] > 1
     before, behind = (read_marks(tmp_path / f"{name}.marks") for name in ("in", "out"))

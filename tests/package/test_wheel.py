@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from captures import write_many
+from sites import write_site
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +47,11 @@ def test_a_fresh_environment_evaluates_captures(target: str, tmp_path: Path) -> 
     assert found["counts"]["matched"] == 100
     assert found["latency_ns"]["max"] == 700
     assert (tmp_path / "venv/share/man/man1/tailtap-host-audit.1").is_file()
+    # What was published with this checkout is repeated without it, in another place.
+    write_site(tmp_path / "made").rename(tmp_path / "site")
+    words = ("reproduce", tmp_path / "site", "--level", "captures", "--json")
+    found = json.loads(run(binaries / "tailtap", *words, env=alone))
+    assert found["answer"] == "reproduced"
     # The eBPF programs are inside: a tap asks for an interface, not for a compiler.
     tap = subprocess.run(
         [binaries / "tailtap", "tap", "tt-none", "--write", tmp_path / "x.stamps"],
