@@ -89,7 +89,9 @@ ovs-ofctl dump-flows "unix:$1/BRIDGE.mgmt"
 ovs-appctl -t "$1/vs.ctl" dpif/show""".replace("BRIDGE", BRIDGE)
 _RULE = re.compile(r"n_packets=([0-9]+), .*age=[0-9]+, (.*actions=.*)$", re.M)
 _DATAPATH = re.compile(r"^\S+: hit:([0-9]+) missed:([0-9]+)", re.M)
-_HAS_DATAPATH = "modprobe -q openvswitch; exec ovs-dpctl dump-dps"
+# A look loads no module.
+_HAS_DATAPATH = "ovs-dpctl dump-dps 2> /dev/null || exec modprobe -qn openvswitch"
+_LOAD_DATAPATH = ("modprobe", "-q", "openvswitch")
 
 
 class OvsOptions(Strict):
@@ -237,6 +239,8 @@ class Ovs:
         program, *_ = (need.find(dut.host) for need in self.needs)
         require_rules(dut.host, chosen.rules)
         datapath = _datapath(dut.host, chosen)
+        if datapath == "kernel":
+            dut.host.run(_LOAD_DATAPATH, check=False)  # where it is built in, there is no module
         with contextlib.ExitStack() as stack:
             work = stack.enter_context(WorkFolder(dut, setting))
             work.put("rules", openflow(dut, chosen.rules))
