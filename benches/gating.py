@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from statistics import stdev
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -60,7 +61,8 @@ def measure(folder: Path, rounds: int) -> Sides:
     """The valid runs of each side, in the order in which they were made, by turns."""
     sides: dict[str, list[Run]] = {name: [] for name in ADDED}
     for number in range(rounds):
-        for turn, name in enumerate(TURNS):
+        # In random order: what a run leaves behind is not always the same side's.
+        for turn, name in enumerate(Random(number).sample(TURNS, len(TURNS))):
             out = folder / f"{number:03}-{turn}"
             try:
                 tailtap.run(experiment(ADDED[name]), out)
@@ -87,10 +89,10 @@ def answers(pairs: Iterator[Pair], at: float) -> str:
 
 
 def by_turns(runs: Sequence[Run], repeats: int) -> Iterator[Pair]:
-    """Every second run against those between."""
+    """Of consecutive runs half against half, at random."""
     for first in range(len(runs) - 2 * repeats + 1):
-        window = runs[first : first + 2 * repeats]
-        yield window[::2], window[1::2]
+        window = Random(first).sample(runs[first : first + 2 * repeats], 2 * repeats)
+        yield window[:repeats], window[repeats:]
 
 
 def one_after_the_other(runs: Sequence[Run], repeats: int) -> Iterator[Pair]:

@@ -142,6 +142,7 @@ def test_started_processes_end_with_tailtap(shared: tuple[Engine, Dut]) -> None:
     wait_for(lambda: not Path(f"/proc/{inner}/exe").exists(), "the end of the process")
 
 
+@pytest.mark.apart
 def test_packets_come_through(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with own_machine() as machine:
@@ -155,8 +156,7 @@ def test_packets_come_through(tmp_path: Path) -> None:
     assert statuses(out) == ["done"] * 3
     for run, platform in zip(sorted((out / "runs").iterdir()), RUNTIMES, strict=True):
         counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
-        # Beside other tests the device may be stopped before it had the CPU to send all of them.
-        assert counts["matched"] + counts["lost"] == 200 and counts["matched"] > 100
+        assert (counts["matched"], counts["lost"]) == (200, 0)
         told = record(run)
         assert told["parameters"]["dut"]["platform"] == platform
         assert told["platform"]["cgroup"]["memory"]

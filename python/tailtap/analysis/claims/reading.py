@@ -64,6 +64,7 @@ def claims_in(document: Document) -> list[Claim]:
     rows = document.data.get(SECTION, [])
     if not isinstance(rows, list):
         raise InputError(f"{document.place((SECTION,))}: {SECTION}: write a list of claims")
+    known = [field.alias or name for name, field in Claim.model_fields.items()]
     found = []
     for number, row in enumerate(rows):
         try:
@@ -71,8 +72,7 @@ def claims_in(document: Document) -> list[Claim]:
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]
             path = (SECTION, number, *detail["loc"])
-            known = [field.alias or name for name, field in Claim.model_fields.items()]
-            said = explain(detail, path, lambda _: known)  # noqa: B023
+            said = explain(detail, path, lambda _: known)
             raise InputError(f"{document.place(path)}: {dotted(path)}: {said}") from error
     return found
 

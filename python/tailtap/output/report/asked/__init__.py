@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +128,7 @@ def _data(arranged: Arranged) -> list[list[object]]:
 
 def _cell(value: float | None) -> object:
     """A number as short as it can be; nothing for none."""
-    if value is None or value != value:  # noqa: PLR0124
+    if value is None or math.isnan(value):
         return ""
     whole = round(float(value)) if abs(value) < 2**53 else value
     return whole if whole == value else repr(float(value))
