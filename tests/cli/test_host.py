@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 
 import pytest
 from program import one_line_error, tailtap
@@ -46,30 +45,6 @@ def test_a_named_knob_is_explained() -> None:
     assert "transparent-huge-pages" not in run.stdout
     brief = tailtap("host", "audit", "--quiet", *GROUPS)
     assert brief.stdout.count("\n") == 1
-
-
-def test_a_plan_says_what_apply_would_set_and_sets_nothing() -> None:
-    audited = json.loads(tailtap("host", "audit", "--json").stdout)
-    planned = json.loads(tailtap("host", "apply", "--dry-run", "--json").stdout)
-    assert planned["dry_run"] is True
-    assert {row["name"] for row in planned["changes"]} <= {
-        row["name"]
-        for row in audited["rows"]
-        if row["answer"] == "not-met" and row["settable"] == "runtime"
-    }
-    left = {row["name"] for row in planned["left"]}
-    assert {
-        row["name"]
-        for row in audited["rows"]
-        if row["answer"] == "not-met" and row["settable"] == "boot"
-    } <= left
-    again = json.loads(tailtap("host", "audit", "--json").stdout)
-    assert settable(again) == settable(audited)
-
-
-def settable(audited: dict[str, Any]) -> dict[str, str]:
-    """The answer of each knob that can be set; what only can be read changes by itself."""
-    return {row["name"]: row["answer"] for row in audited["rows"] if row["settable"] == "runtime"}
 
 
 @pytest.mark.parametrize(

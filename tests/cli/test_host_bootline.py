@@ -15,19 +15,6 @@ from tailtap.host.loaders import LOADERS
 NOT_HERE = not any(loader.found(Tree(Path("/"))) for loader in LOADERS.values())
 
 
-def test_the_last_line_is_the_words() -> None:
-    shown = tailtap("host", "bootline")
-    assert shown.returncode == 0, shown.stderr
-    content = json.loads(tailtap("host", "bootline", "--json").stdout)
-    assert content["schema"] == "tailtap.bootline/1"
-    assert shown.stdout.splitlines()[-1] == content["line"]
-    assert tailtap("host", "bootline", "--quiet").stdout == f"{content['line']}\n"
-    assert [row["word"] for row in content["words"]] == content["line"].split()
-    assert "rcu_nocb_poll" in shown.stdout
-    for clause in content["wrong"]:
-        assert f"tailtap: {clause}\n" in shown.stderr
-
-
 def test_the_purpose_decides() -> None:
     content = json.loads(tailtap("host", "bootline", "--json", "skew-tick").stdout)
     assert content["line"] == "skew_tick=1"

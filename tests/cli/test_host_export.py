@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pytest
-import yaml
 from program import one_line_error, tailtap
-
-
-@pytest.mark.parametrize("name", ["tuned", "sysctl", "ansible"])
-def test_formats(name: str, tmp_path: Path) -> None:
-    printed = tailtap("host", "export", "--format", name)
-    assert printed.returncode == 0, printed.stderr
-    out = tmp_path / "made"
-    for _ in range(2):  # an earlier export is replaced
-        written = tailtap("host", "export", "--format", name, "--out", out)
-        assert written.returncode == 0, written.stderr
-    assert written.stdout == ""
-    assert "knobs to" in written.stderr
-    content = json.loads(tailtap("host", "export", "--format", name, "--json").stdout)
-    assert out.read_text() == content["text"] == printed.stdout
-    assert content["schema"] == "tailtap.host-export/1"
-    if name == "ansible":
-        assert isinstance(yaml.safe_load(printed.stdout), list)
 
 
 def test_bad_usage_is_one_line(tmp_path: Path) -> None:
