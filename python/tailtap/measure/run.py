@@ -38,6 +38,10 @@ from tailtap.measure.roles.answers import (
     START,
     STOP,
     WHY,
+    AskedToCheck,
+    AskedToDescribe,
+    AskedToProbe,
+    AskedToSchedule,
     CheckedSession,
     Prepared,
 )
@@ -251,7 +255,7 @@ def _stations(
     found = {}
     for role, session in sessions.items():
         if at_work.sites[role] is not at_work.sites[DUT]:
-            told = session.ask(DESCRIBE, boot_id=prepared.boot_id).station
+            told = session.ask(DESCRIBE, AskedToDescribe(boot_id=prepared.boot_id)).station
             if told is not None:
                 found[role] = told
     return found
@@ -260,7 +264,7 @@ def _stations(
 def _explain(dut: CheckedSession, error: MachineError) -> None:
     """Raise what explains `error`: a link that is gone, a forwarder that ended."""
     try:
-        dut.ask(CHECK, links=True)
+        dut.ask(CHECK, AskedToCheck(links=True))
     except MachineError as cause:
         raise cause from error
 
@@ -282,8 +286,8 @@ def _probe(
     limit = prepared.patience * (prepared.ready_seconds or PROBE_SECONDS)
     deadline = time.monotonic() + limit
     while True:
-        dut.ask(CHECK)
-        generator.ask(PROBE, flows=missing)
+        dut.ask(CHECK, AskedToCheck())
+        generator.ask(PROBE, AskedToProbe(flows=missing))
         again = time.monotonic() + PROBE_AGAIN_SECONDS
         while time.monotonic() < again:
             now = timestamper.ask(COUNT).flows
@@ -338,7 +342,7 @@ class _First:
     def passed(self) -> bool:
         if _came(self.timestamper) == self.before:
             return False
-        self.dut.ask(SCHEDULE, after_ns=self.after_ns)
+        self.dut.ask(SCHEDULE, AskedToSchedule(after_ns=self.after_ns))
         return True
 
 

@@ -1,13 +1,14 @@
-"""What roles answer: a far station may say anything, and is not asked again when it says nonsense.
+"""What roles are asked, and what they answer.
 
-Each answer is checked where it comes in, so that whoever asked can rely on it.
+Both are checked where they come in: a role relies on what it is asked, and whoever asks on the
+answer. A far station may say anything, and is not asked again when it says nonsense.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from tailtap.records.errors import MachineError
 from tailtap.records.generator import GeneratorRecord
@@ -21,6 +22,7 @@ from tailtap.records.record import (
     Open,
     Record,
     Texts,
+    as_json,
     parsed,
 )
 from tailtap.records.run import (
@@ -30,9 +32,10 @@ from tailtap.records.run import (
     StampedPoint,
 )
 from tailtap.records.taps import Tapped
-from tailtap.remote.session import ANSWER_SECONDS, Session
+from tailtap.remote.session import Json, Session
 
 R = TypeVar("R", bound=Record)
+A = TypeVar("A", bound=Record)
 
 
 class Prepared(Record, kw_only=True):
@@ -122,34 +125,72 @@ class Done(Record, kw_only=True):
     """That it was done, and no more."""
 
 
+class Asked(Record, kw_only=True, forbid_unknown_fields=True):
+    """What a question comes with: by itself, nothing."""
+
+
+class AskedToCheck(Asked, kw_only=True):
+    """Look whether the forwarders are at work."""
+
+    links: bool = False
+    """And whether the links of the lab are up."""
+
+
+class AskedToDescribe(Asked, kw_only=True):
+    """Tell of the machine, unless it is the DuT's."""
+
+    boot_id: str | None
+    """What tells the boot of the DuT's machine from those of others."""
+
+
+class AskedToProbe(Asked, kw_only=True):
+    """Send a few packets that do not count."""
+
+    flows: Texts
+
+
+class AskedToSchedule(Asked, kw_only=True):
+    """Let events be due."""
+
+    after_ns: Count
+    """So long after now the first packet passes that counts."""
+
+
+Request: TypeAlias = Callable[[Json], Record]
+"""Answers a question with the content that it came with. Raises `InputError` for another one."""
+
+
 @dataclass(frozen=True)
-class Question(Generic[R]):
-    """What a role is asked, and what it answers."""
+class Question(Generic[A, R]):
+    """What a role is asked, what comes with the question, and what it answers."""
 
     name: str
+    asked: type[A]
     answer: type[R]
 
+    def by(self, answer: Callable[[A], R]) -> tuple[str, Request]:
+        """Its name, and the role's method that answers it."""
+        return self.name, lambda said: answer(parsed(f"asked to {self.name}", said, self.asked))
 
-PREPARE = Question("prepare", Prepared)
-CHECK = Question("check", Done)
-WHY = Question("why", Why)
-OBSERVE = Question("observe", Done)
-READ = Question("read", Observed)
-END = Question("stop", Forwarded)
+
+PREPARE = Question("prepare", Asked, Prepared)
+CHECK = Question("check", AskedToCheck, Done)
+WHY = Question("why", Asked, Why)
+OBSERVE = Question("observe", Asked, Done)
+SCHEDULE = Question("schedule", AskedToSchedule, Done)
+READ = Question("read", Asked, Observed)
+END = Question("stop", Asked, Forwarded)
 """The DuT's."""
-DESCRIBE = Question("describe", Described)
-START = Question("start", Done)
+DESCRIBE = Question("describe", AskedToDescribe, Described)
+START = Question("start", Asked, Done)
 """The generator's and the timestamper's."""
-PROBE = Question("probe", Done)
-SCHEDULE = Question("schedule", Done)
-"""The DuT's: so long after now (`after_ns`) the first packet passes that counts, and events are due
-from then on."""
-INTERRUPT = Question("interrupt", Done)
-RESULT = Question("result", Results)
+PROBE = Question("probe", AskedToProbe, Done)
+INTERRUPT = Question("interrupt", Asked, Done)
+RESULT = Question("result", Asked, Results)
 """The generator's."""
-RESTART = Question("restart", Done)
-COUNT = Question("count", Counted)
-STOP = Question("stop", Stamped)
+RESTART = Question("restart", Asked, Done)
+COUNT = Question("count", Asked, Counted)
+STOP = Question("stop", Asked, Stamped)
 """The timestamper's."""
 
 
@@ -163,11 +204,15 @@ class CheckedSession:
         self.fileno, self.events = session.fileno, session.events
         self.fetch, self.close = session.fetch, session.close
 
-    def ask(
-        self, question: Question[R], /, *, seconds: float = ANSWER_SECONDS, **content: object
-    ) -> R:
+    @overload
+    def ask(self, question: Question[Asked, R], /) -> R: ...
+
+    @overload
+    def ask(self, question: Question[A, R], asked: A, /) -> R: ...
+
+    def ask(self, question: Question[Any, R], asked: Record | None = None, /) -> R:
         """The role's answer. Raises `TailtapError`, and `MachineError` where it is none."""
-        said = self._session.ask(question.name, seconds=seconds, **content)
+        said = self._session.ask(question.name, **as_json(asked or Asked()))
         answer = parsed(self._name, said, question.answer, MachineError)
         if not self._flows <= {*getattr(answer, "flows", self._flows)}:
             raise MachineError(f"{self._name}: it leaves out flows")

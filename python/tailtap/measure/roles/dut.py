@@ -27,9 +27,27 @@ from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import FORWARD
 from tailtap.lab.topology.placement import facts as placement_facts
-from tailtap.measure.roles.answers import Brought, Done, Forwarded, Observed, Prepared, Why
+from tailtap.measure.roles.answers import (
+    CHECK,
+    END,
+    OBSERVE,
+    PREPARE,
+    READ,
+    SCHEDULE,
+    WHY,
+    Asked,
+    AskedToCheck,
+    AskedToSchedule,
+    Brought,
+    Done,
+    Forwarded,
+    Observed,
+    Prepared,
+    Request,
+    Why,
+)
 from tailtap.measure.roles.events import Happenings
-from tailtap.measure.roles.role import Request, Workbench
+from tailtap.measure.roles.role import Workbench
 from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
 from tailtap.measure.roles.tuning import tune
 from tailtap.records.errors import MachineError
@@ -70,15 +88,17 @@ class DeviceUnderTest:
 
     def requests(self) -> Mapping[str, Request]:
         """What it can be asked: each one's answer is told by its method."""
-        return {
-            "prepare": self._prepare,
-            "check": self._check,
-            "why": self._why,
-            "observe": self._observe,
-            "schedule": self._schedule,
-            "read": self._read,
-            "stop": self._stop,
-        }
+        return dict(
+            (
+                PREPARE.by(self._prepare),
+                CHECK.by(self._check),
+                WHY.by(self._why),
+                OBSERVE.by(self._observe),
+                SCHEDULE.by(self._schedule),
+                READ.by(self._read),
+                END.by(self._stop),
+            )
+        )
 
     def sources(self) -> Sequence[Process]:
         """The forwarders, which say nothing before their end, and the news of links."""
@@ -120,7 +140,7 @@ class DeviceUnderTest:
     def _processes(self) -> list[tuple[Running, Process]]:
         return [(one, one.process) for one in self._running if one.process is not None]
 
-    def _prepare(self, content: Json) -> Prepared:
+    def _prepare(self, _: Asked) -> Prepared:
         """Tune the machine, build the device and start the forwarder of each of its nodes.
 
         What was tuned, and what the machine is like then (`tuning`), and what tells its boot from
@@ -176,11 +196,11 @@ class DeviceUnderTest:
             holds_ns=sum(running.holds_ns for running in self._running),
         )
 
-    def _check(self, content: Json) -> Done:
+    def _check(self, asked: AskedToCheck) -> Done:
         """Raises `MachineError` when the forwarder ended or, with `links`, when one of these is
         gone or carries nothing.
         """
-        broken = self._bench.lab.broken_ports() if content.get("links") else []
+        broken = self._bench.lab.broken_ports() if asked.links else []
         if broken:
             raise MachineError(f"{broken[0]} during the run")
         for running, process in self._processes():
@@ -188,7 +208,7 @@ class DeviceUnderTest:
                 raise MachineError(_failure(running, process))
         return Done()
 
-    def _why(self, content: Json) -> Why:
+    def _why(self, _: Asked) -> Why:
         """Why no packet comes through (`reason`)."""
         if not self._running:
             return Why(reason="the lab's links are broken")
@@ -197,7 +217,7 @@ class DeviceUnderTest:
             reason += "; `tailtap testbed check` says whether the cables are right"
         return Why(reason=reason)
 
-    def _observe(self, content: Json) -> Done:
+    def _observe(self, _: Asked) -> Done:
         """Start the neighbours, and then the instruments."""
         bench = self._bench
         if bench.experiment.neighbours:
@@ -224,12 +244,12 @@ class DeviceUnderTest:
                 self._observing[name] = observation
         return Done()
 
-    def _schedule(self, content: Json) -> Done:
-        """Let events happen: the first packet that counts passes `after_ns` from now."""
+    def _schedule(self, asked: AskedToSchedule) -> Done:
+        """Let events happen."""
         experiment = self._bench.experiment
         events = due(experiment.events, experiment.traffic.duration)
         if events and self._devices:
-            self._happenings = Happenings(events, self._place, content["after_ns"])
+            self._happenings = Happenings(events, self._place, asked.after_ns)
         return Done()
 
     def _place(self, where: str) -> tuple[Host, Mapping[str, object]]:
@@ -248,7 +268,7 @@ class DeviceUnderTest:
             return self._bench.lab.host(graph.flows[0].generator.node), values
         return device.host, values
 
-    def _read(self, content: Json) -> Observed:
+    def _read(self, _: Asked) -> Observed:
         """End the instruments: `facts`, `warnings`, and by instrument what it brought (`brought`).
 
         Raises `MachineError` when a link is gone or carries nothing.
@@ -272,7 +292,7 @@ class DeviceUnderTest:
             cpu_ns=None if spent is None else dict(spent),
         )
 
-    def _stop(self, content: Json) -> Forwarded:
+    def _stop(self, _: Asked) -> Forwarded:
         """End the forwarders; what they say of themselves (`forwarder`)."""
         return Forwarded(forwarder=self._told([running.stop() for running in self._running]))
 

@@ -10,15 +10,28 @@ from tailtap.host.facts import environment
 from tailtap.lab.generators import GENERATORS, Generator, Sending
 from tailtap.lab.generators.flows import CLIENT, SERVER, Flows
 from tailtap.lab.topology.server import address_client
-from tailtap.measure.roles.answers import Described, Done, Results
-from tailtap.measure.roles.role import Request, Workbench
+from tailtap.measure.roles.answers import (
+    DESCRIBE,
+    INTERRUPT,
+    PROBE,
+    RESULT,
+    START,
+    Asked,
+    AskedToDescribe,
+    AskedToProbe,
+    Described,
+    Done,
+    Request,
+    Results,
+)
+from tailtap.measure.roles.role import Workbench
 from tailtap.measure.roles.tuning import judged_as_generator
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station
 from tailtap.records.record import as_json, opened
 from tailtap.remote import Host
 from tailtap.remote.process import Process
-from tailtap.remote.session import FINISHED, Json, RoleEvent, RolePlan
+from tailtap.remote.session import FINISHED, RoleEvent, RolePlan
 
 DISCARD = "9"
 """The port of a service that nobody runs (RFC 863)."""
@@ -77,13 +90,15 @@ class LoadGenerator:
 
     def requests(self) -> Mapping[str, Request]:
         """What it can be asked: each one's answer is told by its method."""
-        return {
-            "describe": self._describe,
-            "probe": self._probe,
-            "start": self._start,
-            "interrupt": self._interrupt,
-            "result": self._result,
-        }
+        return dict(
+            (
+                DESCRIBE.by(self._describe),
+                PROBE.by(self._probe),
+                START.by(self._start),
+                INTERRUPT.by(self._interrupt),
+                RESULT.by(self._result),
+            )
+        )
 
     def sources(self) -> Sequence[Process]:
         """The generators' processes while they send."""
@@ -101,40 +116,40 @@ class LoadGenerator:
             for process in group.processes:
                 process.close()
 
-    def _describe(self, content: Json) -> Described:
+    def _describe(self, asked: AskedToDescribe) -> Described:
         """Its machine (`station`): `environment`, and the audit for the role generator (`tuning`).
 
-        None where it is the DuT's machine, whose boot the question comes with (`boot_id`).
+        None where it is the DuT's machine.
         """
-        if content["boot_id"] is not None and content["boot_id"] == boot_id():
+        if asked.boot_id is not None and asked.boot_id == boot_id():
             return Described(station=None)
         tuning = judged_as_generator(self._experiment)
         return Described(station=Station(environment=environment.describe(), tuning=tuning))
 
-    def _probe(self, content: Json) -> Done:
+    def _probe(self, asked: AskedToProbe) -> Done:
         """Once the links are up, send a few packets of each of the `flows`, which do not count."""
         self._lab.wait_until_up()
         while self._clients:
             host, (port, traffic) = self._clients.pop()
             address_client(host, port, traffic.ip)
         for group in self._groups:
-            group.probe(content["flows"])
+            group.probe(asked.flows)
         return Done()
 
-    def _start(self, content: Json) -> Done:
+    def _start(self, _: Asked) -> Done:
         """Begin with the warm-up."""
         for group in self._groups:
             group.start()
             self._sending.extend(group.processes)
         return Done()
 
-    def _interrupt(self, content: Json) -> Done:
+    def _interrupt(self, _: Asked) -> Done:
         """End early; what was sent until then counts."""
         for process in self._sending:
             process.interrupt()
         return Done()
 
-    def _result(self, content: Json) -> Results:
+    def _result(self, _: Asked) -> Results:
         """``generator.json`` of each of the `flows`, after the end."""
         told = [group.results() for group in self._groups]
         return Results(

@@ -10,12 +10,9 @@ from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.observing import Counters
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.record import Record
+from tailtap.measure.roles.answers import Request
 from tailtap.remote.process import Process
-from tailtap.remote.session import Json, RoleEvent, RolePlan
-
-Request: TypeAlias = Callable[[Json], Record]
-"""Answers a question with the content that it came with."""
+from tailtap.remote.session import RoleEvent, RolePlan
 
 
 @dataclass(frozen=True)

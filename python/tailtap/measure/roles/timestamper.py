@@ -18,9 +18,23 @@ from tailtap.lab.instruments.taps.inline import slot_of
 from tailtap.lab.instruments.taps.model import HARDWARE
 from tailtap.lab.instruments.taps.warnings import of_deferral, of_hops, of_links
 from tailtap.lab.topology.graph import Flow
-from tailtap.measure.roles.answers import Counted, Described, Done, OfFlow, Passed
+from tailtap.measure.roles.answers import (
+    COUNT,
+    DESCRIBE,
+    RESTART,
+    START,
+    STOP,
+    Asked,
+    AskedToDescribe,
+    Counted,
+    Described,
+    Done,
+    OfFlow,
+    Passed,
+    Request,
+)
 from tailtap.measure.roles.answers import Stamped as StampedFlows
-from tailtap.measure.roles.role import Request, Workbench
+from tailtap.measure.roles.role import Workbench
 from tailtap.records.cpulist import ranges
 from tailtap.records.errors import MachineError
 from tailtap.records.machine import Station
@@ -29,7 +43,7 @@ from tailtap.records.run import StampedPoint
 from tailtap.records.taps import Tapped
 from tailtap.records.warnings import notices
 from tailtap.remote.process import Process
-from tailtap.remote.session import FAILED, Json, RoleEvent, RolePlan
+from tailtap.remote.session import FAILED, RoleEvent, RolePlan
 
 ROOM = 1.05
 SPARE_ROOM = 65_536
@@ -87,13 +101,15 @@ class Timestamper:
 
     def requests(self) -> Mapping[str, Request]:
         """What it can be asked: each one's answer is told by its method."""
-        return {
-            "describe": self._describe,
-            "start": self._start,
-            "restart": self._restart,
-            "count": self._count,
-            "stop": self._stop,
-        }
+        return dict(
+            (
+                DESCRIBE.by(self._describe),
+                START.by(self._start),
+                RESTART.by(self._restart),
+                COUNT.by(self._count),
+                STOP.by(self._stop),
+            )
+        )
 
     def sources(self) -> Sequence[Process]:
         """The process of the taps, which says nothing before its end."""
@@ -112,23 +128,23 @@ class Timestamper:
         if self._process is not None:
             self._process.close()
 
-    def _describe(self, content: Json) -> Described:
+    def _describe(self, asked: AskedToDescribe) -> Described:
         """Its machine (`station`), as that of a generator is described; nothing is judged there.
 
-        None where it is the DuT's machine, whose boot the question comes with (`boot_id`).
+        None where it is the DuT's machine.
         """
-        if content["boot_id"] is not None and content["boot_id"] == boot_id():
+        if asked.boot_id is not None and asked.boot_id == boot_id():
             return Described(station=None)
         return Described(station=Station(environment=environment.describe()))
 
-    def _start(self, content: Json) -> Done:
+    def _start(self, _: Asked) -> Done:
         """Begin to stamp, once the links are up. The disk must have room for the stamps."""
         require_space(self._folder, self._bytes)
         self._lab.wait_until_up()
         self._stamp(MOONSNIFF)
         return Done()
 
-    def _restart(self, content: Json) -> Done:
+    def _restart(self, _: Asked) -> Done:
         """Forget the packets of the probe: where ids lie elsewhere they have one as well, and a
         pcap has them all.
         """
@@ -152,7 +168,7 @@ class Timestamper:
             self._host, self._folder, self._stamped, key, namespaces=self._namespaces, **asked
         )
 
-    def _count(self, content: Json) -> Counted:
+    def _count(self, _: Asked) -> Counted:
         """By flow (`flows`), packets that have come to `ingress` and `egress` since their links
         exist.
         """
@@ -171,7 +187,7 @@ class Timestamper:
             }
         )
 
-    def _stop(self, content: Json) -> StampedFlows:
+    def _stop(self, _: Asked) -> StampedFlows:
         """End the taps: the `cpus` that they might run on, and of each of the `flows` what its taps
         counted (`taps`), `warnings`, and its `files`.
 
