@@ -19,6 +19,11 @@ class Findings:
         self.problems: list[str] = []
         self.notes: list[str] = []
 
+    def add(self, others: Findings) -> None:
+        """Have these as well."""
+        self.problems += others.problems
+        self.notes += others.notes
+
     def ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """What `question` answers; a `TailtapError` that it raises is a problem, and None.
 

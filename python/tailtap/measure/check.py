@@ -47,6 +47,8 @@ from tailtap.remote.local import LocalHost, require_program
 
 PROGRAMS = ("ip", "setpriv")
 """What every run calls on this machine, whatever is measured."""
+_Forwarder = tuple[str, str, Asked]
+"""Its name, its options as JSON, and what it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +119,12 @@ def check_experiment(checked: CheckedExperiment, out: Path) -> Outlook:
     for program in PROGRAMS:
         whole.ask(require_program, program)
     whole.ask(require_room, out, plan)
-    # Repeats are the same experiment.
+    # Repeats are the same experiment, and many combinations have the same forwarder.
     known: dict[int, Findings] = {}
+    forwarders: dict[_Forwarder, Findings] = {}
     for run in plan:
         if id(run.experiment) not in known:
-            known[id(run.experiment)] = _foresee(run)
+            known[id(run.experiment)] = _foresee(run, forwarders)
     return Outlook(
         checked.name,
         checked.differs,
@@ -133,7 +136,7 @@ def check_experiment(checked: CheckedExperiment, out: Path) -> Outlook:
     )
 
 
-def _foresee(run: PlannedRun) -> Findings:
+def _foresee(run: PlannedRun, forwarders: dict[_Forwarder, Findings]) -> Findings:
     experiment, findings = run.experiment, Findings()
     traffic = experiment.traffic
     findings.ask(require_cpus, [run])
@@ -154,7 +157,7 @@ def _foresee(run: PlannedRun) -> Findings:
         programs = [need.program for need in forwarder.FORWARDERS[member.dut.forwarder].needs]
         kind.foresee(spec, cables, programs, findings)
         if kind.traits.has_dut:
-            _foresee_forwarder(member, experiment, findings)
+            findings.add(_foresee_forwarder(member, experiment, forwarders))
     findings.ask(require_memory, experiment.devices())
     findings.notes += experiment.unobserved
     if experiment.traits.has_dut:
@@ -210,17 +213,25 @@ def _foresee_tuning(experiment: Experiment, findings: Findings) -> None:
     findings.notes += [f"dut.tuning: {name} stays as it is: {why}" for name, why in wanted.left]
 
 
-def _foresee_forwarder(member: Member, experiment: Experiment, findings: Findings) -> None:
+def _foresee_forwarder(
+    member: Member, experiment: Experiment, known: dict[_Forwarder, Findings]
+) -> Findings:
+    """What keeps a forwarder from its work; the machine is asked once for all that are alike."""
     dut, cables = member.dut, experiment.cables()
     kind = forwarder.FORWARDERS[dut.forwarder]
     on = PLATFORMS[dut.platform]
-    for need in kind.needs:
-        findings.ask(need.find, LocalHost())
     cards = () if cables is None else cables.dut
     largest = max(size for flow in experiment.flows for size in experiment.traffic_of(flow).sizes)
     own_files = has_own_files(dut)
     asked = Asked(largest, len(member.cpus), cards, on.traits.own_kernel, own_files)
-    kind.foresee(kind.Options.model_validate(dut.options), asked, findings)
+    options = kind.Options.model_validate(dut.options)
+    one = dut.forwarder, options.model_dump_json(), asked
+    if one not in known:
+        known[one] = Findings()
+        for need in kind.needs:
+            known[one].ask(need.find, LocalHost())
+        kind.foresee(options, asked, known[one])
+    return known[one]
 
 
 def _count() -> None:

@@ -10,7 +10,9 @@ from experiment_files import check
 
 from tailtap.host.cpu.cpus import usable
 from tailtap.kinds.findings import Findings
+from tailtap.lab.forwarders import Need
 from tailtap.measure.check import Outlook, check_experiment
+from tailtap.remote import Host
 
 NO_CARDS = (
     "dut.options.driver: vfio-pci drives network cards, and the DuT's ports are links of the "
@@ -201,3 +203,19 @@ def test_only_errors_of_ours_are_findings() -> None:
         findings.ask(divmod, 1, 0)
     assert findings.problems == []
     assert findings.ask(divmod, 7, 2) == (3, 1)
+
+
+def test_the_machine_is_asked_once_for_runs_of_one_forwarder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    find = Need.find
+
+    def found(need: Need, host: Host) -> str:
+        asked.append(need.program)
+        return find(need, host)
+
+    monkeypatch.setattr(Need, "find", found)
+    text = BARE + "vary:\n  traffic.rate: [1 kpkt/s, 2 kpkt/s]\n  dut.forwarder: [tc-mirred, nat]\n"
+    assert len(outlook(text).runs) == 4
+    assert asked == ["tc", "ip", "nft"]
