@@ -137,9 +137,8 @@ def parse_share(text: str) -> float:
     value = _exact(match)
     share = math.inf if value is None else float(value / (100 if percent else 1))
     if share > 1:
-        raise QuantityError(
-            f"{text!r} is more than everything: write per cent as '{number}%'", text
-        )
+        advice = "100 % is the most" if percent else f"write per cent as '{number}%'"
+        raise QuantityError(f"{text!r} is more than everything: {advice}", text)
     return share
 
 
