@@ -154,3 +154,10 @@ def test_every_page_is_in_the_index() -> None:
     assert pages <= linked
     for first in (ROOT / "README.md", docs / "README.md"):
         assert len(first.read_text().splitlines()) < 150
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_each_page_says_for_whom_it_is(page: Path) -> None:
+    title, _, begins, *_ = page.read_text().splitlines()
+    assert title.startswith("# ")
+    assert begins.startswith("For ")

@@ -124,6 +124,8 @@ TYPES = {
 """What JSON Schema calls a type, and the page."""
 HEAD = """# Records
 
+For authors of programs that read what tailtap writes.
+
 Made from the program's own types by `make docs`; a test fails when it is stale.
 
 JSON files and what `--json` prints name their form in `schema`. This page lists the fields of each;
