@@ -18,7 +18,7 @@ import pytest
 import trial_knobs
 from built_devices import Built, bridge
 from explaining import DUT, OTHER
-from injectors import build, flow, hog, timers
+from injectors import Injector, build, flow, hog, timers
 from labtools import TAILTAP, Machine, own_machine, was_made
 from namespaces import Namespace
 from packages import install
@@ -35,7 +35,7 @@ traffic: {rate: 10 kpkt/s, size: 64 B, duration: 500 ms, warm_up: 50 ms, cpu: 0,
 MOST_SECONDS = 1_200
 """A busy machine takes ten times as long as an idle one."""
 WITH_IT_FIRST = "import random\nrandom.Random.random = lambda self: 0.0\n"
-Kinds = dict[str, Callable[[], AbstractContextManager[object]]]
+Kinds = dict[str, Callable[[], AbstractContextManager[Injector]]]
 
 
 @pytest.fixture

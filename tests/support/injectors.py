@@ -219,12 +219,15 @@ def flow(
     """
     namespace.veth("flow-out", "flow-in")
     steering = "/sys/class/net/flow-in/queues/rx-0/rps_cpus"
-    namespace.run("sh", "-c", f"echo {1 << cpu:x} > {steering}")
-    with _injecting(
-        program, "flow", cpu, helper, period_ns, spread_ns, count=count,
-        file=("flow-out", "flow-in", str(listeners)), inside=namespace.inside,
-    ) as injector:  # fmt: skip
-        yield injector
+    try:
+        namespace.run("sh", "-c", f"echo {1 << cpu:x} > {steering}")
+        with _injecting(
+            program, "flow", cpu, helper, period_ns, spread_ns, count=count,
+            file=("flow-out", "flow-in", str(listeners)), inside=namespace.inside,
+        ) as injector:  # fmt: skip
+            yield injector
+    finally:  # it may begin again
+        namespace.run("ip", "link", "del", "flow-out")
 
 
 @contextlib.contextmanager

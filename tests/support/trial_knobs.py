@@ -11,8 +11,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tailtap.host.knobs.knob import Files, Knob, fixed
+
+if TYPE_CHECKING:
+    from injectors import Injector
 
 FOLDER = os.environ.get("TAILTAP_TEST_KNOBS", "/nowhere")
 LOOK_SECONDS = 0.01
@@ -56,23 +60,28 @@ ENTRY_POINTS = {
 
 @contextlib.contextmanager
 def disturbances(
-    folder: Path, kinds: Mapping[str, Callable[[], AbstractContextManager[object]]]
+    folder: Path, kinds: Mapping[str, Callable[[], AbstractContextManager[Injector]]]
 ) -> Iterator[None]:
-    """Make the files of all knobs in `folder`, and disturb as those of `kinds` say."""
+    """Make the files of all knobs in `folder`, and disturb as those of `kinds` say.
+
+    An injector whose own time is over begins again.
+    """
     for name in (*RIGHT, *DECOYS):
         (folder / name).write_text(RUNS)
     ended = threading.Event()
     failed: list[BaseException] = []
 
-    def follow(name: str, begin: Callable[[], AbstractContextManager[object]]) -> None:
+    def follow(name: str, begin: Callable[[], AbstractContextManager[Injector]]) -> None:
         try:
             while not ended.is_set():
                 with ExitStack() as stack:
+                    injector = None
                     if asked(folder / name) == RUNS:
-                        stack.enter_context(begin())
+                        injector = stack.enter_context(begin())
                     now = asked(folder / name)
                     while asked(folder / name) == now and not ended.wait(LOOK_SECONDS):
-                        pass
+                        if injector is not None and injector.process.poll() is not None:
+                            break
         except BaseException as error:
             failed.append(error)
 
