@@ -128,9 +128,9 @@ def run(
 
     With --against both experiments are measured in pairs of runs, in random order, until the pairs
     decide about the percentile --at: better, no worse, worse by more than --worse-than, or, when
-    --within is over, not shown. Each answer is wrong in at most 5 % of all cases, however many
-    pairs it took. The exit status is 0, 0, 1 and 5. `vary`, `repeat` and `require` have no part in
-    it; --out holds every run, and against.json.
+    --within is over, not shown. Worse is wrong in at most 1 % of all cases, each other answer in
+    5 %, however many pairs it took. The exit status is 0, 0, 1 and 5. `vary`, `repeat` and
+    `require` have no part in it; --out holds every run, and against.json.
     """
     from tailtap.analysis.runs.summary import summarize
     from tailtap.cli.against import run_against

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from tailtap.analysis.compare.sequential import ERROR, against, interval
+from tailtap.analysis.compare.sequential import ERROR, FALSE_WORSE, against, interval
 from tailtap.analysis.runs.folder import ExperimentFolder, RunStore, require_folder
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
@@ -104,7 +104,7 @@ class Pairs:
             [OVERLOADED_NS if one.overloaded else max(1, one.percentile(p)) for one in pair]
         )
         record.runs += [one.slug for one in pair]
-        found = interval([(new, base) for new, base in record.pairs], ERROR)
+        found = interval([(new, base) for new, base in record.pairs], ERROR, FALSE_WORSE)
         record.ratio, record.low, record.high = found.ratio, found.low, found.high
         record.answer = against(found, record.margin)
 
@@ -178,6 +178,7 @@ def begun(question: Question) -> AgainstRecord:
         p=question.p,
         margin=question.margin,
         error_rate=ERROR,
+        error_rate_worse=FALSE_WORSE,
         within_ns=question.within_ns,
         parameters=_experiment(question.new).parameters(),
         base_parameters=_experiment(question.base).parameters(),

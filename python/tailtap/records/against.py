@@ -20,7 +20,10 @@ class AgainstRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.again
     error: str | None
     p: Annotated[Share, Meta(description="The percentile that is compared")]
     margin: Annotated[Number, Meta(description="More than this is worse: 0.05 is 5 %")]
-    error_rate: Annotated[Share, Meta(description="The probability of a wrong answer, each way")]
+    error_rate: Annotated[Share, Meta(description="The probability of a wrong answer but `worse`")]
+    error_rate_worse: Annotated[Share, Meta(description="The probability of a wrong `worse`")] = (
+        0.05
+    )
     within_ns: Width
     parameters: Anything
     base_parameters: Anything
@@ -30,6 +33,8 @@ class AgainstRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.again
     pairs: Annotated[list[list[Width]], Meta(description="The percentile, and that of the base")]
     spoiled: Annotated[Count, Meta(description="Pairs of which a run failed or is invalid")]
     ratio: Annotated[Number | None, Meta(description="The median of the pairs' ratios to the base")]
-    low: Annotated[Number | None, Meta(description="The ratio is above it, at the error rate")]
+    low: Annotated[
+        Number | None, Meta(description="The ratio is above it, at the error rate of `worse`")
+    ]
     high: Number | None
     runs: Texts

@@ -12,7 +12,8 @@ together (Bonferroni). A gate is open only where every row is no worse; such a s
 correction (Berger 1982).
 
 Where the lab without a device (`wire`) changed as well, the machine may be the reason, and what it
-can explain is not shown.
+can explain is not shown. Nor is a difference between runs that were made one after the other where
+their order speaks against a change (`order`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ import numpy as np
 from tailtap.analysis.compare.aspects import ASKED, device_variables
 from tailtap.analysis.compare.comparison import doubts, notices
 from tailtap.analysis.compare.configurations import Configuration, Load, gather
-from tailtap.analysis.compare.ranking import Ranking, Standing, rank
+from tailtap.analysis.compare.order import ALPHA_ALIKE, alike, step_between
+from tailtap.analysis.compare.ranking import Ranking, Standing, Value, rank
 from tailtap.analysis.compare.reading import read, required_percentiles
 from tailtap.analysis.compare.significance import MOST_REPEATS, Shift, above_test
 from tailtap.analysis.compare.words import percentile_text, ratio_text
@@ -241,7 +243,11 @@ def _judged(ranking: Ranking, margin: float, alpha: float) -> Judged:
     if any(value.supported is False for value in (*base.values, *new.values)) and row[2] < 1:
         answer = "not shown"
         reason = f"fewer than ten packets lie above {percentile_text(row[2])} in some runs"
-    elif moved := _processors(base, new) or _moved(ranking, first, answer, margin):
+    elif moved := (
+        _processors(base, new)
+        or _moved(ranking, first, answer, margin)
+        or _wandered(base, new, answer, margin)
+    ):
         answer, reason = "not shown", f"{moved} ({reason})"
     return Judged(*row, answer, reason, base, new, ratio, worse, no_worse, better, needed)
 
@@ -322,6 +328,42 @@ def _moved(ranking: Ranking, base: Configuration, answer: Answer, margin: float)
     return ""
 
 
+def _wandered(base: Standing, new: Standing, answer: Answer, margin: float) -> str:
+    """What the order of runs says against the answer, where one side was made after the other."""
+    if answer not in ("worse", "better") or (sides := _one_by_one(base, new)) is None:
+        return ""
+    up = (answer == "worse") == (sides[0] is base)
+    allowed = 1 + margin if answer == "worse" else 1.0
+    numbers = [
+        [value.number / (allowed if side is new else 1.0) for value in _in_time(side)]
+        for side in sides
+    ]
+    if alike(*numbers) <= ALPHA_ALIKE:
+        return "runs are like those beside them, so that another time explains it: measure by turns"
+    earlier, later = numbers if up else [[-number for number in side] for side in numbers]
+    if not step_between(earlier, later):
+        return "the largest step is not where the one side ends: measure by turns"
+    return ""
+
+
+def _in_time(side: Standing) -> list[Value]:
+    return sorted(side.values, key=lambda value: _started(value.run))
+
+
+def _started(run: Run) -> str:
+    return (run.record.started if run.record else None) or ""
+
+
+def _one_by_one(base: Standing, new: Standing) -> tuple[Standing, Standing] | None:
+    """The side that was made first, and the other; None where they took turns, or nobody knows."""
+    times = [[_started(value.run) for value in _in_time(side)] for side in (base, new)]
+    if not all(side and side[0] for side in times):
+        return None
+    if times[0][-1] < times[1][0]:
+        return base, new
+    return (new, base) if times[1][-1] < times[0][0] else None
+
+
 def _warnings(runs: Sequence[Run], rankings: Sequence[Ranking]) -> Iterator[Notice]:
     yield from doubts(runs)
     for ranking in rankings:
@@ -331,14 +373,7 @@ def _warnings(runs: Sequence[Run], rankings: Sequence[Ranking]) -> Iterator[Noti
 
 def _one_after_the_other(ranking: Ranking) -> Iterator[Notice]:
     """Whether all runs of one side were measured before those of the other."""
-    times = [
-        sorted(run.record.started or "" for run in one.runs if run.record)
-        for one in ranking.load.configurations[:2]
-    ]
-    if not all(one and one[0] for one in times):
-        return
-    one, other = times
-    if one[-1] < other[0] or other[-1] < one[0]:
+    if len(ranking.standings) == 2 and _one_by_one(*ranking.standings) is not None:
         yield Notice(
             "one-after-the-other",
             f"{ranking.load.label}: all runs of one side were made before those of the other: what "

@@ -32,6 +32,8 @@ from tailtap.records.improve import Effect
 
 ERROR = 0.05
 """The probability of any wrong answer, over all tests that are made together."""
+FALSE_WORSE = 0.01
+"""The probability that something is called worse than a base and is not: that stops work."""
 STAKE = 0.9
 """The share of its capital that a bet risks on a pair, at most."""
 SCALES = (2.0, 8.0, 32.0)
@@ -60,11 +62,13 @@ def fewest_pairs(error: float) -> int:
     return math.ceil(math.log(1 / error) / math.log1p(STAKE))
 
 
-def interval(pairs: Sequence[tuple[float, float]], error: float) -> Interval:
+def interval(
+    pairs: Sequence[tuple[float, float]], error: float, below: float | None = None
+) -> Interval:
     """The interval of the ratio after these pairs of (with, without), all above zero.
 
-    `error` is that of each side. The order of the pairs does not matter. Raises `InputError` for a
-    number that is not above zero.
+    `error` is that of each side, but for the lower one where `below` is given. The order of the
+    pairs does not matter. Raises `InputError` for a number that is not above zero.
     """
     if any(not (0 < value < math.inf) for pair in pairs for value in pair):
         raise InputError("only numbers above zero have a ratio")
@@ -72,7 +76,7 @@ def interval(pairs: Sequence[tuple[float, float]], error: float) -> Interval:
         return Interval(0, None, None, None)
     numbers = np.asarray(pairs, np.float64)
     logs = np.log(numbers[:, 0]) - np.log(numbers[:, 1])
-    low = _crossing(logs, math.log(1 / error))
+    low = _crossing(logs, math.log(1 / (error if below is None else below)))
     high = _crossing(-logs, math.log(1 / error))
     return Interval(
         len(pairs),

@@ -224,3 +224,38 @@ def test_files_for_programs_that_show_test_results(tmp_path: Path) -> None:
     assert text.startswith("### Tail latency: ❌ worse\n") and "v\\|m" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) == 4 and all(row.replace("\\|", "").count("|") == 8 for row in rows)
+
+
+def test_the_order_of_runs_may_speak_against_a_change() -> None:
+    def made(name: str, latencies: Latencies, hours: Sequence[int]) -> list[Run]:
+        return [
+            replace(
+                sample("bare-metal", n, latency, more={"started": f"2026-11-01T{hour:02}Z"}),
+                home=Path(name),
+            )
+            for n, (hour, latency) in enumerate(zip(hours, latencies, strict=True), 1)
+        ]
+
+    def told(base: Latencies, new: Latencies, hours: Sequence[int] = range(24)) -> tuple[str, str]:
+        sides = [made("base", base, hours[: len(base)])]
+        sides.append(made("new", new, hours[len(base) : len(base) + len(new)]))
+        [row] = judge_loaded(sides[0], sides[1], 0.05, 0.999).rows
+        return row.answer, row.reason
+
+    steady = 1e5 * np.array([1.0, 1.05, 1.01, 1.06, 1.02, 1.04])
+    drift = np.geomspace(1e5, 2.85e5, 12)
+    turns = [0, 3, 4, 7, 8, 11, 1, 2, 5, 6, 9, 10]
+    assert told(steady, 1.5 * steady)[0] == "worse"
+    assert told(1.5 * steady, steady)[0] == "better"
+    later_base = [*range(6, 12), *range(6)]
+    assert told(steady, 1.5 * steady, later_base)[0] == "worse"
+    answer, reason = told(drift[:6], drift[6:])
+    assert answer == "not shown" and "like those beside them" in reason
+    assert told(drift[6:], drift[:6])[0] == "not shown"
+    # Most of the step was before the change.
+    before = 1e5 * np.array([1.0, 1.05, 1.02, 3.05, 3.0, 3.4, 3.1, 3.04, 3.5, 3.08])
+    after = 1e5 * np.array([3.3, 3.7, 3.2, 3.75, 3.6, 3.35, 3.8, 3.65, 3.25, 3.72])
+    answer, reason = told(before, 1.04 * after)
+    assert answer == "not shown" and "the largest step" in reason
+    # Taking turns, the same runs show it: the machine's state is the same for both.
+    assert told(drift[:6], drift[6:], turns)[0] == "worse"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tailtap.analysis.compare.sequential import (
+    FALSE_WORSE,
     Interval,
     against,
     effect,
@@ -99,6 +100,18 @@ def test_the_order_of_pairs_and_the_unit_do_not_matter() -> None:
     assert scaled.low == pytest.approx(found.low)
     assert turned.high == pytest.approx(1 / found.low)
     assert found.low < found.ratio < found.high
+
+
+def test_the_lower_side_may_have_an_error_of_its_own() -> None:
+    """What is called worse follows from it alone."""
+    pairs = series(np.random.default_rng(6), 12, 1.5, 0.2)
+    found = interval(pairs, ERROR, FALSE_WORSE)
+    assert found.low == interval(pairs, FALSE_WORSE).low
+    assert found.high == interval(pairs, ERROR).high
+    least = fewest_pairs(FALSE_WORSE)
+    sure: Pairs = [(1e3, 1.0)] * least
+    assert against(interval(sure, ERROR, FALSE_WORSE), 0.05) == "worse"
+    assert against(interval(sure[:-1], ERROR, FALSE_WORSE), 0.05) == "not shown"
 
 
 def test_fewest_pairs_are_what_a_clear_effect_takes() -> None:
