@@ -305,8 +305,8 @@ bench: packages setup $(VENV)/complete forwarders ## Compare speed with other to
 	@$(SUDO) $(BENCH).single
 
 .PHONY: bench-gate
-bench-gate: compiled ## Count how often the gate is wrong of real runs, and what it sees (12 minutes)
-	@$(SUDO) env PYTHONPATH=tests/support $(BIN)/python -m benches.gating
+bench-gate: compiled ## Count how often the gate is wrong of real runs, and what it sees (GATE_MINUTES, 25)
+	@$(SUDO) env PYTHONPATH=tests/support $(BIN)/python -m benches.gating $(GATE_MINUTES)
 
 .PHONY: bench-long
 bench-long: packages setup $(VENV)/complete ## Measure time and memory up to 200 million pairs (10 minutes, 7 GB of disk)

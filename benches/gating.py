@@ -1,138 +1,161 @@
-"""How often the gate is wrong, and what it sees, of real runs on this machine. Needs root.
+"""How often the gate is wrong of real runs, and what it sees, on this machine. Needs root.
 
-A device that holds every 50th packet for 1 ms has a known tail: p99 lies among the held ones. By
-turns it is measured as it is and with 10 % and 30 % more. Windows of consecutive rounds are then
-compared as a change is with its base: the device with itself, by turns and one after the other, and
-with what was made worse. Windows overlap, so their number is not that of independent comparisons.
+A device that holds every 50th packet for 1 ms has a known tail: p99 lies among the held ones. It
+is measured as it is and with 10 % and 30 % more, in drawn order, until the time is over. No run is
+in two comparisons of one kind: twelve runs that follow each other are one comparison of six with
+six, by drawn turns or the first six with the others.
+
+    python -m benches.gating MINUTES
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import stdev
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import tailtap
+import yaml
+
 from tailtap.analysis.compare.gate import ORDER, judge_loaded
-from tailtap.analysis.compare.reading import read
+from tailtap.analysis.runs.folder import ExperimentFolder
+from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
-from tailtap.records.errors import MachineError
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.plan import plan_run
+from tailtap.experiment.reading import read_experiment
+from tailtap.measure.runner import make_run
 
-ROUNDS = 53
-"""If no other number is given: 201 windows of the device with itself, six runs each."""
-REPEATS = (6, 10, 20)
+MINUTES = 25.0
+REPEATS = 6
 MARGIN = 0.05
 HELD_NS = 1_000_000
 AS_IT_IS = "as it is"
 ADDED: Mapping[str, float] = {AS_IT_IS: 1.0, "+10 %": 1.1, "+30 %": 1.3}
-TURNS = (AS_IT_IS, AS_IT_IS, "+10 %", AS_IT_IS, AS_IT_IS, "+30 %")
-"""What is measured in a round."""
-PACKETS = 11_000
+BLOCK = 2
+"""How often each is measured in a block, whose order is drawn."""
+PACKETS = 4_400
 PERCENTILES = (0.5, 0.9, 0.99)
 
-Sides = Mapping[str, Sequence[Run]]
-Pair = tuple[Sequence[Run], Sequence[Run]]
+Runs = Sequence[Run]
+Sides = Mapping[str, Runs]
+Pair = tuple[Runs, Runs]
 
 
-def experiment(added: float) -> dict[str, Any]:
-    """Half a second at 20 kpkt/s, through a device that holds 2 % of the packets."""
+def experiment(folder: Path, added: float) -> Experiment:
+    """A fifth of a second at 20 kpkt/s, through a device that holds 2 % of the packets."""
     hold = {"ids": list(range(17, PACKETS, 50)), "time": f"{int(HELD_NS * added)} ns"}
-    return {
-        "name": "gate",
-        "dut": {
-            "platform": "bare-metal",
-            "forwarder": "fault",
-            "cpus": [1],
-            "options": {"hold": hold},
-        },
-        "traffic": {"rate": "20 kpkt/s", "duration": "500 ms", "warm_up": "50 ms", "cpu": 0},
-    }
+    dut = {"forwarder": "fault", "cpus": [1], "options": {"hold": hold}}
+    times = {"duration": "200 ms", "warm_up": "20 ms", "slip_limit": "10 ms"}
+    traffic = {"rate": "20 kpkt/s", "cpu": 0, **times}
+    path = folder / "experiment.yaml"
+    path.write_text(yaml.safe_dump({"name": "gate", "dut": dut, "traffic": traffic}))
+    return read_experiment(path).combinations[0][1]
 
 
-def measure(folder: Path, rounds: int) -> Sides:
-    """The valid runs of each side, in the order in which they were made, by turns."""
+def measure(folder: Path, seconds: float) -> tuple[Sides, int]:
+    """The valid runs of each side, in the order in which they were made; how many were not."""
+    asked = {name: experiment(folder, added) for name, added in ADDED.items()}
     sides: dict[str, list[Run]] = {name: [] for name in ADDED}
-    for number in range(rounds):
-        # In random order: what a run leaves behind is not always the same side's.
-        for turn, name in enumerate(Random(number).sample(TURNS, len(TURNS))):
-            out = folder / f"{number:03}-{turn}"
-            try:
-                tailtap.run(experiment(ADDED[name]), out)
-                runs = read([("", out)], lambda _: None)
-            except MachineError as error:
-                print(f"{out.name}: {error}", file=sys.stderr)
-                continue
-            sides[name] += [run for run in runs if not run.excluded]
-    return sides
+    out, order = ExperimentFolder(folder), Random(0)
+    number = failed = 0
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        block = [name for name in ADDED for _ in range(BLOCK)]
+        for name in order.sample(block, len(block)):
+            number += 1
+            run = plan_run(number, "gate", number, {}, asked[name])
+            record = make_run(run, out.run(run.slug), keep_stamps=False)
+            if record.status == "done" and record.valid:
+                sides[name] += finished_runs(out.run(run.slug).path)
+            else:
+                failed += 1
+                told = record.error or "; ".join(one.message for one in record.warnings)
+                print(f"{run.slug}: {told}", file=sys.stderr)
+    return sides, failed
 
 
-def called(name: str, runs: Sequence[Run]) -> list[Run]:
-    """Runs of several folders as one side."""
+def called(name: str, runs: Runs) -> Runs:
+    """Runs of one folder as a side of their own."""
     return [replace(run, alias=name) for run in runs]
 
 
-def answers(pairs: Iterator[Pair], at: float) -> str:
-    """How often each answer came."""
+def answers(pairs: Iterable[Pair], at: float) -> str:
+    """How many comparisons there were, and how often each answer came."""
     found = Counter(
         judge_loaded(called("base", base), called("new", new), MARGIN, at).answer
         for base, new in pairs
     )
-    return ", ".join(f"{found[answer]} {answer}" for answer in ORDER if found[answer])
+    told = ", ".join(f"{found[answer]} {answer}" for answer in ORDER if found[answer])
+    return f"{found.total():4}: {told}"
 
 
-def by_turns(runs: Sequence[Run], repeats: int) -> Iterator[Pair]:
-    """Of consecutive runs half against half, at random."""
-    for first in range(len(runs) - 2 * repeats + 1):
-        window = Random(first).sample(runs[first : first + 2 * repeats], 2 * repeats)
-        yield window[:repeats], window[repeats:]
+def stretches(runs: Runs) -> Iterator[Runs]:
+    """Runs that follow each other, as many as a comparison takes; none is in two."""
+    for first in range(0, len(runs) - 2 * REPEATS + 1, 2 * REPEATS):
+        yield runs[first : first + 2 * REPEATS]
 
 
-def one_after_the_other(runs: Sequence[Run], repeats: int) -> Iterator[Pair]:
-    """Runs against those before, as with a baseline that was stored."""
-    for first in range(len(runs) - 2 * repeats + 1):
-        window = runs[first : first + 2 * repeats]
-        yield window[:repeats], window[repeats:]
+def by_turns(sides: Sides) -> Iterator[Pair]:
+    """Each with itself: half against half, drawn."""
+    order = Random(1)
+    for runs in sides.values():
+        for stretch in stretches(runs):
+            drawn = order.sample(stretch, len(stretch))
+            yield drawn[:REPEATS], drawn[REPEATS:]
 
 
-def beside(one: Sequence[Run], other: Sequence[Run], repeats: int) -> Iterator[Pair]:
-    """The runs of each from the same rounds."""
-    every = TURNS.count(AS_IT_IS)
-    for first in range(min(len(one) // every, len(other)) - repeats + 1):
-        yield one[::every][first : first + repeats], other[first : first + repeats]
+def one_after_the_other(sides: Sides) -> Iterator[Pair]:
+    """Each with itself: runs against those before, as with a baseline that was stored."""
+    for runs in sides.values():
+        for stretch in stretches(runs):
+            yield stretch[:REPEATS], stretch[REPEATS:]
 
 
-def scatter(runs: Sequence[Run], at: float) -> float:
+def beside(base: Runs, new: Runs) -> Iterator[Pair]:
+    """Two sides, from the same stretches of time."""
+    for one, other in zip(stretches(base), stretches(new), strict=False):
+        yield one[::2], other[::2]
+        yield one[1::2], other[1::2]
+
+
+def behind(base: Runs, new: Runs) -> Iterator[Pair]:
+    """Two sides, one measured after the other."""
+    for one, other in zip(stretches(base), list(stretches(new))[1:], strict=False):
+        yield one[:REPEATS], other[:REPEATS]
+
+
+def scatter(runs: Runs, at: float) -> float:
     """The standard deviation of the logarithms of the runs' latencies."""
-    found = (run.evaluation.percentile(at) for run in runs if run.evaluation)
+    found = (run.percentile(at) for run in runs)
     return stdev(math.log(percentile.value) for percentile in found if percentile)
 
 
-def main(rounds: int = ROUNDS) -> None:
-    """Prints a row for each percentile and number of repeats."""
+def main(minutes: float = MINUTES) -> None:
+    """Prints a row for each percentile and kind of comparison."""
+    began = time.monotonic()
     with TemporaryDirectory() as folder:
-        sides = measure(Path(folder), rounds)
-        told = ", ".join(
-            f"{len(runs)} of {rounds * TURNS.count(name)} {name}" for name, runs in sides.items()
-        )
-        print(f"valid runs: {told}; margin {MARGIN:.0%}; answers of all windows")
+        sides, failed = measure(Path(folder), 60 * minutes)
+        took = time.monotonic() - began
+        told = ", ".join(f"{len(runs)} {name}" for name, runs in sides.items())
+        print(f"{told}; {failed} failed or invalid; {took:.0f} s; margin {MARGIN:.0%}")
+        if min(map(len, sides.values())) < 2 * REPEATS:
+            sys.exit("too few valid runs for one comparison: measure longer")
         base, *others = sides.values()
-        for at, repeats in itertools.product(PERCENTILES, REPEATS):
-            print(f"p{at * 100:g}, scatter {scatter(base, at):.1%}, {repeats} runs each")
-            print(f"  itself, by turns             {answers(by_turns(base, repeats), at)}")
-            print(
-                f"  itself, one after the other  {answers(one_after_the_other(base, repeats), at)}"
-            )
+        for at in PERCENTILES:
+            print(f"p{at * 100:g}, scatter {scatter(base, at):.1%}, {REPEATS} runs each")
+            print(f"  itself, by turns             {answers(by_turns(sides), at)}")
+            print(f"  itself, one after the other  {answers(one_after_the_other(sides), at)}")
             for name, worse in zip(list(sides)[1:], others, strict=True):
-                print(f"  {name:<28} {answers(beside(base, worse, repeats), at)}")
+                print(f"  {name}, by turns{'':<13}{answers(beside(base, worse), at)}")
+                print(f"  {name}, one after the other  {answers(behind(base, worse), at)}")
 
 
 if __name__ == "__main__":
-    main(*(int(number) for number in sys.argv[1:2]))
+    main(*(float(number) for number in sys.argv[1:2]))
