@@ -120,10 +120,19 @@ def test_all_packets_pass_and_cards_are_given_back(
     assert record(made)["parameters"]["dut"]["ports"] == ["card1", "card2"]
 
 
-def test_a_container_on_cards(machine: Machine, tmp_path: Path) -> None:
-    made, error = run(machine, tmp_path, experiment("container"))
-    assert record(made)["status"] == "done", error
-    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
+def test_containers_on_cards(machine: Machine, tmp_path: Path) -> None:
+    """One, and a line of three whose ends are the cards."""
+    text = experiment("container", "kernel-route") + "vary: {dut.line: [1, 3]}\n"
+    first, error = run(machine, tmp_path, text)
+    every = sorted(first.parent.iterdir())
+    assert len(every) == 2
+    for made, ends in zip(every, [("dut", "dut"), ("dut1", "dut3")], strict=True):
+        told = record(made)
+        assert told["status"] == "done", error
+        assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
+        links = {tuple(link["ends"]): link.get("cards") for link in told["links"]}
+        assert links["tap:tt-a1", f"{ends[0]}:tt-in"] == ["card0", "card1"]
+        assert links[f"{ends[1]}:tt-out", "tap:tt-b0"] == ["card2", "card3"]
 
 
 def test_traffic_in_both_directions(machine: Machine, tmp_path: Path) -> None:

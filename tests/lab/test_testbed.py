@@ -62,9 +62,12 @@ def nothing_is_left(hosts: Hosts) -> Iterator[None]:
 
 
 def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path) -> None:
-    """Generator and taps on one host and the device on another; then each role on a third."""
-    for out, testbed in (("far", "lab.yaml"), ("split", "split.yaml")):
-        done = hosts.controller.tailtap(*words(hosts, tmp_path / out, testbed=testbed))
+    """Generator and taps on one host and the device on another; then each role on a third, and a
+    line of two nodes behind the splitters.
+    """
+    for out, testbed, line in (("far", "lab.yaml", 1), ("split", "split.yaml", 2)):
+        more = ("--set", f"dut.line={line}")
+        done = hosts.controller.tailtap(*words(hosts, tmp_path / out, *more, testbed=testbed))
         assert was_made(done), done.stderr
     here = tmp_path / "here"
     source = str(hosts.folder / "experiment.yaml")
@@ -90,7 +93,10 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
         ends = [end for role in others for end in clocks[role]["ahead_ns"]]
         assert all(least <= 0 <= most < least + 100_000_000 for least, most in ends)
     [told] = runs(tmp_path / "split")
-    assert [link["splitter"]["port"] for link in told["links"]] == ["tap:tt-a0", "tap:tt-b0"]
+    assert [link.get("splitter", {}).get("port") for link in told["links"]] == [
+        "tap:tt-a0", None, "tap:tt-b0",
+    ]  # fmt: skip
+    assert [node["name"] for node in told["nodes"]] == ["gen", "tap", "dut1", "dut2"]
     assert "stamped-on-interrupt" in {warning["code"] for warning in told["warnings"]}
     assert (tmp_path / "far/testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
     for machine in hosts.machines.values():

@@ -148,16 +148,17 @@ def _foresee(run: PlannedRun, forwarders: dict[_Forwarder, Findings]) -> Finding
         findings.ask(CardState.of, card)
     _foresee_placement(experiment, findings)
     _foresee_tuning(experiment, findings)
-    members = experiment.dut.members
+    members, graph = experiment.dut.members, experiment.graph()
     every = {
-        (id(member.dut), len(member.cpus)): (device, member)
+        (id(member.dut), len(member.cpus), len(graph.cards_of(member.name))): (device, member)
         for device, member in zip(experiment.devices(), members, strict=True)
     }
     for (kind, spec), member in every.values():
         programs = [need.program for need in forwarder.FORWARDERS[member.dut.forwarder].needs]
-        kind.foresee(spec, cables, programs, findings)
+        cards = tuple(graph.cards_of(member.name).values())
+        kind.foresee(spec, cables if cards else None, programs, findings)
         if kind.traits.has_dut:
-            findings.add(_foresee_forwarder(member, experiment, forwarders))
+            findings.add(_foresee_forwarder(member, cards, experiment, forwarders))
     findings.ask(require_memory, experiment.devices())
     findings.notes += experiment.unobserved
     if experiment.traits.has_dut:
@@ -214,13 +215,15 @@ def _foresee_tuning(experiment: Experiment, findings: Findings) -> None:
 
 
 def _foresee_forwarder(
-    member: Member, experiment: Experiment, known: dict[_Forwarder, Findings]
+    member: Member,
+    cards: tuple[str, ...],
+    experiment: Experiment,
+    known: dict[_Forwarder, Findings],
 ) -> Findings:
     """What keeps a forwarder from its work; the machine is asked once for all that are alike."""
-    dut, cables = member.dut, experiment.cables()
+    dut = member.dut
     kind = forwarder.FORWARDERS[dut.forwarder]
     on = PLATFORMS[dut.platform]
-    cards = () if cables is None else cables.dut
     largest = max(size for flow in experiment.flows for size in experiment.traffic_of(flow).sizes)
     own_files = has_own_files(dut)
     asked = Asked(largest, len(member.cpus), cards, on.traits.own_kernel, own_files)

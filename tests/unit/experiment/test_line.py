@@ -10,9 +10,9 @@ from experiment_files import complaint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtap.experiment.model import Experiment
+from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.lab.topology.graph import Port
-from tailtap.lab.topology.line import dut_names
+from tailtap.lab.topology.line import Cables, dut_names
 from tailtap.lab.topology.numbering import DESTINATION_MAC, ways
 
 
@@ -32,6 +32,33 @@ def test_a_line_has_a_node_and_a_link_more_for_each() -> None:
     ]
     assert len(graph.links) == 7
     assert {link.mtu for link in experiment({"line": 5}, size="9000 B").graph().links} == {8982}
+
+
+@pytest.mark.parametrize("sender", [None, ("s0", "s1")])
+@pytest.mark.parametrize(
+    "dut", [{"line": 3}, {"line": ["a", "b", "a"], "nodes": {"a": {}, "b": {"cpus": [1]}}}]
+)
+def test_cards_are_the_ends_of_a_line(dut: dict[str, Any], sender: tuple[str, str] | None) -> None:
+    """With splitters and without: its inner links are the lab's, and the taps see its ends."""
+    on_testbed = Experiment.model_validate(
+        {"name": "line", "dut": dut, "traffic": {}}, context={ON_TESTBED: True}
+    ).wired(Cables(("i", "o"), ("t0", "t1"), sender))
+    graph, plain = on_testbed.graph(), experiment(dut).graph()
+    cards = {str(port): card for link in graph.links for port, card in link.carded}
+    first, *_, last = on_testbed.dut.members
+    ends = {f"{first.name}:tt-in": "i", f"{last.name}:tt-out": "o"}
+    taps = (
+        {"tap:tt-a1": "t0", "tap:tt-b0": "t1"}
+        if sender is None
+        else {"tap:tt-a0": "t0", "tap:tt-b0": "t1", "gen:tt-gen": "s0", "gen:tt-back": "s1"}
+    )
+    assert cards == {**ends, **taps}
+    inner = [link for link in plain.links if {port.node for port in link.ends} <= plain.devices]
+    assert [link for link in graph.links if link.ends in [one.ends for one in inner]] == inner
+    [flow], [before] = graph.flows, plain.flows
+    assert flow.passed == before.passed
+    assert [str(port) for port in flow.stamped] == ["tap:tt-a0", "tap:tt-b0"]
+    assert set(ways(graph)) == set(ways(plain))
 
 
 def test_a_line_of_one_is_the_device_that_it_was() -> None:
@@ -107,10 +134,6 @@ def test_where_the_nodes_of_a_line_work(dut: dict[str, Any], expected: list[Any]
             "dut: {line: [a], nodes: {a: {forwarder: {fault: {holds: 1}}}}}",
             "dut.nodes.a.forwarder.fault.holds: unknown key: did you mean 'hold'",
         ),
-        (
-            "dut: {line: 2, ports: [a, b]}\ntap: {ports: [c, d]}",
-            "dut.ports: a line has no network cards at its ends",
-        ),
     ],
 )
 def test_what_cannot_form_a_line_is_named(tmp_path: Path, text: str, expected: str) -> None:
@@ -173,8 +196,8 @@ def test_without_hops_packets_are_stamped_at_the_ends(dut: dict[str, Any]) -> No
     [
         ("{taps: hops}", "a single device is one hop: make dut.line 2 or more"),
         ("{taps: hops, platform: wire, line: 3}", "platform wire has no nodes"),
-        ("{taps: hops, ports: [a, b]}", "network cards form none"),
-        ("{taps: hops, ports: [a, b], line: 3}", "network cards form none"),
+        ("{taps: hops, ports: [a, b]}", "a single device is one hop"),
+        ("{taps: queues, ports: [a, b], line: 3}", "choose taps: hops"),
         ("{taps: hops, line: 3, napi: threads}", "choose napi: softirq"),
         ("{taps: each, line: 3}", "wanted: ends or hops or queues"),
     ],

@@ -24,6 +24,8 @@ node gen                                        node dut
                 node tap  tt-a0 tt-b0
 ```
 
+In a line these are the ports of its first and its last node.
+
 Without a DuT `tt-a1` and `tt-b0` are the two ends of one link. A line has nodes `dut1`, `dut2`, …
 instead of `dut`, and a link from the `tt-out` of each to the `tt-in` of the next. Where each hop is
 looked at, packets are stamped as well at the port by which they enter each node but the first.
@@ -51,6 +53,11 @@ ETHERNET_OVERHEAD = 18
 """Bytes of a frame that the MTU does not count: the Ethernet header and the check sequence."""
 DEFAULT_MTU = 1500
 
+_WIRE = (
+    "cables with splitters end at the DuT, and platform wire has none that hands packets on: take "
+    "another dut.platform"
+)
+_BOTH_WAYS = "a splitter copies one direction of a cable: leave out traffic.bidirectional"
 _SENDING, _SENDING_BACK = Port(GENERATOR, "tt-gen"), Port(GENERATOR, "tt-rev")
 _BACK = Port(GENERATOR, "tt-back")
 _FIRST_TAP, _FIRST_TAP_BACK = Port(TAPS, "tt-a0"), Port(TAPS, "tt-b1")
@@ -131,13 +138,19 @@ def line(
 ) -> Graph:
     """The graph of nodes that packets pass one after the other; the rest is as in `smallest`."""
     mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
-    if cables is not None and cables.generator is not None:
-        return _split(duts, mtu, cables, cables.generator, both_ways=both_ways)
     nodes = [Node(GENERATOR, "generator"), Node(TAPS, "timestamper"), *duts]
+    between = tuple(Port(one.name, port) for one in duts for port in (DUT_INGRESS, DUT_EGRESS))
+    inner = [Link(ends, mtu) for ends in zip(between[1::2], between[2::2], strict=False)]
+    if cables is not None and cables.generator is not None:
+        if not duts or both_ways:
+            raise InputError(_WIRE if not duts else _BOTH_WAYS)
+        first, last = _split(between[0], between[-1], mtu, cables, cables.generator)
+        way = (_SENDING, _FIRST_TAP, *between, _FROM, _BACK)
+        flow = Flow(FORWARD, way, (_FIRST_TAP, _FROM))
+        return Graph(tuple(nodes), (first, *inner, last), (flow,))
     links = [Link((_SENDING, _FIRST_TAP), mtu)]
     if both_ways:
         links.append(Link((_SENDING_BACK, _FIRST_TAP_BACK), mtu))
-    between = tuple(Port(one.name, port) for one in duts for port in (DUT_INGRESS, DUT_EGRESS))
     if not duts:
         links.append(Link((_TO, _FROM), mtu))
     else:
@@ -145,7 +158,7 @@ def line(
         if cables is not None:
             before, after = (cables.tap[0], cables.dut[0]), (cables.dut[1], cables.tap[1])
         links.append(Link((_TO, between[0]), mtu, before))
-        links += [Link(ends, mtu) for ends in zip(between[1::2], between[2::2], strict=False)]
+        links += inner
         links.append(Link((between[-1], _FROM), mtu, after))
     way = (_SENDING, _FIRST_TAP, _TO, *between, _FROM)
     flows = [Flow(FORWARD, way, (_FIRST_TAP, *(between[2::2] if hops else ()), _FROM), queues)]
@@ -158,29 +171,14 @@ def line(
 
 
 def _split(
-    duts: Sequence[Node], mtu: int, cables: Cables, sender: tuple[str, str], *, both_ways: bool
-) -> Graph:
-    """The graph of one DuT between cables with splitters. Raises `InputError` for another one."""
-    if len(duts) != 1:
-        raise InputError(
-            "cables with splitters need one DuT between them: take another "
-            "dut.platform than wire, and no line"
-        )
-    if both_ways:
-        raise InputError(
-            "a splitter copies one direction of a cable: leave out traffic.bidirectional"
-        )
-    [dut] = duts
-    entry, leaving = Port(dut.name, DUT_INGRESS), Port(dut.name, DUT_EGRESS)
-    links = [
-        Link(
-            (_SENDING, entry), mtu, (sender[0], cables.dut[0]), Splitter(_FIRST_TAP, cables.tap[0])
-        ),
-        Link((leaving, _BACK), mtu, (cables.dut[1], sender[1]), Splitter(_FROM, cables.tap[1])),
-    ]
-    nodes = (Node(GENERATOR, "generator"), Node(TAPS, "timestamper"), dut)
-    way = (_SENDING, _FIRST_TAP, entry, leaving, _FROM, _BACK)
-    return Graph(nodes, tuple(links), (Flow(FORWARD, way, (_FIRST_TAP, _FROM)),))
+    entry: Port, leaving: Port, mtu: int, cables: Cables, sender: tuple[str, str]
+) -> tuple[Link, Link]:
+    """The cables with splitters, to the port by which packets come to the DuT and from its last."""
+    seen = (Splitter(_FIRST_TAP, cables.tap[0]), Splitter(_FROM, cables.tap[1]))
+    return (
+        Link((_SENDING, entry), mtu, (sender[0], cables.dut[0]), seen[0]),
+        Link((leaving, _BACK), mtu, (cables.dut[1], sender[1]), seen[1]),
+    )
 
 
 def dut_names(length: int) -> list[str]:
