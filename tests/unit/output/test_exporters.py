@@ -22,8 +22,7 @@ from line_runs import write_line_run
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.output.database import add_run
-from tailtap.output.database.database import PARQUET
-from tailtap.output.database.hops import HOP_COLUMNS
+from tailtap.output.database.columns import HOPS, PARQUET
 from tailtap.output.exporters import EXPORTERS, export
 from tailtap.output.exporters.hgrm import write_distribution
 from tailtap.output.exporters.rows import COLUMNS, tables
@@ -77,7 +76,7 @@ def test_hops_are_exported_as_results_duckdb_has_them(tmp_path: Path, kind: str)
     add_run(database, run)
     export(run, kind, tmp_path / "out")
     with duckdb.connect(str(database), read_only=True) as connection:
-        for table, columns in HOP_COLUMNS.items():
+        for table, columns in HOPS.items():
             there, exported = (
                 sorted(tuple(map(str, row)) for row in connection.execute(
                     f"SELECT run, {', '.join(columns)} FROM {name}").fetchall())

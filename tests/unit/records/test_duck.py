@@ -11,7 +11,8 @@ from planted import SECRET, plant
 
 import tailtap
 from tailtap.analysis.runs.imported import has_imported, load_imported
-from tailtap.output.database.database import TABLES, begin_anew, opened
+from tailtap.output.database.columns import TABLES
+from tailtap.output.database.database import begin_anew, opened
 from tailtap.output.importers.importer import import_tree
 from tailtap.records.duck import connect
 from tailtap.records.errors import InputError

@@ -1,4 +1,4 @@
-"""Puts run folders into `results.duckdb`; `schema.sql` describes the tables."""
+"""Puts run folders into `results.duckdb`; `columns.py` has its tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import errno
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,39 +17,20 @@ import pyarrow as pa
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import EVALUATION
+from tailtap.output.database.columns import HOPS, OBJECTS, PARQUET, TABLES, in_duckdb
 from tailtap.output.database.events import event_rows
-from tailtap.output.database.hops import HOP_COLUMNS, hop_table
+from tailtap.output.database.hops import hop_table
 from tailtap.records.duck import connect, require_tables, says_damaged, says_locked
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.files import sync
+from tailtap.records.foreign import storable
 from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
 from tailtap.records.writing import REMEDIES, error_number, reason_of, refused, writing
 
-#: Tables that an evaluation holds as Parquet files of the same columns, less the run.
-PARQUET = ("percentiles", "distribution", "histogram", "worst", "losses", "gaps", "rates")
-#: Columns of `runs` that hold values of the record as they are.
 VALUES = ("slug", "repeat", "status", "valid", "error", "started", "finished")
-#: Columns of `runs` that hold JSON.
-OBJECTS = (
-    "variables",
-    "parameters",
-    "generator",
-    "taps",
-    "platform",
-    "forwarder",
-    "counters",
-    "environment",
-)
-#: Tables of what `tailtap explain` found out.
-CAUSES = ("causes", "stalls", "late_packets")
-#: Tables of what is left without pauses from outside.
-UNDISTURBED = ("undisturbed", "undisturbed_percentiles")
-EVENTS = "events"
+"""Columns of `runs` that hold values of the record as they are."""
 KEPT = "the run folders are kept"
-TABLES = (
-    "runs", "evaluations", *PARQUET, "warnings", EVENTS, *HOP_COLUMNS, *CAUSES, *UNDISTURBED,
-)  # fmt: skip
 
 
 def add_run(database: Path, folder: Path) -> None:
@@ -75,13 +56,13 @@ def add_runs(database: Path, folders: Sequence[Path]) -> None:
 
 
 def begin_anew(database: Path) -> list[Path]:
-    """Leaves nothing but the imported runs in the tables of the database, and completes these.
+    """Leaves nothing but the imported runs in the tables of the database.
 
     After a power failure a run can be finished but not yet stored. Its run folder is right;
     imported runs, and tables that others made in the database, are nowhere else. So what cannot be
     read is only put aside, under a name of its own. Returns the files that were; the database is
-    missing then. Raises `MachineError` when the database cannot be opened for another reason, and
-    leaves everything as it was.
+    missing then. Raises `MachineError` when the database cannot be opened for another reason,
+    `InputError` for one of another version, and leaves everything as it was.
     """
     _require_no_links(database)
     if not database.exists():
@@ -89,11 +70,12 @@ def begin_anew(database: Path) -> list[Path]:
     try:
         with connect(database, read_only=True) as connection:
             require_tables(connection, database, TABLES)
+            _require_columns(connection, database)
             _read_imported(connection)
         with connect(database) as connection:
-            _complete(connection)
+            connection.execute(_schema())
             connection.begin()
-            for table in reversed(TABLES):
+            for table in TABLES:
                 connection.execute(
                     f"DELETE FROM {table} "
                     "WHERE run NOT IN (SELECT run FROM runs WHERE status = 'imported')"
@@ -156,25 +138,20 @@ def _log_of(database: Path) -> Path:
 
 
 def _schema() -> str:
-    return files(__package__).joinpath("schema.sql").read_text()
+    return in_duckdb() + files(__package__).joinpath("views.sql").read_text()
 
 
-def _complete(connection: duckdb.DuckDBPyConnection) -> None:
-    """Adds the tables and columns that an earlier version did not have yet."""
-    connection.execute(_schema())
-    query = (
-        "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal "
-        "AND schema_name = 'main' ORDER BY table_oid, column_index"
-    )
-    with connect() as model:
-        model.execute(_schema())
-        wanted = model.execute(query).fetchall()
-    there = {(table, column) for table, column, _ in connection.execute(query).fetchall()}
-    missing = [row for row in wanted if row[:2] not in there and row[0] in TABLES]
-    for table, column, kind in missing:
-        connection.execute(f'ALTER TABLE {table} ADD COLUMN "{column}" {kind}')
-    if missing:
-        connection.execute(_schema())  # views of these tables
+def _require_columns(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
+    """Raises `InputError` where one of our tables lacks a column."""
+    query = "SELECT table_name, column_name FROM duckdb_columns() WHERE schema_name = 'main'"
+    there = connection.execute(query).fetchall()
+    for table in {table for table, _ in there} & set(TABLES):
+        for column in TABLES[table]:
+            if (table, column) not in there:
+                raise InputError(
+                    f"{database}: its table {table} has no column {column}: another version of "
+                    "tailtap made it: rename it"
+                )
 
 
 def _read_imported(connection: duckdb.DuckDBPyConnection) -> None:
@@ -221,35 +198,22 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: P
         **{name: told[name] for name in VALUES},
         **{name: None if told[name] is None else json.dumps(told[name]) for name in OBJECTS},
     }
-    connection.execute(
-        f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
-        list(row.values()),
-    )
+    put(connection, "runs", row)
     if (evaluation / EVALUATION).exists():
         found = Evaluation.load(evaluation)
         tables = found.to_arrow()
         warnings += msgspec.to_builtins(found.warnings)
-        row = {"run": number, **evaluation_row(found)}
-        connection.execute(
-            f"INSERT INTO evaluations ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
-            list(row.values()),
-        )
+        put(connection, "evaluations", {"run": number, **evaluation_row(found)})
         for table in PARQUET:
             insert(connection, table, number, tables[table])
-        for table in HOP_COLUMNS if found.hops else ():
+        for table in HOPS if found.hops else ():
             insert(connection, table, number, hop_table(table, found.hops, tables))
         _insert_causes(connection, number, evaluation.parent, found)
         _insert_undisturbed(connection, number, evaluation.parent, found)
-    if rows := event_rows(run):
-        marks = ", ".join("?" * (len(rows[0]) + 1))
-        connection.executemany(
-            f"INSERT INTO {EVENTS} VALUES ({marks})", [[number, *row] for row in rows]
-        )
-    if warnings:
-        connection.executemany(
-            "INSERT INTO warnings VALUES (?, ?, ?)",
-            [[number, warning["code"], warning["message"]] for warning in warnings],
-        )
+    for row in event_rows(run):
+        put(connection, "events", {"run": number, **row})
+    for warning in warnings:
+        put(connection, "warnings", {"run": number, **warning})
 
 
 def evaluation_row(found: Evaluation) -> dict[str, Any]:
@@ -261,6 +225,15 @@ def evaluation_row(found: Evaluation) -> dict[str, Any]:
         "mean_ns": found.mean,
         "max_ns": found.max,
     }
+
+
+def put(connection: duckdb.DuckDBPyConnection, table: str, row: Mapping[str, object]) -> None:
+    """Puts one row in, of which only the table's columns count."""
+    names = [name for name in ("run", *TABLES[table]) if name in row]
+    connection.execute(
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
+        storable([row[name] for name in names]),
+    )
 
 
 def insert(
@@ -290,13 +263,9 @@ def _insert_causes(
     if stored is None:
         return
     content, (late, _, stalls) = stored
-    columns = [name for name, *_ in connection.execute("DESCRIBE causes").fetchall()]
     for row in content.causes:
         values = {**msgspec.structs.asdict(row), "run": number, "knobs": json.dumps(row.knobs)}
-        connection.execute(
-            f"INSERT INTO causes VALUES ({', '.join('?' * len(columns))})",
-            [values[name] for name in columns],
-        )
+        put(connection, "causes", values)
     unknown = "nullif(cpu, -1) AS cpu, nullif(stall, 0) AS stall"
     for table, rows, chosen in (
         ("stalls", stalls, "*"),
@@ -314,7 +283,6 @@ def _insert_undisturbed(
     stored = read_undisturbed(folder, evaluation)
     if stored is None:
         return
-    columns = [name for name, *_ in connection.execute("DESCRIBE undisturbed").fetchall()]
     told = stored.record
     values = {
         **msgspec.structs.asdict(told),
@@ -322,10 +290,7 @@ def _insert_undisturbed(
         "p_value": told.independence.p_value,
         "pauses": json.dumps(msgspec.to_builtins(told.pauses)),
     }
-    connection.execute(
-        f"INSERT INTO undisturbed VALUES ({', '.join('?' * len(columns))})",
-        [values[name] for name in columns],
-    )
+    put(connection, "undisturbed", values)
     if stored.evaluation is not None:
         rows = stored.evaluation.to_arrow()["percentiles"]
         insert(connection, "undisturbed_percentiles", number, rows)

@@ -1,4 +1,4 @@
-"""Runs into a PostgreSQL database, through COPY; tables and views are in `postgresql.sql`."""
+"""Runs into a PostgreSQL database, through COPY; `postgresql.sql` has its views."""
 
 from __future__ import annotations
 
@@ -20,6 +20,21 @@ BATCH = 10_000
 #: Locked while the tables are made: PostgreSQL's IF NOT EXISTS does not protect against another
 #: session that makes the same table at the same time. No other program uses this number.
 LOCK = 0x7461_696C_7461_7000
+TYPES = {
+    "int32": "integer", "int64": "bigint", "double": "double precision", "bool": "boolean",
+    "string": "text", "json": "jsonb", "time": "text",
+}  # fmt: skip
+KEYS = {
+    "evaluations": "run", "percentiles": "run, p", "distribution": "run, latency_ns",
+    "histogram": "run, bucket_ns", "gaps": "run, side, bucket_ns", "rates": "run, side, start_ns",
+    "hops": "run, hop", "hop_percentiles": "run, hop, p",
+    "hop_distribution": "run, hop, latency_ns",
+}  # fmt: skip
+"""What of a table is there once; of others there is an index."""
+INDEXES = {
+    "worst": "run, ingress_ns", "losses": "run, ingress_ns", "packets": "run", "warnings": "run",
+    "hop_worst": "run, hop",
+}  # fmt: skip
 
 
 class PostgreSQL:
@@ -59,9 +74,9 @@ class PostgreSQL:
             with session as connection:
                 with connection.transaction():
                     connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-                    script = files(__package__).joinpath("postgresql.sql").read_bytes()
+                    views = files(__package__).joinpath("postgresql.sql").read_bytes()
                     _require_tables(connection, tuple(COLUMNS))
-                    connection.execute(script)
+                    connection.execute(_tables().encode() + views)
                 for run in runs:
                     with connection.transaction():
                         _replace(connection, run, tables(packets))
@@ -71,6 +86,33 @@ class PostgreSQL:
                 "are kept"
             ) from error
         return list(tables(packets))
+
+
+def _tables() -> str:
+    """The statements that make the tables. `run` is a number of this database; a run is known
+    again by experiment, slug and start.
+    """
+    statements = []
+    for table, columns in COLUMNS.items():
+        if table == "runs":
+            rows = ["run bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "slug text NOT NULL"]
+            rows.append("number integer NOT NULL")
+        else:
+            rows = ["run bigint NOT NULL REFERENCES runs ON DELETE CASCADE"]
+        for name, kind in columns.items():
+            word = kind.rstrip("?")
+            # Who evaluated without a run has no parameters of it.
+            missing = kind.endswith("?") or word == "json"
+            rows.append(f"{name} {TYPES[word]}{'' if missing else ' NOT NULL'}")
+        if table == "runs":
+            unique = "UNIQUE NULLS NOT DISTINCT (experiment, slug, started)"
+            rows.append(f"CONSTRAINT runs_identity {unique}")
+        elif table in KEYS:
+            rows.append(f"PRIMARY KEY ({KEYS[table]})")
+        statements.append(f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(rows)});\n")
+    for table, key in INDEXES.items():
+        statements.append(f"CREATE INDEX IF NOT EXISTS {table}_run ON {table} ({key});\n")
+    return "".join(statements)
 
 
 def _require_tables(connection: psycopg.Connection[Any], wanted: Sequence[str]) -> None:

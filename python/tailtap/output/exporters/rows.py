@@ -3,63 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from tailtap.analysis.runs.run import Run
-from tailtap.output.database.database import OBJECTS, evaluation_row
-from tailtap.output.database.hops import HOP_COLUMNS, hop_table
+from tailtap.output.database.columns import HOPS, OBJECTS, PARQUET, TABLES, Columns, in_arrow
+from tailtap.output.database.database import evaluation_row
+from tailtap.output.database.hops import hop_table
 from tailtap.output.exporters.packets import all_packets
 from tailtap.records.errors import InputError
-from tailtap.records.evaluation import Counts
 from tailtap.records.record import as_json
 
-_TEXT, _INT, _REAL = pa.string(), pa.int64(), pa.float64()
-#: The columns of each table behind `run` and `slug`. Objects are JSON; times are nanoseconds.
-COLUMNS: dict[str, dict[str, pa.DataType]] = {
+COLUMNS: Mapping[str, Columns] = {
+    **{name: TABLES[name] for name in ("runs", "evaluations", *PARQUET, "warnings", *HOPS)},
     "runs": {
-        "experiment": _TEXT,
-        "repeat": _INT,
-        "status": _TEXT,
-        "valid": pa.bool_(),
-        "started": _TEXT,
-        "finished": _TEXT,
-        **dict.fromkeys(OBJECTS, _TEXT),
+        name: TABLES["runs"][name] for name in TABLES["runs"] if name not in ("slug", "error")
     },
-    "evaluations": {
-        "key": _TEXT,
-        **dict.fromkeys(Counts.__struct_fields__, _INT),
-        "min_ns": _INT,
-        "mean_ns": _REAL,
-        "max_ns": _INT,
-    },
-    "percentiles": {
-        "p": _REAL,
-        "value": _INT,
-        "low": _INT,
-        "high": _INT,
-        "above": _INT,
-        "supported": pa.bool_(),
-    },
-    "distribution": {"latency_ns": _INT, "count": _INT},
-    "histogram": {"bucket_ns": _INT, "count": _INT},
-    "worst": {"latency_ns": _INT, "ingress_ns": _INT, "egress_ns": _INT, "key": _TEXT},
-    "losses": {
-        "ingress_ns": _INT,
-        "position": _INT,
-        "length": _INT,
-        "burst": _INT,
-        "flow": _TEXT,
-        "key": _TEXT,
-    },
-    "gaps": {"side": _TEXT, "bucket_ns": _INT, "count": _INT},
-    "rates": {"side": _TEXT, "start_ns": _INT, "packets": _INT},
-    "warnings": {"code": _TEXT, "message": _TEXT},
-    **{name: dict(columns) for name, columns in HOP_COLUMNS.items()},
-    "packets": {"latency_ns": _INT, "ingress_ns": _INT, "egress_ns": _INT, "key": _TEXT},
+    "packets": TABLES["worst"],
 }
+"""The columns of each table behind `run` and `slug`. Objects are JSON; times are nanoseconds."""
 
 
 def tables(packets: bool) -> tuple[str, ...]:
@@ -69,7 +34,7 @@ def tables(packets: bool) -> tuple[str, ...]:
 
 def schema(table: str) -> pa.Schema:
     """All columns of `table`, `run` and `slug` first."""
-    return pa.schema({"run": pa.int32(), "slug": _TEXT, **COLUMNS[table]})
+    return in_arrow({"run": "int32", "slug": "string", **COLUMNS[table]})
 
 
 def rows(run: Run, table: str) -> pa.Table:
@@ -77,12 +42,12 @@ def rows(run: Run, table: str) -> pa.Table:
     columns = COLUMNS[table]
     try:
         if table in ("runs", "evaluations", "warnings"):
-            found = pa.Table.from_pylist(_records(run, table), pa.schema(columns))
-        elif table in HOP_COLUMNS:
+            found = pa.Table.from_pylist(_records(run, table), in_arrow(columns))
+        elif table in HOPS:
             found = hop_table(table, run.stored.hops, run.tables)
         else:
             read = all_packets(run) if table == "packets" else run.tables[table]
-            found = read.select(list(columns)).cast(pa.schema(columns))
+            found = read.select(list(columns)).cast(in_arrow(columns))
     except (LookupError, TypeError, pa.ArrowException) as error:
         raise InputError(
             f"{run.folder}: its {table} are not whole ({str(error).splitlines()[0]}); "

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import duckdb
+import msgspec
 
-from tailtap.output.database.database import TABLES, insert, opened
+from tailtap.output.database.columns import TABLES
+from tailtap.output.database.database import insert, opened, put
 from tailtap.output.importers.importable import Importable, Tree
 from tailtap.output.importers.pos import PosTree, find_pos_trees
 from tailtap.output.importers.published import PublishedRun, find_published
@@ -122,9 +123,9 @@ def _import_all(
             digests[run.digest] = number
         for table in TABLES:
             connection.execute(f"DELETE FROM {table} WHERE run = ?", [number])
-        _insert_row(connection, "runs", {"run": number, **run.row(experiment).columns()})
+        put(connection, "runs", {"run": number, **run.row(experiment).columns()})
         if content.evaluation:
-            _insert_row(connection, "evaluations", {"run": number, **content.evaluation})
+            put(connection, "evaluations", {"run": number, **content.evaluation})
         for name, rows in content.tables.items():
             insert(connection, name, number, rows)
         for warning in run.warnings:
@@ -142,13 +143,4 @@ def _known(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, int]:
 
 
 def _insert_warning(connection: duckdb.DuckDBPyConnection, number: int, warning: Notice) -> None:
-    row = [number, warning.code, warning.message]
-    connection.execute("INSERT INTO warnings VALUES (?, ?, ?)", storable(row))
-
-
-def _insert_row(connection: duckdb.DuckDBPyConnection, table: str, row: Mapping[str, Any]) -> None:
-    marks = ", ".join("?" * len(row))
-    columns = ", ".join(row)
-    connection.execute(
-        f"INSERT INTO {table} ({columns}) VALUES ({marks})", storable(list(row.values()))
-    )
+    put(connection, "warnings", {"run": number, **msgspec.structs.asdict(warning)})

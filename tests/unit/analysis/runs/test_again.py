@@ -17,7 +17,7 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.runs.again import Outcome, evaluate_again, find
 from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.output import database as store
-from tailtap.output.database.database import TABLES
+from tailtap.output.database.columns import TABLES
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.evaluation import Options
 

@@ -20,9 +20,10 @@ from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.output.database import add_run, add_runs
+from tailtap.output.database.columns import TABLES, in_duckdb
 
 PAGE = Path(__file__).parents[4] / "docs/reference/queries.md"
-SCHEMA = Path(__file__).parents[4] / "python/tailtap/output/database/schema.sql"
+VIEWS = Path(__file__).parents[4] / "python/tailtap/output/database/views.sql"
 PACKETS = 20_000
 SECOND = 10**9
 FAILED = 11
@@ -166,15 +167,10 @@ def worst_of(data: Traffic, n: int) -> tuple[Integers, Integers]:
 
 def test_every_table_and_column_is_documented_with_its_type() -> None:
     connection = duckdb.connect()
-    connection.execute(SCHEMA.read_text())
-    names = [
-        name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
-    ]
+    connection.execute(in_duckdb())
     text = sections()
-    assert [title for title in text if title in names] == re.findall(
-        r"CREATE TABLE IF NOT EXISTS (\w+)", SCHEMA.read_text()
-    )
-    for name in names:
+    assert [title for title in text if title in TABLES] == list(TABLES)
+    for name in TABLES:
         columns = connection.execute(f"DESCRIBE {name}").fetchall()
         schema = [
             (column, f"`{kind}`" + (" or NULL" if null == "YES" else ""))
@@ -197,9 +193,9 @@ def test_there_are_ten_queries_and_more() -> None:
 
 def test_every_view_is_documented() -> None:
     [text] = re.findall(r"^## Views\n(.*?)^## ", PAGE.read_text(), re.S | re.M)
-    views = re.findall(r"CREATE OR REPLACE VIEW (\w+)", SCHEMA.read_text())
+    views = re.findall(r"CREATE OR REPLACE VIEW (\w+)", VIEWS.read_text())
     connection = duckdb.connect()
-    connection.execute(SCHEMA.read_text())
+    connection.execute(in_duckdb() + VIEWS.read_text())
     assert len(views) == 3
     for view in views:
         assert f"`{view}`" in text

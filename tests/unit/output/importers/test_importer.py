@@ -15,7 +15,7 @@ from published_trees import write_rates, write_tree
 
 from tailtap.analysis import evaluation
 from tailtap.output.database import add_run
-from tailtap.output.database.database import TABLES
+from tailtap.output.database.columns import TABLES
 from tailtap.output.exporters import export
 from tailtap.output.importers.importer import FIRST_NUMBER, import_tree
 from tailtap.output.importers.published import COLUMNS, read_file

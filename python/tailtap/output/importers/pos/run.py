@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tailtap.analysis.evaluation import evaluate
-from tailtap.output.database.database import PARQUET
+from tailtap.output.database.columns import PARQUET
 from tailtap.output.importers.importable import Content, Row
 from tailtap.output.importers.pos.crate import Crate
 from tailtap.output.importers.pos.moongen import (
