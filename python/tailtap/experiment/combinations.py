@@ -1,12 +1,12 @@
 """What varies in an experiment: `vary`, `cases` and `exclude`.
 
 `vary` is a cross product of lists, `cases` are values that change together, crossed with it, and
-`exclude` says which of the combinations are left out:
+`exclude` says which of the combinations are left out. `case` is what a case is called:
 
 ```
 cases:
-  - {dut.ports: [enp1s0f0, enp1s0f1], tap.ports: [enp2s0f0, enp2s0f1]}
-  - {dut.ports: [enp3s0f0, enp3s0f1], tap.ports: [enp4s0f0, enp4s0f1]}
+  - {case: X520, dut.ports: [enp1s0f0, enp1s0f1], tap.ports: [enp2s0f0, enp2s0f1]}
+  - {case: X710, dut.ports: [enp3s0f0, enp3s0f1], tap.ports: [enp4s0f0, enp4s0f1]}
 vary:
   dut.platform: [bare-metal, vm]
   dut.kernel: [vanilla, rt]
@@ -25,6 +25,7 @@ from typing import Any
 
 from tailtap.records.document import Document, KeyPath, dotted
 from tailtap.records.errors import InputError
+from tailtap.records.run import CASE
 from tailtap.records.suggest import did_you_mean
 
 VARY, CASES, EXCLUDE = "vary", "cases", "exclude"
@@ -128,6 +129,9 @@ def _cases(document: Document) -> list[dict[str, Chosen]]:
                 )
         # In the order of the first case, so that it does not matter in which they are written.
         found.append({key: Chosen(case[key], (*at, key)) for key in cases[0]})
+        name = case.get(CASE, CASE)
+        if not isinstance(name, str) or not name:
+            raise InputError(f"{_where(document, (*at, CASE))}: write the name of this case")
     _refuse_repeated(document, (CASES,), cases)
     return found
 
@@ -147,7 +151,7 @@ def _require_path(document: Document, at: KeyPath) -> str:
     """Where this is, for messages. Raises `InputError` when its last part is no path to vary."""
     key, where = str(at[-1]), _where(document, at)
     inside = "." in key and key.split(".", maxsplit=1)[0] in SECTIONS
-    if not inside and key not in SINGLE:
+    if not inside and key not in SINGLE and (key != CASE or at[0] != CASES):
         raise InputError(
             f"{where}: only a path into {', '.join(SECTIONS)} can vary, such as traffic.rate, and "
             f"{', '.join(SINGLE)}"

@@ -23,6 +23,7 @@ from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.instruments.taps import TAPS
 from tailtap.lab.platforms import PLATFORMS
+from tailtap.records.run import CASE
 
 Json: TypeAlias = dict[str, Any]
 
@@ -72,8 +73,10 @@ def schema() -> Json:
     tunings = varied["properties"][VARIED]
     varied["properties"][VARIED] = {"anyOf": [{"const": ABLATION}, tunings]}
     _set(result, "vary", varied)
-    _set(result, "cases", {"type": "array", "items": _by_path(paths, _itself)})
-    _set(result, "exclude", {"type": "array", "items": _by_path(paths, _one_or_more)})
+    case: Json = {CASE: {"type": "string", "minLength": 1}}
+    _set(result, "cases", {"type": "array", "items": _by_path({**paths, **case}, _itself)})
+    excluded = _by_path({**paths, **case}, _one_or_more)
+    _set(result, "exclude", {"type": "array", "items": excluded})
     _set(result, "scales", _scales(result["properties"], paths))
     return result
 

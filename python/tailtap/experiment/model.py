@@ -124,6 +124,11 @@ class Experiment(Strict):
         description="What the experiment is called, in results and in the name of its folder.",
         examples=["container-vs-bare-metal"],
     )
+    question: Annotated[str, Field(max_length=300)] = Field(
+        default="",
+        description="What it is to answer, in a sentence: the report begins with it.",
+        examples=["Is a container later than bare metal?"],
+    )
     dut: Dut = Field(
         default_factory=Dut,
         description="The device under test.",
@@ -155,7 +160,8 @@ class Experiment(Strict):
     cases: Annotated[list[dict[str, Any]], Written("list of mappings from key paths")] = Field(
         default_factory=list,
         description="Values that change together. Each case is combined with all that varies, and "
-        "all cases name the same key paths.",
+        "all cases name the same key paths. `case` is what a case is called in names of runs and "
+        "in figures.",
         examples=[[{"dut.cpus": [1], "traffic.cpu": 0}, {"dut.cpus": [0], "traffic.cpu": 1}]],
     )
     exclude: Annotated[list[dict[str, Any]], Written("list of mappings from key paths")] = Field(
@@ -579,7 +585,7 @@ class Experiment(Strict):
         `traffic` is that of the `flow` that the run is of.
         """
         about = {"name", "differs", "differs_in_lab", "cases", "vary", "exclude", "repeat"}
-        about |= {"scales", "require", "claims", "figures"}
+        about |= {"question", "scales", "require", "claims", "figures"}
         content = self.model_dump(mode="json", exclude=about)
         if flow is not None and self.dut.flows:
             content["traffic"] = self.traffic_of(flow).model_dump(mode="json")

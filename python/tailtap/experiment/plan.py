@@ -15,7 +15,7 @@ from tailtap.experiment.reading import CheckedExperiment
 from tailtap.lab.topology.line import FORWARD
 from tailtap.records.files import slugify
 from tailtap.records.record import opened
-from tailtap.records.run import Parameters, Plan, PlanRow
+from tailtap.records.run import CASE, Parameters, Plan, PlanRow
 
 MAX_PART = 40
 """Most characters of one value in a slug, so that it has room for the others."""
@@ -65,7 +65,7 @@ def make_plan(checked: CheckedExperiment) -> list[PlannedRun]:
     number = 0
     for repeat in range(1, checked.repeat + 1):
         for variables, experiment in checked.combinations:
-            parts = [_part(value) for value in variables.values()]
+            parts = _parts(variables)
             parts = [part for part in parts if part] or [slugify(checked.name) or "run"]
             if checked.repeat > 1:
                 parts.append(f"r{repeat}")
@@ -99,6 +99,14 @@ def plan_run(
 def plan_record(name: str, runs: list[PlannedRun]) -> Plan:
     """``plan.json``."""
     return Plan(name=name, runs=[run.row() for run in runs])
+
+
+def _parts(variables: Mapping[str, Any]) -> list[str]:
+    """The values in a slug. The name of a case stands for values of it that have no room there."""
+    if CASE not in variables:
+        return [_part(value) for value in variables.values()]
+    short = [value for value in variables.values() if len(slugify(_text(value))) <= MAX_PART]
+    return list(dict.fromkeys(_part(value) for value in (variables[CASE], *short)))
 
 
 def _part(value: object) -> str:

@@ -33,6 +33,7 @@ from tailtap.records.document import (
 )
 from tailtap.records.errors import InputError, InputErrors
 from tailtap.records.explaining import Detail, explain, reason
+from tailtap.records.run import CASE
 from tailtap.records.schema import NoOptions
 
 Origins = Mapping[KeyPath, KeyPath]
@@ -60,6 +61,8 @@ class CheckedExperiment:
             data: dict[str, Any] = dict(document.data)
             origins: dict[KeyPath, KeyPath] = {}
             for key, chosen in combination.items():
+                if key == CASE:
+                    continue
                 path = tuple(key.split("."))
                 data = set_in(data, path, chosen.value, document.place(chosen.origin))
                 origins[path] = chosen.origin

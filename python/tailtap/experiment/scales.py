@@ -21,7 +21,7 @@ from tailtap.records.suggest import did_you_mean
 CHOICE = "scale"
 """The name of the choice in ``--set``; it is no key of the file."""
 SECTION = "scales"
-OUTSIDE = ("name", "claims", SECTION, CHOICE)
+OUTSIDE = ("name", "question", "claims", SECTION, CHOICE)
 """What a scale cannot set."""
 
 Overrides = Sequence[str]

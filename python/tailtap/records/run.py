@@ -373,6 +373,10 @@ class Parameters(Record, kw_only=True):
     trace: str = "none"
 
 
+CASE = "case"
+"""The variable that says which of an experiment's cases a run is of: its name."""
+
+
 class PlanRow(Record, kw_only=True):
     """A run as a plan has it."""
 

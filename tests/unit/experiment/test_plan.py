@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tailtap.experiment.plan import make_plan, plan_record
 from tailtap.experiment.reading import read_experiment
+from tailtap.records.errors import InputError
 from tailtap.records.files import slugify
 from tailtap.records.record import as_json
 
@@ -143,3 +144,31 @@ def test_the_other_direction_has_the_answers_to_the_flows(tmp_path: Path, flows:
         destination_ports=there.source_ports,
     )
     assert experiment.traffic.reversed().cpu == 1
+
+
+def test_a_case_has_a_name(tmp_path: Path) -> None:
+    """It stands for values that a name of a run has no room for, and is no key of the DuT."""
+    boot = "isolcpus={cpus} rcu_nocbs={cpus} irqaffinity=0 nosoftlockup"
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "name: e\ntraffic: {cpu: 0}\ndut: {cpus: [1]}\nvary: {traffic.rate: [1 kpkt/s]}\n"
+        "question: Which is later?\n"
+        "cases:\n  - {case: plain, dut.boot: '', dut.kernel: plain}\n"
+        f"  - {{dut.boot: '{boot}', dut.kernel: rt, case: tuned}}\n"
+    )
+    checked = read_experiment(path)
+    plan = make_plan(checked)
+    assert [run.slug for run in plan] == ["001-plain-1kpkt-s", "002-tuned-rt-1kpkt-s"]
+    assert [run.variables["case"] for run in plan] == ["plain", "tuned"]
+    assert [run.experiment.dut.settings.boot for run in plan] == ["", boot]  # type: ignore[attr-defined]
+    asked = plan[0].experiment.parameters()
+    assert not {"case", "question"} & set(asked)
+    for wrong in ("case: ''", "case: [a]"):
+        path.write_text(
+            f"name: e\ntraffic: {{cpu: 0}}\ncases:\n  - {{{wrong}, traffic.rate: 1 kpkt/s}}\n"
+        )
+        with pytest.raises(InputError, match=r"e\.yaml:4: cases\[0\]\.case: write the name"):
+            read_experiment(path)
+    path.write_text("name: e\ntraffic: {cpu: 0}\nvary: {case: [a]}\n")
+    with pytest.raises(InputError, match="only a path into"):
+        read_experiment(path)

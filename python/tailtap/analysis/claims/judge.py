@@ -30,6 +30,7 @@ from tailtap.analysis.verdict.runs import judge_experiment
 from tailtap.records import verdict
 from tailtap.records.claims import Answer, ClaimEvidence, ClaimRow
 from tailtap.records.errors import InputError
+from tailtap.records.run import CASE
 
 ALPHA = 0.05
 """The probability that a comparison that is wrong is called held, or one that is right is called
@@ -137,14 +138,25 @@ def _paired(
 ) -> Iterator[tuple[list[Run], list[Run]]]:
     """Each configuration with that it is held against; an empty list where there is none."""
 
+    apart = set(claim.against or {})
+    if CASE in apart:  # it stands for the values that change with it
+        apart |= {key for run in chosen for key in _values(run) if _follows(key, chosen, others)}
+
     def rest(run: Run) -> str:
-        kept = {k: v for k, v in _values(run).items() if k not in (claim.against or {})}
+        kept = {k: v for k, v in _values(run).items() if k not in apart}
         return json.dumps([run.root, kept], sort_keys=True, default=str)
 
     partners = {rest(members[0]): members for members in group(others, _values)}
     for members in group(chosen, _values):
         if not _fits(members[0], claim.others):
             yield members, partners.get(rest(members[0]), [])
+
+
+def _follows(key: str, chosen: Sequence[Run], others: Sequence[Run]) -> bool:
+    """Whether each case has one value of a key."""
+    found: dict[str, Any] = {}
+    every = map(_values, (*chosen, *others))
+    return all(found.setdefault(one.get(CASE, ""), one.get(key)) == one.get(key) for one in every)
 
 
 @dataclass(frozen=True)

@@ -192,11 +192,11 @@ def lay_out(figure: Figure, runs: Sequence[Run]) -> Layout:
     columns, rows = ((figure.panels or []) + [None, None])[:2]
     named = {variable for _, one in figure.along for variable in one.by}
     varied = values_of(valid)
-    rest = [
-        variable
-        for variable in dict.fromkeys(name for run in valid for name in _own_variables(run))
-        if variable not in named and len(varied.get(variable, ())) > 1
-    ]
+    rest: list[str] = []
+    for variable in dict.fromkeys(name for run in valid for name in _own_variables(run)):
+        told = [*named, *rest]
+        if len(varied.get(variable, ())) > 1 and not _follows(variable, told, valid):
+            rest.append(variable)
     if "folder" in named:
         rest = [variable for variable in rest if not variable.startswith("folder.")]
     if figure.made.of in ("models", "table") and (figure.series or figure.made.pools):
@@ -231,6 +231,16 @@ def lay_out(figure: Figure, runs: Sequence[Run]) -> Layout:
         tuple(_name(rows, key) for key in by_row),
         tuple(" · ".join(key) for key in over),
         tuple(notes),
+    )
+
+
+def _follows(variable: str, named: Iterable[str], runs: Sequence[Run]) -> bool:
+    """Whether the values of what is named, such as `case`, leave only one of a variable."""
+    found: dict[tuple[str | None, ...], str | None] = {}
+    return all(
+        found.setdefault(tuple(value_of(run, name) for name in named), value) == value
+        for run in runs
+        for value in [value_of(run, variable)]
     )
 
 

@@ -17,7 +17,7 @@ from tailtap.analysis.runs.text import (
     share_text,
     time_text,
 )
-from tailtap.records.run import DutSettings
+from tailtap.records.run import CASE, DutSettings
 from tailtap.records.units import format_rate
 
 # Okabe and Ito's colour-blind-safe hues, darkened until they stand out on white paper, and the
@@ -235,15 +235,21 @@ NEEDS_NAME = frozenset(("dut.irq", "dut.line", "dut.napi", "dut.queues", "dut.ta
 """Variables whose values say nothing without their name: `none` of what?"""
 
 
+LONG = 40
+"""Letters of a value that has no room in a label."""
+
+
 def label_parts(run: Run, without: tuple[str, ...] = ()) -> list[str]:
     """What tells a configuration from the others: the varied values, else what is known of it.
 
-    Values of variables that begin with one of `without` are told elsewhere.
+    Values of variables that begin with one of `without` are told elsewhere. The name of a case
+    stands for its long values.
     """
+    named = CASE in run.variables
     values = [
         _with_name(name, value)
         for name, value in run.variables.items()
-        if not name.startswith(without)
+        if not name.startswith(without) and not (named and len(value) > LONG)
     ]
     if run.origin:
         return [run.origin.short, *values]
@@ -285,7 +291,8 @@ def floor_of(configuration: Configuration, groups: list[Configuration]) -> Confi
 
     def rest(group: Configuration) -> dict[str, str]:
         # The wire has no cables: what is at the other ends of the DuT's does not matter to it.
-        return {k: v for k, v in group.variables.items() if not k.startswith(("dut.", "tap."))}
+        others = ("dut.", "tap.", CASE)
+        return {k: v for k, v in group.variables.items() if not k.startswith(others)}
 
     if configuration.wire or configuration.origin:
         return None  # the wire of this machine is no floor of another's

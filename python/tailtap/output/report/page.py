@@ -46,6 +46,8 @@ from tailtap.output.report.loss import loss_curves
 from tailtap.output.report.machine import Map, maps_of
 from tailtap.output.report.noise import Noise, noise_of
 from tailtap.output.report.verdicts import ClaimCells, VerdictRow, claim_rows, verdict_rows
+from tailtap.records.document import load
+from tailtap.records.errors import InputError
 
 MOST_TOLD, FEW_TOLD = 12, 8
 """With more configurations than this, the page begins with sentences about so many slowest ones."""
@@ -63,6 +65,8 @@ class Header:
     imported: int
     packets: str
     facts: Sequence[str]
+    question: str = ""
+    """What the experiment is to answer, as its file says."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +259,16 @@ def _header(experiment: Experiment) -> Header:
         len(experiment.imported),
         count_text(sum(evaluation.packets or 0 for evaluation in counted)),
         [fact for fact in facts if fact],
+        _question(experiment),
     )
+
+
+def _question(experiment: Experiment) -> str:
+    path = experiment.folder / "experiment.yaml"
+    try:
+        return str(load(path).data.get("question", ""))
+    except InputError:
+        return ""  # a folder of imported runs has no such file
 
 
 def _json(payload: Mapping[str, Any]) -> bytes:

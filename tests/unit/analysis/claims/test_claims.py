@@ -123,6 +123,20 @@ def test_other_values_are_equal() -> None:
     assert judge_claims(Experiment("made-up", Path(), tuple(every)), [one])[0].answer == "held"
 
 
+def test_a_case_stands_for_its_values() -> None:
+    """Runs are held against another case whose values all differ, at their own rate."""
+    every = [
+        run
+        for rate in ("1 kpkt/s", "2 kpkt/s")
+        for case, boot, factor in (("base", "", 1.0), ("new", "idle=poll", 0.5))
+        for run in runs(case, [factor * one * float(rate[0]) for one in BASE],
+                        more={"variables": {"case": case, "dut.boot": boot, "traffic.rate": rate}})
+    ]  # fmt: skip
+    one = claim(**{"for": {"case": "new"}, "against": {"case": "base"}, "is": "better"})
+    (row,) = judge_claims(Experiment("made-up", Path(), tuple(every)), [one])
+    assert [found.answer for found in row.evidence] == ["held", "held"]
+
+
 FILE = """\
 name: of-a-folder
 claims:

@@ -91,6 +91,23 @@ def test_what_varies_besides_is_in_the_names_of_lines(runs: list[Run]) -> None:
     ]
 
 
+def test_the_name_of_a_case_stands_for_its_values(tmp_path: Path) -> None:
+    """What follows from what is named is not said again; two configurations never become one."""
+    rows = [("plain", "", "1 kpkt/s"), ("tuned", "idle=poll", "1 kpkt/s"),
+            ("tuned", "idle=poll", "2 kpkt/s")]  # fmt: skip
+    for number, (case, boot, rate) in enumerate(rows, 1):
+        values = {"case": case, "dut.boot": boot, "traffic.rate": rate}
+        write_run(tmp_path, number, values, packets=500)
+    found = drawn(list(load_experiment(tmp_path).finished), kind="hdr", series="case")
+    assert [one.label for one in found.series] == [
+        "plain · 1 kpkt/s", "tuned · 1 kpkt/s", "tuned · 2 kpkt/s"
+    ]  # fmt: skip
+    found = drawn(
+        list(load_experiment(tmp_path).finished), kind="hdr", runs={"traffic.rate": "1 kpkt/s"}
+    )
+    assert [one.label for one in found.series] == ["plain", "tuned"]
+
+
 def test_percentiles_over_a_rate_have_the_intervals_of_the_worst_repeats(runs: list[Run]) -> None:
     found = drawn(
         runs,
