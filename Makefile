@@ -256,6 +256,10 @@ man: setup ## Write the manual pages, which a wheel that is built then contains,
 docs-published: setup $(VENV)/complete ## Write docs/explanation/published.md from the published result trees in TREES
 	@$(BIN)/python -m benches.published $(TREES)
 
+.PHONY: docs-papers
+docs-papers: setup $(VENV)/complete ## Write docs/explanation/papers, with the figures of finished experiments in RESULTS
+	@$(BIN)/python -m benches.papers $(RESULTS)
+
 WHEEL_TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
 
 .PHONY: wheel

@@ -1,0 +1,299 @@
+"""docs/explanation/papers: a page for each experiment file of the papers.
+
+Usage: python -m benches.papers [FOLDER…], with the folders of finished experiments of
+examples/papers, whose figures are then stored in measured.json and stand in the pages. Without
+folders, the pages are made of what is stored. Each page is made of the experiment file itself, of
+papers.yaml (what each figure of the documents shows, and the numbers that they print), and of
+measured.json.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+
+import msgspec
+
+from tailtap.analysis.claims.reading import claims_shown
+from tailtap.analysis.figures.model import Figure
+from tailtap.analysis.runs.groups import configurations
+from tailtap.analysis.runs.reader import load_experiment
+from tailtap.analysis.runs.run import Run
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.plan import make_plan
+from tailtap.experiment.reading import CheckedExperiment, read_experiment
+from tailtap.records.units import format_share, format_time
+
+ROOT = Path(__file__).parents[1]
+FILES = ROOT / "examples/papers"
+PAGES = ROOT / "docs/explanation/papers"
+PAPER = "scale=paper"
+SHOWN = (0.5, 0.99, 0.999, 1.0)
+"""The percentiles in the tables of this machine's output."""
+_NAME = re.compile(r"([a-z-]+?)-(tables?-|section-)?(\d+(?:-\d+)*)(?:-[a-z]+)*")
+
+
+class Document(msgspec.Struct, forbid_unknown_fields=True):
+    """A paper."""
+
+    title: str
+    by: str
+
+
+class Shown(msgspec.Struct, forbid_unknown_fields=True):
+    """A figure or a table of a paper, and the numbers that its text tells."""
+
+    shows: str
+    published: list[str] = []
+
+
+class Papers(msgspec.Struct, forbid_unknown_fields=True):
+    """``papers.yaml``."""
+
+    documents: dict[str, Document]
+    figures: dict[str, Shown]
+    remarks: dict[str, list[str]]
+    """By the name of an experiment: what can be concluded, and what cannot."""
+
+
+class Row(msgspec.Struct):
+    """A configuration as it was measured: its worst valid repeat."""
+
+    configuration: str
+    runs: int
+    invalid: int
+    latency_ns: list[int | None]
+    """At `SHOWN`; None where a run has too few packets for it."""
+    loss: float | None
+
+
+class Answered(msgspec.Struct):
+    """What a claim of the file came to."""
+
+    says: str
+    answer: str
+
+
+class Measured(msgspec.Struct):
+    """A small run of an experiment."""
+
+    machine: str
+    date: str
+    seconds: float
+    failed: int
+    rows: list[Row]
+    claims: list[Answered]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An experiment file, as it ships and at the papers' scale."""
+
+    path: Path
+    small: CheckedExperiment
+    whole: CheckedExperiment
+
+    @property
+    def name(self) -> str:
+        """What file and page are called."""
+        return self.path.stem
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        """What it draws at the papers' scale."""
+        return _first(self.whole).figures
+
+
+def read_files() -> list[Asked]:
+    """All experiment files of the papers."""
+    return [
+        Asked(path, read_experiment(path), read_experiment(path, [PAPER]))
+        for path in sorted(FILES.glob("*.yaml"))
+    ]
+
+
+def read_papers() -> Papers:
+    """What the papers show."""
+    return msgspec.yaml.decode((PAGES / "papers.yaml").read_bytes(), type=Papers)
+
+
+def counterparts(figure: Figure) -> list[str]:
+    """Which figures of the papers one is the counterpart of: its name says so.
+
+    ``how-low-7-9`` is that of how-low-7 and how-low-9, ``virtualized-tables-4-5`` that of two
+    tables; words behind the numbers tell several of one figure apart.
+    """
+    found = _NAME.fullmatch(figure.name or "")
+    if found is None:
+        return []
+    document, kind, numbers = found.groups(default="")
+    kind = kind.replace("tables", "table")
+    return [f"{document}-{kind}{number}" for number in numbers.split("-")]
+
+
+def take(folder: Path) -> tuple[str, Measured]:
+    """The name and the figures of a finished experiment."""
+    experiment = load_experiment(folder)
+    groups = [group for group in configurations(experiment) if group.origin is None]
+    first = experiment.finished[0]
+    cpus = len(first.environment.cpu.online or ())
+    rows = []
+    for group in groups:
+        worst = group.worst or group.members[0]
+        rows.append(
+            Row(
+                group.label,
+                len(group.members),
+                len(group.members) - len(group.leading),
+                [_at(worst.run, p) for p in SHOWN],
+                worst.run.loss,
+            )
+        )
+    measured = Measured(
+        f"{cpus} CPUs, Linux {first.environment.kernel.release}",
+        first.started[:10],
+        first.evaluation.duration if first.evaluation else 0.0,
+        len(experiment.failed),
+        rows,
+        [Answered(row.says, row.answer) for row in claims_shown(experiment)],
+    )
+    return experiment.name, measured
+
+
+def _at(run: Run, p: float) -> int | None:
+    row = run.percentile(p)
+    return row.value if row is not None and (p == 1 or row.supported) else None
+
+
+def page(asked: Asked, papers: Papers, measured: Measured | None) -> str:
+    """The page of an experiment file."""
+    parts = [
+        _head(asked, papers),
+        _counterparts(asked, papers),
+        _output(measured),
+        _concluded(asked, papers, measured),
+    ]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _head(asked: Asked, papers: Papers) -> Iterator[str]:
+    name, first = asked.name, _first(asked.small)
+    yield f"# {first.question}"
+    yield ""
+    documents = {_document(one) for figure in asked.figures for one in counterparts(figure)}
+    told = [papers.documents[one] for one in papers.documents if one in documents]
+    sources = "; ".join(f"*{one.title}* ({one.by})" for one in told)
+    yield from _text(f"For readers of {sources}, who want to ask this of their own machine.")
+    yield ""
+    path = f"examples/papers/{name}.yaml"
+    yield from _text(
+        f"[{path}](../../../{path}) makes {len(make_plan(asked.small))} runs. "
+        f"`--set {PAPER}` plans what the paper did, in {len(make_plan(asked.whole))} runs; "
+        "`--check` says what of it this machine cannot do."
+    )
+    yield ""
+    yield "```sh"
+    yield f"tailtap run {path} --check --set {PAPER}"
+    yield f"sudo tailtap run {path} --out {name}"
+    if any(figure.made.of == "models" or figure.kind == "models" for figure in first.figures):
+        yield f"tailtap model {name}"
+    yield f"sudo tailtap report {name}"
+    yield "```"
+
+
+def _counterparts(asked: Asked, papers: Papers) -> Iterator[str]:
+    drawn: dict[str, list[str]] = {}
+    for figure in asked.figures:
+        for one in counterparts(figure):
+            drawn.setdefault(one, []).append(f"`{figure.name}`")
+    yield from ("", "## What the paper shows", "")
+    yield "| figure | what it shows | printed numbers | drawn at the paper's scale as |"
+    yield "|---|---|---|---|"
+    for one, row in papers.figures.items():
+        if one in drawn:
+            number = one.removeprefix(f"{_document(one)}-").replace("-", " ")
+            numbers = "<br>".join(row.published) or "–"
+            yield f"| {number} | {row.shows} | {numbers} | {', '.join(drawn[one])} |"
+    yield ""
+    yield "What of it is not the same:"
+    yield ""
+    for sentence in asked.whole.differs:
+        yield from _text(f"- {sentence}", "  ")
+
+
+def _output(measured: Measured | None) -> Iterator[str]:
+    yield from ("", "## What this machine showed", "")
+    if measured is None:
+        yield "It was not measured here."
+        return
+    yield from _text(
+        f"Measured on {measured.date} with {measured.machine}, a virtual machine that others used "
+        f"at the same time, for {measured.seconds:.1f} s a run: that the experiment runs, and what "
+        "its output looks like. The worst valid repeat of each configuration:"
+    )
+    yield ""
+    yield "| configuration | runs | p50 | p99 | p99.9 | max | lost |"
+    yield "|---|---:|---:|---:|---:|---:|---:|"
+    for row in measured.rows:
+        runs = str(row.runs) + (f" ({row.invalid} invalid)" if row.invalid else "")
+        cells = ["–" if value is None else format_time(value) for value in row.latency_ns]
+        loss = "–" if row.loss is None else format_share(row.loss)
+        yield f"| {row.configuration} | {runs} | {' | '.join(cells)} | {loss} |"
+    if measured.failed:
+        yield ""
+        were = "1 run was" if measured.failed == 1 else f"{measured.failed} runs were"
+        yield f"{were} not possible on this machine, as `--check` said."
+
+
+def _concluded(asked: Asked, papers: Papers, measured: Measured | None) -> Iterator[str]:
+    yield from ("", "## What can be concluded", "")
+    answers = {row.says: row.answer for row in measured.claims} if measured else {}
+    if asked.small.claims:
+        yield "| claim | on this machine |"
+        yield "|---|---|"
+        for claim in asked.small.claims:
+            yield f"| {claim.says} | {answers.get(claim.says, 'not measured')} |"
+        yield ""
+    for sentence in papers.remarks[asked.name]:
+        yield from _text(f"- {sentence}", "  ")
+
+
+def _first(checked: CheckedExperiment) -> Experiment:
+    return checked.combinations[0][1]
+
+
+def _document(figure: str) -> str:
+    return (
+        figure.removesuffix(f"-{figure.rpartition('-')[2]}")
+        .removesuffix("-table")
+        .removesuffix("-section")
+    )
+
+
+def _text(text: str, indent: str = "") -> list[str]:
+    return wrap(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def stored() -> Mapping[str, Measured]:
+    """The figures of small runs."""
+    path = PAGES / "measured.json"
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Measured])
+
+
+def main(folders: Sequence[str]) -> None:
+    """Store the figures of `folders`, and write all pages."""
+    measured = {**stored(), **dict(take(Path(folder)) for folder in folders)}
+    text = msgspec.json.format(msgspec.json.encode(dict(sorted(measured.items()))), indent=1)
+    (PAGES / "measured.json").write_bytes(text + b"\n")
+    papers = read_papers()
+    for asked in read_files():
+        written = page(asked, papers, measured.get(asked.name))
+        (PAGES / f"{asked.name}.md").write_text(written, "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

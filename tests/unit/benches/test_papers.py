@@ -1,0 +1,78 @@
+"""The papers, figure by figure: each has its file, and the pages say what files and papers do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import pytest
+
+from benches.papers import PAGES, Asked, counterparts, page, read_files, read_papers, stored
+from tailtap.analysis.figures.model import Figure
+
+MEASURED = {
+    "how-low": ["1", *map(str, range(5, 13)), "section-7"],
+    "virtualized": [*map(str, range(6, 19)), *(f"table-{n}" for n in range(4, 8))],
+    "control-groups": [*map(str, range(3, 9)), "table-1"],
+    "containers": [*map(str, range(3, 9))],
+}
+"""Every figure and table of the papers that shows a measurement."""
+
+
+@pytest.fixture(scope="module")
+def files() -> list[Asked]:
+    return read_files()
+
+
+def every(figures: Sequence[Figure]) -> set[str]:
+    return set(chain.from_iterable(map(counterparts, figures)))
+
+
+def test_each_figure_of_the_papers_has_one_file(files: list[Asked]) -> None:
+    measured = [f"{paper}-{one}" for paper, known in MEASURED.items() for one in known]
+    papers = read_papers()
+    assert list(papers.figures) == measured
+    found = [one for asked in files for one in sorted(every(asked.figures))]
+    assert sorted(found) == sorted(measured)
+    assert sorted(papers.remarks) == [asked.name for asked in files]
+
+
+def test_the_small_scale_draws_the_same_figures(files: list[Asked]) -> None:
+    """All figures say what they are of, and none is of another file's."""
+    for asked in files:
+        small = asked.small.combinations[0][1].figures
+        assert all(counterparts(figure) for figure in (*small, *asked.figures)), asked.name
+        assert every(small) <= every(asked.figures), asked.name
+        assert small and asked.small.combinations[0][1].question.endswith("?")
+
+
+def test_a_name_says_of_which_figures_it_is() -> None:
+    def told(name: str) -> list[str]:
+        return counterparts(Figure(kind="hdr", name=name))
+
+    assert told("how-low-7-9") == ["how-low-7", "how-low-9"]
+    assert told("virtualized-tables-4-5") == ["virtualized-table-4", "virtualized-table-5"]
+    assert told("how-low-section-7-instructions") == ["how-low-section-7"]
+    assert told("asked-hdr") == []
+
+
+def test_the_tuned_halves_set_what_the_papers_set(files: list[Asked]) -> None:
+    """Wherever a file asks for the boot parameters of a paper, it asks for its other knobs, too."""
+    tuned = set()
+    for asked in files:
+        for _, experiment in asked.whole.combinations:
+            boot, tuning = getattr(experiment.dut.settings, "boot", ""), experiment.dut.tuning
+            is_tuned = "irqaffinity" in boot
+            if not experiment.traits.has_dut:
+                continue
+            assert is_tuned == (tuning != "none"), (asked.name, boot, tuning)
+            tuned |= {asked.name} if is_tuned else set()
+    assert len(tuned) == 11  # all but those of machines as they are installed
+
+
+def test_the_pages_are_fresh(files: list[Asked]) -> None:
+    papers, measured = read_papers(), stored()
+    for asked in files:
+        written = (PAGES / f"{asked.name}.md").read_text(encoding="utf-8")
+        made = page(asked, papers, measured.get(asked.name))
+        assert written == made, f"{asked.name}: run 'make docs-papers'"
