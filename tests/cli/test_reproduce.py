@@ -32,6 +32,7 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
         ((tmp_path,), "no site.json in it"),
         ((tmp_path / "nothing",), "no such folder"),
         ((tmp_path, "--out", tmp_path / "x"), "add --level small"),
+        ((tmp_path, "--fetch", "2"), "2 has no unit"),
         (("http://127.0.0.1:1/site",), "Connection refused"),
     ]
     for arguments, said in cases:

@@ -157,7 +157,7 @@ def _captures(text: str) -> tuple[bool, str | None]:
     word, equals, url = text.partition("=")
     if text == "embed":
         return True, None
-    if word != "refer" or (equals and not url.startswith(("https://", "http://"))):
+    if word != "refer" or (equals and not url.startswith(("https://", "http://", "file://"))):
         raise InputError(
             f"--captures {text!r}: write embed, refer, or refer=URL with an address such as "
             "https://zenodo.org/records/1/files"

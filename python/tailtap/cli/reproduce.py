@@ -56,6 +56,12 @@ SMALL, FULL = "small", "full"
     "DIR/RUN/FILE.",
 )
 @click.option(
+    "--fetch",
+    metavar="SIZE",
+    help="Fetch captures that are neither there nor in the site, from the addresses that it names: "
+    "so many bytes together at most, such as '2 GB'. Each is used only if its checksum is right.",
+)
+@click.option(
     "--out",
     type=PATH,
     metavar="DIR",
@@ -86,6 +92,7 @@ def reproduce(
     site: str,
     level: Level,
     captures: Path | None,
+    fetch: str | None,
     out: Path | None,
     set_: tuple[str, ...],
     testbed: Path | None,
@@ -116,6 +123,7 @@ def reproduce(
     from tailtap.output.reproduce.fetching import at
     from tailtap.records.errors import InputError
     from tailtap.records.record import printed
+    from tailtap.records.units import parse_size
 
     def progress(text: str) -> None:
         if not quiet:
@@ -132,7 +140,7 @@ def reproduce(
         require_root()
     measure = _measuring(level, set_, out, testbed, allow_commands, quiet=quiet)
     with at(site, progress) as folder:
-        asked = Asked(level, captures, remedies())
+        asked = Asked(level, captures, 0 if fetch is None else parse_size(fetch), remedies())
         found = repeat(folder, site, asked, measure if measuring else None, progress)
     if json:
         print(printed(found))

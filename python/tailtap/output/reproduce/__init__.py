@@ -49,6 +49,8 @@ class Asked:
     level: Level = "figures"
     captures: Path | None = None
     """Where captures are that the site names and does not have."""
+    fetch: int = 0
+    """How many bytes of captures may be fetched from where the site says that they are."""
     knobs: Sequence[Knob] = ()
     """Those that the site's report may name."""
 
@@ -105,7 +107,7 @@ def _site(
         return _damaged(place, check_sums(site, {}), str(error))
     steps = [check_sums(site, {one.path: one.sha256 for one in record.captures})]
     if asked.includes("captures"):
-        steps.append(evaluate_captures(site, record, asked.captures, progress))
+        steps.append(evaluate_captures(site, record, asked.captures, progress, most=asked.fetch))
     found = ReproductionRecord(
         place=place, kind="site", name=record.name, answer="not shown", steps=steps
     )

@@ -14,13 +14,15 @@ from tailtap.analysis.evaluation.many import CHUNK_BYTES
 from tailtap.analysis.runs.again import OPTIONS, Runs, evaluate_again
 from tailtap.analysis.runs.folder import CAPTURES, EVALUATION, RunFolder
 from tailtap.output.reproduce.checksums import sha256
+from tailtap.output.reproduce.fetching import fetch_file
 from tailtap.output.reproduce.steps import contradicted, not_shown, step
-from tailtap.records.errors import TailtapError
+from tailtap.records.errors import InputError, TailtapError
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import copy, make_folder, make_link
 from tailtap.records.record import read
 from tailtap.records.reproduction import Finding, RepeatedStep
 from tailtap.records.site import SiteCapture, SiteRecord
+from tailtap.records.units import format_size
 
 SIDES = ("ingress", "egress")
 
@@ -41,14 +43,18 @@ def evaluate_captures(
     record: SiteRecord,
     captures: Path | None,
     progress: Callable[[str], None] = lambda _: None,
+    *,
+    most: int = 0,
 ) -> RepeatedStep:
     """Evaluate the captures of each run again that are in the site, or in the folder `captures`.
 
     There they are at the paths of the site, or lie beside each other in folders called as the runs.
-    A run without its captures is not shown.
+    Others are fetched from where the site says that they are, up to `most` bytes together, and kept
+    as long as their run is evaluated. A run without its captures is not shown.
     """
     findings: list[Finding] = []
     runs = [run for run in record.runs if run.status == "done"]
+    left = most
     with TemporaryDirectory() as folder:
         for run in runs:
             progress(f"evaluating {run.slug} again")
@@ -58,18 +64,23 @@ def evaluate_captures(
                 if PurePosixPath(one.path).parent == PurePosixPath(run.folder)
                 and any(PurePosixPath(one.path).match(kind) for kind in CAPTURES)
             }
-            found, problem = _found(own, site, captures)
-            if problem is None:
-                problem = _again(run.slug, site / run.folder, found, Path(folder))
+            with TemporaryDirectory(dir=folder) as fetched:
+                found, problem = _found(own, site, captures, Path(fetched), left)
+                left -= sum(path.stat().st_size for path in Path(fetched).iterdir())
+                if problem is None:
+                    problem = _again(run.slug, site / run.folder, found, Path(folder))
             if problem is not None:
                 findings.append(problem)
     return step("captures", "captures evaluated again", len(runs), findings)
 
 
 def _found(
-    own: Mapping[str, SiteCapture], site: Path, captures: Path | None
+    own: Mapping[str, SiteCapture], site: Path, captures: Path | None, fetched: Path, left: int
 ) -> tuple[dict[str, Path], Finding | None]:
-    """Where the captures of a run are, or why they are not as published."""
+    """Where the captures of a run are, or why they are not as published.
+
+    What is fetched, up to `left` bytes, goes into `fetched`.
+    """
     found: dict[str, Path] = {}
     for name, one in own.items():
         tops = [site, *([captures] if captures is not None else [])]
@@ -77,8 +88,16 @@ def _found(
         if captures is not None:
             paths.append((captures / PurePosixPath(one.path).parent.name / name, captures))
         path, top = next((row for row in paths if row[0].is_file()), (None, site))
+        if path is None and one.url and 0 < one.bytes <= left:
+            path, top = fetched / name, fetched
+            try:
+                fetch_file(one.url, path, fetched, one.bytes)
+            except InputError as error:
+                return found, not_shown(one.path, f"this capture is not here, and {error}")
+            left -= one.bytes
         if path is None:
-            where = f": {one.url} has it" if one.url else ""
+            size = format_size(one.bytes)
+            where = f": {one.url} has it ({size}; --fetch SIZE)" if one.url else ""
             return found, not_shown(one.path, f"this capture is not here{where}; --captures DIR")
         try:
             same = sha256(path, top) == one.sha256

@@ -1,4 +1,4 @@
-"""A site of a web server, fetched file by file with their checksums."""
+"""A site of a web server, fetched file by file with its checksums, and captures beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 from urllib.error import URLError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import Request, urlopen
@@ -14,7 +15,7 @@ from urllib.request import Request, urlopen
 from tailtap.output.reproduce.checksums import SUMS, parse_sums
 from tailtap.records.errors import InputError
 from tailtap.records.files import drafted, make_folder
-from tailtap.records.foreign import METADATA_BYTES
+from tailtap.records.foreign import METADATA_BYTES, open_file
 
 MOST_BYTES = 4_000_000_000
 """Of a whole site; hosts of static pages take 1 GB."""
@@ -59,20 +60,55 @@ def fetch(url: str, folder: Path, progress: Callable[[str], None] = lambda _: No
             left -= _fetch(f"{base}/{quote(name)}", folder / name, folder, left)
         except _Missing:
             continue  # the checksums will tell
+        except _Larger as error:
+            raise InputError(f"{error}: the site has more than {MOST_BYTES / 1e9:g} GB") from error
+
+
+def fetch_file(url: str, path: Path, below: Path, size: int) -> None:
+    """Fetch what an ``http``, ``https`` or ``file`` address has, into `path` in the folder `below`.
+
+    Who calls it holds its checksum against what was published. Raises `InputError` when there is
+    none, or it is larger than `size` bytes.
+    """
+    parts = urlsplit(url)
+    try:
+        if parts.scheme == "file":
+            there = Path(unquote(parts.path))
+            with open_file(there, there.parent) as source:
+                _copy(source, url, path, below, size)
+        elif parts.scheme in ("http", "https"):
+            _fetch(url, path, below, size)
+        else:
+            raise InputError(f"{url}: only http, https and file addresses are fetched")
+    except _Missing as error:
+        raise InputError(f"{url}: there is none") from error
+    except _Larger as error:
+        raise InputError(f"{url}: it is larger than what was published") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{url}: {error}") from error
 
 
 class _Missing(Exception):
     """The server does not have it."""
 
 
+class _Larger(Exception):
+    """It has more bytes than there may be; the text is its address."""
+
+
 def _fetch(url: str, path: Path, below: Path, most: int) -> int:
+    with _opened(url) as answer:
+        return _copy(answer, url, path, below, most)
+
+
+def _copy(source: IO[bytes], url: str, path: Path, below: Path, most: int) -> int:
     make_folder(path.parent, below=below)
     size = 0
-    with _opened(url) as answer, drafted(path, below=below) as file:
-        while piece := answer.read(_PIECE):
+    with drafted(path, below=below) as file:
+        while piece := source.read(_PIECE):
             size += len(piece)
             if size > most:
-                raise InputError(f"{url}: the site has more than {MOST_BYTES / 1e9:g} GB")
+                raise _Larger(url)
             file.write(piece)
     return size
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -16,11 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from sites import write_site
 
+from tailtap.output.publish import Options, publish
 from tailtap.output.reproduce import Asked, Measure, add_claims, reproduce
 from tailtap.output.reproduce.captures import evaluate_captures
 from tailtap.output.reproduce.checksums import SUMS, check_sums, parse_sums
 from tailtap.output.reproduce.drawing import differing_tables, same_marks
-from tailtap.output.reproduce.fetching import at, fetch
+from tailtap.output.reproduce.fetching import at, fetch, fetch_file
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.record import read
 from tailtap.records.reproduction import Level, RepeatedStep, ReproductionRecord
@@ -145,6 +148,62 @@ def test_captures(copy: Path, tmp_path: Path) -> None:
     assert told(found) == {Path(RUN).name: "evaluated again, it has another distribution"}
 
 
+@pytest.fixture
+def elsewhere(site: Path, tmp_path: Path) -> Iterator[tuple[SiteRecord, Path, Path]]:
+    """A site whose captures are on a web server: what it says, its folder, and the server's."""
+    archive = Path(shutil.copytree(site.parent / "experiment", tmp_path / "archive"))
+    with serving(archive) as address:
+        published = tmp_path / "without"
+        publish(archive, published, Options(embed=False, url=address))
+        yield record(published), published, archive
+
+
+def test_captures_of_a_web_server(elsewhere: tuple[SiteRecord, Path, Path]) -> None:
+    """Fetched where that is asked for, as far as there is room, and used if they are the same."""
+    said, published, archive = elsewhere
+    before = sorted(published.rglob("*"))
+    every = sum(one.bytes for one in said.captures)
+    fetched = partial(evaluate_captures, published, said, None)
+    found = fetched()
+    assert found.answer == "not shown" and len(found.findings) == 6
+    assert "has it (" in found.findings[0].reason
+    assert fetched(most=every).findings == []
+    # Room for five runs and a half.
+    assert len(fetched(most=every * 11 // 12).findings) == 1
+    capture = archive / RUN / "egress.stamps"
+    flip(capture)
+    found = fetched(most=every)
+    assert told(found) == {f"{RUN}/egress.stamps": "this capture is another: its checksum differs"}
+    with capture.open("ab") as file:
+        file.write(b"more")
+    found = fetched(most=every)
+    assert "larger than what was published" in told(found)[f"{RUN}/egress.stamps"]
+    capture.unlink()
+    found = fetched(most=every)
+    assert found.answer == "not shown" and "there is none" in told(found)[f"{RUN}/egress.stamps"]
+    assert sorted(published.rglob("*")) == before
+
+
+def test_addresses_that_are_fetched(tmp_path: Path) -> None:
+    """A file; nothing that is none, such as a pipe, and no other scheme."""
+    (tmp_path / "a file").write_bytes(b"content")
+    os.mkfifo(tmp_path / "pipe")
+    into = tmp_path / "into"
+    into.mkdir()
+    fetch_file(f"file://{tmp_path}/a%20file", into / "file", into, 7)
+    assert (into / "file").read_bytes() == b"content"
+    for address, said in (
+        (f"file://{tmp_path}/a%20file", "larger"),
+        (f"file://{tmp_path}/pipe", "no regular file"),
+        (f"file://{tmp_path}/none", "No such file"),
+        ("ftp://127.0.0.1/x", "only http, https and file"),
+        ("http://127.0.0.1:1/x", "refused"),
+    ):
+        with pytest.raises(InputError, match=said):
+            fetch_file(address, into / "other", into, 6)
+    assert [path.name for path in into.iterdir()] == ["file"]
+
+
 def test_figures_and_tables(site: Path, copy: Path) -> None:
     """Numbers that the runs do not give."""
     name = "tables/runs.parquet"
@@ -212,19 +271,29 @@ def test_a_record_that_cannot_be_read(copy: Path) -> None:
     assert found.answer == "contradicted" and "site.json" in told(found.steps[0])
 
 
-@pytest.fixture
-def served(copy: Path) -> Iterator[str]:
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """A web server of a folder, on loopback."""
+
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(copy)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def served(copy: Path) -> Iterator[str]:
+    with serving(copy) as address:
+        yield address
 
 
 def test_a_site_of_a_web_server(served: str, copy: Path) -> None:
