@@ -151,14 +151,14 @@ def search(
 ) -> SearchedRecord:
     """Find the highest rate with at most so much loss, as root: `tailtap search`.
 
-    `low` and `high` are rates in pkt/s between which it is looked for. With `latency`, that is
-    measured at the rates found.
+    `low` and `high` are rates in pkt/s between which it is looked for, for each combination of what
+    varies. With `latency`, that is measured at the rates found.
     """
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.progress import Silent
     from tailtap.measure.runner import default_folder
     from tailtap.measure.search import METHODS, Settings
-    from tailtap.measure.search.conduct import Plan, search_experiment
+    from tailtap.measure.search.conduct import SHARES, Plan, search_experiment
     from tailtap.output import database
     from tailtap.records.errors import InputError
 
@@ -176,7 +176,7 @@ def search(
     with _file(experiment) as path:
         checked = read_experiment(path, set)
         folder = default_folder(f"{checked.name}-search") if out is None else Path(out)
-        plan = Plan(checked, path, settings, method, False, latency)
+        plan = Plan(checked, path, settings, method, shares=SHARES if latency else ())
         return search_experiment(
             plan, folder, store=database, resume=resume, reporting=Silent, print_line=ignore,
             on_loss=ignore,

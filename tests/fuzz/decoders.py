@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,8 +24,8 @@ from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import SUFFIX, boot_id, machine_id, read_all
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.net.namespaces import Link, Namespace
-from tailtap.measure.search import Settings, Trial
-from tailtap.measure.search.conduct import Plan, Search
+from tailtap.measure.search import Result, Settings, Trial
+from tailtap.measure.search.conduct import At, Combination, Plan, Search
 from tailtap.measure.search.folder import Made, SearchFolder
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.output import database
@@ -119,7 +119,7 @@ def _statistics(data: bytes) -> None:
 class _Resumed(Search):
     """A search that makes no trial: all that it was begun with is in its folder."""
 
-    def _make(self, trial: Trial) -> Made:
+    def _make(self, trial: Trial, combination: Combination, results: Sequence[Result]) -> Made:
         raise MachineError(f"{trial} would be made")
 
 
@@ -130,8 +130,8 @@ def _search(data: bytes) -> None:
         folder.record.write_bytes(data)
         folder.experiment.write_text("name: known\ntraffic: {rate: 1 kpkt/s, duration: 1 s}\n")
         experiment = read_experiment(folder.experiment)
-        plan = Plan(experiment, folder.experiment, SEARCH, METHOD, latency=False)
-        search = _Resumed(plan, folder, database, print_line=str, on_loss=str)
+        plan = Plan(experiment, folder.experiment, SEARCH, METHOD, shares=())
+        search = _Resumed(plan, folder, database, print_line=str, on_loss=str, at=At())
         search.prepare(resume=True)
         search.make_trials()
         search.end("done", None)

@@ -20,6 +20,8 @@ from testbeds import EXPERIMENT, TESTBED, as_it_was, runs, words
 from traces import FUNCTION, TASK, Trace
 
 import tailtap
+from tailtap.analysis.runs.reader import load_search
+from tailtap.output.report.asked import asked_figures
 
 SPLIT = """
 hosts:
@@ -136,6 +138,47 @@ def test_nothing_of_ours_has_the_device_s_core_while_packets_are_measured(
         {threads[one] for one in found.tolist() if one in threads} for found in (tasks, callers)
     )
     assert (had_it, called) == (set(), set())
+
+
+LIMITS = [5_000, 50_000]
+LOW, HIGH, LOST = 2_000, 10_000, 0.2
+SEARCHED = f"""
+name: limits
+dut: {{forwarder: fault, cpus: [1], options: {{limit: {{rate: 1 pkt/s, queue: 100}}}}}}
+traffic: {{duration: 200 ms, warm_up: 100 ms, cpu: 0, slip_limit: 10 s}}
+vary: {{dut.options.limit.rate: [{LIMITS[0]} pkt/s, {LIMITS[1]} pkt/s]}}
+figures: [{{kind: highest-rate, over: dut.options.limit.rate}}]
+"""
+
+
+def test_the_highest_rate_of_each_variant_is_searched_for(hosts: Hosts, tmp_path: Path) -> None:
+    """On the testbed, with what varies on one axis of a figure."""
+    path, out = tmp_path / "limits.yaml", tmp_path / "out"
+    path.write_text(SEARCHED)
+    done = hosts.controller.tailtap(
+        "search", str(path), "--testbed", str(hosts.folder / "lab.yaml"), "--out", str(out),
+        "--json", "--method", "binary", "--from", f"{LOW} pkt/s", "--to", f"{HIGH} pkt/s",
+        "--precision", "90%", "--trial", "300 ms", "--short", "100 ms", "--loss", f"{LOST}",
+        "--latency-at", "50%",
+    )  # fmt: skip
+    assert was_made(done), done.stderr
+    found = json.loads(done.stdout)
+    assert [(one["variables"], one["rate"], one["upper"]) for one in found["answers"]] == [
+        ({"dut.options.limit.rate": f"{LIMITS[0]} pkt/s"}, LOW, HIGH),
+        ({"dut.options.limit.rate": f"{LIMITS[1]} pkt/s"}, HIGH, None),
+    ]
+    asked = [run["parameters"]["traffic"]["rate"] for run in found["latency"]["runs"]]
+    assert asked == [LOW // 2, HIGH // 2]
+    for folder in (out, out / "latency"):
+        assert (folder / "testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
+    experiment, search = load_search(out)
+    assert [row.names for row in search.rows] == [(f"{one} pkt/s", "20 %") for one in LIMITS]
+    [drawn] = asked_figures(experiment, None)
+    assert drawn.arranged is not None, drawn.reason
+    [[mark]] = [panel.marks for panel in drawn.arranged.panels]
+    assert (mark.x.tolist(), mark.y.tolist()) == (LIMITS, [LOW, HIGH])
+    assert mark.high is not None
+    assert mark.high[0] == HIGH
 
 
 def test_cards_that_stamp_in_software_only_are_refused_before_a_run(

@@ -81,6 +81,15 @@ def measuring(*, unfinished: str) -> Decorator:
     return declare
 
 
+on_testbed = click.option(
+    "--testbed",
+    type=PATH,
+    shell_complete=experiment_files,
+    help="A testbed file (YAML): generator, timestamper and DuT are on the hosts that it says.",
+)
+"""The option --testbed."""
+
+
 def require_out(out: Path | None, *, resume: bool) -> None:
     """Raise `InputError` for --resume without --out."""
     from tailtap.records.errors import InputError

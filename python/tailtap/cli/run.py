@@ -13,7 +13,7 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files, settings
 from tailtap.cli.live import watched
-from tailtap.cli.options import experiment_file, measuring, require_out, telling
+from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out, telling
 from tailtap.cli.terminal import warn
 
 if TYPE_CHECKING:
@@ -42,12 +42,7 @@ if TYPE_CHECKING:
 )
 @experiment_file
 @measuring(unfinished="runs")
-@click.option(
-    "--testbed",
-    type=PATH,
-    shell_complete=experiment_files,
-    help="A testbed file (YAML): generator, timestamper and DuT are on the hosts that it says.",
-)
+@on_testbed
 @click.option(
     "--check",
     is_flag=True,

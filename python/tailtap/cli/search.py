@@ -10,7 +10,7 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
-from tailtap.cli.options import experiment_file, measuring, require_out, telling
+from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out, telling
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
@@ -76,7 +76,14 @@ if TYPE_CHECKING:
 @click.option(
     "--latency/--no-latency",
     default=True,
-    help="Then measure latency at 100, 90, 50 and 10 % of the rate.",
+    help="Then measure latency at what was found.",
+)
+@click.option(
+    "--latency-at",
+    multiple=True,
+    default=["100%", "90%", "50%", "10%"],
+    metavar="SHARE",
+    help="A share of each rate found at which latency is measured; repeatable.",
 )
 @click.option(
     "--keep-stamps",
@@ -84,6 +91,7 @@ if TYPE_CHECKING:
     help="Keep the stamps of the trials, not only counts.",
 )
 @measuring(unfinished="trials and runs")
+@on_testbed
 def search(
     experiment: Path,
     loss: tuple[str, ...],
@@ -96,18 +104,22 @@ def search(
     exceed: float,
     short: str,
     latency: bool,
+    latency_at: tuple[str, ...],
     keep_stamps: bool,
     set_: tuple[str, ...],
     out: Path | None,
     resume: bool,
+    testbed: Path | None,
     json: bool,
     quiet: bool,
 ) -> None:
     """Find the highest rate at which a device loses no more than allowed, and measure it there.
 
-    The experiment file is that of `tailtap run`, without vary and cases. The trials use rates and
-    durations of their own. With --loss 0 the result is the throughput of RFC 2544, also called
-    non-drop rate; with a higher loss, the partial drop rate. One search can have several losses.
+    The experiment file is that of `tailtap run`. The trials use rates and durations of their own.
+    With vary and cases there is a search for each combination, one after the other, and the report
+    can draw the highest rate over what varies (`figures`, kind `highest-rate`). With --loss 0 the
+    result is the throughput of RFC 2544, also called non-drop rate; with a higher loss, the partial
+    drop rate. One search can have several losses.
 
     The method mlr works like MLRsearch: short trials guide the search, and --trials long trials
     decide about a bound; the share --exceed of them may disagree. A trial ends early when it has
@@ -117,12 +129,13 @@ def search(
 
     The result states the distance of the bounds, the number and duration of the trials behind
     them, the upper limit of the loss with 95 % confidence, and trials that disagree. Then latency
-    is measured, as the file describes it, at 100, 90, 50 and 10 % of each rate found. --out holds
-    every trial as a run (trials), these measurements (latency) and search.json; `tailtap report`
-    makes a page of the folder. The exit status is 1 when no rate holds, and 3 when a measurement at
-    the rates found failed or is invalid.
+    is measured, as the file describes it, at the shares --latency-at of each rate found. --out
+    holds every trial as a run (trials), these measurements (latency) and search.json; `tailtap
+    report` makes a page of the folder. The exit status is 1 when no rate holds, and 3 when a
+    measurement at the rates found failed or is invalid.
     """
     from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.run import stations_of_file
     from tailtap.cli.runs import print_runs, require_results
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder
@@ -144,12 +157,16 @@ def search(
         exceed=exceed,
         short=min(parse_time(short), parse_time(trial)),
     )
-    checked = read_experiment(experiment, set_)
+    checked = read_experiment(experiment, set_, on_testbed=testbed is not None)
     require_out(out, resume=resume)
+    stations, boots = None, None
+    if testbed is not None:
+        stations, boots = stations_of_file(checked, testbed, quiet=quiet)
     from tailtap.cli.progress import reporting
     from tailtap.output import database as store  # after what needs no database
 
-    plan = Plan(checked, experiment, settings, method, keep_stamps, latency)
+    shares = [parse_share(one) for one in latency_at] if latency else ()
+    plan = Plan(checked, experiment, settings, method, keep_stamps, shares)
 
     def print_line(line: str) -> None:
         if not quiet:
@@ -160,7 +177,8 @@ def search(
     with results_of_caller(folder):
         found = search_experiment(
             plan, folder, store=store, resume=resume, reporting=reporting(quiet=quiet),
-            print_line=print_line, on_loss=telling(losses),
+            print_line=print_line, on_loss=telling(losses), stations=stations, testbed=testbed,
+            boots=boots,
         )  # fmt: skip
     if json:
         print(printed(found.printed()))
@@ -180,12 +198,16 @@ def search(
 
 
 def print_answers(answers: list[Answer]) -> None:
-    """Print a row for each loss, then the warnings."""
+    """Print a row for each loss and each combination of what varies, then the warnings."""
+    from tailtap.analysis.runs.searched import in_words
+    from tailtap.analysis.runs.text import as_words
     from tailtap.cli.console import Column, Table
     from tailtap.records.units import format_share
 
+    varied = list(answers[0].variables) if answers else []
     table = Table(
         (
+            *(Column(key.rpartition(".")[2]) for key in varied),
             Column("loss allowed"),
             Column("highest rate", right=True, wrap=9),
             Column("up to", right=True, wrap=11),
@@ -197,12 +219,13 @@ def print_answers(answers: list[Answer]) -> None:
         )
     )
     for found in answers:
-        table.add(*_cells(found))
+        table.add(*map(as_words, found.variables.values()), *_cells(found))
     table.print()
     say("up to: the next rate that does not hold; loss below: with 95 % confidence")
     for found in answers:
+        of = in_words(found.variables)
         for warning in found.warnings:
-            say(f"loss {format_share(found.bounds.loss, 3)}: {warning.message}")
+            say(f"{of}loss {format_share(found.bounds.loss, 3)}: {warning.message}")
 
 
 def _cells(found: Answer) -> list[str]:

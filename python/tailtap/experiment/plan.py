@@ -65,11 +65,9 @@ def make_plan(checked: CheckedExperiment) -> list[PlannedRun]:
     number = 0
     for repeat in range(1, checked.repeat + 1):
         for variables, experiment in checked.combinations:
-            parts = _parts(variables)
-            parts = [part for part in parts if part] or [slugify(checked.name) or "run"]
-            if checked.repeat > 1:
-                parts.append(f"r{repeat}")
-            runs.append(plan_run(number + 1, "-".join(parts), repeat, variables, experiment))
+            name = name_of(variables) or slugify(checked.name) or "run"
+            name += f"-r{repeat}" if checked.repeat > 1 else ""
+            runs.append(plan_run(number + 1, name, repeat, variables, experiment))
             number += len(experiment.flows)
     return runs
 
@@ -96,17 +94,21 @@ def plan_run(
     return replace(first, together=others)
 
 
+def name_of(variables: Mapping[str, Any]) -> str:
+    """What a run with these values is called in its slug; may be empty.
+
+    The name of a case stands for values of it that have no room there.
+    """
+    parts = [_part(value) for value in variables.values()]
+    if CASE in variables:
+        short = [one for one in variables.values() if len(slugify(_text(one))) <= MAX_PART]
+        parts = list(dict.fromkeys(_part(value) for value in (variables[CASE], *short)))
+    return "-".join(filter(None, parts))
+
+
 def plan_record(name: str, runs: list[PlannedRun]) -> Plan:
     """``plan.json``."""
     return Plan(name=name, runs=[run.row() for run in runs])
-
-
-def _parts(variables: Mapping[str, Any]) -> list[str]:
-    """The values in a slug. The name of a case stands for values of it that have no room there."""
-    if CASE not in variables:
-        return [_part(value) for value in variables.values()]
-    short = [value for value in variables.values() if len(slugify(_text(value))) <= MAX_PART]
-    return list(dict.fromkeys(_part(value) for value in (variables[CASE], *short)))
 
 
 def _part(value: object) -> str:

@@ -64,6 +64,9 @@ class AtRate(Record, kw_only=True):
 class SearchAnswer(Record, kw_only=True):
     """The highest rate with at most one loss, and the evidence for it."""
 
+    variables: Annotated[
+        Anything, Meta(description="The varied values, as written; empty where nothing varies")
+    ] = {}
     loss: Share
     rate: Annotated[Count | None, Meta(description="Null where none holds")]
     upper: Annotated[
@@ -84,6 +87,7 @@ class SearchAnswer(Record, kw_only=True):
 class TrialRow(Record, kw_only=True):
     """A trial that was made."""
 
+    variables: Annotated[Anything, Meta(description="As those of an answer")] = {}
     number: Count
     slug: InnerFile
     rate: Width
@@ -107,7 +111,9 @@ class SearchRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.search
     status: Literal["running"] | Ended
     error: str | None
     settings: SearchSettings
-    parameters: Annotated[Anything, Meta(description="Those of the experiment")]
+    parameters: Annotated[
+        Anything, Meta(description="Those of the experiment, with the first of what varies")
+    ]
     started: str
     finished: str | None
     answers: list[SearchAnswer]

@@ -195,7 +195,9 @@ def lay_out(figure: Figure, runs: Sequence[Run]) -> Layout:
     rest: list[str] = []
     for variable in dict.fromkeys(name for run in valid for name in _own_variables(run)):
         told = [*named, *rest]
-        if len(varied.get(variable, ())) > 1 and not _follows(variable, told, valid):
+        if variable in figure.made.sums_up or len(varied.get(variable, ())) < 2:
+            continue
+        if not _follows(variable, told, valid):
             rest.append(variable)
     if "folder" in named:
         rest = [variable for variable in rest if not variable.startswith("folder.")]
@@ -501,6 +503,8 @@ def _value_axis(figure: Figure) -> Axis:
 
 def _about(figure: Figure, layout: Layout) -> list[str]:
     """What of the repeats is shown, where there are several."""
+    if figure.kind == "highest-rate":
+        return ["Bars end at the next rate that was found not to hold."]
     most = max((len(group) for group in layout.groups()), default=1)
     if most < 2 or figure.made.of not in ("run", "value", "names"):
         return []
@@ -516,6 +520,8 @@ def _about(figure: Figure, layout: Layout) -> list[str]:
 
 def _nothing(figure: Figure, layout: Layout) -> str:
     """Why a figure has nothing to draw."""
+    if figure.kind == "highest-rate":
+        return "no run is of a search: `tailtap search` finds what this figure shows"
     if figure.kind == "counter":
         from tailtap.analysis.figures.counters import known
 

@@ -97,6 +97,8 @@ class Kind:
     """Keys of a figure that this kind has besides those of all: those of `OPTIONS`."""
     counts: bool = False
     """Whether it is of counters, which an experiment must ask for."""
+    sums_up: frozenset[str] = frozenset()
+    """Variables that make no series of their own."""
 
 
 OPTIONS = ("over", "percentile", "counter", "per", "method", "sign")
@@ -169,6 +171,15 @@ def _percentile(run: Run, figure: Figure) -> Value | None:
 
 def _loss(run: Run, figure: Figure) -> Value | None:
     return None if run.loss is None else Value(run.loss)
+
+
+def _highest_rate(run: Run, figure: Figure) -> Value | None:
+    from tailtap.analysis.runs.searched import answer_for
+
+    found = answer_for(run)
+    if found is None or found.rate is None:
+        return None
+    return Value(found.rate, found.rate, found.upper)
 
 
 def _watts(run: Run, figure: Figure) -> Value | None:
@@ -276,6 +287,18 @@ KINDS: Mapping[str, Kind] = {
         value=_loss,
         worst=True,
         options=_OVER,
+    ),
+    "highest-rate": Kind(
+        "value",
+        "Highest rate",
+        "the highest rate with the least loss that `tailtap search` was asked for, over a varied "
+        "parameter, up to the next rate that does not hold",
+        _NONE,
+        Axis("Highest packet rate", RATE),
+        value=_highest_rate,
+        worst=True,
+        options=_OVER,
+        sums_up=frozenset(("traffic.rate",)),
     ),
     "counter": Kind(
         "value",

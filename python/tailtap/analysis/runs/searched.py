@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tailtap.analysis.runs.text import count_text, rate_text, share_text, time_text
-from tailtap.records.record import Notice
+from tailtap.analysis.runs.text import as_words, count_text, rate_text, share_text, time_text
+from tailtap.records.record import Notice, read
 from tailtap.records.search import SearchAnswer, SearchRecord
+
+if TYPE_CHECKING:
+    from tailtap.analysis.runs.run import Run
 
 HEADS = ("highest rate", "up to", "width", "trials at it", "packets", "lost", "loss below")
 NOT_TRIED = "not tried"
@@ -16,7 +23,8 @@ NOT_TRIED = "not tried"
 class Found:
     """A row of the table: the highest rate with at most so much loss."""
 
-    allowed: str
+    names: tuple[str, ...]
+    """The varied values, in the order of `Search.varied`, and the loss that is allowed."""
     cells: tuple[str, ...]
     """In the order of `HEADS`."""
 
@@ -29,6 +37,8 @@ class Search:
     trials: int
     rows: tuple[Found, ...]
     warnings: tuple[Notice, ...]
+    varied: tuple[str, ...] = ()
+    """What varied: there was a search for each combination of its values."""
     heads: tuple[str, ...] = HEADS
 
 
@@ -39,24 +49,34 @@ def told(record: SearchRecord) -> Search:
         len(record.trials),
         tuple(_found(answer) for answer in record.answers),
         tuple(
-            Notice(row.code, f"loss {share_text(answer.loss)}: {row.message}")
+            Notice(
+                row.code,
+                f"{in_words(answer.variables)}loss {share_text(answer.loss)}: {row.message}",
+            )
             for answer in record.answers
             for row in answer.warnings
         ),
+        tuple(record.answers[0].variables) if record.answers else (),
     )
+
+
+def in_words(variables: Mapping[str, Any]) -> str:
+    """Varied values, each with its variable and a comma behind it; empty where nothing varied."""
+    return "".join(f"{key} {as_words(value)}, " for key, value in variables.items())
 
 
 def _found(answer: SearchAnswer) -> Found:
     upper = NOT_TRIED if answer.upper is None else rate_text(answer.upper)
     if answer.reason == "generator":
         upper += " (the generator's limit)"
-    allowed, at = share_text(answer.loss), answer.at_rate
+    at = answer.at_rate
+    names = (*map(as_words, answer.variables.values()), share_text(answer.loss))
     if at is None:
-        return Found(allowed, ("none", upper, *[""] * 5))
+        return Found(names, ("none", upper, *[""] * 5))
     width, limit, trials = answer.width, answer.loss_limit, at.trials
     each = time_text(at.duration_ns / max(1, trials))
     return Found(
-        allowed,
+        names,
         (
             rate_text(at.rate),
             upper,
@@ -67,3 +87,22 @@ def _found(answer: SearchAnswer) -> Found:
             "" if limit is None else share_text(limit),
         ),
     )
+
+
+def answer_for(run: Run) -> SearchAnswer | None:
+    """The answer with the least loss for the configuration of a run that belongs to a search.
+
+    None where it belongs to none. Raises `InputError` for a damaged ``search.json``.
+    """
+    if run.top is None or not (file := run.top / "search.json").is_file():
+        return None
+    answers = _answers(file, file.stat().st_mtime_ns)
+    return next((
+        answer for answer in answers
+        if all(run.variables.get(key) == as_words(value) for key, value in answer.variables.items())
+    ), None)  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _answers(file: Path, changed_ns: int) -> list[SearchAnswer]:
+    return sorted(read(file, SearchRecord).answers, key=lambda answer: answer.loss)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from tailtap.measure.search.trial import Bounds, Result, Settings
 from tailtap.records.record import Notice
@@ -26,6 +27,8 @@ class Answer:
     independently of each other.
     """
     warnings: tuple[Notice, ...]
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """The varied values, as written."""
 
     @property
     def rate(self) -> int | None:
@@ -41,6 +44,7 @@ class Answer:
     def record(self) -> SearchAnswer:
         """For ``search.json`` and ``--json``."""
         return SearchAnswer(
+            variables=dict(self.variables),
             loss=self.bounds.loss,
             rate=self.rate,
             upper=self.bounds.upper,
@@ -68,13 +72,21 @@ def loss_limit(lost: int, packets: int) -> float | None:
     return float(special.betaincinv(lost + 1, packets - lost, CONFIDENCE))
 
 
-def answer(settings: Settings, bounds: Bounds, results: Sequence[Result]) -> Answer:
-    """The answer for the `bounds` of a search, from the `results` of all of its trials."""
+def answer(
+    settings: Settings,
+    bounds: Bounds,
+    results: Sequence[Result],
+    variables: Mapping[str, Any] | None = None,
+) -> Answer:
+    """The answer for the `bounds` of a search, from the `results` of all of its trials.
+
+    `variables` are the varied values of the configuration that was tried.
+    """
     lower = None if bounds.lower is None else _at(bounds.lower, bounds.loss, settings, results)
     upper = None if bounds.upper is None else _at(bounds.upper, bounds.loss, settings, results)
     limit = None if lower is None else loss_limit(lower.lost, lower.packets)
     notices = tuple(_warnings(settings, bounds, lower, limit, results))
-    return Answer(bounds, lower, upper, limit, notices)
+    return Answer(bounds, lower, upper, limit, notices, variables or {})
 
 
 def _at(rate: int, loss: float, settings: Settings, results: Sequence[Result]) -> AtRate:

@@ -8,26 +8,31 @@ results of the trials that were made.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import asdict
 
 from tailtap.analysis.runs.folder import RunFolder, RunStore, require_folder
+from tailtap.analysis.runs.searched import in_words
 from tailtap.analysis.runs.summary import summarize
-from tailtap.experiment.combinations import CASES, VARY
+from tailtap.experiment.combinations import CASES, EXCLUDE, VARY, where_varied
 from tailtap.experiment.model import Experiment, Matching
-from tailtap.experiment.plan import PlannedRun, plan_run
+from tailtap.experiment.plan import PlannedRun, name_of, plan_run
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
 from tailtap.host.changes.privileges import require_root
 from tailtap.lab.generators.model import MAX_PACKETS
 from tailtap.lab.generators.pattern import Ramp
 from tailtap.lab.topology.graph import EGRESS, INGRESS
+from tailtap.measure.boots import Boots, Wanted, asks
 from tailtap.measure.preconditions import require_clock, require_cpus
 from tailtap.measure.progress import Reporting
 from tailtap.measure.quality import shortfall, slipped, too_slow
+from tailtap.measure.run import Stations
 from tailtap.measure.runner import (
     beside,
     experiment_text,
@@ -54,7 +59,8 @@ from tailtap.records.errors import (
 )
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import ExperimentRecord
-from tailtap.records.files import make_folder, slugify, write_text
+from tailtap.records.files import make_folder, write_text
+from tailtap.records.machine import Booted
 from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
 from tailtap.records.search import Ended, SearchedRecord, SearchRecord
@@ -64,78 +70,88 @@ from tailtap.records.warnings import invalidating
 MOST_TRIALS = 500
 """A search that needs more trials than this follows noise."""
 SHARES = (1.0, 0.9, 0.5, 0.1)
-"""Latency is measured at these shares of the rates found."""
+"""Latency is measured at these shares of the rates found, unless others are asked for."""
+RATE, DURATION = "traffic.rate", "traffic.duration"
+"""What a search chooses for its trials."""
 
+Combination = tuple[Mapping[str, Any], Experiment]
+"""The varied values of a configuration as written, and the experiment with them in place."""
 PrintLine = Callable[[str], object]
 """Called with a line about each trial."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A search whose experiment and settings are valid."""
+    """A search, or one for each combination of what varies, whose experiment and settings are
+    valid.
+    """
 
     checked: CheckedExperiment
     source: Path
     settings: Settings
     method: str
     keep_stamps: bool = False
-    latency: bool = True
+    shares: Sequence[float] = SHARES
+    """Where latency is measured then, as shares of the rates found; nowhere without any."""
 
     def __post_init__(self) -> None:
         """Raise `InputError` for an experiment or settings that no search can use."""
-        document = self.checked.document
-        for key in (VARY, CASES):
-            if document.data.get(key):
-                raise InputError(
-                    f"{document.place((key,))}: {key}: a search looks at one configuration: choose "
-                    f"a value with --set and remove {key} from the file"
-                )
-        if any(said.partition("=")[0].strip() == "traffic.rate" for said in self.checked.overrides):
+        if any(not 0 < share <= 1 for share in self.shares):
+            raise InputError(
+                "--latency-at must be above 0 and at most 100 %: it is a share of the rate"
+            )
+        chosen = [said.partition("=")[0].strip() for said in self.checked.overrides]
+        varied = self.checked.combinations[0][0]
+        for key, remedy in ((RATE, "--from and --to"), (DURATION, "--trial and --short")):
+            if key in varied:
+                place = self.checked.document.place(where_varied(self.checked.document, key) or ())
+                raise InputError(f"{place}: {key}: the search chooses it: give {remedy}")
+        if RATE in chosen:
             raise InputError(
                 "--set traffic.rate: the search chooses the rate: give --from and --to"
             )
-        for name, flow in self.experiment.dut.flows.items():
+        for _, experiment in self.checked.combinations:
+            self._require_searchable(experiment)
+
+    def _require_searchable(self, experiment: Experiment) -> None:
+        document = self.checked.document
+        for name, flow in experiment.dut.flows.items():
             if "rate" in flow:
-                place = self.checked.document.place(("dut", "flows", name, "rate"))
+                place = document.place(("dut", "flows", name, "rate"))
                 raise InputError(
                     f"{place}: dut.flows.{name}.rate: the search sets one rate for all flows: "
                     "leave it out"
                 )
-        if isinstance(self.experiment.traffic.pattern, Ramp):
-            place = self.checked.document.place(("traffic", "pattern"))
+        if isinstance(experiment.traffic.pattern, Ramp):
+            place = document.place(("traffic", "pattern"))
             raise InputError(f"{place}: traffic.pattern: a ramp has no rate to search for")
-        replay = self.experiment.traffic.replay
+        replay = experiment.traffic.replay
         if replay is not None and (replay.pace == "own" or replay.ids == "keep"):
-            place = self.checked.document.place(("traffic", "replay"))
+            place = document.place(("traffic", "replay"))
             raise InputError(
                 f"{place}: traffic.replay: a search needs {{pace: rate, ids: stamp}}, as "
                 "it sends the capture at many rates"
             )
         least = Trial(self.settings.low, self.settings.short)
-        if self.trial(least).traffic.packets < 1:
+        if trial_of(experiment, least).traffic.packets < 1:
             raise InputError(
                 f"not a single packet fits in --short {format_time(least.duration)} at --from "
                 f"{format_rate(least.rate)}: raise one of them"
             )
         most = Trial(self.settings.high, self.settings.trial)
-        if self.trial(most).traffic.packets >= MAX_PACKETS:
+        if trial_of(experiment, most).traffic.packets >= MAX_PACKETS:
             raise InputError(
                 f"--to {format_rate(most.rate)} for --trial {format_time(most.duration)} are more "
                 "packets than the 32-bit ids can tell apart: lower one of them"
             )
 
-    @property
-    def experiment(self) -> Experiment:
-        """The experiment as the file describes it; the search sets its rate and duration."""
-        return self.checked.combinations[0][1]
 
-    def trial(self, trial: Trial) -> Experiment:
-        """The experiment of one trial, in which loss is counted from the first packet on."""
-        base = self.experiment
-        traffic = base.traffic.model_copy(update={"rate": trial.rate, "duration": trial.duration})
-        evaluation = base.evaluation.model_copy(update={"trim": 0})
-        assert isinstance(evaluation, Matching)
-        return base.model_copy(update={"traffic": traffic, "evaluation": evaluation, "vary": {}})
+def trial_of(base: Experiment, trial: Trial) -> Experiment:
+    """The experiment of one trial, in which loss is counted from the first packet on."""
+    traffic = base.traffic.model_copy(update={"rate": trial.rate, "duration": trial.duration})
+    evaluation = base.evaluation.model_copy(update={"trim": 0})
+    assert isinstance(evaluation, Matching)
+    return base.model_copy(update={"traffic": traffic, "evaluation": evaluation})
 
 
 def search_experiment(
@@ -147,18 +163,25 @@ def search_experiment(
     reporting: Reporting,
     print_line: PrintLine,
     on_loss: PrintLine,
+    stations: Stations | None = None,
+    testbed: Path | None = None,
+    boots: Boots | None = None,
 ) -> Search:
     """Search in the folder `out` and, if the plan says so, measure latency at what was found.
 
-    With `resume`, trials and runs that were made already stay as they are. `on_loss` is told what
-    could not be kept. Raises `InputError` for a folder that does not fit, `MachineError` when a
-    trial cannot be made, `Interrupted` when the user stopped it: what was made until then is kept.
+    Roles are on their `stations`, as in `run_experiment`. With `resume`, trials and runs that were
+    made already stay as they are. `on_loss` is told what could not be kept. Raises `InputError` for
+    a folder that does not fit, `MachineError` when a trial cannot be made, `Interrupted` when the
+    user stopped it: what was made until then is kept.
     """
-    require_root()
-    first = _planned(plan, 1, 1, Trial(plan.settings.high, plan.settings.trial))
-    require_cpus([first])
-    require_clock([first])
-    search = Search(plan, SearchFolder(out), store, print_line, on_loss)
+    most = Trial(plan.settings.high, plan.settings.trial)
+    planned = [_planned(one, 1, 1, most) for one in plan.checked.combinations]
+    if stations is None:
+        require_root()
+        require_cpus(planned)
+        require_clock(planned)
+    at = At(stations, testbed, boots if asks(planned) else None)
+    search = Search(plan, SearchFolder(out), store, print_line, on_loss, at)
     with storage_errors(out):
         require_folder(out, resume=resume)
         with search.folder.locked(), interruptible():
@@ -183,6 +206,26 @@ def search_experiment(
     return search
 
 
+@dataclass(frozen=True)
+class At:
+    """Where it is measured: on this machine, or on a testbed."""
+
+    stations: Stations | None = None
+    testbed: Path | None = None
+    boots: Boots | None = None
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Boots for trials: one for all that want the same, however often a rate is tried."""
+
+    boots: Boots
+
+    def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
+        """As `Boots` says, of the first repeat."""
+        return self.boots.bring(wanted, 1)
+
+
 @dataclass
 class Search:
     """A search in progress."""
@@ -193,11 +236,14 @@ class Search:
     """The database of the runs at the rates found."""
     print_line: PrintLine
     on_loss: PrintLine
+    at: At
     made: list[Made] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     latency: ExperimentRecord | None = None
     """The runs at the rates found, as ``tailtap run --json`` prints runs."""
     _kept: list[Made] = field(default_factory=list)
+    _runs: int = 0
+    """How many runs the trials are until now: one for each flow."""
     record: SearchRecord = field(init=False)
     """``search.json``."""
 
@@ -226,12 +272,15 @@ class Search:
             make_folder(self.folder.trials.runs, below=out)
             text = experiment_text(plan.checked, plan.source)
             write_text(self.folder.experiment, text, below=out)
+            if self.at.testbed is not None:
+                told = self.at.testbed.read_text(encoding="utf-8")
+                write_text(self.folder.testbed, told, below=out)
             self.record = SearchRecord(
                 name=plan.checked.name,
                 status="running",
                 error=None,
                 settings=settings,
-                parameters=plan.experiment.parameters(),
+                parameters=plan.checked.combinations[0][1].parameters(),
                 started=_now(),
                 finished=None,
                 answers=[],
@@ -240,17 +289,24 @@ class Search:
         self._store()
 
     def make_trials(self) -> None:
-        """Make trials until the method has found its bounds."""
+        """Make trials until the method has found its bounds, for each combination."""
+        for combination in self.plan.checked.combinations:
+            self._search(combination)
+
+    def _search(self, combination: Combination) -> None:
         steps = METHODS[self.plan.method](self.plan.settings)
         found: list[Bounds] = []
+        results: list[Result] = []
         try:
             trial = next(steps)
-            while len(self.made) < MOST_TRIALS:
-                made = self._again(trial)
+            while len(results) < MOST_TRIALS:
+                made = self._again(trial, combination)
                 if made is None:
-                    made = self._make(trial)
+                    made = self._make(trial, combination, results)
                     self.print_line(_line(made))
                 self.made.append(made)
+                self._runs += len(combination[1].flows)
+                results.append(made.result)
                 self._store()
                 trial = steps.send(made.result)
             raise MachineError(
@@ -259,19 +315,23 @@ class Search:
             )
         except StopIteration as end:
             found = end.value
-        results = [made.result for made in self.made]
-        self.answers = [answer(self.plan.settings, bounds, results) for bounds in found]
+        self.answers += [
+            answer(self.plan.settings, bounds, results, combination[0]) for bounds in found
+        ]
         self._store()
 
     def measure_latency(self, *, resume: bool, reporting: Reporting) -> None:
         """Measure latency at shares of the rates found, as an experiment of its own."""
-        rates = latency_rates(self.answers) if self.plan.latency else []
-        if not rates:
+        cases = latency_cases(self.answers, self.plan.shares)
+        if not cases:
             return
         folder = self.folder.latency
-        wanted = ", ".join(f"'{exact_rate(rate)}'" for rate in rates)
-        override = f"vary.traffic.rate=[{wanted}]"
-        checked = read_experiment(self.folder.experiment, [override])
+        values = {CASES: cases, VARY: {}, EXCLUDE: []}
+        overrides = [f"{key}={json.dumps(value)}" for key, value in values.items()]
+        cables = self.plan.checked.combinations[0][1].testbed_cables
+        checked = read_experiment(self.folder.experiment, overrides, on_testbed=cables is not None)
+        if cables is not None:
+            checked.wire(cables)
         resume = resume and folder.experiment.exists()
         runs = run_experiment(
             checked,
@@ -281,6 +341,9 @@ class Search:
             resume=resume,
             reporting=reporting,
             on_loss=self.on_loss,
+            stations=self.at.stations,
+            testbed=self.at.testbed,
+            boots=self.at.boots,
         )
         self.latency = summarize(folder.path, runs)
 
@@ -300,18 +363,18 @@ class Search:
         self.record.trials = [made.record() for made in kept]
         self.folder.write(self.record)
 
-    def _again(self, trial: Trial) -> Made | None:
+    def _again(self, trial: Trial, combination: Combination) -> Made | None:
         """The trial as it was made before the interruption, if it was."""
         place = len(self.made)
-        if place < len(self._kept) and self._kept[place].result.trial == trial:
-            return self._kept[place]
+        kept = self._kept[place] if place < len(self._kept) else None
+        if kept is not None and (kept.result.trial, kept.variables) == (trial, combination[0]):
+            return kept
         del self._kept[place:]
         return None
 
-    def _make(self, trial: Trial) -> Made:
-        earlier = sum(made.result.trial.rate == trial.rate for made in self.made)
-        flows = len(self.plan.experiment.flows)
-        run = _planned(self.plan, flows * len(self.made) + 1, earlier + 1, trial)
+    def _make(self, trial: Trial, combination: Combination, results: Sequence[Result]) -> Made:
+        earlier = sum(result.trial.rate == trial.rate for result in results)
+        run = _planned(combination, self._runs + 1, earlier + 1, trial)
         folder = self.folder.trials.run(run.slug)
         sent = [run.experiment.traffic_of(flow) for flow in run.experiment.flows]
         warm_up = sum(one.warm_up * one.rate // 1_000_000_000 + one.warm_up_packets for one in sent)
@@ -320,20 +383,24 @@ class Search:
         allowed = float("inf") if trial.give_up is None else trial.give_up * packets
         guard = LossGuard(allowed, warm_up, run.experiment.seconds)
         keep = self.plan.keep_stamps
-        record = make_run(run, folder, None, guard, keep_stamps=keep)
+        boots = None if self.at.boots is None else _Kept(self.at.boots)
+        record = make_run(
+            run, folder, None, guard, keep_stamps=keep, stations=self.at.stations, boots=boots
+        )
         if record.taps is None:
             raise MachineError(f"trial {run.number} failed: {record.error}")
-        results = []
+        told = []
         for one in run.group:
             there = beside(folder, one)
-            results.append(_result(one, there, there.read(), trial, guard))
+            told.append(_result(one, there, there.read(), trial, guard))
         codes = tuple(warning.code for warning in record.warnings)
-        return Made(run.number, run.slug, _worse(results), codes)
+        return Made(run.number, run.slug, _worse(told), codes, combination[0])
 
 
-def _planned(plan: Plan, number: int, repeat: int, trial: Trial) -> PlannedRun:
-    text = exact_rate(trial.rate)
-    return plan_run(number, slugify(text), repeat, {"traffic.rate": text}, plan.trial(trial))
+def _planned(combination: Combination, number: int, repeat: int, trial: Trial) -> PlannedRun:
+    variables = {**combination[0], RATE: exact_rate(trial.rate)}
+    experiment = trial_of(combination[1], trial)
+    return plan_run(number, name_of(variables), repeat, variables, experiment)
 
 
 def _worse(results: Sequence[Result]) -> Result:
@@ -394,15 +461,20 @@ def _doubt(
     return None
 
 
-def latency_rates(answers: Sequence[Answer]) -> list[int]:
-    """The rates at which latency is measured: `SHARES` of each rate found."""
-    rates = [answer.rate for answer in answers if answer.rate is not None]
-    return list(dict.fromkeys(max(1, round(rate * share)) for rate in rates for share in SHARES))
+def latency_cases(answers: Sequence[Answer], shares: Sequence[float]) -> list[dict[str, Any]]:
+    """Where latency is measured: at shares of each rate found, with the values that varied."""
+    found: list[dict[str, Any]] = []
+    for one in answers:
+        for share in shares if one.rate is not None else ():
+            rate = exact_rate(max(1, round((one.rate or 0) * share)))
+            case = {**one.variables, RATE: rate}
+            found += [] if case in found else [case]
+    return found
 
 
 def _line(made: Made) -> str:
     result = made.result
-    text = f"trial {made.number}: {format_rate(result.trial.rate)} for "
+    text = f"{in_words(made.variables)}trial {made.number}: {format_rate(result.trial.rate)} for "
     text += f"{format_time(result.trial.duration)}: "
     if not result.valid:
         return f"{text}invalid: {result.doubt}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tailtap.analysis.runs.folder import ExperimentFolder, locked
 from tailtap.measure.search.trial import Result, Settings, Trial
@@ -22,6 +23,7 @@ class SearchFolder:
         self.path = path
         self.record = path / "search.json"
         self.experiment = path / "experiment.yaml"
+        self.testbed = path / "testbed.yaml"
         self.trials = ExperimentFolder(path / "trials", path)
         self.latency = ExperimentFolder(path / "latency", path)
 
@@ -49,11 +51,14 @@ class Made:
     result: Result
     warnings: tuple[str, ...]
     """Codes of the warnings of the run."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """The varied values of the configuration that was tried, as written."""
 
     def record(self) -> TrialRow:
         """A row of ``search.json``."""
         result, trial = self.result, self.result.trial
         return TrialRow(
+            variables=dict(self.variables),
             number=self.number,
             slug=self.slug,
             rate=trial.rate,
@@ -74,7 +79,7 @@ def made_of(row: TrialRow) -> Made:
     slug = file_name(row.slug, "search.json: trials.slug")
     trial = Trial(row.rate, row.duration_ns, row.give_up)
     result = Result(trial, row.packets, row.lost, row.achieved_rate, row.doubt, row.given_up)
-    return Made(row.number, slug, result, tuple(row.warnings))
+    return Made(row.number, slug, result, tuple(row.warnings), row.variables)
 
 
 def settings_record(settings: Settings, method: str) -> SearchSettings:
