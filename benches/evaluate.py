@@ -33,6 +33,7 @@ SMALL_PAIRS = 10_000
 #: Pairs of the captures that scripts read packet by packet.
 SCRIPTED_PAIRS = 100_000
 START_ROUNDS = 7
+EXPERIMENT = Path(__file__).parents[1] / "examples/quickstart.yaml"
 #: So short that packets are forgotten all the time, and longer than any latency.
 SHORT_WINDOW_NS = 100_000_000
 
@@ -99,15 +100,17 @@ def starts(small: Pair) -> Iterator[str]:
             "tailtap --help": ("--help",),
             f"tailtap evaluate, {small.sent:,} pairs": evaluate,
             "the same with all tables (--out)": (*evaluate, "--out", out),
+            "tailtap run EXPERIMENT --check": ("run", EXPERIMENT, "--check", "--quiet"),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in commands}
+        taken: dict[str, list[process.Finished]] = {name: [] for name in commands}
         for _ in range(START_ROUNDS):
             for name, command in commands.items():
-                finished = process.run(TAILTAP, *command, discard=True)
-                seconds[name].append(finished.seconds)
-    yield f"{'':42}{'seconds':>9}{'fastest':>9}"
-    for name, taken in seconds.items():
-        yield f"{name:42}{statistics.median(taken):9.3f}{min(taken):9.3f}"
+                taken[name].append(process.run(TAILTAP, *command, discard=True))
+    yield f"{'':42}{'seconds':>9}{'fastest':>9}{'CPU':>9}{'least':>9}"
+    for name, each in taken.items():
+        numbers = [one.seconds for one in each], [one.cpu for one in each]
+        columns = (f"{statistics.median(few):9.3f}{min(few):9.3f}" for few in numbers)
+        yield f"{name:42}{''.join(columns)}"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A command in a process of its own: how long it took and how much memory it held.
+"""A command in a process of its own: how long it took, and what it used of CPU and memory.
 
 The kernel counts the memory of whoever starts a program towards that program's peak, so a small
 process does that, and not the benchmark with its arrays: this file, run as a program.
@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finished:
-    """What a command printed, its seconds, and its peak resident memory in bytes."""
+    """What a command printed, its seconds, those of CPU, and its peak resident memory in bytes."""
 
     stdout: str
     seconds: float
+    cpu: float
     peak: int
 
 
@@ -30,7 +31,7 @@ def run(*command: object, discard: bool = False) -> Finished:
     done = subprocess.run(starter, check=False, stdout=stdout, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
     measured = json.loads(done.stderr.splitlines()[-1])
-    return Finished(done.stdout or "", measured["seconds"], measured["peak"])
+    return Finished(done.stdout or "", **measured)
 
 
 def _start(command: list[str]) -> int:
@@ -38,7 +39,8 @@ def _start(command: list[str]) -> int:
     child = os.posix_spawnp(command[0], command, os.environ)
     _, status, usage = os.wait4(child, 0)
     seconds = time.perf_counter() - start
-    print(json.dumps({"seconds": seconds, "peak": usage.ru_maxrss * 1024}), file=sys.stderr)
+    used = {"cpu": usage.ru_utime + usage.ru_stime, "peak": usage.ru_maxrss * 1024}
+    print(json.dumps({"seconds": seconds, **used}), file=sys.stderr)
     return os.waitstatus_to_exitcode(status)
 
 

@@ -306,9 +306,7 @@ class Evaluation:
         folder = Path(folder)
         try:
             meta = read(folder / EVALUATION, EvaluationRecord)
-            names = ["distribution", "worst", "exceedances", "blocks", "gaps", "rates"]
-            # Evaluations of earlier versions do not say which packets were lost.
-            names += ["losses"] if (folder / "losses.parquet").exists() else []
+            names = ["distribution", "worst", "losses", "exceedances", "blocks", "gaps", "rates"]
             found = cls._of(meta, {name: tables.read(folder, name, meta.made) for name in names})
             if meta.back is not None:
                 found = replace(found, back=cls.load(folder / BACK))
@@ -338,7 +336,6 @@ class Evaluation:
         start_ns, packets, sum_ns, max_ns = tables.all_columns(read["blocks"])
         tables.require_distribution(distribution)
         times = (tables.column(worst, name) for name in ("latency_ns", "ingress_ns", "egress_ns"))
-        losses = read.get("losses")
         return cls(
             key=meta.key,
             key_after=meta.key_after,
@@ -352,7 +349,7 @@ class Evaluation:
                 blocks=(meta.blocks.width_ns, start_ns, packets, sum_ns, max_ns),
                 gaps=tables.of_sides(read["gaps"], SIDES, ("bucket_ns", "count")),
                 rates=tables.of_sides(read["rates"], SIDES, ("start_ns", "packets")),
-                **({} if losses is None else {"losses": tables.losses_of(losses)}),
+                losses=tables.losses_of(read["losses"]),
             ),
             inputs=meta.inputs,
             options=meta.options,

@@ -306,7 +306,7 @@ class Run:
         evaluation = self.evaluation
         if self.origin or not evaluation or any(note.code == "overload" for note in self.notes):
             return self.notes
-        # A bare evaluation and the runs of older versions have no such warning of their own.
+        # A bare evaluation has no such warning of its own.
         lost, offered = evaluation.lost_at_least or 0, evaluation.offered or 0
         lost -= evaluation.lost_around_events
         has_dut = self.traits is None or self.traits.has_dut

@@ -218,13 +218,6 @@ def test_nobody_asked_which_were_lost(tmp_path: Path) -> None:
     assert found.losses() == []
 
 
-def test_evaluations_of_earlier_versions_say_nothing_of_which(tmp_path: Path) -> None:
-    evaluated(Passage(range(300), {5}).write(tmp_path)).write(tmp_path / "out")
-    (tmp_path / "out/losses.parquet").unlink()
-    found = Evaluation.load(tmp_path / "out")
-    assert (found.counts.lost, found.losses()) == (1, [])
-
-
 def test_a_burst_of_no_packet_is_refused(tmp_path: Path) -> None:
     evaluated(Passage(range(300), {5}).write(tmp_path)).write(tmp_path / "out")
     path = tmp_path / "out/losses.parquet"

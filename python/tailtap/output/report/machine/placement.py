@@ -1,7 +1,7 @@
 """What of a run works on which CPU, who shares one, and what crosses NUMA nodes on its way.
 
 It is read from ``run.json``: what was asked for, how the run was wired, and where its processes
-were. What an older version did not store is not drawn.
+were. What is not stored is not drawn.
 """
 
 from __future__ import annotations
