@@ -106,7 +106,14 @@ def run(
 
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
-@pytest.mark.parametrize("forwarder", ["tc-mirred", "kernel-route", "xdp", "testpmd"])
+@pytest.mark.parametrize(
+    "forwarder",
+    [
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("tc-mirred", "kernel-route")),
+        "xdp",
+        "testpmd",
+    ],
+)
 def test_all_packets_pass_and_cards_are_given_back(
     machine: Machine, tmp_path: Path, forwarder: str
 ) -> None:

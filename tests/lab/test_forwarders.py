@@ -47,6 +47,8 @@ FORWARDERS: dict[str, tuple[str, str, Sequence[int]]] = {
         [1],
     ),
 }
+ALIKE = ("testpmd", "dpdk-l3fwd")
+"""Other tests have them in CI: on cards, between nodes of a line, waiting for their drain time."""
 DESTINATION = bytes.fromhex("027474000002")
 NEXT_HOP = bytes.fromhex("027474000003")
 TIME_TO_LIVE = 22
@@ -159,7 +161,10 @@ def test_all_kinds_are_here() -> None:
 
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
-@pytest.mark.parametrize("name", FORWARDERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.slow if one in ALIKE else ()) for one in FORWARDERS],
+)
 def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_path: Path) -> None:
     forwarder, options, cpus = FORWARDERS[name]
     require(forwarder)

@@ -74,7 +74,7 @@ def improved(machine: Machine, folder: Path, some: Kinds, *options: str) -> dict
     return found
 
 
-@pytest.mark.alone
+@pytest.mark.apart  # a quarter of all packets wait for the hog, whatever else a machine does
 @pytest.mark.timed
 def test_what_ends_a_hog_is_proven_and_kept_until_revert(machine: Machine, tmp_path: Path) -> None:
     some = long_hog(build(tmp_path))

@@ -36,7 +36,9 @@ repeat: 3
 LONGER = ("--set", "traffic.duration=1500 ms")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
     tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -29,7 +29,7 @@ PACKETS = 100
     [
         ("bare-metal", "kernel-route", "", [1, 8]),
         ("bare-metal", "kernel-route", ", ip: 6, size: 128 B, bidirectional: true", [3]),
-        ("bare-metal", "tc-mirred", "", [2]),
+        pytest.param("bare-metal", "tc-mirred", "", [2], marks=pytest.mark.slow),
         ("container", "kernel-route", "", [1, 8]),
         pytest.param("bare-metal", "kernel-route", ", ttl: 65", [64], marks=pytest.mark.slow),
         pytest.param("bare-metal", "tc-mirred", "", [64], marks=pytest.mark.slow),

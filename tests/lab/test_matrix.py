@@ -41,6 +41,9 @@ BOOTS = [name for name in OTHERS if PLATFORMS[name].traits.own_kernel]
 """Platforms whose DuT boots a kernel of its own."""
 ALIKE = ("crun", "runc", "podman")
 """Containers like others, which `test_runtimes` tries in CI."""
+SHARED = [name for name in OTHERS if name not in ALIKE]
+DPDK = ("testpmd", "dpdk-l3fwd", "ovs-dpdk")
+"""Programs of DPDK like `dpdk-l2fwd`, which CI tries in a kernel of its own."""
 FAST, PACKETS = {"rate": "2 kpkt/s", "duration": "500 ms", "warm_up": "100 ms"}, 1_000
 SLOW, SLOW_PACKETS = {"rate": "200 pkt/s", "duration": "2 s", "warm_up": "0 s"}, 400
 """What is sent, and how many packets that are: to see all of them, and to see the drain time."""
@@ -65,7 +68,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", params=[name for name in OTHERS if name not in ALIKE])
+@pytest.fixture(scope="module", params=SHARED)
 def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
     """A DuT that all forwarders share, in its lab."""
     spec = DutSpec((1,), PLATFORMS[request.param].Options())
@@ -75,7 +78,19 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
 
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
-@pytest.mark.parametrize("forwarder", PASSING)
+@pytest.mark.parametrize(
+    ("shared", "forwarder"),
+    [
+        pytest.param(
+            platform,
+            forwarder,
+            marks=pytest.mark.slow if platform in BOOTS and forwarder in DPDK else (),
+        )
+        for platform in SHARED
+        for forwarder in PASSING
+    ],
+    indirect=["shared"],
+)
 def test_no_packet_is_lost(shared: Shared, forwarder: str, tmp_path: Path) -> None:
     pass_through(shared, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)
     assert [row["id"] for row in stamps(tmp_path / "egress.stamps")] == list(range(PACKETS))

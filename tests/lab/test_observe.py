@@ -67,7 +67,12 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "device", ["bridge", "nat", pytest.param("line", marks=pytest.mark.slow), "container"]
+    "device",
+    [
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("bridge", "line")),
+        "nat",
+        "container",
+    ],
 )
 def test_what_others_built_is_observed_and_explained(
     device: str, recorder: Path, tmp_path: Path
@@ -229,6 +234,8 @@ def test_both_ways_are_two_runs(tmp_path: Path) -> None:
             "--for",
             "1 s",
             "--both",
+            "--trace",
+            "none",
             "--json",
             *ANY_COST,
         ]
@@ -326,7 +333,8 @@ def test_a_killed_observer_leaves_no_trace(moment: str, tmp_path: Path) -> None:
             names = pattern.removeprefix("tt-*"), str(tmp_path / "out")
             wait_for(lambda: not working_on(*names), "its children are gone")
             assert state(machine) == before
-            found = observed(machine, tmp_path / "again", *built.words, "--packets", "10000")
+            words = [*built.words, "--packets", "10000", "--trace", "none"]
+            found = observed(machine, tmp_path / "again", *words)
             assert not list(SHARED.glob(pattern))
             assert state(machine) == before
     assert found["runs"][0]["evaluation"]["counts"]["matched"] > 5_000

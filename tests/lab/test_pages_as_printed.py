@@ -14,7 +14,7 @@ from labtools import own_machine
 from read_pages import Step, files, run, steps
 
 # What they apply and revert is the whole machine's.
-pytestmark = [pytest.mark.alone, pytest.mark.timed, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.apart, pytest.mark.timed, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
