@@ -20,7 +20,7 @@ from tailtap.measure.runner import experiment_text
 from tailtap.records.errors import InputError
 from tailtap.records.improve import ImproveSettings
 
-TESTS = 10
+TESTS = 16
 """Among so many trials of knobs the error is divided: no more are made."""
 WITHIN_NS = 30 * 60 * 1_000_000_000
 
