@@ -82,10 +82,11 @@ impl Place {
     /// How that is removed.
     fn freed_by(self, name: &str) -> String {
         match self {
-            Self::Tcx(_) | Self::Filter(_) => format!(
-                "stop it (only before Linux 6.6 a tap that was killed stays: `tc filter del dev \
-                 {name} ingress pref 1` removes it)"
-            ),
+            Self::Tcx(_) | Self::Filter(_) => {
+                "stop it (only before Linux 6.6 a tap that was killed stays: `sudo tailtap clean` \
+                 removes it)"
+                    .into()
+            }
             Self::Xdp(_) => format!("stop its owner, or `ip link set dev {name} xdp off` ends it"),
         }
     }

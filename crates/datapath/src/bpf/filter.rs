@@ -12,6 +12,10 @@ use crate::interface::Interface;
 /// The place of a program among the filters of a hook: before all others.
 const PRIORITY: u32 = 1;
 
+/// In the handle of a filter whose tap made the queueing discipline as well: what a tap that was killed
+/// left can be told from this alone (`host/net/tap_filters.py`).
+const MADE: u32 = 1 << 16;
+
 /// Names a program within its priority: the first two letters of its own name. Of several the
 /// last one that came is the first to see a packet.
 fn handle(program: &Program<'_>) -> u32 {
@@ -34,14 +38,21 @@ impl Filter {
         hook: Hook,
     ) -> libbpf_rs::Result<Self> {
         let qdisc = Qdisc::ensure(interface.index)?;
-        let mut hook = TcHookBuilder::new(program.as_fd())
-            .ifindex(interface.index)
-            .priority(PRIORITY)
-            .handle(handle(program))
-            .hook(match hook {
-                Hook::Ingress => TC_INGRESS,
-                Hook::Egress => TC_EGRESS,
-            });
+        let at = |handle| {
+            TcHookBuilder::new(program.as_fd())
+                .ifindex(interface.index)
+                .priority(PRIORITY)
+                .handle(handle)
+                .hook(match hook {
+                    Hook::Ingress => TC_INGRESS,
+                    Hook::Egress => TC_EGRESS,
+                })
+        };
+        let made = if qdisc.made { MADE } else { 0 };
+        if !qdisc.made && at(handle(program) | MADE).query().is_ok() {
+            return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
+        }
+        let mut hook = at(handle(program) | made);
         hook.attach()?;
         Ok(Self { hook, _qdisc: qdisc })
     }
