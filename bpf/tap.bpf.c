@@ -117,13 +117,16 @@ struct record {
 	__u64 packet; /* id in bits 0..31, frame length without FCS in bits 32..47 */
 };
 
+/* In place of a hash. */
+#define NOT_HASHED (~0ull)
+
 /* What is kept of a packet; the layout is known to tap/file.rs. */
 struct packet {
 	__u64 time_ns;
 	__u64 lengths; /* bytes that follow in bits 0..15, the CPU and 1 in 16..31, frame length without FCS
 			* in 32..63 */
 	__u64 tag; /* tag that the kernel took out: bit 32, then protocol, then its content; from bit 33 on
-		    * the lowest bits of the hash for samples */
+		    * the lowest bits of the hash for samples, or of NOT_HASHED */
 	__u8 bytes[];
 };
 
@@ -450,8 +453,11 @@ static __always_inline int tapped(struct __sk_buff *skb)
 	__u64 hash = 0, time;
 
 	if (config.sampling) {
-		hash = hash_of(skb);
-		if (hash & *(volatile __u64 *)&state.sample)
+		__u64 sample = *(volatile __u64 *)&state.sample;
+
+		/* As long as all packets are stamped, user space computes it alone. */
+		hash = sample ? hash_of(skb) : NOT_HASHED;
+		if (sample & hash)
 			return let_by(skb, &state.unsampled);
 	}
 	time = config.arrival ? arrival(skb) : bpf_ktime_get_ns();

@@ -246,6 +246,7 @@ def trace(
     flush_ns: int | None = None,
     duration_ns: int | None = None,
     cpu: int | None = None,
+    budget: float | None = None,
     measure_cost: bool = False,
 ) -> dict[str, Any]:
     """Record what the kernel does on `cpus` until SIGINT, SIGTERM or the duration; what it has.
@@ -258,6 +259,8 @@ def trace(
     With `rotate_ns` it goes on to the next file after that long, and tells `on_file` what each one
     but the last has; `path` of the answer is the file.
     There is room for so many records of each CPU, and `cpu` is that of the thread that writes them.
+    Where the programs take more than `budget` of one core's time, nothing is traced for a part of
+    the time: `paused_ns` of the answer, and `share` is what they took, pauses included.
     `kinds` of the answer has the records by kind, `lost` those that found no room by CPU, `missing`
     what this kernel does not tell, `substitutes` what stands in for it, `pids`, `irqs` and
     `functions` have names, and `hooks` has for each tracepoint how often its program ran, the time

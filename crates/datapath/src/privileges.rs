@@ -34,6 +34,8 @@ pub enum Work {
     Trace {
         /// Whether it goes on in other files, which it opens.
         rotates: bool,
+        /// Whether it is measured now and then what it costs.
+        measured: bool,
     },
 }
 
@@ -49,7 +51,7 @@ impl Work {
                     | CapabilitySet::DAC_OVERRIDE
             }
             // The kernel shows the addresses of its functions to SYSLOG alone.
-            Self::Trace { rotates } => {
+            Self::Trace { rotates, .. } => {
                 let all = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYSLOG;
                 if rotates { all | CapabilitySet::DAC_OVERRIDE } else { all }
             }
@@ -67,13 +69,14 @@ impl Work {
                 }
                 spared
             }
+            Self::Trace { measured: true, .. } => MEASURE,
             _ => CapabilitySet::empty(),
         }
     }
 
     /// Whether files are opened later, which are root's.
     fn opens_files(self) -> bool {
-        matches!(self, Self::Tap { .. } | Self::Trace { rotates: true })
+        matches!(self, Self::Tap { .. } | Self::Trace { rotates: true, .. })
     }
 }
 
@@ -146,13 +149,17 @@ mod tests {
         let permitted = |status: &str| u64::from_str_radix(field(status, "CapPrm"), 16).unwrap();
         let expected = |work: Work| work.kept().bits() & effective(&own);
         let tap = |elsewhere| Work::Tap { elsewhere, measured: false };
-        let trace = |rotates| Work::Trace { rotates };
-        for work in [Work::Send, tap(false), tap(true), trace(false), trace(true)] {
+        let trace = |rotates, measured| Work::Trace { rotates, measured };
+        let spares = [tap(true), trace(false, true)];
+        for work in [Work::Send, tap(false), trace(false, false), trace(true, false)]
+            .into_iter()
+            .chain(spares)
+        {
             let status = status_of(work);
             assert_eq!(effective(&status), expected(work), "{work:?}");
             let spared = work.spared().bits() & permitted(&own);
             assert_eq!(permitted(&status), expected(work) | spared, "{work:?}");
-            assert_eq!(spared == 0, work != tap(true));
+            assert_eq!(spared == 0, !spares.contains(&work));
             assert_eq!(field(&status, "NoNewPrivs"), "1");
             let user = if work.opens_files() { "0" } else { "65534" };
             assert!(field(&status, "Uid").split('\t').all(|id| id == user), "{work:?}: {status}");

@@ -24,7 +24,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (path, cpus, on_ready, *, senders=Vec::new(), mode, floor_ns, served, networks=Vec::new(), steered=false, records=None, rotate_ns=None, on_file=None, flush_ns=None, duration_ns=None, cpu=None, measure_cost=false))]
+#[pyo3(signature = (path, cpus, on_ready, *, senders=Vec::new(), mode, floor_ns, served, networks=Vec::new(), steered=false, records=None, rotate_ns=None, on_file=None, flush_ns=None, duration_ns=None, cpu=None, budget=None, measure_cost=false))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn trace<'py>(
     py: Python<'py>,
@@ -43,6 +43,7 @@ fn trace<'py>(
     flush_ns: Option<u64>,
     duration_ns: Option<u64>,
     cpu: Option<usize>,
+    budget: Option<f64>,
     measure_cost: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mode: Mode = parse(mode)?;
@@ -60,6 +61,7 @@ fn trace<'py>(
         flush_ns,
         duration_ns,
         cpu,
+        budget,
         measure_cost,
     };
     let mut tell = |report: Report| match &on_file {
@@ -90,6 +92,8 @@ fn to_dict(py: Python<'_>, report: Report) -> PyResult<Bound<'_, PyDict>> {
     result.set_item("started_ns", report.span_ns.0)?;
     result.set_item("ended_ns", report.span_ns.1)?;
     result.set_item("kinds", kinds)?;
+    result.set_item("paused_ns", report.paused_ns)?;
+    result.set_item("share", report.share)?;
     result.set_item("writes", report.writes)?;
     result.set_item("passes", report.passes)?;
     result.set_item("lost", report.lost)?;

@@ -93,8 +93,9 @@ if TYPE_CHECKING:
 @click.option(
     "--budget",
     default="2 %",
-    help="The share of the serving cores' time that observing may take, 2 % unless given: the taps "
-    "stamp fewer packets, and a trace that takes more alone is left out. '100 %' for any.",
+    help="The share of the serving cores' time that observing may take, 2 % unless given, one "
+    "half for the taps and one for the trace: the taps stamp fewer packets, and the trace is taken "
+    "for a part of the time. '100 %' for any.",
 )
 @recorded
 @watched

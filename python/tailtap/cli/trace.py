@@ -96,6 +96,12 @@ from tailtap.records.errors import InputError
     help="The CPU of the thread that writes the file; one that is not traced.",
 )
 @click.option(
+    "--budget",
+    metavar="SHARE",
+    help="The share of one core's time that the programs may take, '2 %'. Where they need more "
+    "they are taken away for a part of the time, a second at least; what happens then is unseen.",
+)
+@click.option(
     "--cost",
     is_flag=True,
     help="Measure how long each program takes. Meanwhile the kernel times all eBPF programs, which "
@@ -115,6 +121,7 @@ def trace(
     rotate: str | None,
     flush: str,
     cpu: int | None,
+    budget: str | None,
     cost: bool,
     json: bool,
     quiet: bool,
@@ -140,13 +147,17 @@ def trace(
     from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD, take
     from tailtap.records.files import make_folder, require_new
     from tailtap.records.record import as_json
-    from tailtap.records.units import parse_time
+    from tailtap.records.units import parse_share, parse_time
     from tailtap.records.writing import writing
 
     chosen = parse_list(cpus)
     floor_ns = None if floor is None else parse_time(floor)
     if floor_ns is not None and floor_ns >= 1 << 32:
         raise InputError(f"--floor {floor!r} is too long: give at most 4 s")
+
+    limit = None if budget is None else parse_share(budget)
+    if limit == 0:
+        raise InputError("--budget 0 leaves nothing to measure with: give at least 0.1 %")
 
     def ready() -> None:
         if json:
@@ -173,6 +184,7 @@ def trace(
         flush_ns=parse_time(flush) or None,
         duration_ns=None if duration is None else parse_time(duration),
         cpu=cpu,
+        budget=limit,
         measure_cost=cost,
     )
     if json:

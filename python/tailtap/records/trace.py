@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from tailtap.records.record import Count, Cpu, CpuText, Record, Texts
+from tailtap.records.record import Count, Cpu, CpuText, Number, Record, Texts
 
 By = Literal["softirq", "task", "poll", "vcpu"]
 NET_RX = 3
@@ -69,6 +69,16 @@ class TraceFacts(Record, kw_only=True):
         dict[CpuText, UsualPasses], Meta(description="By CPU; empty: every packet has its records")
     ] = {}
     writes: Annotated[Count, Meta(description="How often it was written before its end")] = 0
+    paused_ns: Annotated[
+        Count, Meta(description="So long nothing was traced, to keep the budget")
+    ] = 0
+    share: Annotated[
+        Number | None,
+        Meta(
+            description="Of one core's time, what its programs took, pauses included; null where "
+            "it has no budget"
+        ),
+    ] = None
     served: Annotated[
         Server | Annotated[list[NodeServer], Meta(min_length=1)] | None,
         Meta(description="Null where nobody said so; a list where the device has several nodes"),

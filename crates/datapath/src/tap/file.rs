@@ -26,6 +26,8 @@ const TAG_PRESENT: u64 = 1 << 32;
 const STORED_LEN: usize = 16;
 /// Above these bits of `tag` stand the lowest of the hash by which samples are taken.
 const TAG_BITS: u32 = 33;
+/// These bits where the kernel's side computed none, as all packets are stamped.
+const NOT_HASHED: u64 = u64::MAX >> TAG_BITS;
 /// So many bytes of a payload are in a mark's key at most.
 pub const MOST_PAYLOAD: u32 = 160;
 
@@ -117,8 +119,8 @@ impl Store {
         let content = Content::Frame { bytes: &self.frame, wire_len, link };
         let Some(key) = marking.key.of(content) else { return Marked::NoKey };
         let level = marking.sampling.map_or(0, |sampling| {
-            let hash = tag >> TAG_BITS;
             let ours = sampling.hash(marking.key, content) << TAG_BITS >> TAG_BITS;
+            let hash = Some(tag >> TAG_BITS).filter(|&hash| hash != NOT_HASHED).unwrap_or(ours);
             self.strange += u64::from(hash != ours);
             hash.trailing_zeros().min(u32::from(MOST_LEVEL)) as u8
         });

@@ -35,10 +35,10 @@ use crate::privileges::{self, Work};
 use crate::signals::StopSignals;
 
 use arrival::ask_for_stamps;
-use budget::{Budget, Change};
+use budget::{Budget, Change, Taken};
 use file::{Format, MOST_PAYLOAD, Marking};
 use live::{LiveTap, Prepared};
-use meter::Meter;
+use meter::{LinkMeasured, Meter};
 use program::{Interest, Keep};
 use writer::{Rotation, Target};
 
@@ -362,11 +362,10 @@ pub fn tap(
         sampler.catch_up(&mut taps, now_ns());
         let measured = meter.as_mut().map(|meter| meter.step(now_ns(), &taps)).transpose();
         if let Some(measured) = measured.map_err(system(MEASURING))?.flatten() {
-            let shares: Vec<f64> = measured.links.iter().map(|link| link.share).collect();
             if tell.is_due_at(measured.time_ns) {
                 on_tell(&measured).map_err(TapError::Ready)?;
             }
-            sampler.decide(&mut taps, &shares);
+            sampler.decide(&mut taps, &measured);
         }
         if taps.iter().any(|tap| tap.failed.is_some()) {
             break;
@@ -492,17 +491,21 @@ impl Sampler {
 
     /// Takes another sample if the links' shares of a core's time ask for it. A packet that is in the sample
     /// before the device is so behind it: there a thinner one is taken later, and a denser one first.
-    fn decide(&mut self, taps: &mut [LiveTap<'_>], shares: &[f64]) {
+    fn decide(&mut self, taps: &mut [LiveTap<'_>], measured: &Measured<'_>) {
         let now = now_ns();
         let Some(budget) = &mut self.budget else { return };
         if !taps.iter().all(LiveTap::takes_change) {
             return;
         }
-        let of_before = taps.iter().zip(shares).filter(|(tap, _)| !tap.is_behind());
-        let of_before: Vec<f64> = of_before.map(|(_, &share)| share).collect();
-        let part = of_before.len() as f64 / shares.len() as f64;
-        let change = budget.decide(shares.iter().sum(), of_before.iter().sum(), part, now);
-        let Some(Change { level, behind_ns }) = change else { return };
+        let links = taps.iter().zip(&measured.links);
+        let of_before = || links.clone().filter(|(tap, _)| !tap.is_behind());
+        let taken = Taken {
+            share: measured.share,
+            before: of_before().map(|(_, link)| link.share).sum(),
+            part: of_before().count() as f64 / taps.len() as f64,
+            packet_ns: packet_ns(of_before()).or_else(|| packet_ns(links)),
+        };
+        let Some(Change { level, behind_ns }) = budget.decide(taken, now) else { return };
         self.ahead.push_back((behind_ns, level));
         self.catch_up(taps, now);
         let sample = Sample { since_ns: now, level };
@@ -517,15 +520,33 @@ impl Sampler {
 
     /// The samples, and what should be warned of.
     fn told(&self) -> (&[Sample], Option<String>) {
-        let exceeded = self.budget.as_ref().and_then(Budget::exceeded).map(|share| {
+        let Some(budget) = &self.budget else { return (&self.samples, None) };
+        let exceeded = budget.exceeded().map(|share| {
+            let with = match budget.given_up() {
+                None => "with the thinnest sample".into(),
+                Some((dense, thin)) => format!(
+                    "and a thinner sample costs no less ({thin:.0} ns a packet, and {dense:.0} without)"
+                ),
+            };
             format!(
-                "the taps took up to {:.2} % of a core with the thinnest sample, which is more than \
-                 the budget: filter, or tap elsewhere",
+                "the taps took up to {:.2} % of a core {with}, which is more than the budget: filter, \
+                 or tap elsewhere",
                 100.0 * share
             )
         });
         (&self.samples, exceeded)
     }
+}
+
+/// What a packet cost at some links, in nanoseconds; none where none was timed.
+fn packet_ns<'a>(
+    links: impl Iterator<Item = (&'a LiveTap<'a>, &'a LinkMeasured<'a>)>,
+) -> Option<f64> {
+    let timed = links.filter_map(|(_, link)| link.ns.map(|ns| (link.rate, ns)));
+    let (rate, spent) = timed.fold((0.0, 0.0), |(rate, spent), (packets, ns)| {
+        (rate + packets, spent + packets * ns)
+    });
+    (rate > 0.0).then(|| spent / rate)
 }
 
 #[cfg(test)]

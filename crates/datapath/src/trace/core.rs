@@ -1,5 +1,6 @@
 //! What the tracer's programs and user space share of each core: `struct core` in bpf/trace.h.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::{Kind, Record};
@@ -47,12 +48,23 @@ pub(super) struct Core {
 }
 
 impl Core {
+    /// Whether the word at this place of a core stays when all that is open is forgotten.
+    pub(super) fn stays(at: usize) -> bool {
+        let counts = [offset_of!(Self, passes), offset_of!(Self, pass)];
+        at < offset_of!(Self, told) || counts.contains(&at)
+    }
+
     /// Tells the programs where the core's records go, and that some task has the core from now on.
     pub(super) fn begin(&self, cpu: usize, first: usize, now: u64) {
         self.first.store(first as u64, Ordering::Relaxed);
         self.cpu.store(cpu as u64, Ordering::Relaxed);
         self.task_start.store(now, Ordering::Relaxed);
         self.task_pid.store(UNKNOWN.into(), Ordering::Release);
+    }
+
+    /// The same again, where all that was open is forgotten.
+    pub(super) fn begin_again(&self, now: u64) {
+        self.begin(self.cpu().into(), self.first.load(Ordering::Relaxed) as usize, now);
     }
 
     /// The CPU.
@@ -114,7 +126,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::{offset_of, size_of};
+    use std::mem::size_of;
 
     #[test]
     fn a_core_has_the_layout_of_the_programs() {

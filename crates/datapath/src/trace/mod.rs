@@ -10,6 +10,7 @@ mod error;
 mod kernel;
 mod program;
 mod record;
+mod thinning;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,12 +26,13 @@ use crate::bpf::enable_statistics;
 use crate::clock::{Deadline, now_ns};
 use crate::cpu::{is_online, pin, synchronize_rcu};
 use crate::file::numbered;
-use crate::privileges::{self, Work};
+use crate::privileges::{self, MEASURE, Work, raised};
 use crate::ring::Ring;
 use crate::signals::StopSignals;
 
 use program::{MAX_CPUS, Program};
 use record::{Kind, Record};
+use thinning::{Step, Thinning};
 use writer::{HOLD_NS, Named, Writer};
 
 pub use error::TraceError;
@@ -41,6 +43,8 @@ pub use record::Kind as RecordKind;
 pub const DEFAULT_RECORDS: u64 = 1 << 20;
 /// The largest ring: 2 GiB for each core.
 const MAX_RECORDS: u64 = 1 << 26;
+/// The longest stretch of which one record says that nothing was traced.
+const UNSEEN_NS: u64 = 1_000_000_000;
 /// How soon a ring is looked at again whose records are not complete yet.
 const AGAIN: Duration = Duration::from_millis(1);
 
@@ -116,6 +120,9 @@ pub struct Options {
     pub duration_ns: Option<u64>,
     /// Where the thread that writes runs.
     pub cpu: Option<usize>,
+    /// The share of one core's time that the programs may take: where they need more, they are taken away
+    /// for a part of the time.
+    pub budget: Option<f64>,
     /// Measure what the programs cost.
     pub measure_cost: bool,
 }
@@ -136,6 +143,11 @@ pub struct Report {
     /// When all programs were attached, and when the first one was taken away; of one file in a row,
     /// what ended between these times is in it.
     pub span_ns: (u64, u64),
+    /// So long of it nothing was traced, to keep the budget.
+    pub paused_ns: u64,
+    /// The share of one core's time that the programs took so far, pauses included; none where nobody
+    /// measured it.
+    pub share: Option<f64>,
     /// How often records were written before the end, into whichever file.
     pub writes: u64,
     /// Records in the file, by kind.
@@ -216,12 +228,13 @@ pub fn trace(
     for (place, &cpu) in options.cpus.iter().enumerate() {
         program.core(place).begin(cpu, place * slots as usize, now_ns());
     }
-    let attached = program.attach();
+    let mut attached = program.attach();
     let program = program;
     let began = now_ns();
     on_ready().map_err(TraceError::Ready)?;
     let rotates = options.rotate_ns.is_some();
-    privileges::keep(Work::Trace { rotates }).map_err(system("give up root's privileges"))?;
+    let measured = options.budget.is_some();
+    privileges::keep(Work::Trace { rotates, measured }).map_err(system("give up root's privileges"))?;
 
     let mut cores: Vec<Traced<'_>> = (0..options.cpus.len())
         .map(|place| Traced {
@@ -232,6 +245,8 @@ pub fn trace(
             looked_ns: began,
         })
         .collect();
+    let mut thinning = options.budget.map(|limit| Thinning::new(limit, began));
+    let mut timing = None;
     let mut row = Row { options, program: &program, began, told: Told::default() };
     let end = options.duration_ns.map_or(u64::MAX, |ns| began.saturating_add(ns));
     let often = [options.flush_ns, options.rotate_ns].into_iter().flatten().min();
@@ -239,17 +254,52 @@ pub fn trace(
     let (mut writes, mut number) = (0, 1);
     while !signals.requested() && now_ns() < end {
         // Nobody wakes a CPU that may be the generator's without need: it sleeps until it is told.
-        let mut left = Duration::from_nanos(end.min(flush.due()).saturating_sub(now_ns()));
+        let due = thinning.as_ref().map_or(u64::MAX, Thinning::due_ns).min(flush.due()).min(end);
+        let mut left = Duration::from_nanos(due.saturating_sub(now_ns()));
         if cores.iter().any(|core| core.ring.should_drain()) {
             left = left.min(AGAIN);
         }
         signals.wait(Some(program.bell.fd()), left);
         program.bell.hear();
+        if let Some(thinning) = &mut thinning {
+            match thinning.step(now_ns()) {
+                Some(Step::Time) => {
+                    let on = raised(MEASURE, enable_statistics).and_then(|on| on);
+                    let on = on.map_err(system("measure eBPF programs"))?;
+                    timing = Some((on, program.spent_ns().unwrap_or(0), now_ns()));
+                }
+                Some(Step::Measure) => {
+                    if let Some((_on, before, since)) = timing.take() {
+                        let spent = program.spent_ns().unwrap_or(before).saturating_sub(before);
+                        let now = now_ns();
+                        thinning.measured(spent as f64 / (now - since).max(1) as f64, now);
+                    }
+                }
+                Some(Step::Pause) => {
+                    attached.clear();
+                    synchronize_rcu();
+                    let now = now_ns();
+                    for core in &mut cores {
+                        core.drain(&mut writer);
+                        core.close(&mut writer, now);
+                    }
+                }
+                Some(Step::Resume) => {
+                    cores.iter_mut().for_each(|core| core.unseen(&mut writer, now_ns()));
+                    attached = program.attach_again();
+                }
+                None => {}
+            }
+        }
+        let is_paused = thinning.as_ref().is_some_and(|one| one.paused_since().is_some());
         let all = flush.is_due();
         let now = now_ns();
         let mut moved = false;
         for core in &mut cores {
-            if all || core.ring.should_drain() {
+            if all && is_paused {
+                core.unseen(&mut writer, now);
+                moved = true;
+            } else if all || core.ring.should_drain() {
                 core.drain(&mut writer);
                 moved = true;
             }
@@ -261,7 +311,7 @@ pub fn trace(
         // All cores were emptied: what is older than what waits for its place is in the file.
         let until = now.saturating_sub(HOLD_NS);
         if all && options.rotate_ns.is_some_and(|ns| until.saturating_sub(row.began) >= ns) {
-            let report = row.report(until, writes, &cores, &writer);
+            let report = row.report(until, writes, &cores, &writer, thinning.as_ref());
             number += 1;
             let next = path_of(number);
             writer.go_on(&next).map_err(failed(&next))?;
@@ -272,15 +322,19 @@ pub fn trace(
     let ended = now_ns();
     drop(attached);
     synchronize_rcu();
+    let is_paused = thinning.as_ref().is_some_and(|one| one.paused_since().is_some());
     for core in &mut cores {
-        core.drain(&mut writer);
-        let rest = program.core(core.place).unfinished(ended);
-        rest.into_iter().for_each(|record| writer.push(core.place, record));
+        if is_paused {
+            core.unseen(&mut writer, ended);
+        } else {
+            core.drain(&mut writer);
+            core.close(&mut writer, ended);
+        }
     }
     writer.finish().map_err(failed(&writer.path))?;
     let costs = program.costs().map_err(system("ask what eBPF programs cost"))?;
     drop(statistics);
-    Ok(Report { costs, ..row.report(ended, writes, &cores, &writer) })
+    Ok(Report { costs, ..row.report(ended, writes, &cores, &writer, thinning.as_ref()) })
 }
 
 /// A trace in one file, or in a row of them.
@@ -297,6 +351,7 @@ struct Row<'a> {
 struct Told {
     lost: BTreeMap<usize, u64>,
     passes: BTreeMap<usize, u64>,
+    paused_ns: u64,
     /// Names that were looked up, and those that nobody knows.
     irqs: BTreeMap<u32, Option<String>>,
     functions: BTreeMap<u64, Option<String>>,
@@ -304,8 +359,17 @@ struct Told {
 
 impl Row<'_> {
     /// What the present file has, which ends at `until`; the next one begins there.
-    fn report(&mut self, until: u64, writes: u64, cores: &[Traced<'_>], writer: &Writer) -> Report {
+    fn report(
+        &mut self,
+        until: u64,
+        writes: u64,
+        cores: &[Traced<'_>],
+        writer: &Writer,
+        thinning: Option<&Thinning>,
+    ) -> Report {
         let Self { options, program, began, told } = self;
+        let paused = thinning.map_or(0, |one| one.paused_ns(until));
+        let paused_ns = paused.saturating_sub(std::mem::replace(&mut told.paused_ns, paused));
         let mut lost = BTreeMap::new();
         let mut passes = BTreeMap::new();
         for (&cpu, core) in options.cpus.iter().zip(cores) {
@@ -321,6 +385,8 @@ impl Row<'_> {
         Report {
             path: writer.path.clone(),
             span_ns,
+            paused_ns,
+            share: thinning.and_then(|one| one.share(until)),
             writes,
             passes,
             lost,
@@ -400,6 +466,24 @@ impl Traced<'_> {
             self.lost += lost;
         }
         self.looked_ns = now;
+    }
+
+    /// Tells the writer what has not ended by now, when no program runs any more.
+    fn close(&mut self, writer: &mut Writer, now: u64) {
+        let rest = self.program.core(self.place).unfinished(now);
+        rest.into_iter().for_each(|record| writer.push(self.place, record));
+        self.looked_ns = now;
+    }
+
+    /// Tells the writer that nothing was traced since it was told last: as of lost records, of which there
+    /// were none.
+    fn unseen(&mut self, writer: &mut Writer, now: u64) {
+        let cpu = self.program.core(self.place).cpu();
+        while self.looked_ns < now {
+            let dur = (now - self.looked_ns).min(UNSEEN_NS);
+            writer.push(self.place, Record::new(self.looked_ns, dur, Kind::LOST, cpu, 0, 0));
+            self.looked_ns += dur;
+        }
     }
 }
 

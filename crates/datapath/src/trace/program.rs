@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::mem::size_of;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags};
 use memmap2::MmapRaw;
@@ -13,6 +13,7 @@ use super::kernel::{self, Tracepoints};
 use super::record::RECORD_WORDS;
 use super::{Mode, Options, TraceError};
 use crate::bpf::{Attachment, Bell, BpfError, Loaded, Opened, TRACE};
+use crate::clock::now_ns;
 use crate::ring::Ring;
 
 /// CPUs that the programs can tell from each other: `MAX_CPUS` in bpf/trace.h.
@@ -199,6 +200,47 @@ impl Program {
             }
         }
         attached
+    }
+
+    /// The same again of what was taken away for a while.
+    pub(super) fn attach_again(&self) -> Vec<Attachment> {
+        self.forget();
+        let now = now_ns();
+        (0..self.cores.len() / self.core_len).for_each(|place| self.core(place).begin_again(now));
+        let follow = |hook: &Hook| {
+            self.loaded.follow(&hook.program, hook.raw.then_some(&hook.tracepoint)).ok()
+        };
+        self.hooks.iter().filter_map(follow).collect()
+    }
+
+    /// Forgets what was open: nobody saw how it went on. No program may run.
+    fn forget(&self) {
+        for place in 0..self.cores.len() / self.core_len {
+            for at in (0..self.core_len).step_by(size_of::<u64>()).filter(|&at| !Core::stays(at)) {
+                // SAFETY: as in `core`; all members of a core are made of aligned words.
+                let word = unsafe {
+                    &*self.cores.as_ptr().add(place * self.core_len + at).cast::<AtomicU64>()
+                };
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+        // What fails here is seen where nothing can be attached: there is nothing to forget then.
+        let statics = self.loaded.map(".bss");
+        let zeros = vec![0; statics.value_size() as usize];
+        let _ = statics.update(&0u32.to_ne_bytes(), &zeros, MapFlags::ANY);
+        let served = self.loaded.map("served");
+        for key in served.keys() {
+            let _ = served.update(&key, &[0; SERVED_LEN], MapFlags::ANY);
+        }
+        let works = self.loaded.map("works");
+        for key in works.keys() {
+            let _ = works.delete(&key);
+        }
+    }
+
+    /// The time that all programs took so far, in nanoseconds, while statistics were on.
+    pub(super) fn spent_ns(&self) -> io::Result<u64> {
+        self.hooks.iter().map(|hook| Ok(self.loaded.run_time(&hook.program)?.0)).sum()
     }
 
     /// The names of tasks, by pid.

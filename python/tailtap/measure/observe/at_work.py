@@ -17,7 +17,6 @@ from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.inline import READY_SECONDS, stopped
 from tailtap.lab.instruments.taps.model import PCAP
 from tailtap.lab.instruments.tracer import ended, warnings_of
-from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
 from tailtap.measure.observe.cost import shares
 from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.records.cpulist import list_cpus
@@ -39,7 +38,7 @@ SETTLE_SECONDS = 0.2
 TELL_NS = 200_000_000
 LOOK_SECONDS = 1.0
 COST_AFTER_SECONDS = 0.5
-"""When what all of this costs is measured first; and then at every `COST_AGAIN_SECONDS`."""
+"""When what all of this costs is measured first, then ever later, up to `COST_AGAIN_SECONDS`."""
 COST_AGAIN_SECONDS = 60.0
 BUSY_SECONDS = 120.0
 """How long loading the tracer's programs may take on a machine that is busy."""
@@ -120,7 +119,7 @@ class AtWork:
             while not self._look() and (now := time.monotonic()) < end:
                 if now >= costs:
                     self._measure_cost()
-                    costs = now + COST_AGAIN_SECONDS
+                    costs = now + min(COST_AGAIN_SECONDS, 4 * (now - began))
                     for key in list(selector.get_map().values()):
                         if key.fileobj not in self._processes():
                             selector.unregister(key.fileobj)
@@ -154,35 +153,16 @@ class AtWork:
         return all(link.seen >= asked for link in self.told.links.values())
 
     def _measure_cost(self) -> None:
-        """Find out what all of this costs now. A trace that costs more than the budget alone is
-        left out from now on, and so told.
-        """
+        """Find out what all of this costs now."""
         pids = [self.tap.pid, None if self.tracer is None else self.tracer.pid]
-        budget = self.prepared.asked.budget
         try:
             found, took = shares(pids)
         except MachineError as error:
             self._warning("observing-cost", str(error))
             return
         taps, trace = (one / self.prepared.serving.cores for one in found)
+        budget = self.prepared.asked.budget
         self.cost = ObservedCost(budget=budget, taps=taps, trace=trace, measured_ns=took)
-        if budget is not None and self.tracer is not None and trace > budget:
-            self._warning(
-                "observing-cost",
-                f"the trace took {100 * trace:.2g} % of the serving cores' time, and the budget "
-                f"is {100 * budget:g} %: it was ended, and nobody can say why packets were late; "
-                "raise --budget to keep it",
-            )
-            self.tracer.close()
-            self.tracer = None
-            for name in (EVENTS, RECORD):
-                (self.folder / SLUGS[0] / name).unlink(missing_ok=True)
-        elif budget is not None and taps + trace > budget:
-            self._warning(
-                "observing-cost",
-                f"observing took {100 * (taps + trace):.2g} % of the serving cores' time, and the "
-                f"budget is {100 * budget:g} %",
-            )
 
     def stop(self) -> Stopped:
         """End both; what they left. Raises `MachineError`."""
@@ -195,8 +175,23 @@ class AtWork:
             trace = ended(self.tracer, STOP_SECONDS)
             self.warnings += warnings_of(trace)
         self.close()
+        self._judge_cost(trace)
         warnings = [*self.warnings, *self._of_serving()]
         return Stopped(taps, trace, warnings, self.cost, (self.began_ns, until))
+
+    def _judge_cost(self, trace: Taken | None) -> None:
+        """Say whether it was more than the budget; a trace knows what it took with its pauses."""
+        if self.cost is None or (budget := self.cost.budget) is None:
+            return
+        if trace is not None and trace.share is not None:
+            self.cost.trace = trace.share / self.prepared.serving.cores
+        taken = self.cost.taps + self.cost.trace
+        if taken > budget:
+            self._warning(
+                "observing-cost",
+                f"observing took {100 * taken:.2g} % of the serving cores' time, and the budget is "
+                f"{100 * budget:g} %",
+            )
 
     def close(self) -> None:
         """End what still runs. May be called again."""
@@ -243,8 +238,7 @@ def _tap_words(
     if suffix_of(prepared) == MARKS:
         words += ["--hash", prepared.key]
         if asked.budget is not None:
-            share = asked.budget * prepared.serving.cores  # a tap's is of one core
-            words += ["--budget", f"{min(100.0, 100 * share):g} %"]
+            words += _budget(prepared)
             # Where packets come back from what is behind the interfaces.
             behind = [f"{slug}/{SIDES[1]}" for slug, way in zip(SLUGS, prepared.ways, strict=False)
                       if way[1].at != "egress"]  # fmt: skip
@@ -272,7 +266,15 @@ def _trace_words(prepared: Prepared, folder: Path, rotate_ns: int | None) -> lis
         words += ["--served", str(server)]
     if serving.networks and any(one.served.by == "softirq" for one in serving.servers):
         words += ["--networks", ",".join(map(str, serving.networks))]
+    if prepared.asked.budget is not None:
+        words += _budget(prepared)
     return [*words, *_rotated(rotate_ns), *_on(prepared)]
+
+
+def _budget(prepared: Prepared) -> list[str]:
+    """What taps may take, and so much a tracer: of one core, of which several may serve."""
+    share = (prepared.asked.budget or 0.0) * prepared.serving.cores
+    return ["--budget", f"{min(100.0, 100 * share / (2 if prepared.traced else 1)):g} %"]
 
 
 def _rotated(rotate_ns: int | None) -> list[str]:

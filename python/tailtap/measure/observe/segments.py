@@ -176,6 +176,7 @@ def join_traces(files: Sequence[TraceFile], folder: Path, *, below: Path) -> Tra
         started_ns=records[0].started_ns,
         records=sum(record.records or 0 for record in records),
         lost=_sums(record.lost for record in records),
+        paused_ns=sum(record.paused_ns for record in records),
         usual=_usual(records),
         names=TraceNames(
             pids={pid: name for record in records for pid, name in record.names.pids.items()},

@@ -28,10 +28,15 @@ ENTRIES = (
     ),
     Entry(
         "observing-cost",
-        (
-            "Observing took more of a core's time than `--budget`, or nobody could tell how much. "
-            "A trace that takes more alone is left out."
-        ),
+        ("Observing took more of a core's time than `--budget`, or nobody could tell how much."),
         "Raise `--budget`, or observe fewer packets: `--filter`, `--sample`, `--trace none`.",
+    ),
+    Entry(
+        "trace-thinned",
+        (
+            "To keep the budget, the cores were traced for a part of the time only. Packets that "
+            "were late at other times have no causes; shares of causes are of what was seen."
+        ),
+        "Raise `--budget`, or observe for longer: causes come from more moments then.",
     ),
 )

@@ -153,6 +153,12 @@ def warnings_of(trace: Taken, name: str = "the trace") -> Iterator[Warning]:
             "code": "trace-lost",
             "message": f"{name} had no room for {counts}: what happened then is not known",
         }
+    if trace.paused_ns:
+        part = 1 - trace.paused_ns / max(1, trace.ended_ns - trace.started_ns)
+        yield {
+            "code": "trace-thinned",
+            "message": f"to keep the budget, {name} was taken for {100 * part:.2g} % of the time",
+        }
     if trace.missing:
         lack = _lack(trace.missing, trace.substitutes)
         yield {"code": "trace-incomplete", "message": f"of {name}: {lack}"}

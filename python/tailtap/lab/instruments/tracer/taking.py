@@ -40,6 +40,7 @@ def take(
     flush_ns: int | None = None,
     duration_ns: int | None = None,
     cpu: int | None = None,
+    budget: float | None = None,
     measure_cost: bool = False,
 ) -> Taken:
     """Trace `cpus` into `folder` until SIGINT, SIGTERM or the duration.
@@ -47,7 +48,8 @@ def take(
     There is room for `records` of each CPU. `networks` are the inodes of the network
     namespaces whose packets softirqs serve, as far as that is known; `steered` says that they come
     by function calls of other CPUs alone. With `rotate_ns` a row of files is written, each for so
-    long, and the last one is what is returned. Raises `InputError`, `MachineError`.
+    long, and the last one is what is returned. Where the programs take more than `budget` of one
+    core's time, nothing is traced for a part of the time. Raises `InputError`, `MachineError`.
     """
     from tailtap import _core
 
@@ -79,6 +81,7 @@ def take(
         flush_ns=flush_ns,
         duration_ns=duration_ns,
         cpu=cpu,
+        budget=budget,
         measure_cost=measure_cost,
     )
     return keep(report)
@@ -101,6 +104,8 @@ def _keep(report: Mapping[str, Any], **asked: Any) -> Taken:
             for cpu, (passes, half) in report["passes"].items()
         },
         writes=report["writes"],
+        paused_ns=report["paused_ns"],
+        share=report["share"],
         kernel=report["kernel"],
         **asked,
     )
