@@ -12,7 +12,8 @@ import pytest
 from program import tailtap
 from traced import arrivals, hog, random_blocks, simulate, write_run
 
-from tailtap.cli.explain import BRIEF_BYTES, BRIEF_RUNS, explain_briefly
+from tailtap.analysis.causes.many import BRIEF_BYTES
+from tailtap.cli.explain import BRIEF_RUNS, explain_briefly
 
 
 @pytest.fixture(scope="module")

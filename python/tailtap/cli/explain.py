@@ -27,8 +27,8 @@ TOLD_WITHOUT = 3
 """Causes without which the tail is estimated in words."""
 BRIEF_CAUSES = 3
 """Causes that the shortest form names."""
-BRIEF_RUNS, BRIEF_BYTES = 8, 64_000_000
-"""What `tailtap run` explains at its end: 50 MB take two seconds of CPU time."""
+BRIEF_RUNS = 8
+"""So many runs `tailtap run` explains at its end."""
 
 
 @command(
@@ -146,7 +146,7 @@ def explain_briefly(folder: Path, runs: Sequence[Path]) -> None:
     Runs without a trace are left out, and what `tailtap explain` would store is stored. Many or
     large traces take time: of these only the command is printed.
     """
-    from tailtap.analysis.causes.many import Told, size_of
+    from tailtap.analysis.causes.many import BRIEF_BYTES, Told, size_of
 
     traced = [run for run in runs if (run / "trace.events").is_file()]
     if len(traced) > BRIEF_RUNS or sum(map(size_of, traced)) > BRIEF_BYTES:

@@ -121,9 +121,11 @@ def drawn(record: LiveRecord) -> Group:
     if record.incidents is not None:
         kept = record.incidents
         lines.append(_text(f"incidents: {kept.kept:,} kept, {kept.dropped:,} not kept"))
-        for cause in record.causes[:CAUSES]:
-            detail = f" ({cause.detail})" if cause.detail else ""
-            lines.append(_text(f"  {cause.cause}{detail}: {cause.packets:,} packets"))
+    if record.causes:
+        lines.append(_text("what made packets late"))
+    for cause in record.causes[:CAUSES]:
+        detail = f" ({cause.detail})" if cause.detail else ""
+        lines.append(_text(f"  {cause.cause}{detail}: {cause.packets:,} packets"))
     return Group(*lines, *(_text(note, "dim") for note in record.notes))
 
 

@@ -6,18 +6,24 @@ CPUs that the device does not serve packets on and, where there are others, no g
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Self
 
 from msgspec.structs import replace
 
+from tailtap.analysis.causes.many import BRIEF_BYTES, size_of
+from tailtap.analysis.causes.stored import causes_of
 from tailtap.analysis.evaluation.settings import SECOND_NS, of_run
+from tailtap.analysis.live.causes import CauseSums
 from tailtap.analysis.live.numbers import Board, Numbers, Watched
 from tailtap.analysis.live.written import Growing
 from tailtap.analysis.runs.folder import ExperimentFolder
+from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.requests import are_requests
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.generators.external import MOONSNIFF
@@ -91,6 +97,7 @@ class LiveReporter:
         self._inner, self._out, self._board = inner, out, board
         self._runs, self._number = runs, done
         self._watching: Watching | None = None
+        self._causes = CauseSums()
         self.wants_ticks = inner.wants_ticks
 
     def __enter__(self) -> Self:
@@ -118,6 +125,7 @@ class LiveReporter:
             runs=self._runs,
             seconds=run.experiment.seconds,
             notes=notes,
+            causes=self._causes.rows,
         )
         self._number += len(run.group)
         here = run.experiment
@@ -131,7 +139,21 @@ class LiveReporter:
     def finished(self, run: PlannedRun, record: RunRecord) -> None:
         """A run has ended."""
         self._stop()
+        if record.trace is not None:
+            self._explain([self._out.run(one.slug).path for one in run.group])
         self._inner.finished(run, record)
+
+    def _explain(self, folders: Sequence[Path]) -> None:
+        """Add what made packets of a run late, while nothing is measured; nothing is written."""
+        for folder in folders:
+            if size_of(folder) > BRIEF_BYTES:
+                continue
+            with contextlib.suppress(TailtapError, OSError):  # `tailtap explain` says why
+                for found in finished_runs(folder):
+                    self._causes.add(causes_of(found).record.causes)
+        latest = self._board.latest
+        if latest is not None:
+            self._board.hang(replace(latest, causes=self._causes.rows))
 
     def _stop(self) -> None:
         if self._watching is not None:

@@ -20,7 +20,9 @@ class LiveWorst(Record, kw_only=True):
 
 
 class LiveCause(Record, kw_only=True):
-    """What made packets of incidents late, so far."""
+    """What made packets late, of all that was explained so far: runs that are done, incidents, or a
+    second now and then where there are none.
+    """
 
     cause: str
     detail: str

@@ -35,6 +35,8 @@ from tailtap.records.undisturbed import UndisturbedRecord
 
 READ = ("run.json", "trace.json", "trace.events", "ingress.stamps", "egress.stamps")
 """What a worker must see of a run folder; what there is not is not asked for."""
+BRIEF_BYTES = 64_000_000
+"""What is explained while somebody waits: 50 MB take two seconds of CPU time."""
 Progress = Callable[[str], None]
 Keep = Callable[[Explained], object]
 Beside = Callable[[Path, Path | None], UndisturbedRecord | None]

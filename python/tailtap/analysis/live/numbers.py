@@ -12,7 +12,7 @@ from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.values import WorstPacket
 from tailtap.analysis.live.counting import NEVER, Counted, Counter
 from tailtap.analysis.live.written import Written
-from tailtap.records.live import LiveFlow, LiveRecord, LiveWorst
+from tailtap.records.live import LiveCause, LiveFlow, LiveRecord, LiveWorst
 
 WORST = 10
 """So many of the worst packets of a flow are shown."""
@@ -68,12 +68,15 @@ class Numbers:
         runs: int = 1,
         seconds: float | None = None,
         notes: Sequence[str] = (),
+        causes: Sequence[LiveCause] = (),
     ) -> None:
-        """Of the run called `run`, which takes `seconds` where that is known."""
+        """Of the run called `run`, which takes `seconds` where that is known; `causes` are those of
+        runs before it.
+        """
         self._run, self._number, self._runs = run, number, runs
         self._seconds = seconds
         self._flows = [_Flow(flow) for flow in flows]
-        self.notes = list(notes)
+        self.notes, self._causes = list(notes), list(causes)
 
     def look(
         self, now_ns: int, *, complete: bool = False, ends_ns: int = NEVER
@@ -110,6 +113,7 @@ class Numbers:
             left_s=None if self._seconds is None else max(0.0, self._seconds - elapsed),
             window_ns=window,
             flows=[one.record() for one in self._flows],
+            causes=self._causes,
             notes=list(self.notes),
         )
 

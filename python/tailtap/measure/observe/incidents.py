@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tailtap.analysis.live.causes import CauseSums
 from tailtap.analysis.live.triggers import Episode
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
 from tailtap.measure.live import settle
@@ -17,7 +18,6 @@ from tailtap.records.bugs import STORAGE, kept
 from tailtap.records.causes import CausesRecord
 from tailtap.records.errors import InputError, TailtapError
 from tailtap.records.files import move, remove_tree
-from tailtap.records.live import LiveCause
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
 from tailtap.records.units import format_time
@@ -43,6 +43,8 @@ class Draft:
     folder: RunFolder
     record: RunRecord
     traced: bool
+    kept: bool = True
+    """Whether its folder stays; else only its causes are of interest."""
 
 
 @dataclass
@@ -56,17 +58,7 @@ class Made:
     ended: str | None = None
     """Why no more are kept."""
     notes: list[str] = field(default_factory=list)
-    causes: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    """Packets and delay in ns by cause and detail."""
-
-    @property
-    def rows(self) -> list[LiveCause]:
-        """The causes, the largest delay first."""
-        rows = [
-            LiveCause(cause=cause, detail=detail, packets=packets, delay_ns=delay)
-            for (cause, detail), (packets, delay) in list(self.causes.items())
-        ]
-        return sorted(rows, key=lambda row: -row.delay_ns)
+    causes: CauseSums = field(default_factory=CauseSums)
 
 
 class Maker:
@@ -147,6 +139,9 @@ class Maker:
         self._evaluate(record, aside)
         if draft.traced:
             self._explain(draft)
+        if not draft.kept:
+            self._drop(draft)
+            return
         whole = self._out.run(record.slug)
         move(aside.path, whole.path, below=self._out.path)
         self.made.kept += 1
@@ -170,12 +165,7 @@ class Maker:
             causes = read(draft.folder.path / "causes.json", CausesRecord).causes
         except TailtapError:
             return
-        for row in causes:
-            if row.claim == "present":
-                continue
-            packets, delay = self.made.causes.get((row.cause, row.detail), (0, 0))
-            told = (packets + row.packets, delay + row.delay_ns)
-            self.made.causes[row.cause, row.detail] = told
+        self.made.causes.add(causes)
 
     def _program(self, *words: str) -> None:
         """Run a command of this program at low priority; what it says is kept if it fails."""

@@ -48,6 +48,9 @@ SEGMENT_NS = 1_000_000_000
 """How long a piece is of what is written."""
 STORE_LOOKS = 10
 """What was counted is stored at every so many looks."""
+EXPLAINED_NS, FIRST_NS = 60_000_000_000, 5_000_000_000
+"""Where nothing makes an incident, a second is explained so often, and first so soon: it takes a
+second or two of a CPU that serves nothing."""
 PATIENCE_NS = 5_000_000_000
 """How long an incident waits for its trace to be complete."""
 RECORD = "recording.json"
@@ -171,6 +174,7 @@ class Recorder:
         """When all taps were there; packets that came before do not count."""
         self._started = now()
         self._now_ns = time.monotonic_ns()
+        self._explain_ns = self._now_ns + FIRST_NS
 
     def look(
         self,
@@ -204,6 +208,8 @@ class Recorder:
             self._keep(*self._over.popleft())
         self._peak = max(self._peak, bytes_in(self._memory))
         if not complete:
+            if not self._recording.above:
+                self._explain_some()
             self._drop()
 
     def stopped(self, work: AtWork) -> None:
@@ -233,7 +239,7 @@ class Recorder:
             known,
             left_s=left_s,
             incidents=incidents,
-            causes=made.rows,
+            causes=made.causes.rows,
             trace_lost=None if self._trace is None else self._trace.lost,
             notes=notes,
         )
@@ -304,6 +310,28 @@ class Recorder:
         self._times.append(self._now_ns)
         self._maker.add(draft)
 
+    def _explain_some(self) -> None:
+        """Now and then, find out why packets of the latest second were late; it is not kept."""
+        assert self._numbers is not None
+        until_ns = self._numbers.until_ns - self._recording.keep_ns
+        episode = Episode(until_ns - SEGMENT_NS, until_ns, 0, [])
+        if (
+            self._trace is None
+            or self._now_ns < self._explain_ns
+            or self._trace.until_ns < until_ns
+            or self._maker.is_busy
+            or self._maker.made.ended is not None
+        ):
+            return
+        self._explain_ns = self._now_ns + EXPLAINED_NS
+        for slug, _ in zip(SLUGS, self._prepared.ways, strict=False):
+            try:
+                self._maker.add(self._draft(slug, episode, kept=False))
+            except OSError as error:
+                if error.errno not in STORAGE:
+                    raise
+                remove_tree(self._aside.path, below=self._out.path)
+
     def _limit(self) -> str | None:
         """What keeps an incident from being kept now."""
         if self._maker.made.ended is not None:
@@ -318,11 +346,12 @@ class Recorder:
                 return "rate"
         return "busy" if self._maker.is_busy else None
 
-    def _draft(self, slug: str, episode: Episode) -> Draft:
+    def _draft(self, slug: str, episode: Episode, *, kept: bool = True) -> Draft:
         """Copy the segments of an episode, from memory into a folder aside."""
         place = SLUGS.index(slug)
         number = self._drafted
-        slug_of = f"{number:03}-incident-{time.strftime('%Y%m%d-%H%M%S')}"
+        what = "incident" if kept else f"of-{slug}"
+        slug_of = f"{number:03}-{what}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = self._aside.run(slug_of)
         folder.start_anew()
         record = begun(self._prepared, number, self._prepared.ways[place])
@@ -350,7 +379,7 @@ class Recorder:
             span_ns=(episode.begin_ns, until_ns),
         )
         stopped_into(record, folder, stopped, Facts(elapsed_ns=until_ns - episode.begin_ns))
-        return Draft(episode, number, folder, record, traced is not None)
+        return Draft(episode, number, folder, record, traced is not None, kept)
 
     def _drop(self) -> None:
         """Remove the segments that nobody needs any more, and older ones where there is no room."""

@@ -93,15 +93,13 @@ def _metrics(record: LiveRecord) -> Iterator[Metric]:
         )
         lost.add_metric(run, record.trace_lost)
         yield lost
-    if record.incidents is None:
-        return
-    for name, what in INCIDENTS:
+    for name, what in INCIDENTS if record.incidents is not None else ():
         counter = CounterMetricFamily(f"tailtap_incidents_{name}", what, labels=["run"])
         counter.add_metric(run, getattr(record.incidents, name))
         yield counter
     delay = CounterMetricFamily(
         "tailtap_cause_delay_seconds",
-        "What a cause added to the latency of packets of incidents.",
+        "What a cause added to the latency of late packets that were explained.",
         labels=["run", "cause", "detail"],
     )
     for cause in record.causes:

@@ -112,17 +112,19 @@ function show(numbers) {
   state(numbers.running ? `${Math.floor(numbers.elapsed_s)} s${left}` : "ended");
   document.getElementById("flows").replaceChildren(
     ...numbers.flows.map((one) => flow(one, numbers.flows.length > 1)));
-  const section = document.getElementById("incidents");
+  const incidents = document.getElementById("incidents");
   const found = numbers.incidents;
-  section.hidden = !found;
+  incidents.hidden = !found;
   if (found) {
-    section.querySelector("p").textContent = `${count(found.kept)} kept, ${count(found.dropped)} `
+    incidents.querySelector("p").textContent = `${count(found.kept)} kept, ${count(found.dropped)} `
       + `not kept, ${count(found.late)} late packets${found.last ? `; the last: ${found.last}` : ""}`;
-    section.querySelector("table").replaceWith(table(
-      "what made packets late", ["cause", "packets", "delay"],
-      numbers.causes.map((row) => [[row.detail ? `${row.cause} (${row.detail})` : row.cause,
-        count(row.packets), time(row.delay_ns)]])));
   }
+  const causes = document.getElementById("causes");
+  causes.hidden = !numbers.causes.length;
+  causes.querySelector("table").replaceWith(table(
+    "what made packets late", ["cause", "packets", "delay"],
+    numbers.causes.map((row) => [[row.detail ? `${row.cause} (${row.detail})` : row.cause,
+      count(row.packets), time(row.delay_ns)]])));
   const notes = [`A packet is lost when it has not come after ${time(numbers.window_ns)}. `
     + "Percentiles in italics have fewer than ten packets above them.", ...numbers.notes];
   if (numbers.trace_lost) notes.push(`${count(numbers.trace_lost)} records of the trace were lost.`);
