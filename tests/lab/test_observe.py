@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built_devices import BACK, RATE, TO, Built, bridge, container, line, nat
+from built_devices import BACK, RATE, TO, Built, bridge, container, line, nat, switch
 from handovers import SENT, SKB, TUN, Port, build, recording
 from labtools import IS_VIRTUAL, TAILTAP, Machine, own_machine, record, wait_for
 from marks import read_marks
@@ -29,6 +29,8 @@ from tailtap.lab.topology.line import TAPS
 from tailtap.measure.observe.memory import SHARED, name_of
 
 DEVICES = {"bridge": bridge, "nat": nat, "line": line}
+WITH_FOLDER = {"container": (container, "podman"), "ovs": (switch, "ovs-vswitchd")}
+"""These start programs: how, and which one has to be there."""
 APART_NS = 2_000
 """A stamp and the recorder's time of a packet are nearer than this."""
 ANY_COST = ("--budget", "100 %")
@@ -42,10 +44,11 @@ NEAR_SHARE = 0.95 if IS_VIRTUAL else 0.99
 @contextmanager
 def standing(device: str, folder: Path) -> Iterator[Built]:
     with own_machine() as machine:
-        if device == "container":
-            if shutil.which("podman") is None:
-                pytest.skip("Podman is not installed")
-            with container(machine, folder) as built:
+        if device in WITH_FOLDER:
+            make, program = WITH_FOLDER[device]
+            if shutil.which(program) is None:
+                pytest.skip(f"{program} is not installed")
+            with make(machine, folder) as built:
                 yield built
         else:
             yield DEVICES[device](machine)
@@ -69,7 +72,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "device",
     [
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("bridge", "line")),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("bridge", "line", "ovs")),
         "nat",
         "container",
     ],
@@ -90,7 +93,8 @@ def test_what_others_built_is_observed_and_explained(
     kept = record(folder)["observed"]
     assert [point["at"] for point in kept["points"]] == ["arrival", "egress"]
     assert all(point["kind"].startswith("veth") for point in kept["points"])
-    assert [server["by"] for server in kept["servers"]] == ["softirq"]
+    served = "task" if device == "ovs" else "softirq"
+    assert [server["by"] for server in kept["servers"]] == [served]
     assert kept["servers"][0]["share"] > 0.9
     assert 0 < kept["cost"]["taps"] < 0.5 and 0 < kept["cost"]["trace"] < 0.5
     for side, place in (("ingress", 0), ("egress", 1)):
@@ -144,7 +148,7 @@ while True:
 """
 
 
-def test_requests_to_a_proxy_are_transactions(tmp_path: Path) -> None:
+def test_requests_to_a_proxy_are_transactions(recorder: Path, tmp_path: Path) -> None:
     """One interface: requests come in by it, and the answers leave through it."""
     servers = {
         "sink": PROXY.format(
@@ -166,7 +170,9 @@ def test_requests_to_a_proxy_are_transactions(tmp_path: Path) -> None:
         client = machine.start_in("sender", sys.executable, "-c", CLIENT)
         stack.callback(client.wait)
         stack.callback(client.kill)
-        found = observed(machine, tmp_path / "out", built.words[0], "--for", "2 s")
+        ports = [Port(SKB, *built.came), Port(SENT, *built.came)]
+        with recording(recorder, machine, ports) as recorded:
+            found = observed(machine, tmp_path / "out", built.words[0], "--for", "2 s")
     [run] = found["runs"]
     assert run["evaluation"]["counts"]["matched"] > 100
     assert run["parameters"]["evaluation"]["match"] == "transactions"
@@ -178,6 +184,8 @@ def test_requests_to_a_proxy_are_transactions(tmp_path: Path) -> None:
     assert left == ["egress.marks", "ingress.marks"]
     marks = read_marks(folder / "egress.marks").records
     assert len(marks) == run["evaluation"]["counts"]["matched"] and marks["cpu"].any()
+    for side, place in (("ingress", 0), ("egress", 1)):
+        _near(folder, side, recorded[0].packets(place)["time"])
     explained(tmp_path / "out")
 
 

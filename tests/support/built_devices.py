@@ -1,4 +1,5 @@
-"""Devices that somebody else built: a bridge, a NAT, routers in a row, a bridge in a container.
+"""Devices that somebody else built: a bridge, a NAT, routers in a row, a bridge in a container, and
+Open vSwitch with its datapath in user space.
 
 Each stands between `sender` and `sink`, namespaces that have an interface each. Its packets come
 from a program that sleeps between two: ours would keep a CPU from all others.
@@ -11,6 +12,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,3 +191,34 @@ def container(machine: Machine, folder: Path) -> Iterator[Built]:
     finally:
         remove = ["podman", "rm", "--force", "--time", "0", name]
         subprocess.run(remove, check=False, capture_output=True)
+
+
+SWITCH = """
+cd {folder}
+ovsdb-tool create conf.db /usr/share/openvswitch/vswitch.ovsschema
+ovsdb-server $PWD/conf.db --remote=punix:$PWD/db.sock --unixctl=$PWD/db.ctl --detach --no-chdir \\
+    --pidfile=$PWD/db.pid --log-file=$PWD/db.log
+ovs-vsctl --db=unix:$PWD/db.sock --no-wait init
+OVS_RUNDIR=$PWD ip netns exec {device} ovs-vswitchd unix:$PWD/db.sock --unixctl=$PWD/vs.ctl \\
+    --detach --no-chdir --pidfile=$PWD/vs.pid --log-file=$PWD/vs.log
+ovs-vsctl --db=unix:$PWD/db.sock --timeout=60 add-br br0 -- set bridge br0 datapath_type=netdev \\
+    -- add-port br0 in -- add-port br0 out
+"""
+
+
+@contextlib.contextmanager
+def switch(machine: Machine, folder: Path) -> Iterator[Built]:
+    """Open vSwitch, whose own process moves packets."""
+    place = folder / "ovs"
+    place.mkdir()
+    run(machine, *_spaces(SENDER, DEVICE, SINK), *_link(SENDER, "eth0", DEVICE, "in"),
+        *_link(DEVICE, "out", SINK, "eth0"))  # fmt: skip
+    try:
+        run(machine, SWITCH.format(folder=place, device=DEVICE))
+        yield Built(machine, (DEVICE, "in"), (DEVICE, "out"), _mac(machine, SINK, "eth0"))
+    finally:
+        for pid in place.glob("*.pid"):
+            machine.run("kill", pid.read_text().strip())
+        gone = time.monotonic() + 10
+        while list(place.glob("*.pid")) and time.monotonic() < gone:
+            time.sleep(0.05)
