@@ -34,7 +34,7 @@ FORWARDERS: dict[str, tuple[str, str, Sequence[int]]] = {
     "xdp": ("xdp", "{}", [1]),
     "testpmd": ("testpmd", "{}", [1]),
     "testpmd-mac": ("testpmd", "{mode: mac, huge_pages: false}", [1]),
-    "testpmd-af_xdp": ("testpmd", "{driver: af_xdp}", [1]),
+    "testpmd-af_xdp": ("testpmd", "{driver: af_xdp, busy_budget: 32}", [1]),
     "dpdk-l2fwd": ("dpdk-l2fwd", "{}", [1]),
     "dpdk-l3fwd": ("dpdk-l3fwd", "{}", [1]),
     "ovs": ("ovs", "{}", [1]),
@@ -197,6 +197,9 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
         assert not told["flood"]
     if "dpdk" in name or forwarder == "testpmd":
         assert told["driver"] in ("af_packet", "af_xdp")
+        log = (made / told["log"]).read_text()
+        asked = 2 if name == "testpmd-af_xdp" else 0
+        assert log.count("Busy polling budget set to: 32") == asked
 
 
 @pytest.mark.alone

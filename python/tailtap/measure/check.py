@@ -226,7 +226,8 @@ def _foresee_forwarder(
     on = PLATFORMS[dut.platform]
     largest = max(size for flow in experiment.flows for size in experiment.traffic_of(flow).sizes)
     own_files = has_own_files(dut)
-    asked = Asked(largest, len(member.cpus), cards, on.traits.own_kernel, own_files)
+    iommu = bool(getattr(dut.settings, "iommu", False))
+    asked = Asked(largest, len(member.cpus), cards, on.traits.own_kernel, own_files, iommu)
     options = kind.Options.model_validate(dut.options)
     one = dut.forwarder, options.model_dump_json(), asked
     if one not in known:

@@ -138,7 +138,26 @@ def test_cards_that_are_not_there() -> None:
         ),
         (
             ["dut.platform=vm", "dut.forwarder={testpmd: {driver: vfio-pci}}"],
-            "dut.options.driver: vfio-pci takes cards of this machine",
+            "dut.options.driver: vfio-pci needs an IOMMU in the virtual machine: say dut.iommu: ",
+        ),
+        (
+            ["dut.forwarder={external: {driver: uio_pci_generic, command: sh}}"],
+            "dut.options.driver: uio_pci_generic lets a device write anywhere",
+        ),
+        (
+            ["dut.forwarder={testpmd: {busy_budget: 8}}"],
+            "dut.options.busy_budget: af_packet has no busy polling: take driver: af_xdp",
+        ),
+        (
+            ["dut.forwarder={external: {driver: vfio-pci, command: sh}}"],
+            NO_CARDS,
+        ),
+        (
+            [
+                "dut.platform=vm",
+                "dut.forwarder={testpmd: {driver: uio_pci_generic, huge_pages: false}}",
+            ],
+            "dut.options.huge_pages: uio_pci_generic gives devices physical addresses",
         ),
         (
             ["dut.forwarder={testpmd: {huge_pages: true, memory: 900000 GiB}}"],

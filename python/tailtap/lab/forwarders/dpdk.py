@@ -1,7 +1,7 @@
 """What forwarders on DPDK share: ports, memory, CPUs.
 
 On links of the lab, DPDK drives the ports through the kernel: by AF_PACKET sockets, or by AF_XDP
-ones. On request, DPDK's own driver takes over a network card.
+ones. On request, DPDK's own driver takes over a network card, or a port of a virtual machine.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from tailtap.host.changes.huge_pages import Pages, require_possible, reserved
-from tailtap.host.net.pci import address_of
+from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.facts.dpdk import require_drivers
 from tailtap.kinds.findings import Findings
+from tailtap.lab.forwarders.handed_over import DRIVERS, UIO, foresee_handing, handed_over
 from tailtap.lab.forwarders.setting import Asked, Need, Setting
 from tailtap.lab.platforms.dut import Dut
-from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.numbering import NEXT_HOP_MAC
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.schema import Size, Strict
@@ -33,29 +34,41 @@ MEMORY = 256 * 2**20
 """Bytes: the packet buffers of two ports take some 40 MB."""
 MAX_FRAME = 1518
 """Bytes with the check sequence: the buffers of DPDK's programs hold 2 KiB, headroom included."""
+KEY = "dut.options.driver"
+HUGE_PAGE = 2 * 2**20
+"""Bytes of a huge page that a virtual machine reserves."""
+LOGGED = "--log-level=pmd.net.af_xdp:info"
+"""What became of busy polling is in the log."""
+DEFERRING = {"napi_defer_hard_irqs": "2", "gro_flush_timeout": "200000"}
+"""For how many empty polls a port's interrupt stays off, and for how long (ns) after the last one;
+the values of DPDK's guide to its driver AF_XDP."""
+WRITE = 'value=$1; shift; for file; do echo "$value" > "$file"; done'
 FRAMES = 4096
 """Frames that each ring of AF_PACKET holds (8 MiB), so that a short stall loses no packet."""
 
 TESTPMD = Need("dpdk-testpmd", "apt-get install dpdk-dev, or run `make forwarders`")
 
-# Debian has a package for each driver; elsewhere they may be part of the program.
-_DRIVER = """for folder in /usr/lib/*/dpdk/pmds-*; do
-    [ -d "$folder" ] || exit 0
-    for name in "$@"; do
-        ls "$folder/librte_$name.so"* > /dev/null 2>&1 || { echo "$name"; exit 1; }
-    done
-done"""
-
 
 class DpdkOptions(Strict):
     """How DPDK gets at ports and memory."""
 
-    driver: Literal["af_packet", "af_xdp", "vfio-pci"] = Field(
+    driver: Literal["af_packet", "af_xdp", "vfio-pci", "uio_pci_generic"] = Field(
         default="af_packet",
         description="How DPDK accesses the ports. af_packet and af_xdp go through the kernel, on "
         "any link. vfio-pci takes the network cards in dut.ports from the kernel and returns them "
-        "afterwards; it needs an IOMMU, and cards alone in their IOMMU groups.",
+        "afterwards; it needs an IOMMU, and cards alone in their IOMMU groups. In a virtual "
+        "machine it takes whatever the ports are, and needs dut.iommu; uio_pci_generic, for "
+        "virtual machines only, needs none.",
         examples=["af_xdp"],
+    )
+    busy_budget: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
+        default=None,
+        description="With driver af_xdp: how many packets the kernel takes at most when the "
+        "program has it poll a port (preferred busy polling, Linux 5.11). Interrupts of the ports "
+        "are put off meanwhile, for up to 200 us after the last poll. 0: the program only looks at "
+        "its ring, and the kernel polls as always. By default 64 packets, and no interrupt is put "
+        "off.",
+        examples=[32],
     )
     huge_pages: bool | None = Field(
         default=None,
@@ -85,7 +98,7 @@ class Ports:
 
     def arguments(self) -> list[str]:
         """All of it as words."""
-        return [*self.memory, *(word for device in self.devices for word in device)]
+        return [*self.memory, LOGGED, *(word for device in self.devices for word in device)]
 
 
 def ports(dut: Dut, options: DpdkOptions, setting: Setting, stack: contextlib.ExitStack) -> Ports:
@@ -95,27 +108,31 @@ def ports(dut: Dut, options: DpdkOptions, setting: Setting, stack: contextlib.Ex
     """
     _require_fitting(options, setting.asked(dut))
     _require_drivers(dut.host, options)
-    devices: list[tuple[str, str]] = []
-    names: list[str] = []
-    for number, port in enumerate((dut.ingress, dut.egress)):
-        if options.driver == "vfio-pci":
-            address = stack.enter_context(setting.lab.handed_over(Port(dut.node, port)))
-            devices.append(("--allow", address))
-            names.append(address)
-        else:
-            name = f"net_{options.driver}{number}"
-            ring = f",framecnt={FRAMES}" if options.driver == "af_packet" else ""
-            devices.append(("--vdev", f"{name},iface={port}{ring}"))
-            names.append(name)
+    if options.driver in DRIVERS:
+        names, facts = handed_over(dut, options.driver, setting, stack, KEY)
+        devices = [("--allow", name) for name in names]
+    else:
+        facts = {"driver": options.driver}
+        names = [f"net_{options.driver}{number}" for number in range(2)]
+        ring = f",framecnt={FRAMES}" if options.driver == "af_packet" else ""
+        if options.busy_budget is not None:
+            ring += f",busy_budget={options.busy_budget}"
+            facts["busy_budget"] = options.busy_budget
+        if options.busy_budget:
+            _defer_interrupts(dut, setting, stack)
+        devices = [
+            ("--vdev", f"{name},iface={port}{ring}")
+            for name, port in zip(names, (dut.ingress, dut.egress), strict=True)
+        ]
     huge, why = _huge_pages(dut.host, options, setting, stack)
     prefix = f"tt-{setting.lab.journal.identity}"
     # Without files that others could share: nothing is left in /run/dpdk or on a hugetlbfs.
     memory = ["-v", "--no-telemetry", "--no-shconf", "--file-prefix", prefix]
     memory += ["-m", str(options.memory // 2**20)]
     memory += ["--in-memory"] if huge else ["--no-huge"]
-    memory += [] if options.driver == "vfio-pci" else ["--no-pci"]
-    facts = {"driver": options.driver, "huge_pages": huge}
-    return Ports(memory, devices, names, facts | ({"huge_pages_reason": why} if why else {}))
+    memory += [] if options.driver in DRIVERS else ["--no-pci"]
+    facts |= {"huge_pages": huge, **({"huge_pages_reason": why} if why else {})}
+    return Ports(memory, devices, names, facts)
 
 
 def next_hops(dut: Dut, setting: Setting) -> tuple[str, str]:
@@ -131,9 +148,8 @@ def foresee(options: DpdkOptions, asked: Asked, findings: Findings) -> None:
     """Find out what `ports` would miss on this machine."""
     findings.ask(_require_fitting, options, asked)
     findings.ask(_require_drivers, LocalHost(), options)
-    if options.driver == "vfio-pci" and not asked.own_kernel:
-        for card in asked.cards:
-            findings.ask(address_of, card)
+    if options.driver in DRIVERS:
+        foresee_handing(options.driver, asked, findings, KEY)
     if options.huge_pages and not asked.own_kernel:
         findings.ask(require_possible, options.memory, Pages.smallest())
 
@@ -156,32 +172,21 @@ def _require_fitting(options: DpdkOptions, asked: Asked) -> None:
             f"traffic.size: DPDK's programs hold packets of up to {MAX_FRAME} B, not {largest} B: "
             "lower it"
         )
-    if options.driver == "vfio-pci" and asked.own_kernel:
+    if options.busy_budget is not None and options.driver != "af_xdp":
         raise InputError(
-            "dut.options.driver: vfio-pci takes cards of this machine, which a virtual machine "
-            "does not see: leave it out"
+            f"dut.options.busy_budget: {options.driver} has no busy polling: take driver: af_xdp"
         )
-    if options.driver == "vfio-pci" and not asked.cards:
+    if options.driver == UIO and options.huge_pages is False:
         raise InputError(
-            "dut.options.driver: vfio-pci drives network cards, and the DuT's ports are links of "
-            "the lab: name its cards with --set dut.ports='[INGRESS, EGRESS]' and the cards at the "
-            "other ends of their cables with --set tap.ports='[BEFORE, BEHIND]', or choose another "
-            "driver"
+            f"dut.options.huge_pages: {UIO} gives devices physical addresses, which only huge "
+            "pages keep: leave it out"
         )
 
 
 def _require_drivers(host: Host, options: DpdkOptions) -> None:
     """Raises `MachineError` when the driver for links of the lab is missing on `host`."""
-    if options.driver == "vfio-pci":
-        return
-    names = ["mempool_ring", f"net_{options.driver}"]
-    asked = host.run(["sh", "-c", _DRIVER, "drivers", *names], check=False)
-    if asked.status != 0:
-        name = asked.stdout.strip()
-        raise MachineError(
-            f"DPDK's driver {name} is missing on {host.name}: apt-get install "
-            f"librte-{name.replace('_', '-')}23, or run `make forwarders`"
-        )
+    if options.driver not in DRIVERS:
+        require_drivers(host, ["mempool_ring", f"net_{options.driver}"])
 
 
 def _huge_pages(
@@ -194,13 +199,36 @@ def _huge_pages(
         if not host.own_kernel:
             stack.enter_context(reserved(options.memory, setting.lab.journal))
             return True, None
-        # tailtap reserves no huge pages of another kernel.
+        if options.driver in DRIVERS:
+            _reserve(host, options.memory)
         _require_free(host, options.memory)
     except MachineError as error:
-        if options.huge_pages:
+        if options.huge_pages or options.driver == UIO:
             raise
         return False, str(error)
     return True, None
+
+
+def _defer_interrupts(dut: Dut, setting: Setting, stack: contextlib.ExitStack) -> None:
+    """Have the kernel not poll the ports by itself as long as the program does.
+
+    Documentation/networking/napi.rst of the kernel: busy polling.
+    """
+    for name, value in DEFERRING.items():
+        paths = [f"/sys/class/net/{port}/{name}" for port in (dut.ingress, dut.egress)]
+        if dut.host.own_kernel:
+            dut.host.run(["sh", "-ec", WRITE, "write", value, *paths])
+        else:
+            where = setting.lab.name_of(dut.node)
+            hint = "dut.options.busy_budget: interrupts cannot be put off (Linux 5.11)"
+            change = KernelValue(paths, value, namespace=where, hint=hint)
+            stack.enter_context(setting.lab.journal.held(change))
+
+
+def _reserve(host: Host, size: int) -> None:
+    """Reserve huge pages in a virtual machine, as far as it can; they end with it."""
+    count, file = -(-size // HUGE_PAGE), "/proc/sys/vm/nr_hugepages"
+    host.run(["sh", "-c", "read -r n < $1; echo $((n + $2)) > $1", "reserve", file, str(count)])
 
 
 def _require_free(host: Host, size: int) -> None:

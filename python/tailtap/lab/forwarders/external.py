@@ -13,6 +13,7 @@ from tailtap.kinds.check import Check
 from tailtap.kinds.findings import Findings
 from tailtap.kinds.template import check_command, fill_in
 from tailtap.lab.forwarders.diagnosis import find_programs
+from tailtap.lab.forwarders.handed_over import PciDriver, foresee_handing, handed_over
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
@@ -25,6 +26,7 @@ PLACEHOLDERS = ("ingress", "egress", "cpu", "cpus", "folder")
 """The names that a template can have in braces: both ports, the first of the DuT's CPUs, all of
 them with commas, and a folder for its files that is removed afterwards.
 """
+KEY = "dut.options.driver"
 NO_COMMAND = "dut.options.command is missing: only an image (dut.image) has one of its own"
 
 
@@ -57,6 +59,14 @@ class ExternalOptions(Strict):
         description="Another command, which prints the version. By default no version is stored.",
         examples=["my-forwarder --version"],
     )
+    driver: PciDriver | None = Field(
+        default=None,
+        description="The driver that both ports are given before the command starts, and taken "
+        "from afterwards: {ingress} and {egress} are their PCI addresses then. vfio-pci is for the "
+        "network cards in dut.ports, and in a virtual machine with dut.iommu for whatever its "
+        "ports are; uio_pci_generic is for those of one without.",
+        examples=["vfio-pci"],
+    )
     ready: Time = Field(
         default=30_000_000_000,
         description="How long it may take until the first packet comes through.",
@@ -82,15 +92,22 @@ class ExternalForwarder:
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
         """Find out whether the command is there, but not what the command needs."""
+        chosen = cast("ExternalOptions", options)
         if not asked.own_files:
-            command = cast("ExternalOptions", options).command
-            foresee_command(command, PLACEHOLDERS, findings)
+            foresee_command(chosen.command, PLACEHOLDERS, findings)
+        if chosen.driver is not None:
+            foresee_handing(chosen.driver, asked, findings, KEY)
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it. Raises `MachineError`."""
         chosen = cast("ExternalOptions", options)
-        values = {"ingress": dut.ingress, "egress": dut.egress}
-        return started(dut, setting, chosen, values, ready_seconds=chosen.ready / 1e9)
+        with contextlib.ExitStack() as stack:
+            ports, facts = handed_over(dut, chosen.driver, setting, stack, KEY)
+            values = dict(zip(("ingress", "egress"), ports, strict=True))
+            ready = chosen.ready / 1e9
+            program = started(dut, setting, chosen, values, ready_seconds=ready, beneath=stack)
+            program.tell(facts)
+            return program
 
 
 class Commanded(Protocol):
@@ -119,14 +136,18 @@ def started(
     *,
     ready_seconds: float,
     called: str = "forwarder",
+    beneath: contextlib.ExitStack | None = None,
 ) -> Program:
     """The command that is `chosen` on the DuT's CPUs.
 
     `values` are filled in, besides ``cpu``, ``cpus`` and ``folder``. A command of an image finds
-    them as variables as well. Messages say what the command is `called`. Raises `MachineError`.
+    them as variables as well. Messages say what the command is `called`. What is
+    `beneath` it is closed when it has ended. Raises `MachineError`.
     """
     cpus = ",".join(str(cpu) for cpu in dut.cpus)
     with contextlib.ExitStack() as stack:
+        if beneath is not None:
+            stack.enter_context(beneath.pop_all())
         work = stack.enter_context(WorkFolder(dut, setting))
         filled = {**values, "folder": work.path, "cpu": dut.cpus[0], "cpus": cpus}
         command, arguments, version = (

@@ -41,6 +41,8 @@ class Asked:
     """Whether it runs in a virtual machine."""
     own_files: bool = False
     """Whether it has none of this machine's files."""
+    iommu: bool = False
+    """Whether the ports of a virtual machine are behind an IOMMU."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,14 @@ class Setting:
     def asked(self, dut: Dut) -> Asked:
         """What the run asks a forwarder on `dut` for."""
         cards = list(self.lab.graph.cards_of(dut.node).values())
-        return Asked(self.largest, len(dut.cpus), cards, dut.host.own_kernel, dut.own is not None)
+        return Asked(
+            self.largest,
+            len(dut.cpus),
+            cards,
+            dut.host.own_kernel,
+            dut.own is not None,
+            bool(dut.facts.get("iommu")),
+        )
 
 
 @dataclass(frozen=True)

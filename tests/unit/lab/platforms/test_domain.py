@@ -93,6 +93,39 @@ def test_cards_are_passed_through_by_their_place_on_the_bus() -> None:
     assert {card.get("managed") for card in root.iterfind("devices/hostdev")} == {"no"}
 
 
+def attributes(root: ET.Element, place: str) -> dict[str, str]:
+    [found] = root.iterfind(place)
+    return found.attrib
+
+
+def test_an_iommu_is_before_every_port() -> None:
+    assert told(DESIGN).find("devices/iommu") is None
+    assert attributes(told(DESIGN), "os/type")["machine"] == "pc"
+    root = told(replace(DESIGN, iommu=True))
+    assert attributes(root, "os/type")["machine"] == "q35"
+    assert attributes(root, "devices/iommu/driver") == {
+        "intremap": "on", "caching_mode": "on", "iotlb": "on",
+    }  # fmt: skip
+    drivers = [one.attrib for one in root.iterfind("devices/interface/driver")]
+    assert drivers == [{"rx_queue_size": "1024", "iommu": "on", "ats": "on"}] * 2
+    assert attributes(root, "features/ioapic") == {"driver": "qemu"}
+
+
+def test_a_switch_shares_the_memory_of_its_guest() -> None:
+    sockets = {Path("/s/tt-in"): "52:54:00:00:00:01", Path("/s/tt-out"): "52:54:00:00:00:02"}
+    root = told(replace(DESIGN, links={}, sockets=sockets))
+    ports = list(root.iterfind("devices/interface"))
+    assert [port.get("type") for port in ports] == ["vhostuser"] * 2
+    assert [attributes(port, "source") for port in ports] == [
+        {"type": "unix", "path": str(path), "mode": "client"} for path in sockets
+    ]
+    assert attributes(root, "memoryBacking/access") == {"mode": "shared"}
+    assert attributes(root, "memoryBacking/source") == {"type": "memfd"}
+    huge = told(replace(DESIGN, sockets=sockets, huge_page_kib=2048))
+    assert [one.tag for one in huge.iterfind("memoryBacking/*")] == ["hugepages", "access"]
+    assert told(DESIGN).find("memoryBacking/access") is None
+
+
 def test_memory_on_huge_pages() -> None:
     assert told(DESIGN).find("memoryBacking") is None
     page = told(replace(DESIGN, huge_page_kib=2048)).find("memoryBacking/hugepages/page")

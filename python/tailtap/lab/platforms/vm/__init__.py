@@ -31,8 +31,8 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,7 +65,7 @@ from tailtap.records.errors import InputError, MachineError
 from tailtap.records.schema import Size
 from tailtap.records.traits import BUILT_IN, Traits
 from tailtap.remote.guest import GuestHost
-from tailtap.remote.local import PACKAGES, require_program
+from tailtap.remote.local import PACKAGES, LocalHost, require_program
 
 DEFAULT_MEMORY = 1 << 30
 LEAST_MEMORY = 256 << 20
@@ -106,6 +106,12 @@ class VmOptions(KernelOptions):
         default=False,
         description="Whether that memory is on huge pages. They are reserved for the run and "
         "released afterwards.",
+        examples=[True],
+    )
+    iommu: bool = Field(
+        default=False,
+        description="Whether the guest's ports are behind an IOMMU (QEMU's intel-iommu, on its "
+        "machine q35): programs of the guest drive them by vfio-pci then.",
         examples=[True],
     )
 
@@ -224,8 +230,28 @@ class Vm:
 
         Raises `MachineError`.
         """
-        booting = [lab.keep(_running(lab, spec)) for spec in specs]
+        booting = [lab.keep(_running(lab, spec, self.ports)) for spec in specs]
         return [_up(lab, one) for one in booting]
+
+    @contextlib.contextmanager
+    def ports(self, lab: Lab, spec: DutSpec[Any], folder: Path) -> Iterator[Ports]:
+        """What its ports are, before it boots. `folder` is for files."""
+        yield Ports(devices=lab.tap_devices(spec.node))
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What the ports of a virtual machine are on this machine, where they are no cards."""
+
+    devices: tuple[LocalHost, Mapping[Port, str]] = (LocalHost(), {})
+    """Tap devices, and where they are."""
+    sockets: Sequence[Path] = ()
+    """Sockets of a switch, of all ports in their order."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """More of `platform` in ``run.json``."""
+
+
+MakePorts = Callable[[Lab, DutSpec[Any], Path], contextlib.AbstractContextManager[Ports]]
 
 
 @dataclass(frozen=True)
@@ -238,6 +264,7 @@ class _Guest:
     line: Line
     domain: Domain
     host: GuestHost
+    facts: Mapping[str, Any]
 
     def wait(self) -> None:
         """Return when its agent answers, all its virtual CPUs where they belong.
@@ -263,7 +290,7 @@ def _up(lab: Lab, one: _Guest) -> Dut:
     one.wait()
     own = purpose.cpus
     with told.recorded(guest, kernel, purpose) as tree:
-        facts = {**_facts(domain, tree, speed), **lab.facts()}
+        facts = {**_facts(domain, tree, speed), **lab.facts(), **one.facts}
         _check_facts(spec, facts, own)
         booted, judged = boot.host_boot(tree.root), told.judged(tree, purpose)
     full = "a kernel keeps 2047 characters of its command line: shorten dut.boot"
@@ -288,7 +315,7 @@ def _up(lab: Lab, one: _Guest) -> Dut:
 
 
 @contextlib.contextmanager
-def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
+def _running(lab: Lab, spec: DutSpec[VmOptions], made_ports: MakePorts) -> Iterator[_Guest]:
     """A machine that boots."""
     name = lab.name_of(spec.node)
     folder = FOLDERS / name
@@ -301,14 +328,15 @@ def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
         passed: list[VfioCard | Passed] = [*cards, *lab.functions(spec.node)]
         pages = [one for one in made if isinstance(one, Reservation)]
         ports = lab.graph.ports_of(spec.node)
-        where, devices = lab.tap_devices(spec.node)
+        own_ports = stack.enter_context(made_ports(lab, spec, folder))
+        where, devices = own_ports.devices
         macs = dict(zip(ports, [card.mac for card in cards] or _addresses(lab, ports), strict=True))
         image, own_disk = folder / "initramfs", spec.options.image
         design = Design(
             name=name,
             kernel=kernel.image,
             initramfs=image,
-            command_line=line.text,
+            command_line=f"{line.text} intel_iommu=on" if spec.options.iommu else line.text,
             memory=_memory_size(spec),
             kvm=not speed.emulated,
             placement=_placement(spec.cpus),
@@ -316,9 +344,11 @@ def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
             # The reserved pages are on one node, others wherever the CPUs are.
             nodes=nodes[:1] if spec.options.huge_pages else nodes,
             links={device: macs[port] for port, device in devices.items()},
+            sockets=dict(zip(own_ports.sockets, macs.values(), strict=False)),
             cards=[one.address for one in passed],
             huge_page_kib=pages[0].size_kib if pages else None,
             disk=None if own_disk is None else (Path(own_disk), disk.form(Path(own_disk))),
+            iommu=spec.options.iommu,
         )
         domain = Domain(design, folder, where)
         own = list_cpus(purpose_of(spec).cpus)
@@ -328,7 +358,7 @@ def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
         stack.enter_context(domain)
         guest = GuestHost(name, domain.port, _patience(speed), domain.failure)
         stack.callback(guest.close)
-        yield _Guest(spec, kernel, speed, line, domain, guest)
+        yield _Guest(spec, kernel, speed, line, domain, guest, own_ports.facts)
 
 
 def _addresses(lab: Lab, ports: Sequence[Port]) -> list[str]:
@@ -394,6 +424,7 @@ def _facts(domain: Domain, tree: Tree, speed: Accelerator) -> dict[str, Any]:
         "huge_pages": domain.on_huge_pages(),
         "passed_through": list(domain.design.cards),
         "interrupt_cpus": told.interrupt_cpus(tree),
+        "iommu": told.has_iommu(tree),
         "vcpu_pinning": pinning,
     }
 
@@ -417,6 +448,10 @@ def _check_facts(spec: DutSpec[VmOptions], facts: dict[str, Any], own: Sequence[
         raise MachineError(
             f"the ports' interrupts should go to the guest's CPUs {list_cpus(own)}, but go to "
             f"{facts['interrupt_cpus'] or 'none'}"
+        )
+    if spec.options.iommu and not facts["iommu"]:
+        raise MachineError(
+            "dut.iommu: the guest's kernel uses none: take one with CONFIG_INTEL_IOMMU"
         )
     kind, name = facts["kernel"]["kind"], spec.options.kernel
     if name in NAMES and name != kind:

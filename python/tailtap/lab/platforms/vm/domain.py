@@ -13,7 +13,7 @@ import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -24,6 +24,8 @@ from tailtap.records.files import make_link, write_text
 from tailtap.remote.local import LocalHost, require_program
 from tailtap.remote.process import Process
 
+QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
+"""The names of what libvirt hands to QEMU as it is."""
 PORT = "tailtap"
 """What the guest calls the virtio-serial port to its agent."""
 SERVICE = "libvirt-qemu"
@@ -69,12 +71,16 @@ class Design:
     """The NUMA nodes to take memory from; empty for any."""
     links: Mapping[str, str]
     """The MAC address of the port behind each tap device."""
+    sockets: Mapping[Path, str] = field(default_factory=dict)
+    """The MAC address of the port behind each socket of a switch (vhost-user)."""
     cards: Sequence[str] = ()
     """The PCI addresses of network cards that are passed through."""
     huge_page_kib: int | None = None
     """The size of the pages that its memory is on; None for ordinary ones."""
     disk: tuple[Path, str] | None = None
     """The user's disk, which is not written to, and its format."""
+    iommu: bool = False
+    """Whether its ports are behind an IOMMU of its own."""
 
 
 class Domain:
@@ -214,9 +220,15 @@ def describe(design: Design, domain: Domain) -> ET.Element:
     root = ET.Element("domain", type="kvm" if design.kvm else "qemu")
     _add(root, "name", design.name)
     _add(root, "memory", str(design.memory // 1024), unit="KiB")
+    if design.huge_page_kib is not None or design.sockets:
+        backing = _add(root, "memoryBacking")
     if design.huge_page_kib is not None:
-        backing = _add(_add(root, "memoryBacking"), "hugepages")
-        _add(backing, "page", size=str(design.huge_page_kib), unit="KiB")
+        pages = _add(backing, "hugepages")
+        _add(pages, "page", size=str(design.huge_page_kib), unit="KiB")
+    if design.sockets:  # a switch reads and writes the guest's packets where they are
+        if design.huge_page_kib is None:
+            _add(backing, "source", type="memfd")
+        _add(backing, "access", mode="shared")
     everywhere = sorted({cpu for cpus in design.placement for cpu in cpus} | set(design.io_cpus))
     _add(root, "vcpu", str(len(design.placement)), cpuset=_set(everywhere))
     if design.kvm:  # a virtual CPU in software is a thread that libvirt does not know
@@ -227,17 +239,25 @@ def describe(design: Design, domain: Domain) -> ET.Element:
     if design.nodes:
         _add(_add(root, "numatune"), "memory", mode="strict", nodeset=_set(design.nodes))
     boot = _add(root, "os")
-    _add(boot, "type", "hvm", arch="x86_64", machine="pc")
+    # Only the newer of QEMU's machines has an IOMMU.
+    _add(boot, "type", "hvm", arch="x86_64", machine="q35" if design.iommu else "pc")
     _add(boot, "kernel", str(design.kernel))
     _add(boot, "initrd", str(design.initramfs))
     _add(boot, "cmdline", design.command_line)
     features = _add(root, "features")
     _add(features, "acpi")
     _add(features, "apic")
+    if design.iommu:  # which remaps interrupts: without that, vfio takes no device
+        _add(features, "ioapic", driver="qemu")
     _add(root, "cpu", mode="host-passthrough" if design.kvm else "maximum")
     for event in ("on_poweroff", "on_reboot", "on_crash"):
         _add(root, event, "destroy")
     devices = _add(root, "devices")
+    if design.iommu:
+        unit = _add(devices, "iommu", model="intel")
+        # So that what vfio maps in the guest is mapped for a card of this machine as well.
+        _add(unit, "driver", intremap="on", caching_mode="on", iotlb="on")
+    behind = {"iommu": "on", "ats": "on"} if design.iommu else {}
     _add(devices, "controller", type="usb", model="none")
     _add(devices, "controller", type="virtio-serial", ports="2")
     shared = _add(devices, "filesystem", type="mount", accessmode="passthrough", multidevs="remap")
@@ -251,12 +271,20 @@ def describe(design: Design, domain: Domain) -> ET.Element:
         _add(disk, "source", file=str(path))
         _add(disk, "target", dev="vda", bus="virtio")
         _add(disk, "readonly")
-    for link, address in design.links.items():
-        port = _add(devices, "interface", type="ethernet")
+    ends = [
+        ("ethernet", "target", {"dev": link, "managed": "no"}, address)
+        for link, address in design.links.items()
+    ]
+    ends += [
+        ("vhostuser", "source", {"type": "unix", "path": str(path), "mode": "client"}, address)
+        for path, address in design.sockets.items()
+    ]
+    for kind, tag, place, address in ends:
+        port = _add(devices, "interface", type=kind)
         _add(port, "mac", address=address)
-        _add(port, "target", dev=link, managed="no")
+        _add(port, tag, **place)
         _add(port, "model", type="virtio")
-        _add(port, "driver", rx_queue_size="1024")
+        _add(port, "driver", rx_queue_size="1024", **behind)
     for card in design.cards:
         passed = _add(devices, "hostdev", mode="subsystem", type="pci", managed="no")
         pci, bus, slot, function = (f"0x{part}" for part in re.split("[:.]", card))
@@ -268,6 +296,13 @@ def describe(design: Design, domain: Domain) -> ET.Element:
     console = _add(devices, "serial", type="file")
     _add(console, "source", path=str(domain.console))
     _add(devices, "memballoon", model="none")
+    if design.sockets and not design.kvm:
+        # Before 9.1 QEMU crashes when it emulates a CPU that unmasks an MSI of such a port.
+        override = _add(root, f"{{{QEMU}}}override")
+        for number in range(len(design.sockets)):
+            device = _add(override, f"{{{QEMU}}}device", alias=f"net{number}")
+            front = _add(device, f"{{{QEMU}}}frontend")
+            _add(front, f"{{{QEMU}}}property", name="vectors", type="unsigned", value="0")
     return root
 
 

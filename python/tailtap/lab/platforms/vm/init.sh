@@ -24,7 +24,8 @@ while [ $# -gt 0 ]; do
         $b ip link set dev "${device##*/}" name "$name"
         $b ip link set dev "$name" mtu "$mtu"
         $b ifconfig "$name" promisc up || fail "the port $name does not come up"
-        $b sed -n "s/^ *\([0-9]*\):.* ${virtio##*/}-[io][nu].*put.*/\1/p" /proc/interrupts > /irqs
+        $b sed -n "s/^ *\([0-9]*\):.* ${virtio##*/}\(-[io][nu].*put.*\|,.*\)\?$/\1/p" \
+            /proc/interrupts > /irqs
         while read -r irq; do
             echo "$cpus" > "/proc/irq/$irq/smp_affinity_list" || fail "interrupt $irq stays"
         done < /irqs

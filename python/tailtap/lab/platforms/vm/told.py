@@ -25,6 +25,7 @@ from tailtap.remote.guest import GuestHost
 SHELL = "/run/busybox"
 """Where a guest keeps the shell that it booted with: it needs none of this machine's files."""
 _CPU = "/sys/devices/system/cpu"
+_IOMMU = "/sys/class/iommu/dmar0/intel-iommu/version"
 FILES = (
     "/proc/cmdline",
     "/proc/meminfo",
@@ -36,6 +37,7 @@ FILES = (
     "/sys/devices/system/clocksource/clocksource0/current_clocksource",
     "/sys/fs/cgroup/cpuset.cpus.isolated",
     "/sys/kernel/realtime",
+    _IOMMU,
 )
 """What is read, beside the files that a knob names; the rest is in the script."""
 LOG = "/dev/kmsg"
@@ -45,7 +47,11 @@ _TELL = """b=$1 release=$2; shift 2
 $b grep -Hs '' $*
 $b dmesg | $b sed -e 's|^\\[ *[0-9.]*\\] ||' -e 's|^|/dev/kmsg:6,0,0,-;|'
 [ ! -e /proc/config.gz ] || $b zcat /proc/config.gz | $b sed "s|^|/boot/config-$release:|"
-for irq in $($b sed -n 's/^ *\\([0-9]*\\):.*virtio[0-9]*-[io][nu].*put.*/\\1/p' /proc/interrupts) \\
+for irq in $(for port in /sys/class/net/*/device; do
+        name=$($b readlink "$port") && $b sed -n \\
+            "s/^ *\\([0-9]*\\):.* ${name##*/}\\(-[io][nu].*put.*\\|,.*\\)\\?$/\\1/p" \\
+            /proc/interrupts
+    done) \\
     $(cd /sys/class/net && $b ls tt-in/device/msi_irqs tt-out/device/msi_irqs 2> /dev/null \\
         | $b grep '^[0-9]*$')
 do $b cat /proc/irq/$irq/smp_affinity_list; done | $b sort -u | $b sed 's|^|/interrupts:|'
@@ -96,3 +102,8 @@ def require_effect(found: Audit, line: Line) -> None:
 def interrupt_cpus(tree: Tree) -> str:
     """The CPUs that the interrupts of the guest's ports may go to, each list once."""
     return " ".join((tree.look(INTERRUPTS) or "").splitlines())
+
+
+def has_iommu(tree: Tree) -> bool:
+    """Whether the guest's kernel uses an IOMMU."""
+    return tree.look(_IOMMU) is not None
