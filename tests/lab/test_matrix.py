@@ -39,8 +39,8 @@ LACKING = ("is missing on", "this machine cannot", "this kernel has no")
 OTHERS = [name for name, kind in PLATFORMS.items() if kind.traits.has_dut and name != "bare-metal"]
 BOOTS = [name for name in OTHERS if PLATFORMS[name].traits.own_kernel]
 """Platforms whose DuT boots a kernel of its own."""
-ALIKE = ("crun", "runc", "podman")
-"""Containers like others, which `test_runtimes` tries in CI."""
+ALIKE = ("crun", "runc", "podman", "vm-vhost")
+"""Like others: `test_runtimes` tries these containers in CI, `test_polling_guests` the last one."""
 SHARED = [name for name in OTHERS if name not in ALIKE]
 DPDK = ("testpmd", "dpdk-l3fwd", "ovs-dpdk")
 """Programs of DPDK like `dpdk-l2fwd`, which CI tries in a kernel of its own."""

@@ -45,5 +45,6 @@ BUILT_IN: Mapping[str, Traits] = {
     "runc": Traits(virtualization="container"),
     "podman": Traits(virtualization="container"),
     "vm": Traits(own_kernel=True, virtualization="machine"),
+    "vm-vhost": Traits(own_kernel=True, virtualization="machine"),
 }
 """The traits of our own platforms, which runs of others name and do not describe."""

@@ -205,6 +205,7 @@ def _built_in() -> Mapping[str, Platform]:
     from tailtap.lab.platforms.podman import Podman
     from tailtap.lab.platforms.runc import Runc
     from tailtap.lab.platforms.vm import Vm
+    from tailtap.lab.platforms.vm.vhost import VmVhost
     from tailtap.lab.platforms.wire import Wire
 
     return {
@@ -215,6 +216,7 @@ def _built_in() -> Mapping[str, Platform]:
         "runc": Runc(),
         "podman": Podman(),
         "vm": Vm(),
+        "vm-vhost": VmVhost(),
     }
 
 
