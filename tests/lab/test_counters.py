@@ -1,17 +1,22 @@
-"""`counters: true`: what processors count of themselves, when and where. Needs root."""
+"""`counters`: what processors and the kernel count, when and of what. Needs root."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from labtools import own_machine, record, was_made, write_experiment
 
-from tailtap.lab.instruments.perf import EVENTS, Counting, Snapshot, window
+from tailtap.host.containers import cgroups
+from tailtap.lab.instruments.events import DEFAULT as EVENTS
+from tailtap.lab.instruments.events import Events
+from tailtap.lab.instruments.perf import Counting, Snapshot, window
 
 EXPERIMENT = """\
 name: counted
@@ -21,6 +26,24 @@ counters: true
 vary: {dut.platform: [wire, bare-metal, container]}
 """
 MOVES = 40
+PAGES = 4000
+TOUCHED = f"""
+import mmap, os
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+memory = mmap.mmap(-1, 4096 * {PAGES})
+for page in range({PAGES}):
+    memory[4096 * page] = 1
+"""
+WORKED = f"""
+import time
+{TOUCHED}
+end = time.process_time() + 0.3
+while time.process_time() < end:
+    pass
+"""
 Measurements = tuple[list[dict[str, Any]], str]
 """The record of each run, and the page about them."""
 
@@ -94,7 +117,7 @@ def test_counts_agree_with_those_of_perf(tmp_path: Path) -> None:
     before_all = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {0})  # so that it is known where the process begins
     try:
-        with Counting() as counting:
+        with Counting(Events()) as counting:
             empty = [counted(counting.read(), counting.read(), [1]) for _ in range(20)]
             before = counting.read()
             subprocess.run([*command, sys.executable, "-S", "-c", code], check=True)
@@ -115,12 +138,126 @@ def test_counts_agree_with_those_of_perf(tmp_path: Path) -> None:
     assert min(nothing["cpu-migrations"] for nothing in empty) == 0
 
 
+def told(file: str, name: str) -> int:
+    """A count of the whole machine, as the kernel tells it elsewhere."""
+    rows = (line.split() for line in Path("/proc", file).read_text().splitlines())
+    return next(int(row[1]) for row in rows if row[0] == name)
+
+
+def test_any_event_is_counted_as_proc_and_perf_do(tmp_path: Path) -> None:
+    """Of the kernel, a tracepoint, one in user space alone, and one that nothing here has."""
+    names = ["context-switches", "page-faults", "sched:sched_process_fork", "page-faults:u"]
+    asked = Events.model_validate({"events": [*names, "task-clock"], "by": "machine"})
+    said = tmp_path / "perf"
+    command = ["perf", "stat", "-a", "-x", ",", "-o", str(said), "-e", ",".join(names)]
+    with Counting(asked) as counting:
+        outer, faults = told("stat", "ctxt"), told("vmstat", "pgfault")
+        before = counting.read()
+        inner = told("stat", "ctxt")
+        subprocess.run([*command, sys.executable, "-S", "-c", TOUCHED], check=True)
+        least = told("stat", "ctxt") - inner
+        after = counting.read()
+        most = told("stat", "ctxt") - outer
+        faults = told("vmstat", "pgfault") - faults
+    found = window(before, after, None)
+    switches, of_tasks = found.events["context-switches"], found.events["page-faults"]
+    assert switches is not None and 0.99 * least <= switches <= 1.01 * most
+    # The kernel also counts the faults that it makes itself, for memory that it reads or fills.
+    assert of_tasks is not None and PAGES <= of_tasks <= faults
+    rows = [line.split(",") for line in said.read_text().splitlines() if "," in line]
+    of_perf = {row[2]: int(row[0]) for row in rows}
+    assert of_perf.keys() == set(names)
+    for name, count in of_perf.items():
+        assert (found.events[name] or 0) >= count > 0  # ours began before and ended after it
+    assert of_perf["page-faults:u"] >= PAGES
+    clocks = found.events["task-clock"]
+    assert clocks is not None
+    assert abs(clocks - len(found.cpus) * found.elapsed_ns) < 0.01 * clocks  # all were counted on
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group of ours, in the hierarchy in which events are counted."""
+    name = "tt-c0c0c0-counted"
+    for row in cgroups.hierarchies():
+        if row.version == 2:
+            row.group(name).mkdir()
+    path = cgroups.counted(name)
+    if path is None:
+        pytest.skip("no unified hierarchy of control groups here")
+    try:
+        yield path
+    finally:
+        cgroups.remove(name)
+
+
+def test_a_group_is_counted_alone(group: Path) -> None:
+    """Its time is what the group itself says; what others do meanwhile is not in it."""
+    asked = Events.model_validate({"events": ["task-clock", "page-faults:u"]})
+    entered = f'echo $$ > {group}/cgroup.procs && exec "$@"'
+    with Counting(asked) as counting, counting.of_groups([group]) as of_group:
+        before, whole = of_group.read(), counting.read()
+        subprocess.run([sys.executable, "-S", "-c", TOUCHED], check=True)
+        subprocess.run(["sh", "-c", entered, "sh", sys.executable, "-S", "-c", WORKED], check=True)
+        found, machine = (
+            window(before, of_group.read(), None),
+            window(whole, counting.read(), None),
+        )
+    [used] = [
+        1000 * int(line.split()[1])
+        for line in (group / "cpu.stat").read_text().splitlines()
+        if line.startswith("usage_usec")
+    ]
+    clock, faults = found.events["task-clock"], found.events["page-faults:u"]
+    assert clock is not None and abs(clock - used) < 0.02 * used
+    assert faults is not None and PAGES <= faults < 2 * PAGES <= (
+        machine.events["page-faults:u"] or 0
+    )
+    assert found.kinds == {} and machine.kinds["LOC"] > 0
+
+
+def test_interrupts_and_softirqs_are_counted_by_kind() -> None:
+    """Of the device's CPU as of the machine, as the kernel lists them."""
+    with Counting(Events()) as counting:
+        before, first = counting.read(), Path("/proc/softirqs").read_text()
+        time.sleep(0.3)
+        last, after = Path("/proc/softirqs").read_text(), counting.read()
+    every, one = window(before, after, None), window(before, after, [1])
+    rises: dict[str, int] = {}
+    for text, sign in ((first, -1), (last, 1)):
+        for row in text.splitlines()[1:]:
+            name, _, values = row.strip().partition(":")
+            rises[name] = rises.get(name, 0) + sign * int(values.split()[1])
+    for name, count in rises.items():
+        assert one.kinds.get(f"{name} softirq", 0) >= count
+    assert one.kinds == one.kinds_by_cpu["1"]
+    assert all(every.kinds[kind] >= count for kind, count in one.kinds.items())
+    assert every.kinds["LOC"] > 0  # this process was woken up
+
+
+def test_an_unknown_event_is_told_with_its_line(tmp_path: Path) -> None:
+    """Before anything is made, whether it is checked or run."""
+    text = EXPERIMENT.replace(
+        "counters: true", "counters:\n  events:\n  - branches\n  - page-fault"
+    )
+    path = write_experiment(tmp_path, text)
+    for more in (["--check"], ["--out", str(tmp_path / "out")]):
+        with own_machine() as machine:
+            done = machine.tailtap("run", str(path), *more)
+        said = done.stdout + done.stderr
+        assert done.returncode == (3 if more == ["--check"] else 2), said
+        where = f"{path}:7: counters.events[1]: there is no event 'page-fault' here"
+        assert f"{where}: did you mean 'page-faults'" in said
+    assert not (tmp_path / "out").exists()
+
+
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 UNPRIVILEGED = """
 from tailtap.records.errors import MachineError
+from tailtap.lab.instruments.events import Events
 from tailtap.lab.instruments.perf import Counting
 try:
-    Counting().__enter__()
+    Counting(Events()).__enter__()
 except MachineError as error:
     print(error)
 """
@@ -132,6 +269,6 @@ def test_a_kernel_that_refuses_says_what_to_change() -> None:
     command = [*drop, sys.executable, "-c", UNPRIVILEGED]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == (
-        "counters: true: cannot count on CPU 0: Permission denied: run it as root with "
+        "counters: cannot count on CPU 0: Permission denied: run it as root with "
         "CAP_PERFMON, on a kernel with CONFIG_PERF_EVENTS, or set counters: false\n"
     )

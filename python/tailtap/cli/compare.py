@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
 #: Comparisons that are printed; `--json` has all.
 PRINTED = 15
+#: Rows of counters that are printed.
+COUNTED = 40
 TRAITS = ("configuration", "load", "rank", "models", "clusters above", "bounded", "CPUs",
           "us/packet", "memory", "power", "cache", "isolation")  # fmt: skip
 #: Columns of texts, and how narrow they may become.
-TEXTS = {"configuration": 16, "repeats": 10, "against": 16, "is": 6, "load": 10, "cache": 8,
-         "isolation": 9}  # fmt: skip
+TEXTS = {"counter": 12, "configuration": 16, "repeats": 10, "against": 16, "is": 6, "load": 10,
+         "cache": 8, "isolation": 9}  # fmt: skip
 #: What a narrow terminal leaves out, the highest first.
 SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "clusters above": 3,
          "us/packet": 2, "within the worst run": 2, "p": 2, "runs' intervals": 1}  # fmt: skip
@@ -124,7 +126,8 @@ def compare(
     are ranked together. Packets of one run are late together, so differences are tested over
     repeats: by exact rank tests, corrected for their number (Holm). The probability that noise
     makes a ranking is 5 % at most. Configurations that the tests cannot distinguish share their
-    ranks. A difference is told of the one that was given later, against the one before. Further
+    ranks. A difference is told of the one that was given later, against the one before. What was
+    counted per packet is compared in the same way. Further
     tables show how predictable each tail is, what it costs, how well its platform isolates (a
     judgement), and whether the data meets the five recommendations of "How low can you go?".
     docs/howto/compare.md explains every column.
@@ -165,6 +168,8 @@ def compare(
         say("of undisturbed latencies: without the time around pauses from outside")
     for load in found.loads:
         _print_load(load, found.alpha)
+    for load in found.loads:
+        _print_counters(load)
     _print_traits(found.loads)
     for check in found.recommendations:
         say(f"{check.name}: {check.answer}: {check.because}")
@@ -320,6 +325,52 @@ def _print_comparisons(pairs: Sequence[PairRow], alpha: float) -> None:
     if len(pairs) > len(shown):
         say(f"and {len(pairs) - len(shown)} more: --json has all")
     say()
+
+
+def _print_counters(found: LoadRow) -> None:
+    """Print what was counted per packet under one load, and where that differs."""
+    rows = sorted(found.counters.counted, key=lambda row: not row.chosen)
+    if not rows:
+        return
+    cells = [
+        (
+            [row.counter, row.configuration, f"{row.mean:.4g}",
+             "" if row.deviation is None else f"{row.deviation:.2g}", str(len(row.values))],
+            False,
+        )
+        for row in rows[:COUNTED]
+    ]  # fmt: skip
+    means = ("counter", "configuration", "mean", "deviation", "runs")
+    _print_columns(f"{found.load}: counted per packet", means, cells)
+    left = len(rows) - len(cells)
+    pairs = sorted(found.counters.comparisons, key=lambda pair: (pair.p_corrected, pair.p))
+    shown = [pair for pair in pairs if pair.difference_low is not None][:PRINTED]
+    told = [
+        (
+            [pair.counter, pair.second, pair.first, pair.answer,
+             _between(pair.difference, pair.difference_low, pair.difference_high, "+.3g"),
+             _between(pair.ratio, pair.ratio_low, pair.ratio_high, ".3g"),
+             f"{pair.p_corrected:.2g}"],
+            pair.answer == "not shown",
+        )
+        for pair in shown
+    ]  # fmt: skip
+    heads = ("counter", "configuration", "against", "is", "per packet (95 %)", "ratio (95 %)",
+             "corrected")  # fmt: skip
+    if told:
+        _print_columns("differences of what was counted", heads, told)
+    elif pairs:
+        say(f"differences of what was counted: {len(pairs)}, all with too few repeats")
+    left += len(pairs) - len(shown) if told else 0
+    if left:
+        say(f"and {left} more: --json has all")
+    say()
+
+
+def _between(middle: float | None, low: float | None, high: float | None, form: str) -> str:
+    if middle is None or low is None or high is None:
+        return ""
+    return f"{middle:{form}} ({low:{form}} to {high:{form}})"
 
 
 def _print_traits(loads: Sequence[LoadRow]) -> None:

@@ -37,6 +37,7 @@ from tailtap.experiment.tuning import FULL
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators.model import Traffic
+from tailtap.lab.instruments.events import Counters, Events
 from tailtap.lab.instruments.interrupts import Interrupts
 from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE, PCAP, STAMPS, Taps
 from tailtap.lab.neighbours.running import Asked
@@ -185,10 +186,12 @@ class Experiment(Strict):
             {"paper": {"traffic.rate": "1 Mpkt/s", "traffic.duration": "160 s", "repeat": 10}}
         ],
     )
-    counters: bool = Field(
+    counters: Counters = Field(
         default=False,
-        description="Whether instructions, TLB misses and migrations are counted in each run.",
-        examples=[True],
+        description="Whether instructions, TLB misses and migrations are counted in each run, or "
+        "which other events of processors and kernel; interrupts and softirqs by kind are counted "
+        "with them.",
+        examples=[True, {"events": ["instructions", "page-faults"], "by": "machine"}],
     )
     trace: Literal["none", "thin", "full"] = Field(
         default="none",
@@ -376,6 +379,17 @@ class Experiment(Strict):
         return self
 
     @model_validator(mode="after")
+    def _groups_can_be_counted(self) -> Experiment:
+        by_group = isinstance(self.counters, Events) and self.counters.by == "group"
+        if by_group and self.traits.has_dut and self.traits.virtualization != "container":
+            raise Misfit(
+                ("counters", "by"),
+                "only containers have a control group of their own: choose cpu or machine",
+                [("dut", "platform")],
+            )
+        return self
+
+    @model_validator(mode="after")
     def _figures_are_of_what_varies(self) -> Experiment:
         if self.figures:
             keys = [*self.vary, *(self.cases[0] if self.cases else ())]
@@ -449,7 +463,7 @@ class Experiment(Strict):
         """What it asks to be observed though there is no device, as sentences."""
         if self.traits.has_dut:
             return ()
-        asked = {"trace": self.trace != "none", "counters": self.counters,
+        asked = {"trace": self.trace != "none", "counters": self.counters is not False,
                  "events": bool(self.events)}  # fmt: skip
         return [
             f"{key}: platform {self.dut.platform} has no device"

@@ -26,6 +26,7 @@ from tailtap.lab.generators.flows import Flows
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.pattern import PATTERNS
 from tailtap.lab.generators.replay import Replay
+from tailtap.lab.instruments.events import Events
 from tailtap.lab.instruments.interrupts import Counted, Sampling
 from tailtap.lab.instruments.taps import TAPS
 from tailtap.lab.instruments.taps.model import Taps
@@ -80,6 +81,7 @@ TABLE = "| key | value | default | meaning | example |\n|---|---|---|---|---|"
 def reference() -> str:
     """The page as Markdown."""
     parts = [HEAD, "## The file", _table(Experiment)]
+    parts += ["In `counters`:", _table(Events, "counters.")]
     parts += ["In `interrupts`:", _table(Counted, "interrupts.")]
     parts += ["In `interrupts.counters`:", _table(Sampling, "interrupts.counters.")]
     parts += ["In `events`, below each `-`:", _table(Event, "events.")]

@@ -26,7 +26,8 @@ from tailtap.kinds.findings import Findings
 from tailtap.lab import forwarders as forwarder
 from tailtap.lab.forwarders import Asked
 from tailtap.lab.generators import GENERATORS
-from tailtap.lab.instruments.perf import Counting
+from tailtap.lab.instruments.events import events_of
+from tailtap.lab.instruments.perf import foresee as foresee_counting
 from tailtap.lab.instruments.tracer import foresee as foresee_tracer
 from tailtap.lab.instruments.tracer.room import room_of
 from tailtap.lab.platforms import PLATFORMS, require_memory
@@ -37,6 +38,7 @@ from tailtap.measure.preconditions import (
     note_sharing,
     require_clock,
     require_cpus,
+    require_events,
     require_room,
     stamp_bytes,
 )
@@ -119,6 +121,8 @@ def check_experiment(checked: CheckedExperiment, out: Path) -> Outlook:
     for program in PROGRAMS:
         whole.ask(require_program, program)
     whole.ask(require_room, out, plan)
+    if not missing_capabilities() and any(run.experiment.traits.has_dut for run in plan):
+        _foresee_counting(checked, whole)
     # Repeats are the same experiment, and many combinations have the same forwarder.
     known: dict[int, Findings] = {}
     forwarders: dict[_Forwarder, Findings] = {}
@@ -161,12 +165,18 @@ def _foresee(run: PlannedRun, forwarders: dict[_Forwarder, Findings]) -> Finding
             findings.add(_foresee_forwarder(member, cards, experiment, forwarders))
     findings.ask(require_memory, experiment.devices())
     findings.notes += experiment.unobserved
-    if experiment.traits.has_dut:
-        if experiment.counters and not missing_capabilities():
-            findings.ask(_count)
-        if experiment.trace != "none":
-            _foresee_trace(experiment, findings)
+    if experiment.traits.has_dut and experiment.trace != "none":
+        _foresee_trace(experiment, findings)
     return findings
+
+
+def _foresee_counting(checked: CheckedExperiment, findings: Findings) -> None:
+    """Whether there are such events, and which of them this machine does not count."""
+    before = len(findings.problems)
+    findings.ask(require_events, checked)
+    events = events_of(checked.combinations[0][1].counters)
+    if events is not None and len(findings.problems) == before:
+        foresee_counting(events, findings)
 
 
 def _foresee_trace(experiment: Experiment, findings: Findings) -> None:
@@ -236,12 +246,6 @@ def _foresee_forwarder(
             known[one].ask(need.find, LocalHost())
         kind.foresee(options, asked, known[one])
     return known[one]
-
-
-def _count() -> None:
-    """Raises `MachineError` when processors must not be counted on."""
-    with Counting():
-        pass
 
 
 def _messages(texts: Iterable[str]) -> list[Message]:

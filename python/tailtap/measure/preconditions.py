@@ -9,14 +9,17 @@ from pathlib import Path
 from tailtap.experiment.line import ENDS, HOPS, QUEUES
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
+from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.cpu.cpus import FOLDER, is_offline, usable
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.kinds.findings import Findings
+from tailtap.lab.instruments.events import UnknownEvent, encodings, events_of
 from tailtap.lab.instruments.taps import STAMP_BYTES
 from tailtap.lab.instruments.taps.inline import slot_of
 from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE
 from tailtap.records.cpulist import ranges
-from tailtap.records.errors import MachineError, NotWritten
+from tailtap.records.document import dotted
+from tailtap.records.errors import InputError, MachineError, NotWritten
 
 SIDES = 2
 
@@ -42,6 +45,21 @@ def require_cpus(plan: Sequence[PlannedRun]) -> None:
                 )
             raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {choice}")
         require_apart(run.experiment, have)
+
+
+def require_events(checked: CheckedExperiment) -> None:
+    """Raises `InputError`, with the line, for an event that nothing here counts; `MachineError`
+    where nobody can tell.
+    """
+    events = events_of(checked.combinations[0][1].counters)
+    if events is None or not any(one.traits.has_dut for _, one in checked.combinations):
+        return
+    try:
+        encodings(events.events)
+    except UnknownEvent as error:
+        path = ("counters", "events", error.position)
+        where = f"{checked.document.place(path)}: {dotted(path)}"
+        raise InputError(f"{where}: {error.reason}") from error
 
 
 def shared_cpus(experiment: Experiment) -> tuple[set[int], set[int]]:

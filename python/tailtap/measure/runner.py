@@ -36,7 +36,7 @@ from tailtap.host.changes.privileges import require_root
 from tailtap.measure.beside import Beside
 from tailtap.measure.beside import warnings as warnings_beside
 from tailtap.measure.boots import Boots, asks, grouped, wanted_of
-from tailtap.measure.preconditions import require_clock, require_cpus, require_room
+from tailtap.measure.preconditions import require_clock, require_cpus, require_events, require_room
 from tailtap.measure.progress import Reporting, Silent
 from tailtap.measure.quality import (
     Measured,
@@ -107,6 +107,7 @@ def run_experiment(
         require_root()
         require_cpus(plan)
         require_clock(plan)
+        require_events(checked)
     folder = ExperimentFolder(out)
     with storage_errors(out):
         require_room(out, [run for run in plan if not _is_whole(folder, run)])

@@ -184,6 +184,54 @@ class PairRow(Record, kw_only=True):
     ]
 
 
+class Counted(Record, kw_only=True):
+    """What a configuration counted per packet that came, with those of the warm-up."""
+
+    counter: str
+    chosen: Annotated[
+        bool,
+        Meta(description="Whether somebody chose it; else a kind of interrupt or softirq"),
+    ]
+    configuration: str
+    values: Annotated[list[Number], Meta(description="One for each run that counted it")]
+    mean: Number
+    deviation: Annotated[
+        Number | None, Meta(description="The standard deviation over runs; null of one run")
+    ]
+
+
+class CounterPair(Record, kw_only=True):
+    """A counter of two configurations, as they were given. Intervals are 95 %, of one test each."""
+
+    counter: str
+    first: str
+    second: str
+    answer: Annotated[
+        Literal["more", "fewer", "not shown"],
+        Meta(description="What is shown of the second one"),
+    ]
+    difference: Annotated[
+        Number | None, Meta(description="How many more per packet in the second one")
+    ]
+    difference_low: Number | None
+    difference_high: Number | None
+    ratio: Annotated[Number | None, Meta(description="The second over the first")]
+    ratio_low: Number | None
+    ratio_high: Number | None
+    p: Number
+    p_corrected: Annotated[
+        Number, Meta(description="For all tests of events, or for all of kinds of interrupts")
+    ]
+    smallest_p: Annotated[Number, Meta(description="What so many runs can reach")]
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """What was counted under one load."""
+
+    counted: list[Counted] = []
+    comparisons: list[CounterPair] = []
+
+
 class LoadRow(Record, kw_only=True):
     """The configurations under one load."""
 
@@ -199,6 +247,7 @@ class LoadRow(Record, kw_only=True):
     unranked: Annotated[list[Configured], Meta(description="Those without a good run")]
     comparisons: list[PairRow]
     reason: Annotated[str | None, Meta(description="Why there is no ranking")]
+    counters: Counters = Counters()
 
 
 class Recommendation(msgspec.Struct, frozen=True):

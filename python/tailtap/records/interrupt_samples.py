@@ -107,6 +107,26 @@ def _labels(cpus: tuple[str, ...], lines: tuple[tuple[str, str, int], ...]) -> L
     )
 
 
+DEVICE = "device"
+"""The kind of all interrupts that have a number: those of devices."""
+_COLUMN = re.compile(r"(.+)_CPU([0-9]{1,5})")
+
+
+def kind_of(label: str) -> tuple[int, str] | None:
+    """The CPU and the kind of a column: ``LOC``, ``NET_RX softirq``, or `DEVICE`.
+
+    None for a column that is of no CPU.
+    """
+    match = _COLUMN.fullmatch(label)
+    if match is None:
+        return None
+    name, cpu = match[1], int(match[2])
+    if name.endswith(f"_{SOFTIRQ}"):
+        return cpu, f"{name.removesuffix(f'_{SOFTIRQ}')} {SOFTIRQ}"
+    kind = name.partition("_")[0]
+    return cpu, DEVICE if kind.isdigit() else kind
+
+
 def write_samples(
     path: Path,
     times_ns: Sequence[int],

@@ -195,14 +195,19 @@ class Instrument(Record, kw_only=True, omit_defaults=True):
 
 
 class Window(Record, kw_only=True):
-    """What processors counted in a window of time."""
+    """What was counted in a window of time."""
 
-    scope: Literal["dut.cpus", "machine"]
+    scope: Literal["dut.cpus", "group", "machine"]
     cpus: list[Cpu]
     elapsed_ns: Count
     events: dict[str, Whole | None]
     estimated: Texts
     by_cpu: dict[CpuText, dict[str, Whole | None]]
+    groups: Texts = []
+    """The control groups that `scope` is about, as folders."""
+    kinds: dict[str, Whole] = {}
+    """Interrupts and softirqs of `cpus` by kind, those that occurred; of a group nobody tells."""
+    kinds_by_cpu: dict[CpuText, dict[str, Whole]] = {}
 
 
 class Watts(Record, kw_only=True):

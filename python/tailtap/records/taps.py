@@ -18,6 +18,11 @@ class Tap(Record, kw_only=True):
     dropped: Count | None = None
     clock: str | None = None
 
+    @property
+    def came(self) -> int | None:
+        """All packets, those of the warm-up and others without an id included."""
+        return None if self.seen is None else self.seen + (self.other or 0)
+
 
 class Tapped(Record, kw_only=True):
     """What any tap tells at its end; its file is in the run folder."""

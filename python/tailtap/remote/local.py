@@ -16,6 +16,7 @@ from tailtap.remote.process import Process
 COMMAND_SECONDS = 60.0
 """No command that sets something up takes longer; one that does hangs."""
 PACKAGES = {
+    "perf": "linux-perf",
     "ip": "iproute2",
     "tc": "iproute2",
     "ethtool": "ethtool",

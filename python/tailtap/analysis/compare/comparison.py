@@ -10,6 +10,7 @@ from pathlib import Path
 from tailtap.analysis.compare.advice import advise
 from tailtap.analysis.compare.checks import check
 from tailtap.analysis.compare.configurations import Configuration, Load, gather
+from tailtap.analysis.compare.counters import counters
 from tailtap.analysis.compare.isolation import common_cache, judge
 from tailtap.analysis.compare.ranking import Ranking, needed, rank
 from tailtap.analysis.compare.reading import read, required_percentiles
@@ -21,7 +22,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.analysis.tail import analyse
 from tailtap.analysis.tail.runs import Summary, sum_up
 from tailtap.analysis.undisturbed import undisturbed_run
-from tailtap.records.compare import Cache, Isolation, Recommendation, Resources
+from tailtap.records.compare import Cache, Counters, Isolation, Recommendation, Resources
 from tailtap.records.errors import InputError
 from tailtap.records.record import Notice
 from tailtap.records.units import format_share
@@ -55,6 +56,8 @@ class Comparison:
     #: How many repeats of each configuration let every comparison be decided.
     repeats_needed: int
     warnings: tuple[Notice, ...]
+    #: What was counted under the load of each of `rankings`.
+    counters: tuple[Counters, ...] = ()
     #: Whether latencies without pauses from outside were compared.
     undisturbed: bool = False
 
@@ -106,6 +109,7 @@ def compare_loaded(
         tuple(advise(rankings)),
         needed(rankings),
         tuple(_warnings(runs, rankings, required)),
+        tuple(counters([ranking.load for ranking in rankings])),
     )
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from tailtap.analysis.compare.comparison import Comparison, Traits
 from tailtap.analysis.compare.configurations import Configuration
 from tailtap.analysis.compare.gate import ALPHA as ALPHA_GATE
@@ -24,7 +26,10 @@ def record(found: Comparison) -> CompareRecord:
         alpha=ALPHA,
         worst_repeat=RULE,
         undisturbed=found.undisturbed,
-        loads=[load_record(ranking, found.traits) for ranking in found.rankings],
+        loads=[
+            structs.replace(load_record(ranking, found.traits), counters=counted)
+            for ranking, counted in zip(found.rankings, found.counters, strict=True)
+        ],
         recommendations=list(found.checks),
         advice=list(found.advice),
         repeats_needed=found.repeats_needed,
@@ -179,6 +184,6 @@ def _pair(pair: Pair, ranking: Ranking, labels: list[str]) -> PairRow:
         ratio_low=pair.shift.low,
         ratio_high=pair.shift.high,
         ratio_text=ratio_text(pair.shift),
-        shift_ns=pair.shift.ns,
+        shift_ns=pair.shift.difference,
         runs_apart=pair.apart,
     )

@@ -36,15 +36,18 @@ MOST_REPEATS = 1_000
 class Shift:
     """How far the runs of one configuration lie from those of another (Hodges and Lehmann 1963).
 
-    `ratio` is the median of the ratios of all pairs of runs, `ns` that of their differences; None
+    `ratio` is the median of the ratios of all pairs of runs, `difference` of theirs; None
     where they have no value, as where overload left no latency. `low` and `high` bound the ratio
-    by inverting the rank test at 95 %; None with too few repeats for that.
+    by inverting the rank test at 95 %; None with too few repeats for that. `least` and `most` do
+    so for the difference, which is in the unit of the numbers.
     """
 
     ratio: float | None
     low: float | None
     high: float | None
-    ns: float | None
+    difference: float | None
+    least: float | None = None
+    most: float | None = None
 
     def turned(self) -> Shift:
         """The same from the other side: how far the other lies above this one."""
@@ -52,8 +55,17 @@ class Shift:
         def one_over(ratio: float | None) -> float | None:
             return 1 / ratio if ratio else None
 
-        ns = None if self.ns is None else -self.ns
-        return Shift(one_over(self.ratio), one_over(self.high), one_over(self.low), ns)
+        def less(value: float | None) -> float | None:
+            return None if value is None else -value
+
+        return Shift(
+            one_over(self.ratio),
+            one_over(self.high),
+            one_over(self.low),
+            less(self.difference),
+            less(self.most),
+            less(self.least),
+        )
 
 
 def rank_test(one: Numbers, other: Numbers) -> float:
@@ -153,20 +165,21 @@ def repeats_needed(comparisons: int, alpha: float = ALPHA) -> int:
 
 
 def shift(one: Numbers, other: Numbers, alpha: float = ALPHA) -> Shift:
-    """How far `one` lies above `other`, as a ratio and in ns."""
+    """How far `one` lies above `other`, as a ratio and as a difference."""
     left, right = np.asarray(one, np.float64)[:, None], np.asarray(other, np.float64)[None, :]
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
         return Shift(None, None, None, None)
-    ns = float(np.median(left - right))
-    if not (left > 0).all() or not (right > 0).all():
-        return Shift(None, None, None, ns)
-    ratios = np.sort((left / right).ravel())
     outside = _outside(len(one), len(other), alpha)
-    low, high = (None, None) if not outside else (ratios[outside - 1], ratios[-outside])
-    middle = float(np.exp(np.median(np.log(ratios))))
-    return Shift(
-        middle, None if low is None else float(low), None if high is None else float(high), ns
-    )
+
+    def bounds(pairs: NDArray[np.float64]) -> tuple[float | None, float | None]:
+        ordered = np.sort(pairs.ravel())
+        return (float(ordered[outside - 1]), float(ordered[-outside])) if outside else (None, None)
+
+    difference, apart = float(np.median(left - right)), bounds(left - right)
+    if not (left > 0).all() or not (right > 0).all():
+        return Shift(None, None, None, difference, *apart)
+    ratio = float(np.exp(np.median(np.log(left / right))))
+    return Shift(ratio, *bounds(left / right), difference, *apart)
 
 
 def _outside(one: int, other: int, alpha: float) -> int:

@@ -523,7 +523,7 @@ def _nothing(figure: Figure, layout: Layout) -> str:
     if figure.kind == "highest-rate":
         return "no run is of a search: `tailtap search` finds what this figure shows"
     if figure.kind == "counter":
-        from tailtap.analysis.figures.counters import known
+        from tailtap.analysis.interrupts.totals import known
 
         names = dict.fromkeys(name for one in layout.placed for name in known(one.run))
         told = ", ".join(names)

@@ -190,22 +190,32 @@ def _watts(run: Run, figure: Figure) -> Value | None:
 
 
 def _counter(run: Run, figure: Figure) -> Value | None:
-    from tailtap.analysis.figures.counters import counted
+    from tailtap.analysis.interrupts.totals import counted
 
     count = counted(run, figure.counter or "", figure.per or "packet")
     return None if count is None else Value(count)
 
 
 def _interrupts(run: Run, figure: Figure) -> Mapping[str, float]:
-    from tailtap.analysis.figures.counters import interrupts
+    from tailtap.analysis.interrupts.totals import interrupts
 
     return interrupts(run, figure.per or "second")
 
 
 def _causes(run: Run, figure: Figure) -> Mapping[str, float]:
-    from tailtap.analysis.figures.counters import causes
+    """The delay of late packets by cause in ns, as ``causes.json`` says; empty without one."""
+    from tailtap.records.causes import CausesRecord
+    from tailtap.records.record import read
 
-    return causes(run)
+    path = None if run.own_folder is None else run.own_folder / "causes.json"
+    if path is None or not path.is_file():
+        return {}
+    told = read(path, CausesRecord)
+    found: dict[str, float] = {}
+    for row in told.causes:
+        found[row.cause] = found.get(row.cause, 0.0) + row.delay_ns
+    rest = told.unexplained.delay_ns
+    return found | ({"unexplained": float(rest)} if rest else {})
 
 
 BINS = 60

@@ -204,9 +204,9 @@ class Figure(Strict):
     )
     counter: str | None = Field(
         default=None,
-        description="Which counter: an event of `counters: true`, such as dTLB-load-misses, or, "
-        "with `interrupts: counters`, a kind of interrupt or softirq, such as LOC or NET_RX "
-        "softirq.",
+        description="Which counter: an event of `counters`, such as dTLB-load-misses, or a kind of "
+        "interrupt or softirq, such as LOC or NET_RX softirq, which `counters` and `interrupts: "
+        "counters` count.",
         examples=["dTLB-load-misses"],
     )
     per: Literal["packet", "second", "run"] | None = Field(

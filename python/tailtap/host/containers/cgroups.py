@@ -93,6 +93,16 @@ def groups(name: str, root: Path = ROOT) -> list[Path]:
     return [path for path in paths if path.is_dir()]
 
 
+def counted(name: str, root: Path = ROOT) -> Path | None:
+    """The folder of the group `name` by which perf counts: the unified hierarchy always can, unless
+    one of version 1 has the controller. None where there is no such group.
+    """
+    unified = (row for row in hierarchies(root) if row.version == 2)
+    found = having("perf_event", root) or next(unified, None)
+    path = None if found is None else found.group(name)
+    return path if path is not None and path.is_dir() else None
+
+
 def remove(name: str) -> None:
     """End every process in the group `name`, and remove it with those below, everywhere.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from tailtap.host.cpu.numa import Numa
 from tailtap.lab.forwarders.served import Served, Server
+from tailtap.lab.instruments.events import Events
 from tailtap.records.run import Facts
 from tailtap.remote import Host
 from tailtap.remote.process import Process
@@ -36,8 +38,17 @@ class Links(Protocol):
 class Counters(Protocol):
     """Counters of processors that run as long as the site stands."""
 
+    @property
+    def asked(self) -> Events:
+        """What is counted."""
+        ...
+
     def read(self) -> Any:
         """All of them now."""
+        ...
+
+    def of_groups(self, groups: Sequence[Path]) -> AbstractContextManager[Counters]:
+        """Counters of the same events that only count what these control groups do."""
         ...
 
 
@@ -92,7 +103,7 @@ class Scope:
     generator_cpus: Sequence[int]
     links: Links
     counting: Counters | None = None
-    """None when processors are not to be counted on."""
+    """None when nothing is to be counted."""
     forwarder: int | None = None
     """The process that forwards, as far as it is one of this kernel's."""
     tracing: Tracing | None = None
@@ -107,6 +118,8 @@ class Scope:
     """Those of the DuT's network cards by number: their port, and the CPUs they were sent to."""
     numa: Numa | None = None
     """The machine's NUMA nodes; None when they are not looked at."""
+    groups: Sequence[Path] = ()
+    """The control groups of the DuT, in the hierarchy in which events are counted."""
 
 
 @dataclass(frozen=True)

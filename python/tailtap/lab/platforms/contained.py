@@ -209,7 +209,15 @@ class ContainerPlatform:
             "init_cpus": _allowed(pid),
             **lab.facts(),
         }
-        return Dut(host, lab.passes(spec.node), spec.cpus, facts, node=spec.node, own=own)
+        return Dut(
+            host,
+            lab.passes(spec.node),
+            spec.cpus,
+            facts,
+            node=spec.node,
+            own=own,
+            group=cgroups.counted(self.engine.group(name)),
+        )
 
 
 def _told(image: Image) -> dict[str, Any]:

@@ -130,6 +130,8 @@ class Dut:
     """The node of the graph that it is."""
     own: OwnFiles | None = None
     """Its files, where it has none of this machine's."""
+    group: Path | None = None
+    """Its control group in the hierarchy in which events are counted, where it has one."""
 
     @property
     def ingress(self) -> str:

@@ -236,6 +236,7 @@ class DeviceUnderTest:
             sampling_ns(bench.experiment.interrupts),
             {key: row for one in self._devices for key, row in lab.interrupts(one.node).items()},
             lab.numa,
+            [one.group for one in self._devices if one.group is not None],
         )
         self._spent = self._cpu_time()
         for name, instrument in INSTRUMENTS.items():

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.host.facts import environment, timekeeping
+from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import Counting, Snapshot, window
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.lab import Lab
@@ -71,11 +72,11 @@ class HereSite:
         with contextlib.ExitStack() as stack:
             senders = experiment.senders if "generator" in tasks else ()
             stack.enter_context(_away_from(experiment.dut.cpus if dut else (), senders))
-            counting = None
-            if experiment.counters and dut:
+            counting, events = None, events_of(experiment.counters)
+            if events is not None and dut:
                 # From before the DuT is built until it is gone. Whoever starts and ends it is not
                 # on its CPUs, so that these tell nothing of that.
-                counting = stack.enter_context(Counting())
+                counting = stack.enter_context(Counting(events))
                 stack.callback(self._over_life, counting, counting.read())
             lab = stack.enter_context(Lab(experiment.graph(), tasks))
             stack.callback(self._end_roles)

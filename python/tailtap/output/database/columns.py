@@ -86,11 +86,18 @@ TABLES: Mapping[str, Columns] = {
         **dict.fromkeys(("time_ns", "packets", "lost"), _INT),
         **dict.fromkeys(("p50_ns", "p99_ns", "p999_ns", "max_ns"), _MAYBE),
     },
+    "counts": {
+        **dict.fromkeys(("during", "scope"), _TEXT),
+        **{"cpu": "int32?", "counter": _TEXT, "asked": "bool", "count": _MAYBE},
+        **{"estimated": "bool", "elapsed_ns": _INT, "packets": _MAYBE},
+    },
     **HOPS,
     **CAUSES,
     **UNDISTURBED,
 }  # fmt: skip
 """The tables of `results.duckdb`. In `events` the run's other time has event 0, which is nothing's.
+`counts` has a row of each counter for the scope in which it was counted, where `cpu` is NULL, and
+for each CPU.
 """
 _DUCKDB = {
     "int32": "INTEGER", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN",

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import EVALUATION
-from tailtap.output.database.columns import HOPS, OBJECTS, PARQUET, TABLES, in_duckdb
+from tailtap.output.database.columns import HOPS, OBJECTS, PARQUET, TABLES, in_arrow, in_duckdb
+from tailtap.output.database.counts import count_rows
 from tailtap.output.database.events import event_rows
 from tailtap.output.database.hops import hop_table
 from tailtap.records.duck import connect, require_tables, says_damaged, says_locked
@@ -214,6 +215,9 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: P
         put(connection, "events", {"run": number, **row})
     for warning in warnings:
         put(connection, "warnings", {"run": number, **warning})
+    if counts := list(count_rows(run)):
+        rows = pa.Table.from_pylist(counts, in_arrow(TABLES["counts"]))
+        insert(connection, "counts", number, rows)
 
 
 def evaluation_row(found: Evaluation) -> dict[str, Any]:

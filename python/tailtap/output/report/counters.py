@@ -1,14 +1,19 @@
-"""Tables of what taps, generators and processors counted, as rows of finished text."""
+"""Tables of what taps, generators, processors and the kernel counted, as rows of finished text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tailtap.analysis.compare import counters as compare
+from tailtap.analysis.compare.configurations import gather
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.runs.groups import Configuration
-from tailtap.analysis.runs.run import Run
+from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.analysis.runs.text import count_text, time_text
+from tailtap.output.report.comparison import Compared
 from tailtap.output.report.tables import DASH, Cell, Head, Row, Sheet, Table, count_look, shed
+from tailtap.records.compare import Counted, CounterPair
+from tailtap.records.errors import InputError
 from tailtap.records.generator import Generator, Slip
 from tailtap.records.taps import Tap
 
@@ -45,7 +50,62 @@ COUNTER_WINDOWS: Mapping[str, str] = {
     "run": "while packets were sent",
     "lifetime": "from before the device was built until it was gone",
 }
-COUNTER_SCOPES: Mapping[str, str] = {"dut.cpus": "the device's CPUs", "machine": "all CPUs"}
+COUNTER_SCOPES: Mapping[str, str] = {
+    "dut.cpus": "the device's CPUs",
+    "group": "its control group, on CPUs",
+    "machine": "all CPUs",
+}
+BY_PACKET = ("counter", "mean", "deviation", "runs", "more than the first, 95 %", "p, corrected")
+
+
+def by_packet(experiment: Experiment, groups: list[Configuration]) -> tuple[Compared, ...]:
+    """What was counted per packet under each load: means over repeats, and what differs."""
+    try:
+        loads = gather(experiment.finished)
+        found = compare.counters(loads)
+    except InputError:
+        return ()  # published runs that do not go together, or samples that cannot be read
+    colours = {
+        (member.run.number, member.run.slug): group for group in groups for member in group.members
+    }
+    tables = []
+    for load, counted in zip(loads, found, strict=True):
+        looks = {one.label: colours[one.runs[0].number, one.runs[0].slug] for one in load.ranked}
+        pairs = {(pair.counter, pair.first, pair.second): pair for pair in counted.comparisons}
+        rows = []
+        for row in counted.counted:
+            first = next(one for one in counted.counted if one.counter == row.counter)
+            pair = pairs.get((row.counter, first.configuration, row.configuration))
+            group = looks[row.configuration]
+            cells = (Cell(row.counter), *_mean(row), *_more(pair))
+            rows.append(Row(row.configuration, group.light, group.dark, "", cells))
+        if rows:
+            tables.append(Compared(load.label, tuple(rows)))
+    return tuple(tables)
+
+
+def _mean(row: Counted) -> Iterator[Cell]:
+    values = ", ".join(f"{value:.4g}" for value in row.values)
+    yield Cell(f"{row.mean:.4g}", "" if row.mean else "zero", f"Repeats: {values}")
+    yield Cell(DASH if row.deviation is None else f"{row.deviation:.2g}")
+    yield Cell(str(len(row.values)))
+
+
+def _more(pair: CounterPair | None) -> tuple[Cell, Cell]:
+    if pair is None or pair.difference is None:
+        return Cell(DASH), Cell(DASH)
+    look = "zero" if pair.answer == "not shown" else ""
+    bounds = ""
+    if pair.difference_low is not None and pair.difference_high is not None:
+        bounds = f" ({pair.difference_low:+.3g} to {pair.difference_high:+.3g})"
+    hint = (
+        f"p = {pair.p:.2g} before the correction; so many repeats reach "
+        f"{pair.smallest_p:.2g} at best"
+    )
+    return (
+        Cell(f"{pair.difference:+.3g}{bounds}", look),
+        Cell(f"{pair.p_corrected:.2g}", look, hint),
+    )
 
 
 def counters(groups: list[Configuration]) -> Table:

@@ -32,6 +32,7 @@ from tailtap.output.report.causes import Story
 from tailtap.output.report.causes.page import Section as Causes
 from tailtap.output.report.causes.page import section
 from tailtap.output.report.changes import changed
+from tailtap.output.report.comparison import Compared
 from tailtap.output.report.energy import energy
 from tailtap.output.report.events import events
 from tailtap.output.report.flows import FlowTable, flow_table
@@ -133,6 +134,8 @@ class Page:
     energy: tables.Table
     events: tables.Table
     counters: tables.Table
+    by_packet: tuple[Compared, ...]
+    by_packet_heads: Sequence[str]
     imported: Sequence[tables.Imported]
     maps: Sequence[Map]
     noise: Noise | None
@@ -215,6 +218,8 @@ def render(
         energy=energy(groups),
         events=events(groups),
         counters=counters.counters(groups),
+        by_packet=counters.by_packet(experiment, groups),
+        by_packet_heads=counters.BY_PACKET,
         imported=tables.imported_rows(groups),
         maps=maps_of(groups),
         noise=noise_of(experiment.folder),

@@ -222,7 +222,7 @@ ENTRIES = (
     ),
     Entry(
         "counters-missing",
-        "This machine does not count some of the events that `counters: true` asks for.",
+        "This machine does not count some of the events that `counters` asks for.",
         "Measure on a machine with hardware counters; the other counts are good.",
     ),
     Entry(

@@ -92,11 +92,11 @@ def test_only_comparisons_that_can_be_significant_are_corrected_for(
 
 def test_shift_is_of_hodges_and_lehmann() -> None:
     found = shift([20.0, 40.0, 60.0, 80.0], [10.0, 10.0, 10.0, 10.0])
-    assert found.ratio == pytest.approx(math.sqrt(4 * 6)) and found.ns == 40
+    assert found.ratio == pytest.approx(math.sqrt(4 * 6)) and found.difference == 40
     assert (found.low, found.high) == (2, 8)
     assert shift([3.0], [2.0]).low is None
     unknown = shift([math.inf, 2.0], [1.0, 2.0])
-    assert (unknown.ratio, unknown.ns) == (None, None)
+    assert (unknown.ratio, unknown.difference) == (None, None)
     assert shift([0.0, 2.0], [1.0, 2.0]).ratio is None
 
 

@@ -12,10 +12,10 @@ from published_trees import write_tree
 
 from tailtap.analysis.figures.arranging import Arranged, arrange, values_of
 from tailtap.analysis.figures.beside import set_beside
-from tailtap.analysis.figures.counters import known
 from tailtap.analysis.figures.kinds import KINDS
 from tailtap.analysis.figures.model import Figure, file_names
 from tailtap.analysis.figures.reading import figures_in
+from tailtap.analysis.interrupts.totals import known
 from tailtap.analysis.runs.reader import load_experiment, read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.output.importers.importer import import_tree
@@ -219,7 +219,7 @@ def test_counters_are_told_by_kind_packet_and_second(tmp_path: Path) -> None:
     assert known(found) == {"LOC": 500, "device": 3, "NET_RX softirq": 20}
     runs = [found]
     (mark,) = drawn(runs, kind="counter", counter="LOC", per="packet").panels[0].marks
-    assert list(mark.y) == [500 / (found.packets or 0)]
+    assert list(mark.y) == [500 / (found.taps["ingress"].came or 0)]
     (mark,) = drawn(runs, kind="counter", counter="LOC", per="second").panels[0].marks
     assert list(mark.y) == [250]
     every = drawn(runs, kind="interrupts")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from tailtap.lab.instruments.perf import EVENTS, Count, Snapshot, missing, window
+from tailtap.lab.instruments.events import DEFAULT as EVENTS
+from tailtap.lab.instruments.perf import Count, Snapshot, missing, window
 
 SECOND = 1_000_000_000
 
 
 def reading(at_ns: int, *cpus: dict[str, Count | None]) -> Snapshot:
     """Counters of CPUs 0, 1, …; an event that is not named stands still."""
-    still = dict.fromkeys(EVENTS, Count(5, at_ns, at_ns))
-    return Snapshot(at_ns, {cpu: {**still, **counters} for cpu, counters in enumerate(cpus)})
+    still: dict[str, Count | None] = dict.fromkeys(EVENTS, Count(5, at_ns, at_ns))
+    by_cpu = {
+        cpu: {name: [] if one is None else [one] for name, one in {**still, **counters}.items()}
+        for cpu, counters in enumerate(cpus)
+    }
+    return Snapshot(at_ns, list(EVENTS), by_cpu)
 
 
 def test_a_scope_is_named_and_holds_its_cpus_alone() -> None:

@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 import pytest
 from experiment_folders import START, Integers, Traffic, flow_of, traffic, write_experiment
+from experiment_folders import write_run as write_counted
 from line_runs import STALL_NS, STALLED, write_line_run
 from traced import arrivals, hog, kworker, random_blocks, simulate, write_run
 
@@ -122,26 +123,32 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyC
     database = folder / "results.duckdb"
     runs = [write_line_run(folder, nodes=3), write_line_run(folder, 4, number=2)]
     for nodes, run in zip((3, 4), runs, strict=True):
-        count(run, nodes)
+        told = json.loads((run / "run.json").read_text())
+        told["variables"] = {"dut.line": nodes}
+        (run / "run.json").write_text(json.dumps(told))
     add_runs(database, runs)
     with duckdb.connect(str(database), read_only=True) as connection:
         yield connection
 
 
-def count(run: Path, nodes: int) -> None:
-    """Let the processors have counted: of each node 1000 instructions for each of 40 packets."""
-    path = run / "run.json"
-    told = json.loads(path.read_text())
-    events = {"instructions": 40_000 * nodes, "dTLB-load-misses": 40, "context-switches": 20}
-    told["counters"] = {
-        "run": {
-            "scope": "dut.cpus", "cpus": [1], "elapsed_ns": 2 * SECOND, "events": events,
-            "estimated": [], "by_cpu": {},
-        }
-    }  # fmt: skip
-    told["generator"] = {"achieved_rate": 20.0}
-    told["variables"] = {"dut.line": nodes}
-    path.write_text(json.dumps(told))
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Two repeats on each of two platforms, with what was counted of 40 packets."""
+    folder = tmp_path_factory.mktemp("counted")
+    for number in range(1, 5):
+        platform = {"dut.platform": "container" if number > 2 else "bare-metal"}
+        run = write_counted(folder, number, platform, repeat=2 - number % 2, packets=400)
+        told = json.loads((run / "run.json").read_text())
+        events = {"instructions": 40_000 * number, "branches": None}
+        least = {"elapsed_ns": SECOND, "estimated": [], "by_cpu": {"1": events}}
+        window = {"scope": "dut.cpus", "cpus": [1], "events": events, "kinds": {"LOC": 20}}
+        whole = {"scope": "machine", "cpus": [1], "events": {"instructions": 1}}
+        told["taps"]["ingress"] |= {"seen": 30, "other": 10}
+        told["counters"] = {"run": {**least, **window}, "lifetime": {**least, **whole}}
+        (run / "run.json").write_text(json.dumps(told))
+        add_run(folder / "results.duckdb", run)
+    with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
+        yield connection
 
 
 def ask(database: duckdb.DuckDBPyConnection, title: str) -> Rows:
@@ -210,8 +217,8 @@ def test_every_view_is_documented() -> None:
 
 @pytest.mark.parametrize("title", QUERIES)
 def test_every_query_gives_rows(request: pytest.FixtureRequest, title: str) -> None:
-    of_lines = dict.fromkeys((OF_HOPS, OF_COUNTERS), "lines")
-    fixture = {**dict.fromkeys(OF_CAUSES, "explained"), **of_lines}.get(title, "database")
+    others = {OF_HOPS: "lines", OF_COUNTERS: "counted"}
+    fixture = {**dict.fromkeys(OF_CAUSES, "explained"), **others}.get(title, "database")
     rows = ask(request.getfixturevalue(fixture), title)
     assert rows
     assert all(any(row[column] is not None for row in rows) for column in rows[0])
@@ -442,18 +449,18 @@ def test_stalls_behind_the_worst_packets(
             assert (row["cause"], row["detail"]) == joined.rows.names[joined.stall_row[stall]]
 
 
-def test_what_a_packet_takes_of_the_processors(lines: duckdb.DuckDBPyConnection) -> None:
-    """Two lines; the second one is longer by a node."""
-    assert ask(lines, OF_COUNTERS) == [
-        {
-            "configuration": json.dumps({"dut.line": nodes}),
-            "repeats": 1,
-            "instructions": 1000 * nodes,
-            "dtlb_load_misses": 1,
-            "context_switches": 0.5,
-        }
-        for nodes in (3, 4)
-    ]
+def test_what_a_packet_takes(counted: duckdb.DuckDBPyConnection) -> None:
+    """Events first, then interrupts; what could not be counted is not there."""
+    rows = ask(counted, OF_COUNTERS)
+    assert [(row["counter"], row["repeats"], row["per_packet"]) for row in rows] == [
+        ("instructions", 2, 1500), ("instructions", 2, 3500), ("LOC", 2, 0.5), ("LOC", 2, 0.5),
+    ]  # fmt: skip
+    assert [row["deviation"] for row in rows] == [pytest.approx(500 * 2**0.5)] * 2 + [0, 0]
+    uncounted = "SELECT DISTINCT counter, during, cpu FROM counts WHERE count IS NULL ORDER BY cpu"
+    found = counted.execute(uncounted).fetchall()
+    assert set(found) == {
+        ("branches", "run", None), ("branches", "run", 1), ("branches", "lifetime", 1),
+    }  # fmt: skip
 
 
 def test_which_hop_made_packets_late(lines: duckdb.DuckDBPyConnection) -> None:
