@@ -54,7 +54,8 @@ ENERGY = {
 }
 COUNTERS = {
     "run": {"elapsed_ns": 1, "scope": "dut.cpus", "cpus": [1], "estimated": ["branches"],
-            "events": {"branches": 70, "context-switches": 120}},
+            "events": {"branches": 70, "context-switches": 120},
+            "kinds": {"LOC": 90, "NET_RX softirq": 7}, "kinds_by_cpu": {"1": {"LOC": 90}}},
     "lifetime": {"elapsed_ns": 2, "scope": "machine", "cpus": [0, 1], "estimated": [],
                  "events": {"branches": 90, "context-switches": 340}},
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -233,6 +234,41 @@ def test_interrupts_and_softirqs_are_counted_by_kind() -> None:
     assert one.kinds == one.kinds_by_cpu["1"]
     assert all(every.kinds[kind] >= count for kind, count in one.kinds.items())
     assert every.kinds["LOC"] > 0  # this process was woken up
+
+
+def test_what_will_not_be_counted_is_said_beforehand(tmp_path: Path) -> None:
+    """What the machine has no counter for, and the kernel's work, which is no group's."""
+    text = EXPERIMENT.replace("[wire, bare-metal, container]", "[wire, container]")
+    text = text.replace("counters: true", "counters: {events: [r1a8, page-faults], by: group}")
+    with own_machine() as machine:
+        path = str(write_experiment(tmp_path, text))
+        done = machine.tailtap("run", path, "--check", "--json")
+        refused = machine.tailtap("run", path, "--check", "--set", "dut.forwarder=xdp", "--set",
+                                  "vary.dut.platform=[bare-metal]")  # fmt: skip
+    said = json.loads(done.stdout)
+    [container] = [row["message"] for row in said["runs"][1]["notes"]]
+    assert container.startswith("counters.by: group: tc-mirred works in the kernel")
+    with Counting(Events(events=["r1a8"])) as counting:
+        has = window(counting.read(), counting.read(), None).events["r1a8"] is not None
+    notes = [row["message"] for row in said["notes"] if row["message"].startswith("counters: ")]
+    assert [note.partition(" (")[0] for note in notes] == (
+        [] if has else ["counters: this machine does not count r1a8"]
+    )
+    assert refused.returncode == 2
+    assert "counters.by: only containers have a control group of their own" in refused.stderr
+
+
+def test_what_one_cpu_counts_for_many_is_counted_there_alone(tmp_path: Path) -> None:
+    """As the units of a package that all its cores share: here migrations stand in for them."""
+    (tmp_path / "unit").mkdir()
+    (tmp_path / "unit/type").write_text("1\n")
+    (tmp_path / "unit/cpumask").write_text("0\n")
+    with Counting(Events(), sources=tmp_path) as counting:
+        found, one = (window(counting.read(), counting.read(), scope) for scope in (None, [1]))
+    assert "context-switches" in found.by_cpu["0"]
+    assert "context-switches" not in found.by_cpu["1"]
+    assert found.events["context-switches"] is not None
+    assert one.events["context-switches"] is None
 
 
 def test_an_unknown_event_is_told_with_its_line(tmp_path: Path) -> None:

@@ -163,6 +163,15 @@ def _foresee(run: PlannedRun, forwarders: dict[_Forwarder, Findings]) -> Finding
         kind.foresee(spec, cables if cards else None, programs, findings)
         if kind.traits.has_dut:
             findings.add(_foresee_forwarder(member, cards, experiment, forwarders))
+    events = events_of(experiment.counters)
+    if events is not None and events.by == "group" and experiment.traits.has_dut:
+        names = {member.dut.forwarder for _, member in every.values()}
+        findings.notes += [
+            f"counters.by: group: {name} works in the kernel, whose work on packets is no group's: "
+            "nothing of it is counted; choose cpu"
+            for name in sorted(names)
+            if forwarder.FORWARDERS[name].in_kernel
+        ]
     findings.ask(require_memory, experiment.devices())
     findings.notes += experiment.unobserved
     if experiment.traits.has_dut and experiment.trace != "none":

@@ -103,7 +103,10 @@ def left_behind() -> Iterator[TapFilter]:
     for namespace in _namespaces():
         with contextlib.suppress(MachineError):  # it is gone
             [filters] = inside([(namespace, _filters)])
-            found += [(TapFilter(namespace, *where), program) for *where, program in filters]
+            found += [
+                (TapFilter(namespace, port, hook, handle), program)
+                for port, hook, handle, program in filters
+            ]
     held = _held() if found else set()
     found.sort(key=lambda one: bool(one[0].handle & MADE))
     yield from (one for one, program in found if program not in held)

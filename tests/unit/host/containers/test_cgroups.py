@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.host.containers.cgroups import groups, having, hierarchies, require
+from tailtap.host.containers.cgroups import counted, groups, having, hierarchies, require
 from tailtap.records.errors import MachineError
 
 CONTROLLERS = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t1\t1\nmemory\t4\t1\t1\n"
@@ -77,3 +77,29 @@ def test_groups_of_a_name_are_found_in_every_hierarchy(tmp_path: Path) -> None:
         root / "sys/fs/cgroup/cpuset/tt-a",
         root / "sys/fs/cgroup/memory/tt-a",
     ]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "folder"),
+    [
+        (VERSION_2, "sys/fs/cgroup/ours"),
+        (
+            VERSION_1 + "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n",
+            "sys/fs/cgroup/unified/ours",
+        ),
+        (VERSION_2 + "cgroup /perf cgroup rw,perf_event 0 0\n", "perf/ours"),
+        (VERSION_1, None),
+    ],
+)
+def test_perf_counts_by_the_unified_hierarchy_unless_one_is_its_own(
+    tmp_path: Path, mounts: str, folder: str | None
+) -> None:
+    root = machine(tmp_path, mounts, "cpuset", CONTROLLERS + "perf_event\t5\t1\t1\n")
+    for line in mounts.splitlines():
+        (root / line.split()[1].lstrip("/")).mkdir(parents=True, exist_ok=True)
+    assert counted("ours", root) is None
+    (root / "sys/fs/cgroup/unified").mkdir(exist_ok=True)
+    (root / "sys/fs/cgroup/unified/cgroup.controllers").write_text("")
+    if folder is not None:
+        (root / folder).mkdir()
+    assert counted("ours", root) == (None if folder is None else root / folder)
