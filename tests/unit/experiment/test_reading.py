@@ -41,6 +41,8 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "image": None,
             "boot": "",
             "huge_pages": None,
+            "iommu": None,
+            "switch": None,
             "ports": None,
             "options": {},
             "tuning": "none",
@@ -167,7 +169,8 @@ def test_what_one_of_the_platforms_does_not_use_is_refused_with_its_line(tmp_pat
     text = "name: a\ntraffic: {}\ndut:\n  memory: 1 GiB\nvary:\n  dut.platform: [vm, bare-metal]\n"
     said = (
         "platform bare-metal does not have this key, which belongs to container, crun, runc, "
-        "podman, vm (separate them with cases, or leave the combination out with exclude), with "
+        "podman, vm, vm-vhost (separate them with cases, or leave the combination out with "
+        "exclude), with "
     )
     assert complaint(tmp_path, text) == (
         f"/e.yaml:4: dut.memory: {said}vary.dut.platform[1] (/e.yaml:6)"
