@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from tailtap.analysis.evaluation.evaluate import evaluate
     from tailtap.analysis.evaluation.model import Evaluation
     from tailtap.analysis.evaluation.transactions import Transactions, evaluate_transactions
-    from tailtap.library import compare, explain, judge_change, run, search, verdict
+    from tailtap.library import (
+        compare,
+        explain,
+        judge_change,
+        publish,
+        reproduce,
+        run,
+        search,
+        verdict,
+    )
 
     __version__: str
 
@@ -25,6 +34,8 @@ __all__ = [
     "evaluate_transactions",
     "explain",
     "judge_change",
+    "publish",
+    "reproduce",
     "run",
     "search",
     "verdict",

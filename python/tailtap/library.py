@@ -1,5 +1,6 @@
 """What commands do, as functions: `tailtap.run`, `verdict`, `compare`, `judge_change`, `explain`,
-`search`. docs/howto/python.md shows them. Shares are from 0 to 1, times are ns.
+`search`, `publish`, `reproduce`. docs/howto/python.md shows them. Shares are from 0 to 1, times are
+ns.
 
 Nothing is printed. Errors are those of `tailtap.records.errors`.
 """
@@ -7,7 +8,7 @@ Nothing is printed. Errors are those of `tailtap.records.errors`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tailtap.analysis.causes.remedies import Knob
     from tailtap.analysis.runs.run import Experiment
+    from tailtap.experiment.reading import CheckedExperiment
+    from tailtap.measure.boots import Boots
+    from tailtap.measure.progress import Reporting
+    from tailtap.measure.run import Stations
     from tailtap.records.causes import CausesRecord
     from tailtap.records.compare import CompareRecord
     from tailtap.records.gate import GateRecord
+    from tailtap.records.reproduction import Level, ReproductionRecord
     from tailtap.records.search import SearchedRecord
+    from tailtap.records.site import PublishRecord
     from tailtap.records.undisturbed import UndisturbedRecord
     from tailtap.records.verdict import VerdictRecord
 
@@ -181,6 +188,126 @@ def search(
             plan, folder, store=database, resume=resume, reporting=Silent, print_line=ignore,
             on_loss=ignore,
         ).printed()  # fmt: skip
+
+
+def publish(
+    folder: Place,
+    out: Place | None = None,
+    *,
+    captures: str = "refer",
+    allow: Sequence[str] = (),
+    hide: Sequence[str] = (),
+    anonymous: bool = False,
+    licence: str | None = None,
+    authors: Sequence[str] = (),
+    check: bool = False,
+) -> PublishRecord:
+    """Make a site of an experiment that others can read, check and repeat: `tailtap publish`.
+
+    It is made at `out`, by default `folder`/site. `captures` is ``embed``, ``refer``, or
+    ``refer=URL``; `allow` are kinds of what identifies that is not replaced; an author is ``NAME
+    <ORCID> (AFFILIATION)``. With `check` nothing is written.
+    """
+    from tailtap.output.publish import Options, parse_author, parse_licence, where_captures_are
+    from tailtap.output.publish import publish as make
+    from tailtap.output.publish.redaction import allowed_kinds
+
+    embed, url = where_captures_are(captures)
+    options = Options(
+        allowed=allowed_kinds(allow),
+        anonymous=anonymous,
+        hidden=hide,
+        embed=embed,
+        url=url,
+        licence=None if licence is None else parse_licence(licence),
+        authors=[parse_author(text) for text in authors],
+    )
+    place = None if out is None else Path(out)
+    return make(Path(folder), place, options, check=check, knobs=remedies())
+
+
+def reproduce(
+    site: Place,
+    level: Level = "figures",
+    out: Place | None = None,
+    *,
+    captures: Place | None = None,
+    fetch: int = 0,
+    set: Sequence[str] = (),
+    allow_commands: bool = False,
+) -> ReproductionRecord:
+    """Repeat what was published, as far as `level` says: `tailtap reproduce`.
+
+    `site` is a folder or an address. `captures` is a folder with those that the site does not have;
+    up to `fetch` bytes of others are fetched. For ``small`` and ``full`` runs are made on this
+    machine, as root, in the folder `out`; `set` replaces values of the experiment.
+    """
+    from tailtap.host.changes.privileges import require_root
+    from tailtap.output.reproduce import MEASURING, Asked
+    from tailtap.output.reproduce import reproduce as repeat
+    from tailtap.output.reproduce.fetching import at
+
+    def measure(folder: Path) -> Path:
+        place = None if out is None else Path(out)
+        return measure_again(level, folder, overrides=set, out=place, allow_commands=allow_commands)
+
+    if level in MEASURING:
+        require_root()
+    archive = None if captures is None else Path(captures)
+    asked = Asked(level, archive, fetch, remedies())
+    with at(str(site)) as folder:
+        return repeat(folder, str(site), asked, measure if level in MEASURING else None)
+
+
+def measure_again(
+    level: Level,
+    site: Path,
+    *,
+    overrides: Sequence[str] = (),
+    out: Path | None = None,
+    testbed: Path | None = None,
+    allow_commands: bool = False,
+    connect: Callable[[CheckedExperiment], tuple[Stations, Boots | None]] | None = None,
+    around: Callable[[Path], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+    reporting: Reporting | None = None,
+) -> Path:
+    """Make the runs of a site's experiment, as it is or at its smallest scale; their folder.
+
+    `connect` gives the stations of a `testbed`; runs are made within `around`, which is told their
+    folder. Raises `MachineError` where the experiment cannot be had on this machine, `InputError`
+    where `overrides` are wrong, or where it runs what others wrote and that is not allowed.
+    """
+    from tailtap.experiment.reading import read_experiment
+    from tailtap.experiment.repeating import commands_of, smallest
+    from tailtap.measure.progress import Silent
+    from tailtap.measure.runner import default_folder, run_experiment
+    from tailtap.output import database
+    from tailtap.records.errors import InputError, MachineError
+
+    file, on_testbed = site / "experiment.yaml", testbed is not None
+    try:
+        chosen = list(overrides)
+        if level == "small" and not any(one.startswith("scale=") for one in chosen):
+            chosen = smallest(file, chosen, on_testbed=on_testbed)
+        checked = read_experiment(file, chosen, on_testbed=on_testbed)
+    except InputError as error:
+        if overrides:
+            raise
+        raise MachineError(str(error)) from error
+    commands = commands_of(checked)
+    if commands and not allow_commands:
+        raise InputError(
+            f"this experiment runs what others wrote, as root ({'; '.join(commands[:5])}): "
+            "read it, then give --allow-commands"
+        )
+    stations, boots = (None, None) if connect is None or not on_testbed else connect(checked)
+    folder = out or default_folder(f"{checked.name}-reproduced")
+    with around(folder):
+        run_experiment(
+            checked, file, folder, store=database, resume=False, stations=stations,
+            testbed=testbed, boots=boots, reporting=reporting or Silent,
+        )  # fmt: skip
+    return folder
 
 
 def remedies() -> list[Knob]:

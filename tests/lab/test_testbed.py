@@ -34,6 +34,13 @@ cables:
 roles: {{dut: dut, generator: tester, timestamper: stamper}}
 ssh_config: ssh_config
 """
+PUBLISHED = """
+repeat: 2
+claims:
+  - {id: soon, says: It is there within a second., require: [median < 1 s]}
+scales:
+  tiny: {traffic.duration: 100 ms}
+"""
 PACKETS = 2000
 PROGRAMS = "/var/lib/tailtap/programs"
 
@@ -103,6 +110,42 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
     assert (tmp_path / "far/testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
     for machine in hosts.machines.values():
         assert len(machine.run("ls", PROGRAMS).stdout.split()) == 1
+
+
+@pytest.mark.slow
+def test_what_was_published_is_measured_again_in_full(hosts: Hosts, tmp_path: Path) -> None:
+    """On the testbed that it is from, by another who has a file of it; and on one machine."""
+    published = hosts.folder / "published.yaml"
+    published.write_text(EXPERIMENT + PUBLISHED)
+
+    def typed(*command: str | Path) -> Any:
+        done = hosts.controller.tailtap(*map(str, command), "--json", "--quiet")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    testbed = hosts.folder / "lab.yaml"
+    archive, site = tmp_path / "archive", tmp_path / "site"
+    done = hosts.controller.tailtap(
+        "run", str(published), "--testbed", str(testbed), "--out", str(archive)
+    )
+    assert was_made(done), done.stderr
+    typed("publish", archive, "--out", site)
+    text = (site / "site.json").read_text()
+    assert not any(address in text for address in hosts.addresses.values())
+    full = ("reproduce", site, "--level", "full", "--captures", archive)
+    for out, more in (("far-again", ("--testbed", testbed)), ("near", ())):
+        found = typed(*full, "--out", tmp_path / out, *more)
+        assert [(step["level"], step["answer"]) for step in found["steps"]] == [
+            (level, "reproduced") for level in ("checksums", "captures", "figures", "full")
+        ]
+        assert [(claim["answer"], claim["here"]["answer"]) for claim in found["claims"]] == [
+            ("reproduced", "held")
+        ]
+        made = runs(tmp_path / out)
+        # As it was published, not at its smallest scale.
+        assert [run["parameters"]["traffic"]["duration"] for run in made] == [400_000_000] * 2
+        assert [set(run["clocks"] or ()) >= {"dut"} for run in made] == [bool(more)] * 2
+    assert (tmp_path / "far-again/testbed.yaml").read_text() == testbed.read_text()
 
 
 @pytest.mark.timed  # sshd may be held since before the first packet

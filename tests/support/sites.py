@@ -25,9 +25,8 @@ claims:
 """
 
 
-def write_site(folder: Path, text: str = FILE, *, embed: bool = True) -> Path:
-    """An experiment in `folder`/experiment, published as `folder`/site."""
-    experiment = folder / "experiment"
+def write_experiment(experiment: Path, text: str = FILE) -> None:
+    """Six runs, as `tailtap run` leaves them."""
     for number in range(1, 7):
         platform, scale = (("container", 4.0), ("bare-metal", 1.0))[number % 2]
         variables = {"dut.platform": platform}
@@ -35,5 +34,11 @@ def write_site(folder: Path, text: str = FILE, *, embed: bool = True) -> Path:
             experiment, number, variables, scale=scale, repeat=(number + 1) // 2, packets=4_000
         )
     (experiment / "experiment.yaml").write_text(text)
+
+
+def write_site(folder: Path, text: str = FILE, *, embed: bool = True) -> Path:
+    """An experiment in `folder`/experiment, published as `folder`/site."""
+    experiment = folder / "experiment"
+    write_experiment(experiment, text)
     publish(experiment, folder / "site", Options(embed=embed))
     return folder / "site"

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from comparisons import write_run
+from sites import write_experiment
 
 import tailtap
 from tailtap import library
 from tailtap.records.errors import InputError, MachineError
 
-FUNCTIONS = ("compare", "explain", "judge_change", "run", "search", "verdict")
+FUNCTIONS = (
+    "compare", "explain", "judge_change", "publish", "reproduce", "run", "search", "verdict",
+)  # fmt: skip
 EXPERIMENT = {
     "name": "described",
     "dut": {"platform": "wire", "forwarder": "tc-mirred", "cpus": [0]},
@@ -52,6 +55,25 @@ def test_results_are_judged_and_compared(results: tuple[Path, Path]) -> None:
     assert tailtap.compare([base, slow], 0.99).loads[0].comparisons[0].significant
 
 
+def test_a_site_is_made_and_repeated(tmp_path: Path) -> None:
+    experiment, site = tmp_path / "experiment", tmp_path / "site"
+    write_experiment(experiment)
+    made = tailtap.publish(experiment, site, captures="embed")
+    assert made.folder == str(site)
+    assert "hostnames" in {row.kind for row in made.site.redacted}
+    found = tailtap.reproduce(site, "captures")
+    assert [step.answer for step in found.steps] == ["reproduced", "reproduced"]
+    (site / "index.html").unlink()
+    assert tailtap.reproduce(f"file://{site}", "checksums").answer == "contradicted"
+    url = f"file://{experiment}"
+    listed = tailtap.publish(experiment, captures=f"refer={url}", allow=["macs"], check=True).site
+    assert listed.allowed == ["macs"]
+    assert listed.captures[0].url == f"{url}/{listed.captures[0].path}"
+    for wrong in ({"captures": "ftp"}, {"allow": ["names"]}, {"licence": "none such"}):
+        with pytest.raises(InputError):
+            tailtap.publish(experiment, check=True, **wrong)
+
+
 def test_what_must_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mistakes in a mapping are told as in a file; without root nothing is made."""
     with pytest.raises(InputError, match=r"experiment\.yaml"):
@@ -63,6 +85,8 @@ def test_what_must_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         tailtap.run(EXPERIMENT, tmp_path / "out")
     with pytest.raises(MachineError, match="root"):
         tailtap.search(EXPERIMENT, tmp_path / "out", low=1_000, high=20_000)
+    with pytest.raises(MachineError, match="root"):
+        tailtap.reproduce(tmp_path, "small")
     with pytest.raises(InputError):
         tailtap.explain(tmp_path)
     assert not (tmp_path / "out").exists()

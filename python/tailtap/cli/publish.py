@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +12,7 @@ from tailtap.cli.completing import folders, one_of, result_folders
 from tailtap.cli.terminal import say, say_whole, warn
 
 if TYPE_CHECKING:
-    from tailtap.records.site import PublishRecord, RedactedKind
+    from tailtap.records.site import PublishRecord
 
 
 @command(
@@ -119,13 +118,14 @@ def publish(
     Needs `pip install 'tailtap[publish]'`.
     """
     from tailtap.library import remedies
-    from tailtap.output.publish import Options, parse_author, parse_licence
+    from tailtap.output.publish import Options, parse_author, parse_licence, where_captures_are
     from tailtap.output.publish import publish as make
+    from tailtap.output.publish.redaction import allowed_kinds
     from tailtap.records.record import printed
 
-    embed, url = _captures(captures)
+    embed, url = where_captures_are(captures)
     options = Options(
-        allowed=_kinds(allow),
+        allowed=allowed_kinds(allow.split(",")),
         anonymous=anonymous,
         hidden=hide,
         embed=embed,
@@ -148,32 +148,6 @@ def publish(
         warn(f"warning: {warning.message}")
     if record.folder:
         say_whole(record.folder)
-
-
-def _captures(text: str) -> tuple[bool, str | None]:
-    """Whether captures are embedded, and else where they are."""
-    from tailtap.records.errors import InputError
-
-    word, equals, url = text.partition("=")
-    if text == "embed":
-        return True, None
-    if word != "refer" or (equals and not url.startswith(("https://", "http://", "file://"))):
-        raise InputError(
-            f"--captures {text!r}: write embed, refer, or refer=URL with an address such as "
-            "https://zenodo.org/records/1/files"
-        )
-    return False, url or None
-
-
-def _kinds(text: str) -> Sequence[RedactedKind]:
-    from tailtap.output.publish.redaction import ALLOWED
-    from tailtap.records.errors import InputError
-
-    kinds = [part.strip() for part in text.split(",") if part.strip()]
-    for kind in kinds:
-        if kind not in ALLOWED:
-            raise InputError(f"--allow: {kind!r} is none of {', '.join(ALLOWED)}")
-    return cast("list[RedactedKind]", kinds)
 
 
 def _print_leaving(record: PublishRecord) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,13 @@ from tailtap.cli.completing import experiment_files, folders, settings
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
+    from tailtap.experiment.reading import CheckedExperiment
+    from tailtap.measure.boots import Boots
+    from tailtap.measure.run import Stations
     from tailtap.records.reproduction import Answer, Level, ReproductionRecord
 
 STATUS: dict[Answer, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
 STYLES = {"reproduced": "green", "contradicted": "red", "not shown": "yellow"}
-SMALL, FULL = "small", "full"
 
 
 @command(
@@ -42,7 +45,7 @@ SMALL, FULL = "small", "full"
 )
 @click.option(
     "--level",
-    type=click.Choice(["checksums", "captures", "figures", SMALL, FULL]),
+    type=click.Choice(["checksums", "captures", "figures", "small", "full"]),
     default="figures",
     help="How far to go; each includes what is before it, but full takes the place of small. The "
     "last two measure on this machine, and need root.",
@@ -150,7 +153,7 @@ def reproduce(
 
 
 def _measuring(
-    level: str,
+    level: Level,
     overrides: Sequence[str],
     out: Path | None,
     testbed: Path | None,
@@ -160,45 +163,21 @@ def _measuring(
 ) -> Callable[[Path], Path]:
     """What makes the runs of a site's experiment, and returns their folder."""
 
-    def measure(site: Path) -> Path:
-        from tailtap.cli.caller import results_of_caller
-        from tailtap.cli.progress import reporting
-        from tailtap.experiment.reading import read_experiment
-        from tailtap.experiment.repeating import commands_of, smallest
-        from tailtap.measure.runner import default_folder, run_experiment
-        from tailtap.output import database as store
-        from tailtap.records.errors import InputError, MachineError
+    from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.progress import reporting
+    from tailtap.library import measure_again
 
-        file, on_testbed = site / "experiment.yaml", testbed is not None
-        try:
-            chosen = list(overrides)
-            if level == SMALL and not any(one.startswith("scale=") for one in chosen):
-                chosen = smallest(file, chosen, on_testbed=on_testbed)
-            checked = read_experiment(file, chosen, on_testbed=on_testbed)
-        except InputError as error:
-            if overrides:
-                raise
-            raise MachineError(str(error)) from error
-        commands = commands_of(checked)
-        if commands and not allow_commands:
-            raise InputError(
-                f"this experiment runs what others wrote, as root ({'; '.join(commands[:5])}): "
-                "read it, then give --allow-commands"
-            )
-        stations, boots = None, None
-        if testbed is not None:
-            from tailtap.cli.run import stations_of_file
+    def connect(checked: CheckedExperiment) -> tuple[Stations, Boots | None]:
+        from tailtap.cli.run import stations_of_file
 
-            stations, boots = stations_of_file(checked, testbed, quiet=quiet)
-        folder = out or default_folder(f"{checked.name}-reproduced")
-        with results_of_caller(folder):
-            run_experiment(
-                checked, file, folder, store=store, resume=False, stations=stations,
-                testbed=testbed, boots=boots, reporting=reporting(quiet=quiet),
-            )  # fmt: skip
-        return folder
+        assert testbed is not None  # else nobody asks
+        return stations_of_file(checked, testbed, quiet=quiet)
 
-    return measure
+    return partial(
+        measure_again, level, overrides=overrides, out=out, testbed=testbed,
+        allow_commands=allow_commands, connect=connect, around=results_of_caller,
+        reporting=reporting(quiet=quiet),
+    )  # fmt: skip
 
 
 def print_reproduction(found: ReproductionRecord) -> None:

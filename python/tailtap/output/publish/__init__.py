@@ -26,7 +26,7 @@ from tailtap.records.record import read
 from tailtap.records.site import PublishRecord, RedactedKind, SiteRecord
 from tailtap.records.writing import writing
 
-__all__ = ["Author", "Options", "parse_author", "parse_licence", "publish"]
+__all__ = ["Author", "Options", "parse_author", "parse_licence", "publish", "where_captures_are"]
 
 SITE = "site.json"
 
@@ -45,6 +45,22 @@ class Options:
     """Where they are, if somebody published them: the address of the folder that they are in."""
     licence: str | None = None
     authors: Sequence[Author] = field(default=())
+
+
+def where_captures_are(text: str) -> tuple[bool, str | None]:
+    """Whether captures are in the site (``embed``), and else their address (``refer=URL``), if any.
+
+    Raises `InputError`.
+    """
+    word, equals, url = text.partition("=")
+    if text == "embed":
+        return True, None
+    if word != "refer" or (equals and not url.startswith(("https://", "http://", "file://"))):
+        raise InputError(
+            f"--captures {text!r}: write embed, refer, or refer=URL with an address such as "
+            "https://zenodo.org/records/1/files"
+        )
+    return False, url or None
 
 
 def publish(

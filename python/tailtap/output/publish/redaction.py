@@ -15,18 +15,30 @@ import ipaddress
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pyarrow as pa
 
+from tailtap.records.errors import InputError
 from tailtap.records.site import Redacted, RedactedKind
 
 KINDS: tuple[RedactedKind, ...] = get_args(RedactedKind)
 ALLOWED: tuple[RedactedKind, ...] = ("serials", "macs", "hostnames", "users", "addresses", "ids")
 """What a user may publish."""
+
+
+def allowed_kinds(names: Iterable[str]) -> list[RedactedKind]:
+    """The kinds of these names, without empty ones. Raises `InputError` for another name."""
+    kinds = [name.strip() for name in names if name.strip()]
+    for kind in kinds:
+        if kind not in ALLOWED:
+            raise InputError(f"--allow: {kind!r} is none of {', '.join(ALLOWED)}")
+    return cast("list[RedactedKind]", kinds)
+
+
 FIELDS: Mapping[str, RedactedKind] = {
     "hostname": "hostnames",
     "host_name": "hostnames",

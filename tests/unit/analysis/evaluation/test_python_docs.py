@@ -13,6 +13,7 @@ import pytest
 from captures import pcap, write_many
 from exchanges import dns
 from nbclient import NotebookClient
+from sites import write_experiment
 
 import tailtap
 
@@ -38,6 +39,7 @@ def captures(tmp_path: Path) -> Path:
     write_many(tmp_path / "after.pcap", sent + latency, np.arange(PACKETS))
     asked = [(10**9, dns(True, 1, "a.example")), (10**9 + 700, dns(False, 1, "a.example"))]
     (tmp_path / "server.pcap").write_bytes(pcap(asked))
+    write_experiment(tmp_path / "load")
     return tmp_path
 
 
@@ -54,7 +56,7 @@ def test_every_block_of_the_page_runs(
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
         printed.append(capsys.readouterr().out)
-    evaluated, _, worst, gaps, _, saved, apart, many, waits, judged, failed = printed
+    evaluated, _, worst, gaps, _, saved, apart, many, waits, judged, repeated, failed = printed
     assert re.fullmatch(r"moonsniff\n(98999|99000)\n0\.0\n", evaluated)
     assert worst.startswith("80000 ")
     assert "50 packets took longer than 50 us" in worst
@@ -67,6 +69,8 @@ def test_every_block_of_the_page_runs(
     assert int(counted["0"]) == PACKETS and 89_990 < int(counted["1"]) < 90_010
     assert waits == "dns 1 0\n700\n"
     assert judged.startswith("holds [") and "\nnot shown " in judged
+    assert re.match(r"site \d+ files; replaced: \['hostnames'\]\nreproduced \[", repeated)
+    assert "A container is later. reproduced" in repeated
     assert "missing.pcap" in failed
     assert (captures / "hdr.pdf").read_bytes().startswith(b"%PDF")
 
@@ -111,6 +115,9 @@ def test_the_notebook_takes_captures_of_ones_own(captures: Path) -> None:
     notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
     [settings] = [cell for cell in notebook.cells if cell.source.startswith("BEFORE = AFTER")]
     settings.source = "BEFORE, AFTER = 'before.pcap', 'after.pcap'"
+    publish = notebook.cells[-1]
+    publish.source = publish.source.replace("RESULTS = None", "RESULTS = 'load'", 1)
     said = text_of(executed(notebook, captures))
     assert "100,000 packets matched by moonsniff" in said
     assert "50 clusters of up to 1 packets" in said
+    assert "files: reproduced\n" in said and "A container is later. reproduced" in said
