@@ -29,7 +29,7 @@ from tailtap.measure.search.folder import SearchFolder
 from tailtap.output.report import write_report
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-WIDTHS = (400, 800, 1400)
+WIDTHS = (1400, 800, 400)
 MEASURE = """
 const wide = [], unreachable = [], beneath = [];
 const made = "svg, .figure, script, [hidden], .skip";
@@ -170,7 +170,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
 def test_the_contents_lead_to_every_section_and_nothing_is_cut_off(
     browser: webdriver.Chrome, pages: Pages, name: str
 ) -> None:
-    open_page(browser, pages(name))
+    open_page(browser, pages(name), WIDTHS[0])
     links = browser.find_elements(By.CSS_SELECTOR, "#contents a")
     told = [(link.get_attribute("hash"), link.text) for link in links]
     heads = browser.find_elements(By.CSS_SELECTOR, "section > h2[id], section > .title > h2[id]")
@@ -192,14 +192,23 @@ def test_the_contents_lead_to_every_section_and_nothing_is_cut_off(
         assert (width, found["beneath"]) == (width, [])
 
 
-def test_a_phone_shows_every_number_without_scrolling_sideways(
+def test_every_number_of_eighteen_runs_is_seen_on_a_desktop_and_on_a_phone(
     browser: webdriver.Chrome, pages: Pages
 ) -> None:
-    open_page(browser, pages("rates"))
+    open_page(browser, pages("rates"), 1400)
+    hidden = browser.execute_script(
+        "return [...document.querySelectorAll('.scroll')]"
+        ".filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.ariaLabel)"
+    )
+    assert hidden == []
     heads = [
         head.text
         for head in browser.find_elements(By.CSS_SELECTOR, "[aria-labelledby=summary] thead th")
     ]
+    [found] = browser.find_elements(By.CSS_SELECTOR, "[aria-labelledby=loss]")
+    said = "No packet was lost in any of the 17 runs, at 10 kpkt/s to 50 kpkt/s; 1 invalid run"
+    assert said in found.text.replace("\u00a0", " ")
+    assert not found.find_elements(By.CSS_SELECTOR, ".figure, table")
     window(browser, 400, 900)
     settle(browser)
     boxes = browser.execute_script(
@@ -212,28 +221,11 @@ def test_a_phone_shows_every_number_without_scrolling_sideways(
     assert all(0 <= left < right <= 400 and text for _, text, left, right in boxes)
 
 
-def test_every_number_of_eighteen_runs_is_seen_on_a_desktop(
+def test_devices_without_loss_are_one_sentence_beside_those_with(
     browser: webdriver.Chrome, pages: Pages
 ) -> None:
-    open_page(browser, pages("rates"))
-    window(browser, 1400, 900)
-    settle(browser)
-    hidden = browser.execute_script(
-        "return [...document.querySelectorAll('.scroll')]"
-        ".filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.ariaLabel)"
-    )
-    assert hidden == []
-
-
-def test_no_loss_is_one_sentence(browser: webdriver.Chrome, pages: Pages) -> None:
-    section = "[aria-labelledby=loss]"
-    open_page(browser, pages("rates"))
-    [found] = browser.find_elements(By.CSS_SELECTOR, section)
-    said = "No packet was lost in any of the 17 runs, at 10 kpkt/s to 50 kpkt/s; 1 invalid run"
-    assert said in found.text.replace("\u00a0", " ")
-    assert not found.find_elements(By.CSS_SELECTOR, ".figure, table")
     open_page(browser, pages("loss"))
-    [found] = browser.find_elements(By.CSS_SELECTOR, section)
+    [found] = browser.find_elements(By.CSS_SELECTOR, "[aria-labelledby=loss]")
     assert "No packet was lost in any of the 4 runs of wire, at" in found.text
     assert found.find_elements(By.CSS_SELECTOR, ".figure")
     assert len(found.find_elements(By.CSS_SELECTOR, "tbody tr")) == 6

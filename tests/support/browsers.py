@@ -60,9 +60,9 @@ def started() -> Iterator[webdriver.Chrome]:
         shutil.rmtree(profile, ignore_errors=True)
 
 
-def open_page(browser: webdriver.Chrome, page: Path) -> webdriver.Chrome:
-    """The page, drawn, in a light and wide window."""
-    window(browser, 1600, 1000)
+def open_page(browser: webdriver.Chrome, page: Path, width: int = 1600) -> webdriver.Chrome:
+    """The page, drawn, in a light window."""
+    window(browser, width, 1000)
     media(browser, "light")
     for log in ("browser", "performance"):
         read_log(browser, log)

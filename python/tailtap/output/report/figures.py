@@ -127,7 +127,7 @@ def save_figure(
     """
     FigureCanvasAgg(figure)
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out once, for all formats alike
+    figure.set_layout_engine(None)  # laid out once, for all formats alike
     paths = []
     for kind in kinds:
         path = folder / f"{name}.{kind}"
