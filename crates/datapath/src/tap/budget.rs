@@ -157,8 +157,7 @@ mod tests {
         for second in 1..40u64 {
             let now = second * 1_000_000_000;
             let share = if second == 8 { 0.01 } else { 0.001 };
-            changes
-                .extend(budget.decide(taken(share), now).map(|change| (second, change.level)));
+            changes.extend(budget.decide(taken(share), now).map(|change| (second, change.level)));
         }
         // Not while packets are under way that are in the denser sample; then each time anew.
         assert_eq!(changes, [(5, 2), (13, 1)]);
