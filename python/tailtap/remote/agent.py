@@ -32,9 +32,10 @@ def program() -> str:
     return f"import sys; sys.path.append({root!r}); from tailtap.remote.agent import main; main()"
 
 
-def serve(port: int) -> None:
-    """Serve the open device or socket `port` until the other side lets go of it."""
-    os.set_inheritable(port, False)  # a command that lives on would keep it open
+def serve(requests: int, answers: int) -> None:
+    """Serve commands and files on open descriptors, which may be one, until the requests end."""
+    for descriptor in (requests, answers):
+        os.set_inheritable(descriptor, False)  # a command that lives on would keep it open
     loop = Loop()
     commands = Commands(loop)
     woken, waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -47,7 +48,7 @@ def serve(port: int) -> None:
 
     loop.watch(woken, reading=reap)
     mux = Mux({"command": commands.serve, "get": files.get, "put": files.put})
-    Link(loop, mux, port, port)
+    Link(loop, mux, requests, answers)
     while mux.over is None:
         loop.step()
 
@@ -63,6 +64,6 @@ def main() -> None:
     """Serve the port that is named first, then become the command that follows, if there is one."""
     port = os.open(sys.argv[1], os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
     _wait_for_host(port)
-    serve(port)
+    serve(port, port)
     if sys.argv[2:]:
         os.execv(sys.argv[2], sys.argv[2:])

@@ -84,7 +84,7 @@ def far(tmp_path: Path) -> Iterator[Far]:
     """An agent as in a guest, but on a socket; it becomes `touch` in the end."""
     near_end, far_end = socket.socketpair()
     program = agent.program().replace(
-        "import main; main()", "import serve; serve(int(sys.argv[1]))"
+        "import main; main()", "import serve; serve(*[int(sys.argv[1])] * 2)"
     )
     command = [sys.executable, "-I", "-S", "-c", program, str(far_end.fileno())]
     with subprocess.Popen(command, pass_fds=[far_end.fileno()]) as process:

@@ -21,7 +21,9 @@ from tailtap.remote.frames import HELLO, encode
 from tailtap.remote.guest import GuestHost
 
 PATIENCE_SECONDS = 200.0
-AGENT = agent.program().replace("import main; main()", "import serve; serve(int(sys.argv[1]))")
+AGENT = agent.program().replace(
+    "import main; main()", "import serve; serve(*[int(sys.argv[1])] * 2)"
+)
 
 
 @dataclass

@@ -6,8 +6,6 @@ and output, as the agent in virtual machines does (`remote/agent.py`).
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -17,12 +15,10 @@ from types import TracebackType
 from tailtap.measure.testbed.ssh import SshStation
 from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed, Completed, NoAnswer
-from tailtap.remote.commands import MISSING, Commands
+from tailtap.remote.agent import serve
+from tailtap.remote.commands import MISSING
 from tailtap.remote.connection import Connection
-from tailtap.remote.files import get, put
 from tailtap.remote.local import COMMAND_SECONDS, SYSTEM_PATH, missing
-from tailtap.remote.loop import READ_BYTES, Link, Loop
-from tailtap.remote.mux import Mux
 
 HELLO_SECONDS = 60.0
 """How long our program may take to start there."""
@@ -97,24 +93,5 @@ class FarHost:
         self._process.close()
 
 
-def main() -> None:
-    """Serve commands and files until the input ends; what runs then is ended."""
-    loop = Loop()
-    commands = Commands(loop)
-    woken, waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(waking)
-
-    def reap() -> None:
-        os.read(woken, READ_BYTES)
-        commands.reap()
-
-    loop.watch(woken, reading=reap)
-    mux = Mux({"command": commands.serve, "get": get, "put": put})
-    Link(loop, mux, sys.stdin.fileno(), sys.stdout.fileno())
-    while mux.over is None:
-        loop.step()
-
-
 if __name__ == "__main__":
-    main()
+    serve(sys.stdin.fileno(), sys.stdout.fileno())
