@@ -22,12 +22,39 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for platform, scale in (("wire", 0.1), ("bare-metal", 1.0), ("container", 2.0)):
         for repeat in range(1, 5):
             number += 1
-            write_run(folder, number, {"dut.platform": platform}, scale=scale, repeat=repeat)
+            run = write_run(folder, number, {"dut.platform": platform}, scale=scale, repeat=repeat)
+            count(run, round(1_000_000 * scale) + 1000 * repeat)
     failed = write_run(folder, 13, {"dut.platform": "vm"})
     record = json.loads((failed / "run.json").read_text())
     record |= {"status": "failed", "error": "interface tt-tap0 vanished during the run"}
     (failed / "run.json").write_text(json.dumps(record))
     return folder
+
+
+def count(run: Path, instructions: int) -> None:
+    """Let the processors have counted."""
+    record = json.loads((run / "run.json").read_text())
+    window = {"scope": "dut.cpus", "cpus": [1], "elapsed_ns": 10**9, "estimated": [], "by_cpu": {}}
+    events = {"instructions": instructions, "dTLB-load-misses": None}
+    record["counters"] = {"run": {**window, "events": events, "kinds": {"LOC": 100}}}
+    record["taps"]["ingress"] = {"seen": 900, "other": 100}
+    (run / "run.json").write_text(json.dumps(record))
+
+
+def test_what_was_counted_is_compared(experiment: Path) -> None:
+    run = tailtap("compare", experiment, "--quiet")
+    assert "10 kpkt/s: counted per packet" in run.stdout
+    lines = [line.split() for line in run.stdout.splitlines()]
+    means = [line for line in lines if line[:1] == ["instructions"]]
+    assert [line[1:3] for line in means[:2]] == [["bare-metal", "1002"], ["container", "2002"]]
+    assert means[2][1:4] == ["container", "bare-metal", "more"]
+    assert "+1000 (+997 to +1003)" in run.stdout
+    assert "dTLB" not in run.stdout
+    told = json.loads(tailtap("compare", experiment, "--json", "--quiet").stdout)
+    (load,) = told["loads"]
+    pairs = {row["counter"]: row for row in load["counters"]["comparisons"]}
+    assert pairs["instructions"]["difference"] == pytest.approx(1000)
+    assert (pairs["LOC"]["answer"], pairs["LOC"]["ratio"]) == ("not shown", 1)
 
 
 def test_an_experiment(experiment: Path) -> None:

@@ -329,13 +329,15 @@ def _print_comparisons(pairs: Sequence[PairRow], alpha: float) -> None:
 
 def _print_counters(found: LoadRow) -> None:
     """Print what was counted per packet under one load, and where that differs."""
+    from tailtap.analysis.runs.text import number_text
+
     rows = sorted(found.counters.counted, key=lambda row: not row.chosen)
     if not rows:
         return
     cells = [
         (
-            [row.counter, row.configuration, f"{row.mean:.4g}",
-             "" if row.deviation is None else f"{row.deviation:.2g}", str(len(row.values))],
+            [row.counter, row.configuration, number_text(row.mean, 4),
+             "" if row.deviation is None else number_text(row.deviation, 2), str(len(row.values))],
             False,
         )
         for row in rows[:COUNTED]
@@ -348,8 +350,8 @@ def _print_counters(found: LoadRow) -> None:
     told = [
         (
             [pair.counter, pair.second, pair.first, pair.answer,
-             _between(pair.difference, pair.difference_low, pair.difference_high, "+.3g"),
-             _between(pair.ratio, pair.ratio_low, pair.ratio_high, ".3g"),
+             _between(pair.difference, pair.difference_low, pair.difference_high, signed=True),
+             _between(pair.ratio, pair.ratio_low, pair.ratio_high),
              f"{pair.p_corrected:.2g}"],
             pair.answer == "not shown",
         )
@@ -367,10 +369,15 @@ def _print_counters(found: LoadRow) -> None:
     say()
 
 
-def _between(middle: float | None, low: float | None, high: float | None, form: str) -> str:
+def _between(
+    middle: float | None, low: float | None, high: float | None, *, signed: bool = False
+) -> str:
+    from tailtap.analysis.runs.text import number_text
+
     if middle is None or low is None or high is None:
         return ""
-    return f"{middle:{form}} ({low:{form}} to {high:{form}})"
+    first, least, most = (number_text(value, signed=signed) for value in (middle, low, high))
+    return f"{first} ({least} to {most})"
 
 
 def _print_traits(loads: Sequence[LoadRow]) -> None:

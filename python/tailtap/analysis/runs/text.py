@@ -34,6 +34,13 @@ def count_text(count: int) -> str:
     return f"{count:,}".replace(",", NARROW_SPACE)
 
 
+def number_text(value: float, digits: int = 3, *, signed: bool = False) -> str:
+    """A number with so many significant digits, or with all that stand before the point."""
+    sign = "+" if signed else ""
+    whole = abs(value) >= 10**digits
+    return f"{value:{sign}.0f}" if whole else f"{value:{sign}.{digits}g}"
+
+
 def share_text(share: float) -> str:
     """A share as per cent with two significant digits: ``0.0012 %``."""
     return format_share(share).replace(" ", "\u00a0")

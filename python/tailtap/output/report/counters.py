@@ -9,7 +9,7 @@ from tailtap.analysis.compare.configurations import gather
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.runs.groups import Configuration
 from tailtap.analysis.runs.run import Experiment, Run
-from tailtap.analysis.runs.text import count_text, time_text
+from tailtap.analysis.runs.text import count_text, number_text, time_text
 from tailtap.output.report.comparison import Compared
 from tailtap.output.report.tables import DASH, Cell, Head, Row, Sheet, Table, count_look, shed
 from tailtap.records.compare import Counted, CounterPair
@@ -85,9 +85,9 @@ def by_packet(experiment: Experiment, groups: list[Configuration]) -> tuple[Comp
 
 
 def _mean(row: Counted) -> Iterator[Cell]:
-    values = ", ".join(f"{value:.4g}" for value in row.values)
-    yield Cell(f"{row.mean:.4g}", "" if row.mean else "zero", f"Repeats: {values}")
-    yield Cell(DASH if row.deviation is None else f"{row.deviation:.2g}")
+    values = ", ".join(number_text(value, 4) for value in row.values)
+    yield Cell(number_text(row.mean, 4), "" if row.mean else "zero", f"Repeats: {values}")
+    yield Cell(DASH if row.deviation is None else number_text(row.deviation, 2))
     yield Cell(str(len(row.values)))
 
 
@@ -97,13 +97,16 @@ def _more(pair: CounterPair | None) -> tuple[Cell, Cell]:
     look = "zero" if pair.answer == "not shown" else ""
     bounds = ""
     if pair.difference_low is not None and pair.difference_high is not None:
-        bounds = f" ({pair.difference_low:+.3g} to {pair.difference_high:+.3g})"
+        low, high = (
+            number_text(value, signed=True) for value in (pair.difference_low, pair.difference_high)
+        )
+        bounds = f" ({low} to {high})"
     hint = (
         f"p = {pair.p:.2g} before the correction; so many repeats reach "
         f"{pair.smallest_p:.2g} at best"
     )
     return (
-        Cell(f"{pair.difference:+.3g}{bounds}", look),
+        Cell(number_text(pair.difference, signed=True) + bounds, look),
         Cell(f"{pair.p_corrected:.2g}", look, hint),
     )
 
