@@ -26,6 +26,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
+from tailtap.records.cpulist import parse_cpus
 from tailtap.records.units import format_share, format_time
 
 ROOT = Path(__file__).parents[1]
@@ -140,7 +141,7 @@ def take(folder: Path) -> tuple[str, Measured]:
     experiment = load_experiment(folder)
     groups = [group for group in configurations(experiment) if group.origin is None]
     first = experiment.finished[0]
-    cpus = len(first.environment.cpu.online or ())
+    cpus = len(parse_cpus(first.environment.cpu.online or ""))
     rows = []
     for group in groups:
         worst = group.worst or group.members[0]

@@ -12,7 +12,7 @@ import numpy as np
 from tailtap.analysis.figures.kinds import Axis, Trace
 from tailtap.analysis.figures.model import Along, Figure
 from tailtap.analysis.figures.quantities import CATEGORY, NUMBER, RATE, Quantity
-from tailtap.analysis.runs.groups import common_percentile
+from tailtap.analysis.runs.groups import common_percentile, with_name
 from tailtap.analysis.runs.run import Floats, Run
 from tailtap.analysis.runs.text import as_words, count_text
 from tailtap.records.errors import InputError
@@ -222,7 +222,7 @@ def lay_out(figure: Figure, runs: Sequence[Run]) -> Layout:
         for run in valid
     )
     series = tuple(
-        Series(_name(figure.series, key) or figure.title or "", _is_wire(placed, place))
+        Series(_name(figure.series, key, rest) or figure.title or "", _is_wire(placed, place))
         for place, key in enumerate(lines)
     )
     return Layout(
@@ -276,9 +276,15 @@ def _keys(
     return sorted(found, key=along.place) if along is not None and along.order else found
 
 
-def _name(along: Along | None, key: tuple[str, ...]) -> str:
-    names = [along.name(value) if along else value or "–" for value in key]
-    return " · ".join(name for name in names if name)
+def _name(along: Along | None, key: tuple[str, ...], more: Sequence[str] = ()) -> str:
+    """What values are called: with their variables where these are needed and none is given."""
+    by = (*(along.by if along else ()), *more)
+    names = {} if along is None else along.names
+    told = (
+        names.get(value) or (with_name(variable, value) if value else "–")
+        for variable, value in zip(by, key, strict=False)
+    )
+    return " · ".join(told)
 
 
 def scale_of(along: Along | None, values: Sequence[str]) -> tuple[Axis, list[float]]:
@@ -462,7 +468,7 @@ def arrange(
     elif kind.of == "value":
         axis, places = scale_of(figure.over, layout.over)
         by_text = dict(zip(layout.over, places, strict=True))
-        shown = tuple(_name(figure.over, (value,)) for value in layout.over)
+        shown = tuple(figure.over.name(value) if figure.over else value for value in layout.over)
         found = replace(
             base,
             x=axis,

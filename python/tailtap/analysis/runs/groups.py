@@ -231,7 +231,7 @@ def _in_order(experiment: Experiment) -> list[list[Run]]:
     return sorted(group(experiment.finished), key=order)
 
 
-NEEDS_NAME = frozenset(("dut.irq", "dut.line", "dut.napi", "dut.queues", "dut.taps"))
+NEEDS_NAME = frozenset(("dut.cgroup", "dut.irq", "dut.line", "dut.napi", "dut.queues", "dut.taps"))
 """Variables whose values say nothing without their name: `none` of what?"""
 
 
@@ -247,7 +247,7 @@ def label_parts(run: Run, without: tuple[str, ...] = ()) -> list[str]:
     """
     named = CASE in run.variables
     values = [
-        _with_name(name, value)
+        with_name(name, value)
         for name, value in run.variables.items()
         if not name.startswith(without) and not (named and len(value) > LONG)
     ]
@@ -261,7 +261,7 @@ def label_parts(run: Run, without: tuple[str, ...] = ()) -> list[str]:
     return [part for part in known if part]
 
 
-def _with_name(name: str, value: str) -> str:
+def with_name(name: str, value: str) -> str:
     """A value, with its variable's name where it says nothing alone, as when it is empty."""
     short = name.rpartition(".")[2]
     if not value:

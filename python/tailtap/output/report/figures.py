@@ -431,7 +431,7 @@ def log_ticks(axis: Any) -> None:
     if decades < 0.5:
         axis.set_major_locator(MaxNLocator(5))
     else:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 1.5 else (1,), numticks=12))
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2 else (1,), numticks=12))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(formatter)
 

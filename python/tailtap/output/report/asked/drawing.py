@@ -15,7 +15,7 @@ from tailtap.analysis.figures.arranging import Arranged, Mark, Panel
 from tailtap.analysis.figures.curves import tick_label, ticks_between, ticks_of_percentiles
 from tailtap.analysis.figures.kinds import FLOOR, Axis
 from tailtap.analysis.figures.model import Scale
-from tailtap.analysis.figures.quantities import CATEGORY, PACKETS, TAIL, TIME
+from tailtap.analysis.figures.quantities import CATEGORY, PACKETS, SHARE, TAIL, TIME
 from tailtap.analysis.runs.groups import LIGHT, WIRE_LIGHT
 from tailtap.analysis.runs.text import broken, with_micro_sign
 from tailtap.analysis.verdict.requirement import Requirement
@@ -267,8 +267,10 @@ def is_log(asked: Scale, axis: Axis, values: Any) -> bool:
 
 
 def _values(arranged: Arranged, name: str) -> Any:
-    """All that lies on an axis."""
+    """All that lies on an axis, requirements among it."""
     found = [np.zeros(0)]
+    if name == "y" and arranged.y.quantity in (TIME, SHARE):
+        found.append(np.array([float(wanted.limit) for wanted in arranged.figure.required]))
     for panel in arranged.panels:
         for mark in panel.marks:
             sides = [mark.x] if name == "x" else [mark.y, mark.low, mark.high]

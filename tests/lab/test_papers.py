@@ -1,0 +1,63 @@
+"""The papers' experiments at their small scale, made smaller: they run, and draw what they ask for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from labtools import TAILTAP, own_machine, statuses
+
+from tailtap.analysis.runs.reader import load_experiment
+from tailtap.output.report.asked import asked_figures, write_asked
+
+FILES = Path(__file__).parents[2] / "examples/papers"
+SMALLER = (
+    "traffic.duration=400 ms",
+    "traffic.warm_up=100 ms",
+    "traffic.slip_limit=10 s",
+    "evaluation.trim=0 s",
+    "repeat=1",
+)
+LACKING = ("no run counted", "no run has what this kind of figure shows")
+"""Why a figure is not drawn: processors that tell neither counters nor power."""
+
+pytestmark = [
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU"),
+    pytest.mark.timeout(1200),
+]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[] if path.stem == "cards" else [pytest.mark.slow], id=path.stem)
+        for path in sorted(FILES.glob("*.yaml"))
+    ],
+)
+def test_a_file_runs_and_draws_its_figures(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        sets = [word for one in SMALLER for word in ("--set", one)]
+        done = machine.run(*TAILTAP, "run", str(path), "--out", str(out), *sets, seconds=1000)
+        assert machine.namespaces() == []
+    made = statuses(out)
+    # What this machine was not booted for fails, and says so; all else is measured.
+    assert done.returncode in (0, 1, 3) and "done" in made, done.stderr
+    if "failed" in made:
+        assert "boot" in done.stderr, done.stderr
+    if path.stem == "platforms-and-kernels":
+        machine.tailtap("model", str(out))
+    found = asked_figures(load_experiment(out), None)
+    assert found
+    for one in found:
+        if one.arranged is None:
+            assert one.reason.startswith(LACKING), (one.name, one.reason)
+    drawn = [one for one in found if one.arranged is not None]
+    assert drawn
+    write_asked(found, tmp_path / "figures", below=tmp_path)
+    for one in drawn:
+        assert one.arranged is not None
+        assert one.arranged.panels or one.arranged.tables, one.name
+        kind = "png" if one.arranged.panels else "csv"
+        assert (tmp_path / f"figures/{one.name}.{kind}").stat().st_size > 0, one.name
