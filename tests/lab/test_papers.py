@@ -1,4 +1,4 @@
-"""The papers' experiments at their small scale, made smaller: they run, and draw what they ask for."""
+"""The papers' experiments, smaller than small: they run, and draw what they ask for."""
 
 from __future__ import annotations
 
