@@ -21,7 +21,7 @@ import msgspec
 from tailtap.analysis.claims.reading import claims_shown
 from tailtap.analysis.figures.model import Figure
 from tailtap.analysis.runs.groups import configurations
-from tailtap.analysis.runs.reader import load_experiment
+from tailtap.analysis.runs.reader import load_experiment, load_search
 from tailtap.analysis.runs.run import Run
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
@@ -138,7 +138,10 @@ def counterparts(figure: Figure) -> list[str]:
 
 def take(folder: Path) -> tuple[str, Measured]:
     """The name and the figures of a finished experiment."""
-    experiment = load_experiment(folder)
+    if (folder / "search.json").is_file():
+        experiment, _ = load_search(folder)  # the latencies at the rates that it found
+    else:
+        experiment = load_experiment(folder)
     groups = [group for group in configurations(experiment) if group.origin is None]
     first = experiment.finished[0]
     cpus = len(parse_cpus(first.environment.cpu.online or ""))
@@ -199,7 +202,10 @@ def _head(asked: Asked, papers: Papers) -> Iterator[str]:
     yield ""
     yield "```sh"
     yield f"tailtap run {path} --check --set {PAPER}"
-    yield f"sudo tailtap run {path} --out {name}"
+    if any(figure.kind == "highest-rate" for figure in first.figures):
+        yield f"sudo tailtap search {path} --loss 0 --latency-at '100%' --out {name}"
+    else:
+        yield f"sudo tailtap run {path} --out {name}"
     if any(figure.made.of == "models" or figure.kind == "models" for figure in first.figures):
         yield f"tailtap model {name}"
     yield f"sudo tailtap report {name}"
