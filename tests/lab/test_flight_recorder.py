@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pytest
 from holding import EVERY, HOLD_MS, RATE, holding, recording
-from labtools import TAILTAP, own_machine, record, small_disk, wait_for
+from labtools import TAILTAP, Machine, own_machine, record, small_disk, wait_for
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tailtap.measure.observe.memory import SHARED, name_of
 from tailtap.records.live import RecordingRecord
@@ -58,6 +62,45 @@ def test_a_packet_that_was_held_makes_a_run_like_any_other(tmp_path: Path) -> No
         )
         assert done.returncode == 0, done.stderr
     assert not own_of(running, out)
+
+
+@pytest.mark.slow
+def test_causes_are_named_meanwhile_where_nothing_is_kept(tmp_path: Path) -> None:
+    """Of a second now and then, by a program that is told the numbers."""
+    out, said = tmp_path / "out", tmp_path / "said"
+    words = ("observe", "device/in@arrival", "sink/eth0@arrival", "--out", str(out))
+    words += ("--budget", "100 %", "--metrics", "127.0.0.1:0")
+    with own_machine() as machine, holding(machine), said.open("w") as errors:
+        machine.run("ip", "link", "set", "lo", "up")
+        running = subprocess.Popen(machine.command(*TAILTAP, *words), stderr=errors)
+        try:
+            wait_for(lambda: "metrics so far: " in said.read_text(), "the address", 200)
+            [address] = re.findall(r"metrics so far: http://(\S+?)/", said.read_text())
+
+            wait_for(lambda: sum(told(machine, address, CAUSES)) > 0, "causes", 200)
+            assert told(machine, address, "tailtap_tap_lost_packets") == [0.0]
+        finally:
+            running.send_signal(signal.SIGINT)
+            assert running.wait(200) == 0
+    assert not list((out / "runs").iterdir()) and not own_of(running, out)
+
+
+CAUSES = "tailtap_cause_delay_seconds"
+ASK = """
+import sys, urllib.request
+asked = urllib.request.Request(sys.argv[1], headers={"Accept": sys.argv[2]})
+print(urllib.request.urlopen(asked).read().decode())
+"""
+
+
+def told(machine: Machine, address: str, name: str) -> list[float]:
+    """The values of a metric on an address of a machine's; none before there are any."""
+    words = (f"http://{address}/metrics", "application/openmetrics-text")
+    done = machine.run(sys.executable, "-c", ASK, *words)
+    assert done.returncode == 0, done.stderr
+    metrics = text_string_to_metric_families(done.stdout.rstrip("\n") + "\n")
+    found = [one for one in metrics if one.name == name]
+    return [sample.value for one in found for sample in one.samples]
 
 
 def own_of(running: subprocess.Popen[str], out: Path) -> list[Path]:

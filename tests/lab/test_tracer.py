@@ -319,3 +319,31 @@ def test_a_run_has_its_trace(tmp_path: Path) -> None:
     assert len(calls) <= runs - usual
     assert trace.said["writes"] == 0
     assert not len(trace.of(FUNCTION)) or set(trace.of(FUNCTION)["cpu"]) == {1}
+
+
+def test_a_budget_is_kept_by_pauses_that_are_told(injector: Path, tmp_path: Path) -> None:
+    """What happens in a pause is as if its records had found no room; nothing lies across it."""
+    disturbed = injectors.membarrier(injector, cpu=TRACED, helper=SENDER, period_ns=PERIOD_NS)
+    with disturbed:
+        with tracing(tmp_path / "all", str(TRACED), "--budget", "100 %"):
+            time.sleep(0.3)
+        whole = Trace.read(tmp_path / "all").said
+        assert whole["share"] > 0 and whole["paused_ns"] == 0
+        budget = f"{100 * whole['share'] / 4:.4f} %"
+        with tracing(tmp_path / "some", str(TRACED), "--budget", budget):
+            time.sleep(6)
+    trace = Trace.read(tmp_path / "some")
+    pauses = trace.of(LOST)
+    assert not pauses["aux"].any() and not sum(trace.said["lost"].values())
+    assert trace.said["paused_ns"] > 900_000_000
+    assert abs(int(pauses["dur"].sum()) - trace.said["paused_ns"]) < 200_000_000
+    assert trace.said["share"] < whole["share"]
+    others = trace.records[trace.records["kind"] != LOST]
+    ends = others["start"] + others["dur"]
+    first, last = pauses["start"].min(), (pauses["start"] + pauses["dur"]).max()
+    for pause in pauses:
+        begin, end = pause["start"] + 1_000_000, pause["start"] + pause["dur"]
+        assert not ((others["start"] < end - 1_000_000) & (ends > begin)).any()
+    assert (ends < first).any()
+    if last < trace.said["ended_ns"] - LATE_NS:  # it went on
+        assert (others["start"] > last).any()

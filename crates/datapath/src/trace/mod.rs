@@ -234,7 +234,8 @@ pub fn trace(
     on_ready().map_err(TraceError::Ready)?;
     let rotates = options.rotate_ns.is_some();
     let measured = options.budget.is_some();
-    privileges::keep(Work::Trace { rotates, measured }).map_err(system("give up root's privileges"))?;
+    privileges::keep(Work::Trace { rotates, measured })
+        .map_err(system("give up root's privileges"))?;
 
     let mut cores: Vec<Traced<'_>> = (0..options.cpus.len())
         .map(|place| Traced {

@@ -167,7 +167,16 @@ def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Notice]:
             f"{trace.events.name} is cut off: it holds {records:,}{stated} records; what came "
             "later is not known",
         )
-    lost = {cpu: count for cpu, count in notes["lost"].items() if cpu in trace.served.cpus}
+    if trace.paused_ns:
+        part = 1 - trace.paused_ns / max(1, trace.ended_ns - trace.started_ns)
+        yield Notice(
+            "trace-thinned",
+            f"to keep its budget the tracer followed the cores for {part:.1%} of the time: packets "
+            "of other times are not explained",
+        )
+    lost = {
+        cpu: count for cpu, count in notes["lost"].items() if count and cpu in trace.served.cpus
+    }
     if lost:
         cores = ", ".join(f"{count:,} on CPU {cpu}" for cpu, count in sorted(lost.items()))
         yield Notice(

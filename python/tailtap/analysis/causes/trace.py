@@ -40,6 +40,8 @@ class Trace:
     """By what packets are served in each node, where the device has several."""
     senders: tuple[int, ...] = ()
     """CPUs that tell those of packets, and are followed for what holds them up."""
+    paused_ns: int = 0
+    """So long nothing was traced, to keep a budget."""
     clock: HostClock | None = None
     """How its clock stands to that of the stamps; None where both are one."""
 
@@ -129,6 +131,7 @@ def _trace(events: Path, record: TraceRecord) -> Trace:
         substitutes=tuple(record.substitutes),
         mode=record.mode,
         senders=tuple(record.senders),
+        paused_ns=record.paused_ns,
     )
 
 

@@ -119,9 +119,8 @@ class Row:
     def between(self, from_ns: int, until_ns: int) -> list[Path]:
         """The same, as paths; where no file has such, the last one that is begun."""
         begun = list(self._begun())
-        ends = [first for _, first in begun[1:]] + [1 << 63]
-        found = [path for (path, first), end in zip(begun, ends, strict=True)
-                 if first < until_ns and end > from_ns]  # fmt: skip
+        ends = pairwise([*begun, (self.path, 1 << 63)])
+        found = [path for (path, first), (_, end) in ends if first < until_ns and end > from_ns]
         if found or begun:
             return found or [begun[-1][0]]
         return [path for path in self.files()[-1:] if _Records.begun(path)]

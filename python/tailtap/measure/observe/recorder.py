@@ -313,11 +313,12 @@ class Recorder:
     def _explain_some(self) -> None:
         """Now and then, find out why packets of the latest second were late; it is not kept."""
         assert self._numbers is not None
-        until_ns = self._numbers.until_ns - self._recording.keep_ns
+        until_ns = self._numbers.until_ns - SEGMENT_NS  # files that are whole
         episode = Episode(until_ns - SEGMENT_NS, until_ns, 0, [])
         if (
             self._trace is None
             or self._now_ns < self._explain_ns
+            or episode.begin_ns < (self.began_ns or 0)
             or self._trace.until_ns < until_ns
             or self._maker.is_busy
             or self._maker.made.ended is not None
@@ -357,7 +358,7 @@ class Recorder:
         record = begun(self._prepared, number, self._prepared.ways[place])
         record.slug = slug_of
         record.variables = {"incident": number, **record.variables}
-        until_ns = episode.end_ns + self._recording.keep_ns
+        until_ns = episode.end_ns + (self._recording.keep_ns if kept else 0)
         taps = {}
         for side, row in zip(SIDES, self._rows[slug], strict=True):
             paths = row.between(episode.begin_ns, until_ns)
@@ -385,6 +386,8 @@ class Recorder:
         """Remove the segments that nobody needs any more, and older ones where there is no room."""
         assert self._numbers is not None
         needed = [self._numbers.needed_ns, self._numbers.until_ns - 2 * self._recording.keep_ns]
+        if not self._recording.above:
+            needed.append(self._numbers.until_ns - 3 * SEGMENT_NS)  # what may be explained
         needed += [one.begin_ns for _, one in self._over]
         needed += [one.open.begin_ns for one in self._episodes.values() if one.open]
         before_ns = min(needed)

@@ -238,6 +238,26 @@ def test_packets_behind_the_end_of_a_cut_file_are_unexplained(
     assert behind and set(behind) == {"unexplained"}
 
 
+def test_what_was_not_traced_to_keep_a_budget_is_not_guessed(
+    small: tuple[Path, Simulated],
+) -> None:
+    """A pause is like lost records, of which there were none."""
+    folder, simulated = small
+    first = simulated.blocks[0]
+    hole = Record(first.start - 100_000, 900_000, LOST, 0, 0, DUT)
+    (folder / "trace.events").write_bytes(encode([*simulated.records, hole]))
+    said = json.loads((folder / "trace.json").read_text())
+    span = said["ended_ns"] - said["started_ns"]
+    (folder / "trace.json").write_text(json.dumps({**said, "paused_ns": span // 4}))
+    found = explain_runs([folder], late="50 us")[0]
+    (warning,) = found.warnings
+    assert (warning.code, "75.0% of the time" in warning.message) == ("trace-thinned", True)
+    late = found.joined.late.packets.ingress_ns
+    inside = (late >= first.start) & (late < first.start + first.dur)
+    blamed = {found.labels.blame(packet).cause for packet in np.flatnonzero(inside).tolist()}
+    assert blamed == {"unexplained"}
+
+
 def test_lost_events_are_not_guessed(small: tuple[Path, Simulated]) -> None:
     folder, simulated = small
     blocks = simulated.blocks
