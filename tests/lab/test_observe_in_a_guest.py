@@ -64,7 +64,7 @@ echo $! > /run/sender
 """
 AWAY = """
 kill $(cat /run/sender); sleep 1
-test ! -e /run/openvswitch/conf.db || ovs-vsctl del-br br0
+test ! -e /run/openvswitch/conf.db || ovs-vsctl --if-exists del-br br0
 for pid in $(cat /run/held 2> /dev/null); do kill $pid 2> /dev/null || true; done
 rm -f /run/held
 for name in sender device sink; do ip netns del $name 2> /dev/null || true; done
@@ -157,10 +157,10 @@ def guest() -> Iterator[GuestHost]:
         yield device.host
 
 
-def observed(guest: GuestHost, folder: str, came: str, left: str) -> dict[str, Any]:
+def observed(guest: GuestHost, folder: str, came: str, left: str, *options: str) -> dict[str, Any]:
     """The run of what passes two interfaces for a while: every packet is found again."""
     words = ["observe", came, left, "--for", "2 s", "--trace", "none", "--out", f"/run/{folder}"]
-    words += ["--json", "--quiet", "--budget", "100 %", "--filter", "udp"]
+    words += ["--json", "--quiet", "--budget", "100 %", *options]
     [run] = json.loads(guest.run([TAILTAP, *words], seconds=SECONDS).stdout)["runs"]
     counts = run["evaluation"]["counts"]
     print(folder, counts)
@@ -198,7 +198,7 @@ def test_what_passes_without_ethernet_is_observed(guest: GuestHost, device: str)
     sending = TUNNELLED.format(program=SEND, python=sys.executable)
     guest.run(["sh", "-ec", UNDERLAY + made + ADDRESSED + sending], seconds=SECONDS)
     try:
-        kept = observed(guest, device, "device/in", "device/out")
+        kept = observed(guest, device, "device/in", "device/out", "--filter", "udp")
         assert {point["kind"] for point in kept["observed"]["points"]} == {
             f"{called}, packets of IP"
         }

@@ -28,6 +28,7 @@ from tailtap.analysis.runs.requests import are_requests
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.measure.progress import Reporter, Reporting
+from tailtap.records.causes import CauseRow
 from tailtap.records.errors import TailtapError
 from tailtap.records.run import RunRecord
 
@@ -144,13 +145,8 @@ class LiveReporter:
         self._inner.finished(run, record)
 
     def _explain(self, folders: Sequence[Path]) -> None:
-        """Add what made packets of a run late, while nothing is measured; nothing is written."""
-        for folder in folders:
-            if size_of(folder) > BRIEF_BYTES:
-                continue
-            with contextlib.suppress(TailtapError, OSError):  # `tailtap explain` says why
-                for found in finished_runs(folder):
-                    self._causes.add(causes_of(found).record.causes)
+        """Add what made packets of a run late, while nothing is measured."""
+        self._causes.add(row for folder in folders for row in explained(folder))
         latest = self._board.latest
         if latest is not None:
             self._board.hang(replace(latest, causes=self._causes.rows))
@@ -159,6 +155,18 @@ class LiveReporter:
         if self._watching is not None:
             self._watching.stop()
             self._watching = None
+
+
+def explained(folder: Path) -> Sequence[CauseRow]:
+    """Why packets of a run were late that is done; none where nobody can say it soon.
+
+    Nothing is written: at the end `tailtap explain` says it again.
+    """
+    if size_of(folder) > BRIEF_BYTES:
+        return []
+    with contextlib.suppress(TailtapError, OSError):
+        return [row for one in finished_runs(folder) for row in causes_of(one).record.causes]
+    return []
 
 
 def live(inner: Reporting, out: ExperimentFolder, board: Board) -> Reporting:

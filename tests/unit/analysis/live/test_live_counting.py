@@ -113,6 +113,7 @@ def test_files_of_a_row_go_when_nobody_needs_them(tmp_path: Path) -> None:
     traffic = Traffic.made(5)
     traffic.rotate(tmp_path, START + 5 * SECOND)
     row = Row(tmp_path / "ingress.stamps")
+    assert Row(tmp_path / "other.stamps").between(0, START) == []
     assert len(row.files()) == 5
     between = row.between(START + SECOND + 1, START + 3 * SECOND)
     assert [path.name for path in between] == ["ingress-00002.stamps", "ingress-00003.stamps"]
