@@ -73,7 +73,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTAINERS_STORAGE_CONF", str(storage))
         made = context(folder)
-        run("podman", "build", "--isolation", "chroot", "--network", "none", "--no-cache",
+        run("podman", "build", "--isolation", "chroot", "--no-cache",
             "--tag", IMAGE, made)  # fmt: skip
         yield IMAGE
         run("podman", "system", "reset", "--force")
