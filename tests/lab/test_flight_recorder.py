@@ -68,11 +68,11 @@ def test_a_packet_that_was_held_makes_a_run_like_any_other(tmp_path: Path) -> No
 def test_causes_are_named_meanwhile_where_nothing_is_kept(tmp_path: Path) -> None:
     """Of a second now and then, by a program that is told the numbers."""
     out, said = tmp_path / "out", tmp_path / "said"
-    words = ("observe", "device/in@arrival", "sink/eth0@arrival", "--out", str(out))
+    words = ["observe", "device/in@arrival", "sink/eth0@arrival", "--out", str(out)]
     words += ("--budget", "100 %", "--metrics", "127.0.0.1:0")
     with own_machine() as machine, holding(machine), said.open("w") as errors:
         machine.run("ip", "link", "set", "lo", "up")
-        running = subprocess.Popen(machine.command(*TAILTAP, *words), stderr=errors)
+        running = subprocess.Popen(machine.command(*TAILTAP, *words), stderr=errors, text=True)
         try:
             wait_for(lambda: "metrics so far: " in said.read_text(), "the address", 200)
             [address] = re.findall(r"metrics so far: http://(\S+?)/", said.read_text())
