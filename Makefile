@@ -30,8 +30,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --requir
 LOCK := $(VENV)/lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
     --generate-hashes --no-header --no-annotate --no-emit-index-url
 # As root when we are not: with our own path, and without leaving caches that only root can remove.
-SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
-    env "PATH=$(PATH)" PYTHONDONTWRITEBYTECODE=1 DEBIAN_FRONTEND=noninteractive
+SUDO := $(if $(filter 0,$(shell id -u)),env,sudo env PYTHONDONTWRITEBYTECODE=1) \
+    "PATH=$(PATH)" DEBIAN_FRONTEND=noninteractive
 
 # What the lab runs by default, and what the build compiles with.
 APT_RUN := iproute2 ethtool kmod python3-venv libpcap0.8
@@ -174,7 +174,8 @@ lint: lint-rust lint-python ## Check format, style and types
 
 .PHONY: test-rust
 test-rust: packages ## Run the Rust tests
-	@cargo test --quiet --locked --workspace
+	@# Examples in comments would be tests, too: there are none, and to look for them takes a third build.
+	@cargo test --quiet --locked --workspace --all-targets
 
 .PHONY: test-python
 test-python: compiled ## Run the Python tests that need no root, side by side
