@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -19,8 +20,8 @@ from tailtap.measure.observe.memory import SHARED, name_of
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import read
 
-ROOM = 12 << 20
-"""Bytes of a disk on which some incidents find room."""
+ROOM, SPARE = 16 << 20, 64 << 10
+"""Bytes of a disk on which some incidents find room, and less than one of them takes."""
 
 
 def incidents(out: Path) -> list[Path]:
@@ -132,7 +133,14 @@ def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
         words = ("--trace", "none", "--incidents", "1000")
         with holding(machine, rate=RATE, every=EVERY // 4):
             with recording(machine, out, *words) as running:
-                wait_for(lambda: ended_of(out) is not None, "a full disk", 200)
+                wait_for(lambda: len(incidents(out)) > 0, "an incident", 200)
+                spare = disk / "spare"
+                spare.write_bytes(bytes(SPARE))
+                fill(disk)
+                passed = machine.received("sink", "eth0")
+                wait_for(lambda: machine.received("sink", "eth0") > passed + EVERY, "packets", 60)
+                spare.unlink()
+                wait_for(lambda: ended_of(out) is not None, "a full disk", 100)
                 passed = machine.received("sink", "eth0")
                 wait_for(lambda: machine.received("sink", "eth0") > passed + RATE, "packets")
                 running.send_signal(signal.SIGINT)
@@ -149,6 +157,13 @@ def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
             assert (incident / "evaluation/evaluation.json").is_file()
         [flow] = told["numbers"]["flows"]
         assert flow["matched"] > RATE
+
+
+def fill(disk: Path) -> None:
+    """Take all that is free there."""
+    with (disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
+        while True:
+            ballast.write(bytes(4096))
 
 
 def ended_of(out: Path) -> str | None:

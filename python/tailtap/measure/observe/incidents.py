@@ -114,9 +114,10 @@ class Maker:
     def full(self, why: str) -> None:
         """Count an incident that the disk had no room for; no more are kept."""
         self.made.disk += 1
-        self._end(why)
+        self.end(why)
 
-    def _end(self, why: str) -> None:
+    def end(self, why: str) -> None:
+        """Keep no more of them."""
         self.made.ended = self.made.ended or f"incidents are not kept any more: {why}"
 
     def _failed(self, draft: Draft, error: Exception) -> None:
@@ -151,7 +152,7 @@ class Maker:
         except OSError as error:  # it is whole all the same
             if error.errno not in STORAGE:
                 raise
-            self._end(f"{self._out.path}: {error.strerror}")
+            self.end(f"{self._out.path}: {error.strerror}")
         self._program("report", str(self._out.path), "--runs", str(record.number), "--out",
                       str(whole.path / "report"), "--no-figures")  # fmt: skip
         self._on_made(whole.path)

@@ -267,7 +267,7 @@ class Recorder:
         except OSError as error:
             if error.errno not in STORAGE:
                 raise
-            made.ended = made.ended or f"{self._out.path}: {error.strerror}"
+            self._maker.end(f"{self._out.path}: {error.strerror}")
         return told
 
     def _begin(self) -> bool:
