@@ -149,6 +149,11 @@ demo: setup ## Measure a small lab on this machine and write its report
 	@$(SUDO) $(BIN)/tailtap run examples/quickstart.yaml --out demo || test $$? -eq 3
 	@$(SUDO) $(BIN)/tailtap report demo
 
+.PHONY: fresh-demo
+fresh-demo: ## Type the README's first commands on a fresh Debian 12, and say what that takes
+	$(call install,mmdebstrap)
+	@$(SUDO) bash scripts/fresh-demo.sh
+
 # Tests start hundreds of interpreters, some in guests, which cannot write what they compile.
 .PHONY: compiled
 compiled: packages setup $(VENV)/complete
