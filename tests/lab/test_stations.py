@@ -18,7 +18,7 @@ from labtools import wait_for
 from tailtap.experiment.reading import read_experiment
 from tailtap.host.changes import clean
 from tailtap.host.changes.journal import read_all
-from tailtap.measure.roles.__main__ import PLACE
+from tailtap.measure.roles.role import PLACE
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.output import database as store

@@ -183,6 +183,24 @@ def test_nothing_of_ours_has_the_device_s_core_while_packets_are_measured(
     assert (had_it, called) == (set(), set())
 
 
+def test_a_check_asks_each_host_about_its_part(hosts: Hosts, tmp_path: Path) -> None:
+    wrong = ("--set", "dut.cpus=[8000]", "--set", "traffic.cpu=9000", "--set", "dut.kernel='0.1'")
+    clock = ("--set", "tap.clock=hardware")
+    done = hosts.controller.tailtap(
+        *words(hosts, tmp_path / "out", "--check", "--json", *wrong, *clock, testbed="split.yaml")
+    )
+    assert done.returncode == 3, done.stderr
+    [run] = json.loads(done.stdout)["runs"]
+    said = [row["message"].split(": choose")[0] for row in run["problems"]]
+    assert said[0] == "dut: there is no CPU 8000 here for dut.cpus"
+    assert said[1].startswith("dut: dut.kernel: ")
+    assert said[2] == "tester: there is no CPU 9000 here for traffic.cpu"
+    cards = "stamper: tap.clock: hardware: seen-lit0 cannot stamp every received packet: its driver"
+    assert said[3] == f"{cards} veth stamps in software only (no hardware-receive)"
+    assert len(said) == 4
+    assert not (tmp_path / "out").exists()
+
+
 LIMITS = [5_000, 50_000]
 LOW, HIGH, LOST = 2_000, 10_000, 0.2
 SEARCHED = f"""

@@ -26,9 +26,11 @@ from tailtap.remote.session import (
     FAILED,
     FINISHED,
     Closed,
+    Foreseen,
     Json,
     RoleEvent,
     RolePlan,
+    Said,
     Setup,
 )
 
@@ -111,6 +113,11 @@ class FakeStation:
 
     def environment(self) -> Environment:
         return Environment(kernel=Kernel(release="of paper"))
+
+    def foresee(self, setup: Setup) -> Foreseen:
+        self.answer("site", "foresee")
+        nothing = Said(problems=[], notes=[])
+        return Foreseen(machine=nothing, run=Said(problems=[f"no {setup.tasks[0]}"], notes=[]))
 
     def open(self, setup: Setup) -> FakeSite:
         self.opened += 1

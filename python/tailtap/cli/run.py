@@ -108,8 +108,9 @@ def run(
     an editor completes the file; `python -m tailtap.experiment.reference` prints that page.
 
     With --check nothing is made: every planned run is shown with what is missing for it, and how
-    to get it. With --live and --metrics the numbers can be watched while packets are sent; the run
-    says so. Exit status 0 when this machine can make all runs, 3 when it cannot make some.
+    to get it; with --testbed each host is asked about its part. Exit status 0 when all runs can be
+    made, 3 when some cannot. With --live and --metrics the numbers can be watched while packets are
+    sent; the run says so.
 
     The generator, the taps and the device are network namespaces joined by virtual links; this
     needs root. Each run is stored with its evaluation in a folder of its own, and all evaluations
@@ -162,13 +163,11 @@ def run(
                 "--live and --metrics count stamps that this machine writes: leave them out with "
                 "--testbed, or watch `tailtap tap` where the stamps are written"
             )
-        if check:
-            raise InputError("--check asks this machine: `tailtap testbed check` asks a testbed's")
         stations, boots = stations_of_file(checked, testbed, quiet=quiet)
     if check:
         if resume:
             raise InputError("--check asks about the whole experiment: leave --resume out")
-        _check(checked, out or default_folder(checked.name), json=json)
+        _check(checked, out or default_folder(checked.name), stations, boots, json=json)
         return
     require_out(out, resume=resume)
     from tailtap.output import (
@@ -264,7 +263,14 @@ def stations_of_file(
     return stations_of(testbed), booting_of(testbed, testbed.roles.dut, tell)
 
 
-def _check(checked: CheckedExperiment, out: Path, *, json: bool) -> None:
+def _check(
+    checked: CheckedExperiment,
+    out: Path,
+    stations: Stations | None,
+    boots: Boots | None,
+    *,
+    json: bool,
+) -> None:
     """Say what is known before anything is made. Raises `MachineError` when it is not enough."""
 
     from tailtap.cli.outlook import print_outlook
@@ -272,7 +278,7 @@ def _check(checked: CheckedExperiment, out: Path, *, json: bool) -> None:
     from tailtap.records.errors import MachineError
     from tailtap.records.record import printed
 
-    outlook = check_experiment(checked, out)
+    outlook = check_experiment(checked, out, stations, boots)
     if json:
         print(printed(outlook.record))
     else:

@@ -17,7 +17,7 @@ from tailtap.experiment.plan import plan_run
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.changes.privileges import require_root
 from tailtap.measure.pairs import OVERLOADED_NS, Made, PrintLine, Runs, in_pairs
-from tailtap.measure.preconditions import require_clock, require_cpus
+from tailtap.measure.preconditions import require_here
 from tailtap.measure.progress import seconds_of
 from tailtap.measure.runner import (
     experiment_text,
@@ -130,8 +130,7 @@ def measure_against(
     require_root()
     sides = [_experiment(question.new), _experiment(question.base)]
     planned = [plan_run(1, NEW, 1, {}, one) for one in sides]
-    require_cpus(planned)
-    require_clock(planned)
+    require_here(planned)
     folder = ExperimentFolder(out)
     until = time.monotonic() + question.within_ns / 1e9
     runs = Runs(folder, store, print_line, until, max(seconds_of(one) for one in sides))

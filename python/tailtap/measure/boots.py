@@ -31,6 +31,13 @@ class Wanted:
 class Boots(Protocol):
     """Boots the DuT's machine."""
 
+    def foresee(self, wanted: Wanted) -> str:
+        """Which kernel it would be booted with, as a sentence; nothing is booted.
+
+        Raises `TailtapError` when it has none that is wanted, or cannot be asked.
+        """
+        ...
+
     def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
         """Have the machine be booted so, anew in each `repeat`; None where nothing is asked.
 

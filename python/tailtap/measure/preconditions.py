@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tailtap.experiment.line import ENDS, HOPS, QUEUES
@@ -17,6 +17,7 @@ from tailtap.lab.instruments.events import UnknownEvent, encodings, events_of
 from tailtap.lab.instruments.taps import STAMP_BYTES
 from tailtap.lab.instruments.taps.inline import slot_of
 from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE
+from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.records.cpulist import ranges
 from tailtap.records.document import dotted
 from tailtap.records.errors import InputError, MachineError, NotWritten
@@ -24,27 +25,32 @@ from tailtap.records.errors import InputError, MachineError, NotWritten
 SIDES = 2
 
 
-def require_cpus(plan: Sequence[PlannedRun]) -> None:
-    """Raises `MachineError` for a CPU that is not there or off, and a DuT without its own."""
-    have = usable()
-    for run in plan:
-        traffic = run.experiment.traffic
-        wanted = [("traffic.cpu", traffic.cpu), ("traffic.reverse_cpu", traffic.reversed().cpu)]
-        wanted += [("dut.flows", cpu) for cpu in run.experiment.senders]
-        wanted += [("dut.cpus", cpu) for cpu in run.experiment.dut.cpus]
-        for one in run.experiment.neighbours:
+def require_cpus(experiment: Experiment, tasks: Collection[Task] = TASKS) -> None:
+    """Raises `MachineError` for a CPU that is not there or off, and a DuT without its own.
+
+    Those of the roles with these tasks are to be here.
+    """
+    have, wanted = usable(), list[tuple[str, int]]()
+    if "generator" in tasks:
+        traffic = experiment.traffic
+        wanted += [("traffic.cpu", traffic.cpu), ("traffic.reverse_cpu", traffic.reversed().cpu)]
+        wanted += [("dut.flows", cpu) for cpu in experiment.senders]
+    if "dut" in tasks:
+        wanted += [("dut.cpus", cpu) for cpu in experiment.dut.cpus]
+        for one in experiment.neighbours:
             wanted += [(f"dut.neighbours.{one.name}", cpu) for cpu in one.options.cpus]
-        for key, cpu in wanted:
-            if cpu in have:
-                continue
-            choice = ", ".join(str(number) for number in sorted(have))
-            if is_offline(cpu):
-                raise MachineError(
-                    f"CPU {cpu} for {key} is offline: `echo 1 > {FOLDER}/cpu{cpu}/online`, or "
-                    f"choose from {choice}"
-                )
-            raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {choice}")
-        require_apart(run.experiment, have)
+    for key, cpu in wanted:
+        if cpu in have:
+            continue
+        choice = ", ".join(str(number) for number in sorted(have))
+        if is_offline(cpu):
+            raise MachineError(
+                f"CPU {cpu} for {key} is offline: `echo 1 > {FOLDER}/cpu{cpu}/online`, or "
+                f"choose from {choice}"
+            )
+        raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {choice}")
+    if {"dut", "generator"} <= set(tasks):
+        require_apart(experiment, have)
 
 
 def require_events(checked: CheckedExperiment) -> None:
@@ -95,17 +101,23 @@ def note_sharing(experiment: Experiment, findings: Findings) -> None:
         )
 
 
-def require_clock(plan: Sequence[PlannedRun]) -> None:
-    """Raises `MachineError` when the experiment asks for stamps that the lab cannot take, or nobody
-    here sees their clock.
-    """
+def require_here(plan: Sequence[PlannedRun]) -> None:
+    """Raises `MachineError` for CPUs and stamps that this machine's lab cannot have."""
+    for run in plan:
+        require_cpus(run.experiment)
     require_kernel_clock()
-    if any(run.experiment.tap.kind == PASSIVE for run in plan):
+    for run in plan:
+        require_lab_stamps(run.experiment)
+
+
+def require_lab_stamps(experiment: Experiment) -> None:
+    """Raises `MachineError` when the experiment asks for stamps that the lab cannot take."""
+    if experiment.tap.kind == PASSIVE:
         raise MachineError(
             "tap.kind: passive: this machine has no cables with splitters: leave it out, or say "
             "where they are with --testbed (docs/howto/testbed.md)"
         )
-    if any(run.experiment.tap.clock == HARDWARE for run in plan):
+    if experiment.tap.clock == HARDWARE:
         raise MachineError(
             "tap.clock: hardware: the lab's tap before the DuT is on a veth pair, which stamps in "
             "software only: leave it out, or measure on a testbed with splitters "
@@ -115,12 +127,14 @@ def require_clock(plan: Sequence[PlannedRun]) -> None:
 
 def stamp_bytes(plan: Sequence[PlannedRun]) -> int:
     """About how many bytes the stamps of these runs take, those of all flows."""
+    return sum(stamps_of(run.experiment) for run in plan)
+
+
+def stamps_of(experiment: Experiment) -> int:
+    """About how many bytes the stamps of one measurement take, those of all flows."""
     return STAMP_BYTES * sum(
-        one.experiment.traffic_of(one.flow).packets
-        * _taps(one.experiment, one.flow)
-        * slot_of(one.experiment.snap)
-        for run in plan
-        for one in run.group
+        experiment.traffic_of(flow).packets * _taps(experiment, flow) * slot_of(experiment.snap)
+        for flow in experiment.flows
     )
 
 
@@ -131,9 +145,8 @@ def _taps(experiment: Experiment, flow: str) -> int:
     return SIDES + max(0, {ENDS: 0, HOPS: nodes - 1, QUEUES: 2 * nodes - 1}[dut.taps])
 
 
-def require_room(out: Path, pending: Sequence[PlannedRun]) -> None:
-    """Raises `NotWritten` when the stamps of the runs to come cannot fit on the disk."""
-    needed = stamp_bytes(pending)
+def require_room(out: Path, needed: int) -> None:
+    """Raises `NotWritten` when so many bytes of stamps cannot fit on the disk."""
     existing = next(path for path in (out, *out.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if needed > free:

@@ -18,6 +18,7 @@ from msgspec.structs import asdict, replace
 
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.experiment.model import Experiment
+from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.line import REVERSE
 from tailtap.measure.clocks import guest_clock_of
 from tailtap.measure.hosts_clocks import Clocks
@@ -103,6 +104,14 @@ def everywhere(station: Station) -> Stations:
     return dict.fromkeys((DUT, GENERATOR, TIMESTAMPER), station)
 
 
+def tasks_of(stations: Stations) -> list[tuple[Station, Sequence[Task]]]:
+    """Each station once, with the roles that are on it."""
+    return [
+        (station, [role for role in TASKS if stations[role] is station])
+        for station in {id(one): one for one in stations.values()}.values()
+    ]
+
+
 class Vanished(MachineError):
     """A link of the lab was deleted while packets were sent."""
 
@@ -157,11 +166,9 @@ class _AtWork:
     def open(cls, stations: Stations, setup: Setup, stack: contextlib.ExitStack) -> _AtWork:
         """Open one site on each station; leaving `stack` closes them all, the newest first."""
         opened: dict[int, Site] = {}
-        for station in stations.values():
-            if id(station) not in opened:
-                tasks = [role for role, other in stations.items() if other is station]
-                site = opened[id(station)] = station.open(replace(setup, tasks=tasks))
-                stack.callback(site.close)
+        for station, tasks in tasks_of(stations):
+            site = opened[id(station)] = station.open(replace(setup, tasks=list(tasks)))
+            stack.callback(site.close)
         sites = {role: opened[id(station)] for role, station in stations.items()}
         return cls(sites, list(opened.values()), [])
 

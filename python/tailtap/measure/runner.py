@@ -36,7 +36,7 @@ from tailtap.host.changes.privileges import require_root
 from tailtap.measure.beside import Beside
 from tailtap.measure.beside import warnings as warnings_beside
 from tailtap.measure.boots import Boots, asks, grouped, wanted_of
-from tailtap.measure.preconditions import require_clock, require_cpus, require_events, require_room
+from tailtap.measure.preconditions import require_events, require_here, require_room, stamp_bytes
 from tailtap.measure.progress import Reporting, Silent
 from tailtap.measure.quality import (
     Measured,
@@ -105,12 +105,11 @@ def run_experiment(
         boots = None
     if stations is None:
         require_root()
-        require_cpus(plan)
-        require_clock(plan)
+        require_here(plan)
         require_events(checked)
     folder = ExperimentFolder(out)
     with storage_errors(out):
-        require_room(out, [run for run in plan if not _is_whole(folder, run)])
+        require_room(out, stamp_bytes([run for run in plan if not _is_whole(folder, run)]))
         require_folder(out, resume=resume)
         with folder.locked(), interruptible():
             _prepare(folder, checked, source, plan, resume)

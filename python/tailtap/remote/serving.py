@@ -59,6 +59,7 @@ def serve(
     mux = Mux(
         {
             "environment": serving.environment,
+            "foresee": serving.foresee,
             "site": serving.open,
             "role": serving.begin,
             "get": files.get,
@@ -89,6 +90,14 @@ class _Serving:
 
     def environment(self, channel: Channel, content: Json) -> Handler:
         _answering(channel, FIRST, lambda: as_json(self._station.environment()))
+        channel.close()
+        return Handler()
+
+    def foresee(self, channel: Channel, content: Json) -> Handler:
+        def foreseeing() -> Json:
+            return as_json(self._station.foresee(parsed("the setup", content["setup"], Setup)))
+
+        _answering(channel, FIRST, foreseeing)
         channel.close()
         return Handler()
 

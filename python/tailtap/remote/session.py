@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tailtap.records.machine import Environment, Timekeeping
-from tailtap.records.record import Anything, Record
+from tailtap.records.record import Anything, Record, Texts
 from tailtap.records.run import Window
 
 Json: TypeAlias = dict[str, Any]
@@ -34,6 +34,21 @@ class Setup(Record, kw_only=True, omit_defaults=True):
     """Those of a testbed, by the role that the network cards belong to."""
     tasks: list[Literal["generator", "timestamper", "dut"]] = []
     """The tasks of the nodes that are on the station."""
+
+
+class Said(Record, kw_only=True):
+    """Sentences about something that is planned: `problems` prevent it, `notes` do not."""
+
+    problems: Texts
+    notes: Texts
+
+
+class Foreseen(Record, kw_only=True):
+    """What a machine says beforehand of its part of a measurement."""
+
+    machine: Said
+    """What concerns all that is measured there."""
+    run: Said
 
 
 class RolePlan(Record, kw_only=True, omit_defaults=True):
@@ -149,6 +164,13 @@ class Station(Protocol):
 
     def environment(self) -> Environment:
         """What a reader needs to know of the machine, for ``run.json``. Raises `TailtapError`."""
+        ...
+
+    def foresee(self, setup: Setup) -> Foreseen:
+        """What keeps the machine from what the setup asks of it; nothing is made.
+
+        Raises `TailtapError` where it cannot be asked.
+        """
         ...
 
     def open(self, setup: Setup) -> Site:

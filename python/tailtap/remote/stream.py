@@ -1,9 +1,10 @@
 """A station at the other end of a stream, such as standard input and output of a command there.
 
-The stream has channels (`mux.py`). Those of the kinds ``environment``, ``site`` and ``role`` carry
-messages, which are lines of JSON:
+The stream has channels (`mux.py`). Those of the kinds ``environment``, ``foresee``, ``site`` and
+``role`` carry messages, which are lines of JSON:
 
 - ``environment``: its first message is the answer;
+- ``foresee``, opened with ``{"setup"}``: so it is here, and nothing is made;
 - ``site``, opened with ``{"setup"}``, is answered when the site is open; ``{"id", "close": true}``
   closes it, and ``{"id", "keep": SECONDS}`` says for how long nothing may be asked.
   ``{"id", "clock": true}`` asks what its clock shows, and ``{"id", "timekeeping": true}`` how that
@@ -46,6 +47,7 @@ from tailtap.remote.session import (
     ANSWER_SECONDS,
     FAILED,
     Closed,
+    Foreseen,
     Json,
     RoleEvent,
     RolePlan,
@@ -86,15 +88,24 @@ class StreamStation:
 
         The stream is kept for the next site.
         """
+        return parsed(self.name, self._asked("environment"), Environment, MachineError)
+
+    def foresee(self, setup: Setup) -> Foreseen:
+        """What keeps the machine there from what the setup asks of it. Raises `TailtapError`."""
+        told = self._asked("foresee", setup=as_json(setup))
+        return parsed(self.name, told, Foreseen, MachineError)
+
+    def _asked(self, kind: str, **content: object) -> Json:
+        """What it answers where there is no site; the stream is kept."""
         site = self._take()
         try:
-            told = site.begin_talk("environment")[1]
+            told = site.begin_talk(kind, **content)[1]
         except BaseException:
             with contextlib.suppress(TailtapError):
                 site.close()
             raise
         self._reached = site
-        return parsed(self.name, told, Environment, MachineError)
+        return told
 
     def open(self, setup: Setup) -> StreamSite:
         """Start the command and open a site. Raises `TailtapError`."""

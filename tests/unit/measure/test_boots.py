@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fake_station import FakeStation
 
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.boots import Wanted
+from tailtap.measure.check import check_experiment
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.records.errors import MachineError
 from tailtap.records.machine import Booted
+from tailtap.remote.session import Foreseen, Setup
 
 TEXT = """
 name: paper
@@ -42,6 +45,11 @@ class Boots:
     def __init__(self, *fail: Wanted) -> None:
         self.fail = fail
         self.asked: list[tuple[int, Wanted | None]] = []
+
+    def foresee(self, wanted: Wanted) -> str:
+        if wanted in self.fail:
+            raise MachineError("dut has no such kernel")
+        return f"dut: it is booted with {wanted.words}"
 
     def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
         self.asked.append((repeat, wanted))
@@ -103,3 +111,39 @@ def test_runs_of_a_boot_that_fails_fail_and_resume_makes_them(tmp_path: Path) ->
     boots = Boots()
     assert {one["status"] for one in made(tmp_path, boots, resume=True)} == {"done"}
     assert boots.asked == [(1, NOHZ), (1, NOHZ), (2, NOHZ), (2, NOHZ)]
+
+
+def test_a_check_asks_each_machine_about_its_part_and_no_boot_about_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "e.yaml"
+    source.write_text(
+        "name: a\ntraffic: {}\ndut: {tuning: full}\nvary: {dut.boot: ['', nohz_full=1, mce=off]}\n"
+    )
+    sends, forwards = FakeStation(name="sender"), FakeStation(name="device")
+    asked: list[dict[str, Any]] = []
+    foresee = forwards.foresee
+
+    def noting(setup: Setup) -> Foreseen:
+        asked.append(setup.experiment["dut"])
+        return foresee(setup)
+
+    monkeypatch.setattr(forwards, "foresee", noting)
+    found = check_experiment(
+        read_experiment(source),
+        tmp_path / "out",
+        {"dut": forwards, "generator": sends, "timestamper": sends},
+        Boots(Wanted(None, "mce=off")),
+    )
+    assert not (tmp_path / "out").exists()
+    both = ["device: no dut", "sender: no generator"]
+    assert [row.problems for _, row in found.runs] == [
+        both, both, ["dut has no such kernel", *both],
+    ]  # fmt: skip
+    assert found.runs[1][1].notes == ["dut: it is booted with nohz_full=1"]
+    assert {(one["boot"], one["tuning"]) for one in asked} == {("", "runtime")}
+    gone = MachineError("device cannot be reached by ssh")
+    away = FakeStation(name="device", fails={("site", "foresee"): gone})
+    lost = check_experiment(read_experiment(source), tmp_path / "out", everywhere(away))
+    assert lost.whole.problems == [str(gone)]
+    assert not lost.can_run

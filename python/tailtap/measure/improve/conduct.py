@@ -34,7 +34,7 @@ from tailtap.measure.improve.measuring import Measuring, OfExperiment, measured
 from tailtap.measure.improve.settings import TESTS, ExperimentPlan, ObservedPlan, Plan
 from tailtap.measure.improve.trials import Trial, to_keep, tried_at_once, try_together
 from tailtap.measure.pairs import Made, PrintLine, Runs
-from tailtap.measure.preconditions import require_clock, require_cpus
+from tailtap.measure.preconditions import require_here
 from tailtap.measure.progress import seconds_of
 from tailtap.measure.roles.tuning import purpose_for
 from tailtap.measure.runner import (
@@ -75,8 +75,7 @@ def improve_experiment(plan: ExperimentPlan, place: Place, *, knobs: Sequence[Kn
     """
     require_root()
     first = [plan_run(1, "stage-1", 1, {}, plan.experiment)]
-    require_cpus(first)
-    require_clock(first)
+    require_here(first)
 
     def prepared(runs: Runs) -> tuple[Measuring, Finding]:
         tree, of_it = Tree(), plan.experiment

@@ -11,11 +11,9 @@ from pathlib import Path
 from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import Journal
 from tailtap.measure.roles.here import Here
+from tailtap.measure.roles.role import PLACE
 from tailtap.records.bugs import ending
 from tailtap.remote.serving import serve
-
-PLACE = Path("/var/tmp")
-"""Where roles leave their files until these are fetched: stamps are too large for memory."""
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import Cables
 from tailtap.measure.roles import ROLES
+from tailtap.measure.roles.foresee import foresee, foresee_machine
 from tailtap.measure.roles.role import Role, Workbench
 from tailtap.records.document import dotted
 from tailtap.records.errors import InputError, MachineError
@@ -25,7 +26,16 @@ from tailtap.records.explaining import explain
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import as_json
 from tailtap.remote.process import Process
-from tailtap.remote.session import ANSWER_SECONDS, Closed, Json, RoleEvent, RolePlan, Setup
+from tailtap.remote.session import (
+    ANSWER_SECONDS,
+    Closed,
+    Foreseen,
+    Json,
+    RoleEvent,
+    RolePlan,
+    Said,
+    Setup,
+)
 
 
 class Here:
@@ -43,6 +53,17 @@ class Here:
         Raises `InputError`, `MachineError`.
         """
         timekeeping.require_kernel_clock()
+        return HereSite(self._experiment(setup), setup.tasks)
+
+    def foresee(self, setup: Setup) -> Foreseen:
+        """What keeps this machine from its part of it. Raises `InputError`."""
+        machine, run = foresee_machine(), foresee(self._experiment(setup), setup.tasks)
+        return Foreseen(
+            machine=Said(problems=machine.problems, notes=machine.notes),
+            run=Said(problems=run.problems, notes=run.notes),
+        )
+
+    def _experiment(self, setup: Setup) -> Experiment:
         cables = None if setup.cables is None else Cables.of(setup.cables)
         try:
             experiment = Experiment.model_validate(
@@ -54,7 +75,7 @@ class Here:
                 f"{self.name} cannot have this experiment: {dotted(first['loc'])}: "
                 f"{explain(first, first['loc'], lambda _: ())}"
             ) from error
-        return HereSite(experiment.wired(cables), setup.tasks)
+        return experiment.wired(cables)
 
     def clean(self) -> None:
         """Nothing to do: a site of this process is closed whatever happens."""

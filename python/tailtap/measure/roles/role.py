@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from tailtap.experiment.model import Experiment
@@ -13,6 +14,9 @@ from tailtap.lab.topology.lab import Lab
 from tailtap.measure.roles.answers import Request
 from tailtap.remote.process import Process
 from tailtap.remote.session import RoleEvent, RolePlan
+
+PLACE = Path("/var/tmp")
+"""Where roles leave their files until these are fetched: stamps are too large for memory."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tailtap.lab.generators.model import MAX_PACKETS
 from tailtap.lab.generators.pattern import Ramp
 from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.measure.boots import Boots, Wanted, asks
-from tailtap.measure.preconditions import require_clock, require_cpus
+from tailtap.measure.preconditions import require_here
 from tailtap.measure.progress import Reporting
 from tailtap.measure.quality import shortfall, slipped, too_slow
 from tailtap.measure.run import Stations
@@ -178,8 +178,7 @@ def search_experiment(
     planned = [_planned(one, 1, 1, most) for one in plan.checked.combinations]
     if stations is None:
         require_root()
-        require_cpus(planned)
-        require_clock(planned)
+        require_here(planned)
     at = At(stations, testbed, boots if asks(planned) else None)
     search = Search(plan, SearchFolder(out), store, print_line, on_loss, at)
     with storage_errors(out):
@@ -220,6 +219,10 @@ class _Kept:
     """Boots for trials: one for all that want the same, however often a rate is tried."""
 
     boots: Boots
+
+    def foresee(self, wanted: Wanted) -> str:
+        """As `Boots` says."""
+        return self.boots.foresee(wanted)
 
     def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
         """As `Boots` says, of the first repeat."""

@@ -138,7 +138,7 @@ def test_splitters_need_one_device_and_one_direction() -> None:
     with pytest.raises(InputError, match="a splitter copies one direction"):
         both.wired(split)
     wire = Experiment.model_validate({**PLAIN, "dut": {"platform": "wire"}})
-    with pytest.raises(InputError, match="need one DuT between them"):
+    with pytest.raises(InputError, match="platform wire has none"):
         wire.wired(split)
 
 

@@ -1,0 +1,224 @@
+"""What of an experiment a machine cannot do, before anything is made.
+
+Everything is asked by what the real run asks first. What only trying it would tell, such as whether
+a kernel has a certain classifier, is not found out: `tailtap doctor` tries that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from tailtap.experiment.line import Member
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.over import foresee_over
+from tailtap.experiment.own_files import has_own_files
+from tailtap.experiment.tuning import NONE
+from tailtap.host.changes.privileges import require_root
+from tailtap.host.cpu.numa import Numa
+from tailtap.host.facts.timekeeping import require_kernel_clock
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.net.cards import CardState
+from tailtap.host.net.nic import timestamping
+from tailtap.kinds.findings import Findings
+from tailtap.lab import forwarders as forwarder
+from tailtap.lab.forwarders import Asked
+from tailtap.lab.generators import GENERATORS
+from tailtap.lab.instruments.events import encodings, events_of
+from tailtap.lab.instruments.perf import foresee as foresee_events
+from tailtap.lab.instruments.taps.cards import require_one_clock
+from tailtap.lab.instruments.taps.model import HARDWARE
+from tailtap.lab.instruments.tracer import foresee as foresee_tracer
+from tailtap.lab.instruments.tracer.room import room_of
+from tailtap.lab.platforms import PLATFORMS, require_memory
+from tailtap.lab.topology.compiler import compile_graph, placed
+from tailtap.lab.topology.graph import TASKS, Graph, Task
+from tailtap.lab.topology.placement import crossings
+from tailtap.measure.beside import Beside
+from tailtap.measure.preconditions import (
+    note_sharing,
+    require_cpus,
+    require_lab_stamps,
+    require_room,
+    stamps_of,
+)
+from tailtap.measure.roles.role import PLACE
+from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
+from tailtap.measure.roles.tuning import planned, purpose_for, require_boot
+from tailtap.remote.local import LocalHost, require_program
+
+PROGRAMS = ("ip", "setpriv")
+"""What every run calls on each machine, whatever is measured."""
+
+
+Forwarders = dict[tuple[str, str, Asked], Findings]
+"""What forwarders said, by their names, their options as JSON, and what they are asked for."""
+
+
+def foresee_machine() -> Findings:
+    """What concerns all runs on this machine."""
+    found = Findings()
+    if os.geteuid() == 0:
+        found.ask(require_root)
+    else:
+        found.notes.append(
+            "a run needs root, and only root can ask whether this kernel takes eBPF programs, "
+            "sockets and counters, and boots guests: check again with sudo"
+        )
+    found.notes += Beside.look().sentences
+    for program in PROGRAMS:
+        found.ask(require_program, program)
+    return found
+
+
+def foresee(
+    experiment: Experiment,
+    tasks: Collection[Task] = TASKS,
+    forwarders: Forwarders | None = None,
+) -> Findings:
+    """What keeps this machine from having the roles with these tasks in the experiment.
+
+    `forwarders` are those that were asked before, and is added to.
+    """
+    findings, on_testbed = Findings(), experiment.testbed_cables is not None
+    findings.ask(require_cpus, experiment, tasks)
+    if {"dut", "generator"} <= set(tasks):
+        note_sharing(experiment, findings)
+    findings.ask(require_kernel_clock)
+    if not on_testbed:
+        findings.ask(require_lab_stamps, experiment)
+    graph = experiment.graph()
+    if "generator" in tasks:
+        traffic = experiment.traffic
+        GENERATORS[traffic.generator].foresee(traffic, findings)
+    for node in reversed(graph.nodes):  # the DuT's first
+        for card in graph.cards_of(node.name).values() if node.task in tasks else ():
+            findings.ask(CardState.of, card)
+    if on_testbed and "timestamper" in tasks:
+        _foresee_stamps(experiment, graph, findings)
+    _foresee_placement(experiment, graph, tasks, findings)
+    if "dut" in tasks:
+        _foresee_device(experiment, graph, {} if forwarders is None else forwarders, findings)
+    return findings
+
+
+def _foresee_stamps(experiment: Experiment, graph: Graph, findings: Findings) -> None:
+    """Whether there is room for the stamps of a far station, and whether its cards take them."""
+    findings.ask(require_room, PLACE, stamps_of(experiment))
+    if experiment.tap.clock == HARDWARE:
+        [node] = {flow.ingress.node for flow in graph.flows}
+        cards = graph.cards_of(node).values()
+        findings.ask(lambda: require_one_clock({card: timestamping(card) for card in cards}))
+
+
+def _foresee_device(
+    experiment: Experiment, graph: Graph, known: Forwarders, findings: Findings
+) -> None:
+    _foresee_tuning(experiment, findings)
+    cables = experiment.cables()
+    members = experiment.dut.members
+    every = {
+        (id(member.dut), len(member.cpus), len(graph.cards_of(member.name))): (device, member)
+        for device, member in zip(experiment.devices(), members, strict=True)
+    }
+    for (kind, spec), member in every.values():
+        programs = [need.program for need in forwarder.FORWARDERS[member.dut.forwarder].needs]
+        cards = tuple(graph.cards_of(member.name).values())
+        kind.foresee(spec, cables if cards else None, programs, findings)
+        if kind.traits.has_dut:
+            findings.add(_foresee_forwarder(member, cards, experiment, known))
+    if experiment.traits.has_dut:
+        _foresee_counting(
+            experiment, {member.dut.forwarder for _, member in every.values()}, findings
+        )
+    findings.ask(require_memory, experiment.devices())
+    findings.notes += experiment.unobserved
+    if experiment.traits.has_dut and experiment.trace != "none":
+        _foresee_trace(experiment, graph, findings)
+
+
+def _foresee_counting(experiment: Experiment, forwarders: set[str], findings: Findings) -> None:
+    """Whether the host of a testbed counts the events, and whose are counted."""
+    events = events_of(experiment.counters)
+    if events is None:
+        return
+    if events.by == "group":
+        findings.notes += [
+            f"counters.by: group: {name} works in the kernel, whose work on packets is no group's: "
+            "nothing of it is counted; choose cpu"
+            for name in sorted(forwarders)
+            if forwarder.FORWARDERS[name].in_kernel
+        ]
+    known = None if experiment.testbed_cables is None else findings.ask(encodings, events.events)
+    if known is not None:
+        foresee_events(events, findings)
+
+
+def _foresee_trace(experiment: Experiment, graph: Graph, findings: Findings) -> None:
+    """What a trace would lack, and where it is kept."""
+    numa = Numa.of(graph.cards)
+    steered = findings.ask(is_steered, experiment, graph, numa)
+    found = room_of(
+        packets_of(experiment),
+        experiment.trace,
+        steered=bool(steered),
+        cpus=len(experiment.dut.cpus),
+        spare=spare_of(experiment),
+    )
+    foresee_tracer(experiment.trace, found, len(experiment.dut.cpus), findings)
+
+
+def _foresee_placement(
+    experiment: Experiment, graph: Graph, tasks: Collection[Task], findings: Findings
+) -> None:
+    """Whether the graph can be made here, and which packets cross from one NUMA node to another."""
+    if "dut" in tasks:
+        foresee_over(graph, findings)
+    numa = Numa.of(graph.cards)
+    if findings.ask(compile_graph, graph, "000000", numa.online, numa, tasks) is None:
+        return
+    for node in graph.nodes:
+        if node.task == "dut" and "dut" in tasks:
+            sentences = crossings(node.name, placed(graph, node.name, numa), numa)
+            findings.notes += [f"dut.irq: {sentence}" for sentence in sentences]
+
+
+def _foresee_tuning(experiment: Experiment, findings: Findings) -> None:
+    """What `dut.tuning` would set, and what keeps it from that."""
+    if experiment.dut.tuning == NONE:
+        return
+    tree = Tree()
+    purpose = findings.ask(purpose_for, experiment, tree)
+    if purpose is None:
+        return
+    findings.ask(require_boot, experiment, tree, purpose)
+    wanted = findings.ask(planned, experiment, tree, purpose)
+    if wanted is None:
+        return
+    names = [change.knob.name for change in wanted.changes]
+    findings.notes.append(f"dut.tuning: sets {', '.join(names) or 'nothing: all is as wanted'}")
+    findings.notes += [f"dut.tuning: {name} stays as it is: {why}" for name, why in wanted.left]
+
+
+def _foresee_forwarder(
+    member: Member,
+    cards: tuple[str, ...],
+    experiment: Experiment,
+    known: Forwarders,
+) -> Findings:
+    """What keeps a forwarder from its work; the machine is asked once for all that are alike."""
+    dut = member.dut
+    kind = forwarder.FORWARDERS[dut.forwarder]
+    on = PLATFORMS[dut.platform]
+    largest = max(size for flow in experiment.flows for size in experiment.traffic_of(flow).sizes)
+    own_files = has_own_files(dut)
+    iommu = bool(getattr(dut.settings, "iommu", False))
+    asked = Asked(largest, len(member.cpus), cards, on.traits.own_kernel, own_files, iommu)
+    options = kind.Options.model_validate(dut.options)
+    one = dut.forwarder, options.model_dump_json(), asked
+    if one not in known:
+        known[one] = Findings()
+        for need in kind.needs:
+            known[one].ask(need.find, LocalHost())
+        kind.foresee(options, asked, known[one])
+    return known[one]
