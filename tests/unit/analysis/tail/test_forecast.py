@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -69,11 +70,8 @@ def told(tail: StoredTail, ratio: float) -> Forecast:
     return found
 
 
-@pytest.mark.parametrize("ratio", [0.5, 50.0])
-@pytest.mark.parametrize("mean", [120, 300])
-@pytest.mark.parametrize("sizes", [one, five, geometric])
-def test_intervals_hold_what_a_horizon_brings(sizes: Sizes, mean: float, ratio: float) -> None:
-    """95 of 100 are meant; with 200 tries chance gives no less than 90."""
+def held(sizes: Sizes, mean: float, ratio: float) -> float:
+    """The share of 200 supported intervals that hold what a horizon of so many runs brings."""
     random = np.random.default_rng([round(mean), round(10 * ratio)])
     hold = supported = 0
     while supported < 200:
@@ -83,7 +81,17 @@ def test_intervals_hold_what_a_horizon_brings(sizes: Sizes, mean: float, ratio: 
         supported += 1
         many = random.poisson(mean * ratio)
         hold += expected.low <= sizes(random, many).sum() <= expected.high
-    assert 0.90 <= hold / supported <= 0.995
+    return hold / supported
+
+
+def test_intervals_hold_what_a_horizon_brings() -> None:
+    """95 of 100 are meant, of single packets and of bursts. With 200 tries of a case chance gives
+    no less than 90, and with all 2400 no less than 93 and no more than 97.
+    """
+    cases = list(product((one, five, geometric), (120, 300), (0.5, 50.0)))
+    found = {case: held(*case) for case in cases}
+    assert min(found.values()) >= 0.90, found
+    assert 0.93 <= sum(found.values()) / len(found) <= 0.97, found
 
 
 def test_the_largest_of_the_run_is_exceeded_as_often_as_is_said() -> None:
