@@ -148,6 +148,27 @@ def test_what_was_published_is_measured_again_in_full(hosts: Hosts, tmp_path: Pa
     assert (tmp_path / "far-again/testbed.yaml").read_text() == testbed.read_text()
 
 
+def test_the_way_to_the_device_s_host_is_down_while_packets_are_measured(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    """By the same interface as ssh's connection, which goes on afterwards."""
+    dut, seen = hosts.machines["dut"], set()
+    routes = dut.run("ip", "route", "show", "table", "all").stdout
+    with hosts.controller.start(
+        *words(hosts, tmp_path / "out", "--set", "dut.silent=control")
+    ) as running:
+        while running.poll() is None:
+            [row] = json.loads(dut.run("ip", "-j", "link", "show", "dev", "control").stdout)
+            seen.add("UP" in row["flags"])
+            time.sleep(0.2)
+        said = running.communicate()[1]
+    assert was_made(running, said), said
+    assert seen == {True, False}
+    assert dut.run("ip", "route", "show", "table", "all").stdout == routes
+    [run] = runs(tmp_path / "out")
+    assert (run["status"], run["parameters"]["dut"]["silent"]) == ("done", "control")
+
+
 @pytest.mark.timed  # sshd may be held since before the first packet
 def test_nothing_of_ours_has_the_device_s_core_while_packets_are_measured(
     hosts: Hosts, tmp_path: Path

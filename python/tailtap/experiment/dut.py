@@ -37,7 +37,7 @@ from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.records.document import Misfit
 from tailtap.records.explaining import explain
-from tailtap.records.schema import Cpus, NoOptions, Strict, Written
+from tailtap.records.schema import Cpus, NoOptions, Port, Strict, Written
 
 
 class Dut(Strict):
@@ -150,6 +150,13 @@ class Dut(Strict):
         description="What else works on the DuT's machine while packets are measured: each has a "
         "name, a kind and options, and is counted. docs/howto/neighbours.md says what they do.",
         examples=[{"batch": {"cpu": {"cpus": [1], "busy": 20}}}],
+    )
+    silent: Port | None = Field(
+        default=None,
+        description="An interface of the DuT's machine that is down while packets are measured, "
+        "such as that of its management, whose packets interrupt CPUs. It is brought up again, "
+        "with its addresses and routes, even when all of tailtap has died (docs/howto/testbed.md).",
+        examples=["eno1"],
     )
     options: dict[str, Any] = Field(
         default_factory=dict,

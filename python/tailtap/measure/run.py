@@ -11,13 +11,14 @@ import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from typing import Protocol
 
 from msgspec.structs import asdict, replace
 
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.experiment.model import Experiment
+from tailtap.host.net.silent_link import LEAD_SECONDS
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.line import REVERSE
 from tailtap.measure.clocks import guest_clock_of
@@ -36,9 +37,11 @@ from tailtap.measure.roles.answers import (
     RESTART,
     RESULT,
     SCHEDULE,
+    SILENCE,
     START,
     STOP,
     WHY,
+    AskedToBeSilent,
     AskedToCheck,
     AskedToDescribe,
     AskedToProbe,
@@ -59,6 +62,8 @@ from tailtap.remote.session import FINISHED, RolePlan, Setup, Site, Station
 DUT, GENERATOR, TIMESTAMPER = "dut", "generator", "timestamper"
 SETTLE_SECONDS = 0.1
 """How long packets may be under way after the last one was sent."""
+SILENT_SECONDS = 2
+"""How much longer than its traffic a run has `dut.silent` down: generators take time to begin."""
 PROBE_SECONDS = 2.0
 """How long the first packet may take where there is no DuT."""
 PROBE_AGAIN_SECONDS = 0.3
@@ -215,6 +220,7 @@ def _measure(
     clocks.look()
     dut.ask(OBSERVE)
     at_work.keep(_longest(experiment.seconds) + LEASE_SECONDS)
+    _silence(experiment, dut)
     first = _First.ahead(experiment, dut, timestamper) if experiment.events else None
     try:
         generator.ask(START)
@@ -253,6 +259,14 @@ def _measure(
         observed.brought,
         own_kernel=prepared.own_kernel,
     )
+
+
+def _silence(experiment: Experiment, dut: CheckedSession) -> None:
+    """Have `dut.silent` down from now on until a little after the last packet."""
+    if experiment.dut.silent is not None and experiment.traits.has_dut:
+        seconds = ceil(experiment.seconds) + SILENT_SECONDS
+        dut.ask(SILENCE, AskedToBeSilent(seconds=seconds))
+        time.sleep(LEAD_SECONDS + SETTLE_SECONDS)
 
 
 def _stations(

@@ -95,7 +95,11 @@ class Owner:
     @classmethod
     def this_process(cls) -> Owner:
         """The process that runs this code."""
-        pid = os.getpid()
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Owner:
+        """The process that has this id now."""
         return cls(pid, _start_time(pid) or 0)
 
     @property

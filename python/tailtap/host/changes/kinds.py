@@ -25,6 +25,7 @@ from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Junction, Link, Namespace, TapDevice
 from tailtap.host.net.port_threads import PortThreads
 from tailtap.host.net.reached import Reached
+from tailtap.host.net.silent_link import SilentLink
 from tailtap.host.net.tap_filters import TapFilter
 from tailtap.host.net.vfio import VfioCard
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
@@ -44,6 +45,7 @@ def _built_in() -> Mapping[str, type[Resource]]:
             PortThreads,
             CardQueues,
             Card,
+            SilentLink,
             CardSetting,
             VirtualFunction,
             VirtualFunctions,

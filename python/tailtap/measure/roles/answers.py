@@ -22,6 +22,7 @@ from tailtap.records.record import (
     Open,
     Record,
     Texts,
+    Width,
     as_json,
     parsed,
 )
@@ -156,6 +157,12 @@ class AskedToSchedule(Asked, kw_only=True):
     """So long after now the first packet passes that counts."""
 
 
+class AskedToBeSilent(Asked, kw_only=True):
+    """Have `dut.silent` down, from a moment after the answer on."""
+
+    seconds: Width
+
+
 Request: TypeAlias = Callable[[Json], Record]
 """Answers a question with the content that it came with. Raises `InputError` for another one."""
 
@@ -180,6 +187,7 @@ OBSERVE = Question("observe", Asked, Done)
 SCHEDULE = Question("schedule", AskedToSchedule, Done)
 READ = Question("read", Asked, Observed)
 END = Question("stop", Asked, Forwarded)
+SILENCE = Question("silence", AskedToBeSilent, Done)
 """The DuT's."""
 DESCRIBE = Question("describe", AskedToDescribe, Described)
 START = Question("start", Asked, Done)

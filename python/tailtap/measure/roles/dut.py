@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tailtap.experiment.events import GENERATOR, HOST, due
 from tailtap.host.changes.journal import boot_id
+from tailtap.host.net.silent_link import SilentLink
 from tailtap.lab import forwarders as forwarder
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import Running, Served, Setting
@@ -34,8 +35,10 @@ from tailtap.measure.roles.answers import (
     PREPARE,
     READ,
     SCHEDULE,
+    SILENCE,
     WHY,
     Asked,
+    AskedToBeSilent,
     AskedToCheck,
     AskedToSchedule,
     Brought,
@@ -95,6 +98,7 @@ class DeviceUnderTest:
                 WHY.by(self._why),
                 OBSERVE.by(self._observe),
                 SCHEDULE.by(self._schedule),
+                SILENCE.by(self._silence),
                 READ.by(self._read),
                 END.by(self._stop),
             )
@@ -251,6 +255,14 @@ class DeviceUnderTest:
         events = due(experiment.events, experiment.traffic.duration)
         if events and self._devices:
             self._happenings = Happenings(events, self._place, asked.after_ns)
+        return Done()
+
+    def _silence(self, asked: AskedToBeSilent) -> Done:
+        """Take `dut.silent` down in a moment. Raises `MachineError`."""
+        interface = self._bench.experiment.dut.silent
+        if interface is not None:
+            silent = SilentLink(interface, asked.seconds)
+            self._stack.enter_context(self._bench.lab.journal.held(silent))
         return Done()
 
     def _place(self, where: str) -> tuple[Host, Mapping[str, object]]:

@@ -20,6 +20,7 @@ from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.cards import CardState
 from tailtap.host.net.nic import timestamping
+from tailtap.host.net.silent_link import SilentLink
 from tailtap.kinds.findings import Findings
 from tailtap.lab import forwarders as forwarder
 from tailtap.lab.forwarders import Asked
@@ -115,6 +116,8 @@ def _foresee_device(
     experiment: Experiment, graph: Graph, known: Forwarders, findings: Findings
 ) -> None:
     _foresee_tuning(experiment, findings)
+    if experiment.dut.silent is not None:
+        findings.ask(SilentLink(experiment.dut.silent, 1).read)
     cables = experiment.cables()
     members = experiment.dut.members
     every = {
