@@ -205,7 +205,7 @@ def test_nothing_of_ours_has_the_device_s_core_while_packets_are_measured(
 
 
 def test_a_check_asks_each_host_about_its_part(hosts: Hosts, tmp_path: Path) -> None:
-    wrong = ("--set", "dut.cpus=[8000]", "--set", "traffic.cpu=9000", "--set", "dut.kernel='0.1'")
+    wrong = ("--set", "dut.cpus=[8000]", "--set", "traffic.cpu=8001", "--set", "dut.kernel='0.1'")
     clock = ("--set", "tap.clock=hardware")
     done = hosts.controller.tailtap(
         *words(hosts, tmp_path / "out", "--check", "--json", *wrong, *clock, testbed="split.yaml")
@@ -215,7 +215,7 @@ def test_a_check_asks_each_host_about_its_part(hosts: Hosts, tmp_path: Path) -> 
     said = [row["message"].split(": choose")[0] for row in run["problems"]]
     assert said[0] == "dut: there is no CPU 8000 here for dut.cpus"
     assert said[1].startswith("dut: dut.kernel: ")
-    assert said[2] == "tester: there is no CPU 9000 here for traffic.cpu"
+    assert said[2] == "tester: there is no CPU 8001 here for traffic.cpu"
     cards = "stamper: tap.clock: hardware: seen-lit0 cannot stamp every received packet: its driver"
     assert said[3] == f"{cards} veth stamps in software only (no hardware-receive)"
     assert len(said) == 4
@@ -254,7 +254,7 @@ def test_the_highest_rate_of_each_variant_is_searched_for(hosts: Hosts, tmp_path
     for folder in (out, out / "latency"):
         assert (folder / "testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
     experiment, search = load_search(out)
-    assert [row.names for row in search.rows] == [(f"{one} pkt/s", "20 %") for one in LIMITS]
+    assert [row.names for row in search.rows] == [(f"{one} pkt/s", "20\u00a0%") for one in LIMITS]
     [drawn] = asked_figures(experiment, None)
     assert drawn.arranged is not None, drawn.reason
     [[mark]] = [panel.marks for panel in drawn.arranged.panels]
