@@ -74,14 +74,15 @@ def received(namespace: Namespace) -> int:
     return int(json.loads(shown)[0]["stats64"]["rx"]["packets"])
 
 
-def busiest_thread(pid: int) -> tuple[float, float]:
-    """Seconds of CPU time of the thread of a process that had the most: its own, the kernel's."""
+def spent_by(pid: int) -> tuple[float, float]:
+    """Seconds of CPU time of all threads of a process: its own, the kernel's."""
     every = [(0.0, 0.0)]
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         fields = stat.read_text().rpartition(")")[2].split()
-        own, kernel = (int(one) / os.sysconf("SC_CLK_TCK") for one in fields[11:13])
-        every.append((own, kernel))
-    return max(every, key=sum)
+        ticks = os.sysconf("SC_CLK_TCK")
+        every.append((int(fields[11]) / ticks, int(fields[12]) / ticks))
+    own, kernel = (sum(column) for column in zip(*every, strict=True))
+    return own, kernel
 
 
 def throughput(namespace: Namespace, command: list[str]) -> list[float]:
@@ -102,7 +103,7 @@ def throughput(namespace: Namespace, command: list[str]) -> list[float]:
             counts, busy, times = [], [], []
             for pause in (SECONDS, 0.0):
                 counts.append(received(namespace))
-                busy.append(busiest_thread(process.pid))
+                busy.append(spent_by(process.pid))
                 times.append(time.monotonic())
                 time.sleep(pause)
         finally:

@@ -153,7 +153,7 @@ def test_the_way_to_the_device_s_host_is_down_while_packets_are_measured(
 ) -> None:
     """By the same interface as ssh's connection, which goes on afterwards."""
     dut, seen = hosts.machines["dut"], set()
-    routes = dut.run("ip", "route", "show", "table", "all").stdout
+    routes = dut.run("ip", "-4", "route", "show", "table", "all").stdout
     with hosts.controller.start(
         *words(hosts, tmp_path / "out", "--set", "dut.silent=control")
     ) as running:
@@ -164,7 +164,7 @@ def test_the_way_to_the_device_s_host_is_down_while_packets_are_measured(
         said = running.communicate()[1]
     assert was_made(running, said), said
     assert seen == {True, False}
-    assert dut.run("ip", "route", "show", "table", "all").stdout == routes
+    assert dut.run("ip", "-4", "route", "show", "table", "all").stdout == routes
     [run] = runs(tmp_path / "out")
     assert (run["status"], run["parameters"]["dut"]["silent"]) == ("done", "control")
 

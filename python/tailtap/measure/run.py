@@ -265,7 +265,7 @@ def _silence(experiment: Experiment, dut: CheckedSession) -> None:
     """Have `dut.silent` down from now on until a little after the last packet."""
     if experiment.dut.silent is not None and experiment.traits.has_dut:
         seconds = ceil(experiment.seconds) + SILENT_SECONDS
-        dut.ask(SILENCE, AskedToBeSilent(seconds=seconds))
+        dut.ask(SILENCE, AskedToBeSilent(for_seconds=seconds))
         time.sleep(LEAD_SECONDS + SETTLE_SECONDS)
 
 

@@ -160,7 +160,7 @@ class AskedToSchedule(Asked, kw_only=True):
 class AskedToBeSilent(Asked, kw_only=True):
     """Have `dut.silent` down, from a moment after the answer on."""
 
-    seconds: Width
+    for_seconds: Width
 
 
 Request: TypeAlias = Callable[[Json], Record]

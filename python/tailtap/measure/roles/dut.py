@@ -261,7 +261,7 @@ class DeviceUnderTest:
         """Take `dut.silent` down in a moment. Raises `MachineError`."""
         interface = self._bench.experiment.dut.silent
         if interface is not None:
-            silent = SilentLink(interface, asked.seconds)
+            silent = SilentLink(interface, asked.for_seconds)
             self._stack.enter_context(self._bench.lab.journal.held(silent))
         return Done()
 
