@@ -88,7 +88,11 @@ def test_what_others_built_is_observed_and_explained(
     [run] = found["runs"]
     evaluation = run["evaluation"]
     counts = evaluation["counts"]
-    assert counts["matched"] > RATE and counts["lost"] == 0 and counts["noncausal"] == 0
+    came, left = (len(recorded[0].packets(place)) for place in (0, 1))
+    # A switch that is a process loses packets on a busy machine, and the recorder sees it.
+    lost = max(0, came - left) if device == "ovs" else 0
+    assert counts["matched"] > RATE and counts["noncausal"] == 0
+    assert counts["lost"] <= lost
     folder = out / "runs" / "001-observed"
     kept = record(folder)["observed"]
     assert [point["at"] for point in kept["points"]] == ["arrival", "egress"]

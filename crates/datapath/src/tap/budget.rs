@@ -76,7 +76,10 @@ impl Budget {
     pub fn decide(&mut self, taken: Taken, now: u64) -> Option<Change> {
         self.compare(taken.packet_ns);
         let is_busy = now < self.busy_until_ns;
-        if self.dearer.0 >= LOOKS && !is_busy {
+        if self.dearer.0 >= LOOKS {
+            if is_busy {
+                return None;
+            }
             (self.level, self.given_up) = (self.densest, Some(self.dearer.1));
             self.dearer.0 = 0;
             return Some(Change { level: self.level, behind_ns: now });

@@ -457,17 +457,19 @@ mod tests {
                     if frame.len() < ETHERNET_LEN {
                         continue; // the kernel runs no program on less
                     }
-                    program.loaded.run(program.name, frame, 1).expect("it runs");
-                    let mut found = None;
-                    program
-                        .ring()
-                        .drain(1, |_, rest| found = Some(rest[0].load(Ordering::Relaxed)));
-                    let kernel = found.expect("in every sample") >> 33;
                     let link = if ethernet { Some(Link::Ethernet) } else { Link::of_ip(frame) };
                     let wire_len = frame.len() as u32;
                     let ours = link.map_or(0, |link| {
                         sampling.hash(key, Content::Frame { bytes: frame, wire_len, link })
                     });
+                    // A sample that this one is in: without any, no hash is computed.
+                    program.ring().set_bits(!ours);
+                    program.loaded.run(program.name, frame, 1).expect("it runs");
+                    let mut found = None;
+                    program
+                        .ring()
+                        .drain(1, |_, rest| found = Some(rest[0].load(Ordering::Relaxed)));
+                    let kernel = found.expect("in the sample") >> 33;
                     assert_eq!(kernel, ours & 0x7fff_ffff, "{key} of {text}, {link:?}");
                 }
             }

@@ -93,6 +93,12 @@ impl<'a> Ring<'a> {
         self.state.sample.store((1 << level) - 1, Ordering::SeqCst);
     }
 
+    /// Has packets stamped whose hash has none of these bits.
+    #[cfg(test)]
+    pub fn set_bits(&self, bits: u64) {
+        self.state.sample.store(bits, Ordering::SeqCst);
+    }
+
     /// Records that wait in the ring.
     pub fn waiting(&self) -> u64 {
         self.slots.waiting()
