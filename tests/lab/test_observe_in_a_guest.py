@@ -164,7 +164,7 @@ def observed(guest: GuestHost, folder: str, came: str, left: str, *options: str)
     [run] = json.loads(guest.run([TAILTAP, *words], seconds=SECONDS).stdout)["runs"]
     counts = run["evaluation"]["counts"]
     print(folder, counts)
-    assert counts["matched"] > 500 and counts["lost"] == counts["unmatched_egress"] == 0
+    assert counts["matched"] > 300 and counts["lost"] == counts["unmatched_egress"] == 0
     kept: dict[str, Any] = json.loads(guest.run(
         ["cat", f"/run/{folder}/runs/001-observed/run.json"], seconds=SECONDS
     ).stdout)  # fmt: skip
