@@ -15,6 +15,8 @@ from program import Finished, in_process, one_line_error, tailtap
 from tailtap.output.database.history import load
 from tailtap.records.duck import connect
 from tailtap.records.errors import InputError
+from tailtap.records.noise import NOISE, NoiseRecord, NoisyCpu
+from tailtap.records.record import as_json
 
 COMMITS = 16
 SLOW = 9
@@ -64,6 +66,25 @@ def test_json_and_the_page(history: Path, tmp_path: Path) -> None:
     text = page.read_text()
     assert text.count("<svg") == 2 and text.count("<circle") == 2 * COMMITS
     assert f"<code>commit{SLOW:02}</code>" in text and "http" not in text.replace("http-equiv", "")
+
+
+def test_the_noise_beside_the_runs_is_kept(tmp_path: Path) -> None:
+    """That of the noisiest core, where somebody measured it."""
+    write_run(tmp_path / "quiet", 1, {"dut.platform": "vm"}, packets=1_500)
+    write_run(tmp_path / "loud", 1, {"dut.platform": "vm"}, packets=1_500)
+    cpus = [
+        NoisyCpu(cpu=cpu, elapsed_ns=1_000_000, reads=9, least_ns=20, gaps=1, gap_ns=ns, unkept=0,
+                 median_ns=ns, p99_ns=ns, worst_ns=ns)
+        for cpu, ns in ((0, 2_000), (1, 30_000))
+    ]  # fmt: skip
+    noise = NoiseRecord(above_ns=1_000, boot_id="b", kernel="6.1", cpus=cpus, causes=[],
+                        named=None, worst=[], warnings=[])  # fmt: skip
+    (tmp_path / "loud" / NOISE).write_text(json.dumps(as_json(noise)))
+    history = tmp_path / "history.duckdb"
+    for commit in ("quiet", "loud"):
+        run = add(history, tmp_path / commit, commit, "--date", "2026-11-01T10:00:00")
+        assert run.returncode == 0, run
+    assert {run.commit: run.noise for run in load(history)} == {"quiet": None, "loud": 0.03}
 
 
 def test_the_same_again_replaces(history: Path, tmp_path: Path) -> None:

@@ -51,6 +51,10 @@ class Mark(Record, kw_only=True):
     floor: Annotated[
         Number | None, Meta(description="The same ratio of `wire`; null where it is not known")
     ]
+    noise: Annotated[
+        Number | None,
+        Meta(description="The same ratio of `host noise`; null where it is not known"),
+    ] = None
     machine: Annotated[Texts, Meta(description="What changed on the machine at the same place")]
 
 

@@ -8,6 +8,9 @@ from msgspec import Meta
 
 from tailtap.records.record import Count, Notice, Number, Record, Share
 
+NOISE = "noise.json"
+"""What `tailtap host noise` writes into a folder of results."""
+
 
 class NoisyCpu(Record, kw_only=True):
     """One core, of which a loop read the clock."""

@@ -6,8 +6,8 @@ percentile. Its changes are those of the kernel change point method (Arlot, Celi
 ten times too high as far away, and one that is a hundred times too high as no farther, so that
 outliers make no changes. docs/howto/history.md compares it with others.
 
-A change is the machine's where the floor (`wire`) of the same commits changed as well, and a change
-of the floor always is.
+A change is the machine's where the floor (`wire`) of the same commits changed as well, or what
+takes cores that nobody asked for anything (`host noise`). A change of the floor always is.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Measured:
     percentiles: Mapping[float, Row]
     """Without those that lost packets leave unknown."""
     machine: Mapping[str, str] = field(default_factory=dict)
+    noise: float | None = None
+    """The share of the noisiest core's time that something took, when nobody asked for anything."""
 
     @property
     def series(self) -> tuple[str, ...]:
@@ -177,12 +179,19 @@ def _mark(
         [point.commit for point in points[place : place + AROUND]],
     ]
     before, after = ([_value(run, p) for run in floor if run.commit in side] for side in sides)
-    moved = _ratio(before, after)
+    moved, ratio = _ratio(before, after), _ratio(*parts)
+    noises = [one[0].noise for one in runs]
+    quiet, loud = (
+        [noise for noise in side if noise is not None]
+        for side in (noises[max(place - AROUND, 0) : place], noises[place : place + AROUND])
+    )
+    noisier = _ratio(quiet, loud)
     origin: Origin = "program"
-    if runs[place][0].wire or (
-        moved
-        and abs(math.log(moved)) > math.log1p(FLOOR_MOVED)
-        and rank_test(before, after) <= FLOOR_LEVEL
+    explained = ratio and noisier and (ratio > 1) == (noisier > 1)
+    if (
+        runs[place][0].wire
+        or _moved(before, after, moved)
+        or (explained and _moved(quiet, loud, noisier))
     ):
         origin = "machine"
     elif machine:
@@ -192,10 +201,19 @@ def _mark(
         place=place,
         before=points[place - 1].commit,
         suspects=[points[other].commit for other in near if abs(other - place) <= NEAR],
-        ratio=_ratio(*parts),
+        ratio=ratio,
         origin=origin,
         floor=moved,
+        noise=noisier,
         machine=machine,
+    )
+
+
+def _moved(before: Sequence[float], after: Sequence[float], ratio: float | None) -> bool:
+    return bool(
+        ratio
+        and abs(math.log(ratio)) > math.log1p(FLOOR_MOVED)
+        and rank_test(before, after) <= FLOOR_LEVEL
     )
 
 

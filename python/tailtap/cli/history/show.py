@@ -124,7 +124,8 @@ def _sentence(series: Series, mark: Mark) -> str:
     first, *others = (commit[:12] for commit in mark.suspects)
     near = f" (or {', '.join(others)})" if others else ""
     text = f"{_told(mark)} from {first} on{near}, {mark.before[:12]} was the last before it: "
-    floor = "" if mark.floor is None else f"the floor by x{mark.floor:.2f}"
+    floors = {"the floor": mark.floor, "its noise": mark.noise}
+    floor = ", ".join(f"{name} by x{by:.2f}" for name, by in floors.items() if by is not None)
     machine = "; ".join(mark.machine)
     match mark.origin:
         case "machine":

@@ -15,7 +15,6 @@ from tailtap.records.units import format_share, format_time, format_us
 if TYPE_CHECKING:
     from tailtap.records.noise import NoiseRecord
 
-NAME = "noise.json"
 MOST, PARTS = 15, 5
 """How many causes are printed, and of a gap how many of its parts."""
 
@@ -51,7 +50,7 @@ MOST, PARTS = 15, 5
     type=PATH,
     metavar="DIR",
     shell_complete=folders,
-    help=f"Also write {NAME} there; in the folder of an experiment, its report shows it.",
+    help="Also write noise.json there; in the folder of an experiment, its report shows it.",
 )
 def noise(cpus: str, lasts: str, above: str, out: Path | None, json: bool, quiet: bool) -> None:
     """Measure what takes cores that nobody asks for anything, and name it.
@@ -69,6 +68,7 @@ def noise(cpus: str, lasts: str, above: str, out: Path | None, json: bool, quiet
     from tailtap.measure.noise import noise as watch
     from tailtap.records.cpulist import parse_cpus
     from tailtap.records.files import write_json
+    from tailtap.records.noise import NOISE
     from tailtap.records.record import as_json, printed
     from tailtap.records.units import parse_time
 
@@ -78,7 +78,7 @@ def noise(cpus: str, lasts: str, above: str, out: Path | None, json: bool, quiet
     found = watch(chosen, parse_time(lasts), parse_time(above))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_json(out / NAME, as_json(found), below=out)
+        write_json(out / NOISE, as_json(found), below=out)
     if json:
         print(printed(found))
         return

@@ -23,7 +23,8 @@ from tailtap.records.duck import connect, require_tables
 from tailtap.records.errors import InputError
 from tailtap.records.foreign import parse_json, storable
 from tailtap.records.machine import Environment
-from tailtap.records.record import mark
+from tailtap.records.noise import NOISE, NoiseRecord
+from tailtap.records.record import mark, read
 from tailtap.records.units import format_rate
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ CREATE TABLE IF NOT EXISTS history_runs (
     id VARCHAR PRIMARY KEY, "commit" VARCHAR NOT NULL, date VARCHAR NOT NULL,
     experiment VARCHAR NOT NULL, configuration VARCHAR NOT NULL, load VARCHAR NOT NULL,
     traffic VARCHAR NOT NULL, wire BOOLEAN NOT NULL, slug VARCHAR NOT NULL, started VARCHAR,
-    packets BIGINT, lost BIGINT, machine VARCHAR NOT NULL
+    packets BIGINT, lost BIGINT, machine VARCHAR NOT NULL, noise DOUBLE
 );
 CREATE TABLE IF NOT EXISTS history_percentiles (
     id VARCHAR NOT NULL, p DOUBLE NOT NULL, value BIGINT NOT NULL, low BIGINT, high BIGINT,
@@ -62,7 +63,7 @@ def add(history: Path, source: Path, commit: str, date: str = "") -> Added:
     the first run's does. What was put in before is replaced. Raises `InputError` when no run is
     good or nothing tells a date, `MachineError` when the file cannot be written.
     """
-    runs = read_runs(source).runs
+    runs, noise = read_runs(source).runs, _noise(source)
     good = [run for run in runs if not run.excluded]
     if not good:
         told = "; ".join(f"{run.slug}: {run.excluded}" for run in runs[:3])
@@ -79,7 +80,7 @@ def add(history: Path, source: Path, commit: str, date: str = "") -> Added:
         connection.begin()
         connection.execute('UPDATE history_runs SET date = ? WHERE "commit" = ?', [date, commit])
         for run in good:
-            row = _row(run, commit, date)
+            row = {**_row(run, commit, date), "noise": noise}
             known = connection.execute("DELETE FROM history_runs WHERE id = ?", [row["id"]])
             replaced += int((known.fetchone() or (0,))[0])
             connection.execute("DELETE FROM history_percentiles WHERE id = ?", [row["id"]])
@@ -152,6 +153,15 @@ def _row(run: Run, commit: str, date: str) -> dict[str, Any]:
     }
 
 
+def _noise(source: Path) -> float | None:
+    """How much of the noisiest core's time something took, by what lies beside the runs."""
+    path = source / NOISE
+    if not path.is_file():
+        return None
+    cpus = read(path, NoiseRecord).cpus
+    return max((cpu.gap_ns / cpu.elapsed_ns for cpu in cpus if cpu.elapsed_ns), default=None)
+
+
 def facts(found: Environment) -> dict[str, str]:
     """What of a machine changes latencies, and is not changed by who measures."""
     cpu = found.cpu
@@ -192,16 +202,19 @@ def _loaded(connection: duckdb.DuckDBPyConnection) -> list[Measured]:
         values.setdefault(key, {})[p] = tuple(rest)
     columns: Sequence[str] = (
         "id", '"commit"', "date", "experiment", "configuration", "load", "traffic", "wire",
-        "machine",
+        "machine", "noise",
     )  # fmt: skip
     rows = connection.execute(
         f'SELECT {", ".join(columns)} FROM history_runs ORDER BY date, "commit", started, slug'
     ).fetchall()
     found = []
-    for key, commit, date, experiment, configuration, load, traffic, wire, machine in rows:
+    for row in rows:
+        key, commit, date, experiment, configuration, load, traffic, wire, machine, noise = row
         known = msgspec.convert(parse_json(machine), dict[str, str])
         told = values.get(key, {})
         found.append(
-            Measured(commit, date, experiment, configuration, load, traffic, wire, told, known)
+            Measured(
+                commit, date, experiment, configuration, load, traffic, wire, told, known, noise
+            )
         )
     return found

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailtap.records.noise import NoiseRecord
+from tailtap.records.noise import NOISE, NoiseRecord
 from tailtap.records.record import read
 from tailtap.records.units import format_share, format_time, format_us
 
-NAME = "noise.json"
 CAUSES = 8
 
 
@@ -28,7 +27,7 @@ class Noise:
 
 def noise_of(folder: Path) -> Noise | None:
     """What `tailtap host noise` wrote into `folder`; None if nothing. Raises `InputError`."""
-    path = folder / NAME
+    path = folder / NOISE
     if not path.is_file():
         return None
     found = read(path, NoiseRecord)

@@ -71,12 +71,14 @@ def runs(
     *,
     wire: bool = False,
     machines: Sequence[Mapping[str, str]] = ({"kernel": "6.1"},),
+    noises: Sequence[float | None] = (None,),
 ) -> list[Measured]:
     """Three runs of each commit, which differ a little."""
     return [
         Measured(f"c{n:02}", f"2026-11-{n + 1:02}", "gate", "wire" if wire else "xdp", "10 kpkt/s",
                  "{}", wire, {P: (int(value * (1 + repeat / 100)), None, None, True)},
-                 machines[min(n * len(machines) // len(values), len(machines) - 1)])
+                 machines[min(n * len(machines) // len(values), len(machines) - 1)],
+                 noises[n % len(noises)])
         for n, value in enumerate(values)
         for repeat in range(3)
     ]  # fmt: skip
@@ -110,6 +112,18 @@ def test_a_fact_alone_leaves_it_open() -> None:
     _, device = histories([*runs(STEADY, wire=True), *runs(UP, machines=KERNELS)])
     [mark] = device.marks
     assert (mark.origin, mark.machine) == ("unclear", ["kernel: 6.1 → 6.2"])
+
+
+@pytest.mark.parametrize(
+    ("behind", "origin", "ratio"),
+    [(0.02, "machine", 2.0), (0.0101, "program", 1.01), (0.005, "program", 0.5)],
+)
+def test_a_noisy_machine(behind: float, origin: str, ratio: float) -> None:
+    """More noise explains a longer tail; less of it, or as much as before, does not."""
+    noises = [level * (1 + n / 1_000) for level in (0.01, behind) for n in range(10)]
+    [device] = histories(runs(UP, noises=noises))
+    [mark] = device.marks
+    assert mark.origin == origin and mark.noise == pytest.approx(ratio, rel=0.02)
 
 
 def test_without_ruptures(monkeypatch: pytest.MonkeyPatch) -> None:
