@@ -87,9 +87,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def repeat(image: str, site: Path, *words: str, options: tuple[str, ...] = ()) -> tuple[int, Any]:
     """Its status and answer, in a container without a network that can write nowhere but /tmp."""
-    command = ["podman", "run", "--rm", "--ulimit", "host", "--network", "none", "--read-only", "--tmpfs", "/tmp",
-               "--volume", f"{site}:/site:ro", *options, image, "reproduce", "/site", "--json",
-               "--quiet", *words]  # fmt: skip
+    command = ["podman", "run", "--rm", "--ulimit", "host", "--network", "none", "--read-only",
+               "--tmpfs", "/tmp", "--volume", f"{site}:/site:ro", *options,
+               image, "reproduce", "/site", "--json", "--quiet", *words]  # fmt: skip
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode in (0, 1, 5), done.stdout + done.stderr
     return done.returncode, json.loads(done.stdout)
