@@ -24,7 +24,7 @@ from tailtap.records.record import Notice
 Integers = npt.NDArray[np.int64]
 LISTED = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 START = 7_000_000_000_000
-BASE = {"wire": 900, "bare-metal": 4_200, "container": 4_600}
+BASE = {"wire": 900, "bare-metal": 4_200, "container": 4_600, "vm": 9_000}
 
 
 @dataclass(frozen=True)

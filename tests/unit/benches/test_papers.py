@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
+from pathlib import Path
 
 import pytest
+from experiment_folders import write_run
+from published import PUBLISHED, needs_published
 
 from benches.papers import PAGES, Asked, counterparts, page, read_files, read_papers, stored
+from tailtap.analysis.figures.arranging import arrange
+from tailtap.analysis.figures.beside import set_beside
 from tailtap.analysis.figures.model import Figure
+from tailtap.analysis.runs.reader import DATABASE, load_experiment, read_runs
+from tailtap.output.importers.importer import import_tree
 
 MEASURED = {
     "how-low": ["1", *map(str, range(5, 13)), "section-7"],
@@ -76,3 +84,29 @@ def test_the_pages_are_fresh(files: list[Asked]) -> None:
         written = (PAGES / f"{asked.name}.md").read_text(encoding="utf-8")
         made = page(asked, papers, measured.get(asked.name))
         assert written == made, f"{asked.name}: run 'make docs-papers'"
+
+
+@needs_published
+def test_published_curves_stand_beside_ours(files: list[Asked], tmp_path: Path) -> None:
+    """Each of the published runs that a figure names is in its tree, and drawn beside ours."""
+    trees = {}
+    beside = [(asked.name, one) for asked in files for one in asked.figures if one.beside]
+    for name, figure in beside:
+        assert figure.beside is not None and figure.beside.path is not None
+        path, ours = figure.beside.path, tmp_path / f"{name}-{figure.name}"
+        if path not in trees:
+            (tmp_path / path).mkdir()
+            import_tree(PUBLISHED / path, tmp_path / path / DATABASE)
+            trees[path] = read_runs(tmp_path / path).imported
+        kept = {
+            variable: value[0] if isinstance(value, list) else value
+            for variable, value in figure.runs.items()
+        }
+        for number, values in enumerate(figure.beside.where.values(), 1):
+            every = {"traffic.rate": "1 Mpkt/s", "dut.tuning": "none", **kept, **values}
+            write_run(ours, number, every, packets=500, rate=1_000_000)
+        runs = list(load_experiment(ours).finished)
+        drawn = arrange(figure, "one", runs, partial(set_beside, published=trees[path]))
+        marks = [mark for panel in drawn.panels for mark in panel.marks]
+        assert len({mark.run for mark in marks if mark.role == "published"}) == len(runs), name
+    assert len(beside) == 5
