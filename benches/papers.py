@@ -21,7 +21,7 @@ import msgspec
 from tailtap.analysis.claims.reading import claims_shown
 from tailtap.analysis.figures.model import Figure
 from tailtap.analysis.runs.groups import configurations
-from tailtap.analysis.runs.reader import load_experiment, load_search
+from tailtap.analysis.runs.reader import load_experiment, load_search, planned_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
@@ -161,7 +161,7 @@ def take(folder: Path) -> tuple[str, Measured]:
         f"{cpus} CPUs, Linux {first.environment.kernel.release}",
         first.started[:10],
         first.evaluation.duration if first.evaluation else 0.0,
-        len(experiment.failed),
+        len(experiment.failed) + len(planned_runs(experiment)),
         rows,
         [Answered(row.says, row.answer) for row in claims_shown(experiment)],
     )
@@ -252,8 +252,8 @@ def _output(measured: Measured | None) -> Iterator[str]:
         yield f"| {row.configuration} | {runs} | {' | '.join(cells)} | {loss} |"
     if measured.failed:
         yield ""
-        were = "1 run was" if measured.failed == 1 else f"{measured.failed} runs were"
-        yield f"{were} not possible on this machine, as `--check` said."
+        have = "1 run has" if measured.failed == 1 else f"{measured.failed} runs have"
+        yield f"{have} no result: the machine was not booted for them, or they were not made."
 
 
 def _concluded(asked: Asked, papers: Papers, measured: Measured | None) -> Iterator[str]:
