@@ -252,6 +252,45 @@ def test_dpdk_in_a_container_drives_cards_as_the_check_foresaw(
     assert state(guest) == before
 
 
+OWN = """\
+name: own
+dut:
+  cpus: [1]
+  ports: [eth1, eth2]
+  forwarder:
+    external:
+      driver: vfio-pci
+      ready: 5 min
+      command: >-
+        dpdk-testpmd --lcores 0@{cpu},1@{cpu} -m 48 --no-huge --no-telemetry --no-shconf
+        --allow {ingress} --allow {egress} -- --auto-start --no-flush-rx --total-num-mbufs=4096
+tap: {ports: [eth0, eth3]}
+traffic: {rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}
+"""
+KILLED = """
+"$@" > /root/killed.log 2>&1 & running=$!
+for _ in $(seq 1200); do
+    [ "$(ls /sys/bus/pci/drivers/vfio-pci | grep -c ^0000)" != 2 ] || break
+    sleep 0.1
+done
+kill -9 $running; wait $running
+[ "$(ls /sys/bus/pci/drivers/vfio-pci | grep -c ^0000)" = 2 ] || { cat /root/killed.log; exit 1; }
+"""
+"""Kills a run once vfio-pci has both cards, which stay with it."""
+
+
+def test_cards_that_a_program_was_given_come_back_after_a_kill(guest: GuestHost) -> None:
+    require("testpmd")
+    guest.run(["sh", "-c", 'cat > "$1"', "write", "/root/own.yaml"], stdin=OWN)
+    before = state(guest)
+    run = [*TAILTAP, "run", "/root/own.yaml", "--out", "/root/killed"]
+    guest.run(["sh", "-c", KILLED, "killed", *run], seconds=3 * SECONDS)
+    cleaned = guest.run([*TAILTAP, "clean", "--json"], seconds=SECONDS)
+    kinds = [row["kind"] for row in json.loads(cleaned.stdout)["removed"]]
+    assert kinds.count("pci-driver") == 2
+    assert state(guest) == before
+
+
 @pytest.mark.nested
 def test_a_virtual_machine_has_cards_passed_through(guest: GuestHost, tmp_path: Path) -> None:
     text = EXPERIMENT.format(forwarder="tc-mirred", options="{}").replace("200", "50")
