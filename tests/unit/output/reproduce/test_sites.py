@@ -20,7 +20,7 @@ from sites import write_site
 
 from tailtap.output.publish import Options, publish
 from tailtap.output.reproduce import Asked, Measure, add_claims, reproduce
-from tailtap.output.reproduce.captures import evaluate_captures
+from tailtap.output.reproduce.captures import evaluate_captures, same_numbers
 from tailtap.output.reproduce.checksums import SUMS, check_sums, parse_sums
 from tailtap.output.reproduce.drawing import differing_tables, same_marks
 from tailtap.output.reproduce.fetching import at, fetch, fetch_file
@@ -202,6 +202,15 @@ def test_addresses_that_are_fetched(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said):
             fetch_file(address, into / "other", into, 6)
     assert [path.name for path in into.iterdir()] == ["file"]
+
+
+def test_whole_numbers_may_have_another_width() -> None:
+    narrow, wide = (
+        pa.table({"repeat": pa.array([1, 2], kind)}) for kind in (pa.int32(), pa.int64())
+    )
+    assert same_numbers(narrow, wide) and same_numbers(wide, narrow)
+    assert not same_numbers(narrow, pa.table({"repeat": pa.array([1, 3], pa.int64())}))
+    assert not same_numbers(narrow, pa.table({"repeat": pa.array([1.0, 2.0])}))
 
 
 def test_figures_and_tables(site: Path, copy: Path) -> None:
