@@ -253,11 +253,10 @@ def test_a_host_whose_disk_is_full(hosts: Hosts, tmp_path: Path, case: str) -> N
 
 HURRIED = """
 from tailtap.measure import run
-from tailtap.measure.roles import answers
 from tailtap.remote import stream
 run.OVERTIME_SECONDS, run.LEASE_SECONDS = 0.0, 9.0
 stream.ANSWER_SECONDS, stream.CLOSE_SECONDS = 3.0, 1.0
-answers.CheckedSession.ask.__kwdefaults__["seconds"] = 3.0
+stream.StreamSession.ask.__kwdefaults__["seconds"] = 3.0
 """
 """A controller with little patience, which asks hosts to wait for it for ten seconds only. A
 generator is asked to start after that, and waits for `LEASE_SECONDS` again."""

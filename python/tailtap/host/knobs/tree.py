@@ -7,6 +7,7 @@ kernel's log. Nothing here changes anything.
 from __future__ import annotations
 
 import contextlib
+import glob
 import gzip
 import os
 import re
@@ -49,10 +50,13 @@ class Tree:
         return False
 
     def glob(self, pattern: str) -> list[str]:
-        """The paths that match, numbers in their order."""
-        found = self.root.glob(pattern.lstrip("/"))
-        paths = [f"/{path.relative_to(self.root)}" for path in found]
-        return sorted(paths, key=_natural)
+        """The paths that match, numbers in their order.
+
+        What goes while it is looked at, such as a control group, is not there: `Path.glob` fails.
+        """
+        words = pattern.lstrip("/")
+        found = glob.iglob(words, root_dir=self.root, recursive=True)  # noqa: PTH207
+        return sorted((f"/{path}" for path in found), key=_natural)
 
     def closed(self, path: str) -> str | None:
         """The folder on the way to `path` that this user may not look into, such as debugfs."""

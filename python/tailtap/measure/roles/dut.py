@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tailtap.experiment.events import GENERATOR, HOST, due
+from tailtap.experiment.events import GENERATOR, HOST, Due, due
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.lab import forwarders as forwarder
@@ -289,7 +289,10 @@ class DeviceUnderTest:
         self._over = True
         readings = {name: self._observing[name].stop() for name in reversed(self._observing)}
         told = {} if self._neighbours is None else self._neighbours.stop()
-        happened = [] if self._happenings is None else self._happenings.stop()
+        happened: Sequence[Event] = []
+        missed: Sequence[Due] = []
+        if self._happenings is not None:
+            happened, missed = self._happenings.stop(), self._happenings.missed
         facts = Facts(neighbours=told, events=list(happened))
         for reading in readings.values():
             facts = replace(facts, **reading.found)
@@ -297,7 +300,7 @@ class DeviceUnderTest:
         spent = self._spent_since()
         return Observed(
             facts=facts,
-            warnings=notices([*warnings, *too_little(told), *_failed(happened)]),
+            warnings=notices([*warnings, *too_little(told), *_failed(happened, missed)]),
             brought={
                 name: Brought(facts=sorted(reading.found), files=list(reading.files))
                 for name, reading in readings.items()
@@ -388,8 +391,12 @@ class DeviceUnderTest:
         return {name: sum(one[name] for one in known) for name in known[0]}
 
 
-def _failed(events: Sequence[Event]) -> Iterator[Mapping[str, str]]:
-    """A warning about each event whose command did not do what it should."""
+def _failed(events: Sequence[Event], missed: Sequence[Due]) -> Iterator[Mapping[str, str]]:
+    """A warning about each event whose command did not do what it should, or was not begun."""
+    for one in missed:
+        at = f"{one.event.called} at {format_time(one.at)}"
+        message = f"the event {at} was not begun: packets had ended"
+        yield {"code": "event-failed", "message": message}
     for event in events:
         if event.status != 0:
             how = "did not end" if event.end_ns is None else f"ended with status {event.status}"

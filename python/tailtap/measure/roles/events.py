@@ -33,6 +33,8 @@ class Happenings:
         self._began = time.monotonic_ns() + after_ns
         self._over, self._cut = threading.Event(), False
         self._told: list[Event] = []
+        self.missed: Sequence[Due] = []
+        """Those that were not begun: packets had ended before."""
         self._running: dict[threading.Thread, Process | None] = {}
         self._waiting = threading.Thread(target=self._follow, args=(events, place), daemon=True)
         self._waiting.start()
@@ -58,8 +60,9 @@ class Happenings:
             thread.join(END_SECONDS)
 
     def _follow(self, events: Sequence[Due], place: Place) -> None:
-        for due in events:
+        for number, due in enumerate(events):
             if self._over.wait(max(0.0, (self._began + due.at - time.monotonic_ns()) / 1e9)):
+                self.missed = events[number:]
                 return
             event = due.event
             told = Event(name=event.called, where=event.where, command=list(event.run),

@@ -70,7 +70,8 @@ ENTRIES = (
     ),
     Entry(
         "event-failed",
-        "The command of an event (`events`) ended with an error, or did not end.",
+        "The command of an event (`events`) ended with an error, did not end, or was not begun "
+        "before packets had ended.",
         "Read what it said in the message, and mend `events.run`.",
     ),
     Entry(
