@@ -153,7 +153,7 @@ def bridge_on(machine: Machine, cpu: int) -> Built:
     return built
 
 
-@pytest.mark.apart
+@pytest.mark.alone
 def test_a_bridge_is_looked_at_under_its_own_load(machine: Machine, tmp_path: Path) -> None:
     """With time for one stage only, which names what would be tried."""
     built, program = bridge_on(machine, DUT), build(tmp_path)
