@@ -43,6 +43,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "huge_pages": None,
             "iommu": None,
             "switch": None,
+            "silent": None,
             "ports": None,
             "options": {},
             "tuning": "none",

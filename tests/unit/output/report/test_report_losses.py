@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -131,15 +130,6 @@ def test_without_losses_there_is_no_section_and_no_figure(tmp_path: Path) -> Non
     [run] = (tmp_path / "runs").iterdir()
     with pytest.raises(InputError, match="no packet was lost, or it is not known which"):
         figure(Evaluation.load(run / "evaluation"), "losses")
-
-
-def test_runs_of_earlier_versions_are_drawn_without_it(tmp_path: Path) -> None:
-    run = write_run(tmp_path, 1, {"dut.platform": "bare-metal"}, packets=2_000)
-    assert json.loads((run / "evaluation/evaluation.json").read_bytes())["counts"]["lost"] == 12
-    (run / "evaluation/losses.parquet").unlink()
-    page = write_report(tmp_path, figures=False).page.read_text("utf-8")
-    assert 'aria-labelledby="losses"' not in page
-    assert 'aria-labelledby="worst"' in page
 
 
 def test_the_figure_of_one_evaluation(tmp_path: Path) -> None:
