@@ -52,6 +52,7 @@ def told_by(out: Path) -> dict[str, Any]:
     return record(run)
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize(
     ("forwarder", "event"),
     [("tc-mirred", "OUTAGE link {egress}"), ("fault", "OUTAGE pid {pid}")],
