@@ -7,6 +7,7 @@ goes with the thread. It is `ip netns exec` (ip-netns(8)) without the process.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import socket
@@ -27,6 +28,7 @@ NAMESPACES = Path("/run/netns")
 _CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
 _MS_REC, _MS_SLAVE = 0x4000, 0x80000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
+_ADVICE = {errno.EPERM: ": run it as root", errno.EINVAL: ": the root folder must be a mount"}
 _REQUEST = "16sH14x"
 """``struct ifreq`` with flags in it."""
 
@@ -78,12 +80,19 @@ def _enter(namespace: str) -> None:
         _call("setns", descriptor, _CLONE_NEWNET)
     finally:
         os.close(descriptor)
-    # It shows the devices of the namespace in which it is mounted.
-    _call("mount", namespace.encode(), b"/sys", b"sysfs", 0, None)
+    # It shows the devices of the namespace in which it is mounted. EBUSY: it is there already, as
+    # that is the namespace of this process.
+    _call("mount", namespace.encode(), b"/sys", b"sysfs", 0, None, fine=errno.EBUSY)
 
 
-def _call(name: str, *arguments: object) -> None:
-    """A function of the C library that Python does not have. Raises `MachineError`."""
-    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
-        reason = os.strerror(ctypes.get_errno())
-        raise MachineError(f"cannot work in network namespaces: {name}: {reason}: run it as root")
+def _call(name: str, *arguments: object, fine: int | None = None) -> None:
+    """A function of the C library that Python does not have. Raises `MachineError`.
+
+    The error `fine` is none.
+    """
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) == 0:
+        return
+    error = ctypes.get_errno()
+    if error != fine:
+        why = f"cannot work in network namespaces: {name}: {os.strerror(error)}"
+        raise MachineError(why + _ADVICE.get(error, ""))
