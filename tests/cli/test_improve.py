@@ -104,6 +104,7 @@ def test_the_answer_against_a_base_says_what_it_rests_on(
 ) -> None:
     record = AgainstRecord(
         name="new", base="old", status="done", error=None, p=0.999, margin=0.05, error_rate=0.05,
+        error_rate_worse=0.01,
         within_ns=1, parameters={}, base_parameters={}, started="", finished="", answer="worse",
         pairs=[[2, 1]] * 5, spoiled=1, ratio=2.0, low=1.2, high=None, runs=[],
     )  # fmt: skip

@@ -25,6 +25,7 @@ from tailtap.remote.session import (
     ANSWER_SECONDS,
     FAILED,
     FINISHED,
+    NOTHING,
     Closed,
     Foreseen,
     Json,
@@ -181,8 +182,15 @@ class FakeSession:
         os.close(self._woken)
         os.close(self._waking)
 
-    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
-        self._station.said[self._role, request] = content
+    def ask(
+        self,
+        request: str,
+        content: Mapping[str, object] = NOTHING,
+        /,
+        *,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Json:
+        self._station.said[self._role, request] = dict(content)
         answer = self._station.answer(self._role, request)
         if (self._role, request) in self._station.nonsense:
             said: Json = self._station.nonsense[self._role, request]

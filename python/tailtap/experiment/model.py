@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationInfo,
-    field_validator,
     model_validator,
 )
 
@@ -29,6 +28,7 @@ from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.events import Event, check_events
 from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line
+from tailtap.experiment.matching import Matching
 from tailtap.experiment.network import check_network, sent_as
 from tailtap.experiment.over import VETH, Sriov, check_over, with_links_over
 from tailtap.experiment.own_files import check_own_files
@@ -47,7 +47,7 @@ from tailtap.lab.topology.graph import Graph
 from tailtap.lab.topology.line import FORWARD, REVERSE, Cables
 from tailtap.records.document import Misfit
 from tailtap.records.errors import InputError
-from tailtap.records.schema import AS_WRITTEN, Ports, Strict, Time, Written, as_value_error
+from tailtap.records.schema import AS_WRITTEN, Ports, Strict, Written, as_value_error
 from tailtap.records.suggest import did_you_mean
 from tailtap.records.traits import Traits, together
 from tailtap.records.units import format_time
@@ -60,56 +60,6 @@ ON_TESTBED = "on_testbed"
 """The key of the context of validation that says whether `Experiment.wired` follows."""
 KEYS = ("auto", "moonsniff")
 """Keys that stamps have: the packet's id and nothing else."""
-
-
-class Matching(Strict):
-    """How ingress and egress are matched; times in ns."""
-
-    match: Literal["packets", "transactions"] = Field(
-        default="packets",
-        description="What is measured: packets is how long each took through the DuT, transactions "
-        "how long requests waited for their answers, where dut.forwarder is server.",
-        examples=["transactions"],
-    )
-    transaction: str | None = Field(
-        default=None,
-        description="Which kind of transactions is the run's result, where there are several: one "
-        "that `tailtap evaluate --match transactions` finds. By default that with most requests.",
-        examples=["dns"],
-    )
-    key: str = Field(
-        default="auto",
-        description="How packets are matched. Stamps have the packets' ids (moonsniff), which auto "
-        "finds. With tap.format: pcap it is any key of `tailtap evaluate --key`.",
-        examples=["moonsniff", "packet-nat"],
-    )
-    trim: Time = Field(
-        default=0,
-        description="How much time the evaluation leaves out at the beginning.",
-        examples=["500 ms"],
-    )
-    window: Time = Field(
-        default=5_000_000_000,
-        description="A packet that is not seen behind the DuT within this time is lost.",
-        examples=["1 s"],
-    )
-
-    @field_validator("transaction")
-    @classmethod
-    def _transaction_is_known(cls, kind: str | None) -> str | None:
-        if kind is not None:
-            from tailtap.analysis.evaluation.transactions import KINDS
-
-            if kind not in KINDS:
-                raise ValueError(f"there is no kind {kind!r}: {did_you_mean(kind, KINDS)}")
-        return kind
-
-    @field_validator("window")
-    @classmethod
-    def _window_is_positive(cls, window: int) -> int:
-        if window == 0:
-            raise ValueError("the window must be longer than 0 s: no packet could match")
-        return window
 
 
 def _is_requirement(text: str) -> str:

@@ -16,7 +16,8 @@ from tailtap.analysis.figures.model import Along, Beside, Figure, Scale
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.events import Event
 from tailtap.experiment.fields import default_text, example_text, models_in, type_text
-from tailtap.experiment.model import Experiment, Matching
+from tailtap.experiment.matching import Matching
+from tailtap.experiment.model import Experiment
 from tailtap.experiment.tuning import Without
 from tailtap.kinds.registry import Registry
 from tailtap.lab.forwarders import FORWARDERS

@@ -21,9 +21,7 @@ class AgainstRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.again
     p: Annotated[Share, Meta(description="The percentile that is compared")]
     margin: Annotated[Number, Meta(description="More than this is worse: 0.05 is 5 %")]
     error_rate: Annotated[Share, Meta(description="The probability of a wrong answer but `worse`")]
-    error_rate_worse: Annotated[Share, Meta(description="The probability of a wrong `worse`")] = (
-        0.05
-    )
+    error_rate_worse: Annotated[Share, Meta(description="The probability of a wrong `worse`")]
     within_ns: Width
     parameters: Anything
     base_parameters: Anything

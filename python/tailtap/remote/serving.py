@@ -205,7 +205,7 @@ class _RoleTalk(_Talk):
     def do(self, message: Json) -> Json:
         match message:
             case {"ask": str(asked), "content": dict(content)} if self._at_work:
-                return self._session.ask(asked, **content)
+                return self._session.ask(asked, content)
             case {"files": True}:
                 found = (path for path in sorted(self._folder.rglob("*")) if path.is_file())
                 names = [str(path.relative_to(self._folder)) for path in found]

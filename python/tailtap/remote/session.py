@@ -10,6 +10,8 @@ Whoever opened a site closes it. A site whose measuring process is gone closes i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tailtap.records.machine import Environment, Timekeeping
@@ -18,6 +20,8 @@ from tailtap.records.run import Window
 
 Json: TypeAlias = dict[str, Any]
 
+NOTHING: Mapping[str, object] = MappingProxyType({})
+"""What a question comes with that says all."""
 ANSWER_SECONDS = 120.0
 """How long a role may take to answer: a virtual machine boots, a debian root is unpacked."""
 
@@ -88,8 +92,15 @@ class Closed(Record, kw_only=True):
 class Session(Protocol):
     """One role at work."""
 
-    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
-        """Ask the role, and wait for its answer, at most `seconds`.
+    def ask(
+        self,
+        request: str,
+        content: Mapping[str, object] = NOTHING,
+        /,
+        *,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Json:
+        """Ask the role with some content, and wait for its answer, at most `seconds`.
 
         Raises the `TailtapError` that kept the role from it, and `MachineError` when there is no
         answer, or nobody who could give one.

@@ -28,7 +28,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -46,6 +46,7 @@ from tailtap.remote.process import Process
 from tailtap.remote.session import (
     ANSWER_SECONDS,
     FAILED,
+    NOTHING,
     Closed,
     Foreseen,
     Json,
@@ -250,9 +251,16 @@ class StreamSession:
         self._site, self._talk, self._folder = site, talk, folder
         self._closed = False
 
-    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
+    def ask(
+        self,
+        request: str,
+        content: Mapping[str, object] = NOTHING,
+        /,
+        *,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Json:
         """The role's answer. Raises `TailtapError`."""
-        return self._site.call(self._talk, seconds, ask=request, content=content)
+        return self._site.call(self._talk, seconds, ask=request, content=dict(content))
 
     def fileno(self) -> int:
         """The stream's: all sessions of a site have one."""

@@ -220,7 +220,7 @@ class CheckedSession:
 
     def ask(self, question: Question[Any, R], asked: Record | None = None, /) -> R:
         """The role's answer. Raises `TailtapError`, and `MachineError` where it is none."""
-        said = self._session.ask(question.name, **as_json(asked or Asked()))
+        said = self._session.ask(question.name, as_json(asked or Asked()))
         answer = parsed(self._name, said, question.answer, MachineError)
         if not self._flows <= {*getattr(answer, "flows", self._flows)}:
             raise MachineError(f"{self._name}: it leaves out flows")

@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from pydantic import ValidationError
 
@@ -28,6 +28,7 @@ from tailtap.records.record import as_json
 from tailtap.remote.process import Process
 from tailtap.remote.session import (
     ANSWER_SECONDS,
+    NOTHING,
     Closed,
     Foreseen,
     Json,
@@ -144,7 +145,14 @@ class HereSession:
         self._waiting = select.epoll()
         self._sources: dict[int, Process] = {}
 
-    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
+    def ask(
+        self,
+        request: str,
+        content: Mapping[str, object] = NOTHING,
+        /,
+        *,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Json:
         """The role's answer. It keeps its own limits of time. Raises `TailtapError`."""
         answer = self._role.requests().get(request)
         if answer is None:

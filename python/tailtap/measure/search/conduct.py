@@ -21,7 +21,8 @@ from tailtap.analysis.runs.folder import RunFolder, RunStore, require_folder
 from tailtap.analysis.runs.searched import in_words
 from tailtap.analysis.runs.summary import summarize
 from tailtap.experiment.combinations import CASES, EXCLUDE, VARY, where_varied
-from tailtap.experiment.model import Experiment, Matching
+from tailtap.experiment.matching import Matching
+from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun, name_of, plan_run
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
 from tailtap.host.changes.privileges import require_root

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tailtap.measure.roles.here import Here
+from tailtap.measure.roles.here import Here, HereSession
 from tailtap.records.errors import InputError
 from tailtap.remote.session import Setup, Station
 from tailtap.remote.stream import StreamStation
@@ -20,3 +22,16 @@ def test_an_experiment_with_a_kind_that_is_not_installed_is_refused(station: Sta
     with pytest.raises(InputError, match=r"dut\.forwarder: .*of-another-package") as caught:
         station.open(Setup(experiment={"name": "a", "dut": dut, "traffic": {}}))
     assert "\n" not in str(caught.value)
+
+
+def test_a_question_may_come_with_anything() -> None:
+    """No word of it is taken for a word of the session's own."""
+    heard: list[object] = []
+
+    def hear(content: dict[str, Any]) -> dict[str, Any]:
+        heard.append(content)
+        return content
+
+    role: Any = SimpleNamespace(requests=lambda: {"probe": hear}, sources=lambda: [])
+    said = {"seconds": 3, "request": "why", "content": {}}
+    assert HereSession(role, "role").ask("probe", said) == said == heard[0]
