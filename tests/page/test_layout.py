@@ -62,6 +62,12 @@ for (const [one, a] of parts)
 return { width: document.documentElement.scrollWidth, wide, unreachable, beneath };
 """
 
+LINKED = """
+location.hash = arguments[0];
+const edge = (found) => document.querySelector(found).getBoundingClientRect();
+return [edge(".legend").bottom, edge(`#${arguments[0]}`).top];
+"""
+
 
 def quickstart(folder: Path) -> Path:
     """A wire and a device, a run each; an interesting warning."""
@@ -205,6 +211,10 @@ def test_every_number_of_eighteen_runs_is_seen_on_a_desktop_and_on_a_phone(
         head.text
         for head in browser.find_elements(By.CSS_SELECTOR, "[aria-labelledby=summary] thead th")
     ]
+    # The legend takes rows at the top of the window, and links lead below it.
+    for name in ("worst", "gaps"):
+        above, head = browser.execute_script(LINKED, name)
+        assert above > 80 and head > above
     [found] = browser.find_elements(By.CSS_SELECTOR, "[aria-labelledby=loss]")
     said = "No packet was lost in any of the 17 runs, at 10 kpkt/s to 50 kpkt/s; 1 invalid run"
     assert said in found.text.replace("\u00a0", " ")

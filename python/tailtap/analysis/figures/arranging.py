@@ -456,7 +456,7 @@ def arrange(
     base = Arranged(
         figure,
         name,
-        figure.title or kind.title,
+        figure.heading,
         kind.x,
         kind.y,
         series=layout.series,

@@ -321,6 +321,12 @@ class Figure(Strict):
         return KINDS[self.kind]
 
     @property
+    def heading(self) -> str:
+        """What stands above it: of a counter which one it is, as a page may have many."""
+        own = f"{self.counter} per {self.per or 'packet'}" if self.counter else self.made.title
+        return self.title or own
+
+    @property
     def required(self) -> Sequence[Requirement]:
         """The requirements that are lines."""
         return [parse_requirement(text) for text in self.line]

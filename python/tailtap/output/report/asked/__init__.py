@@ -48,13 +48,12 @@ def asked_figures(
     found = []
     for figure, name in zip(figures, file_names(figures), strict=True):
         progress(f"arranging {name}")
-        title = figure.title or figure.made.title
         try:
             arranged = arrange(figure, name, runs, published.beside)
         except InputError as error:
-            found.append(Asked(figure, name, title, None, str(error)))
+            found.append(Asked(figure, name, figure.heading, None, str(error)))
         else:
-            found.append(Asked(figure, name, title, arranged))
+            found.append(Asked(figure, name, figure.heading, arranged))
     return found
 
 

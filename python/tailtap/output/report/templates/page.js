@@ -133,6 +133,10 @@ window.tailtap = (() => {
       state.bands = event.target.checked;
       show();
     });
+    // Where a link leads is shown below the legend, however many rows it has.
+    const legend = document.querySelector(".legend");
+    new ResizeObserver(() => document.documentElement.style.setProperty(
+      "--legend", `${legend.offsetHeight}px`)).observe(legend);
     darkMedia.addEventListener("change", paint);
     for (const [event, printing] of [["beforeprint", true], ["afterprint", false]])
       window.addEventListener(event, () => {
