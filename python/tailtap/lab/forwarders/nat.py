@@ -14,6 +14,7 @@ from tailtap.lab.forwarders.setting import Need, Setting
 from tailtap.lab.generators.flows import Version
 from tailtap.lab.platforms.dut import Dut
 from tailtap.records.errors import MachineError
+from tailtap.remote.local import LocalHost
 
 OUTSIDE: dict[Version, str] = {4: "192.0.2.1", 6: "2001:db8::1"}
 """The address that packets leave with, by version of IP: one of those for documentation (RFC 5737,
@@ -40,7 +41,7 @@ class Nat(KernelRoute):
 
         def attempt(dut: Dut, setting: Setting) -> str:
             for need in self.needs:
-                need.find(dut.host)
+                need.find(LocalHost())
             self.start(dut, self.Options(), setting).close()
             return "was set up in a lab"
 
