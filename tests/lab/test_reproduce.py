@@ -15,7 +15,7 @@ HELD = list(range(0, 2_000, 8))
 """Every eighth packet waits in the device for longer than a busy machine makes so many wait."""
 EXPERIMENT = f"""\
 name: repeated
-dut: {{cpus: [1], forwarder: {{fault: {{hold: {{ids: {HELD}, time: 20 ms}}}}}}}}
+dut: {{cpus: [1], forwarder: {{fault: {{hold: {{ids: {HELD}, time: 150 ms}}}}}}}}
 traffic: {{rate: 2 kpkt/s, duration: 800 ms, warm_up: 100 ms, cpu: 0, slip_limit: 10 s}}
 vary: {{dut.platform: [wire, bare-metal]}}
 repeat: 3
@@ -56,7 +56,7 @@ def test_published_moved_and_measured_again(tmp_path: Path) -> None:
         "adds": "reproduced",
         "magic": "contradicted",
         "tail": "not shown",
-    }
+    }, claims
     assert claims["adds"]["here"]["evidence"][0]["runs"] == 3
     # It is the same machine, measured at the smallest scale.
     assert [one["what"] for one in found["differences"] if one["machine"]] == []

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from namespaces import Namespace
 
-from tailtap.host.net.inside import inside
-from tailtap.host.net.tap_filters import MADE, OWN, TapFilter, left_behind
+from tailtap.host.net.tap_filters import MADE, TapFilter, left_behind
 
 PROGRAM = """
 #include <linux/bpf.h>
@@ -26,7 +25,6 @@ sys.stdin.read()
 """Holds the program of a number: BPF_PROG_GET_FD_BY_ID of bpf(2)."""
 BPF = {"x86_64": 321, "aarch64": 280}
 TAP = int.from_bytes(b"ta")
-CLASS = Path("/sys/class/net")
 
 
 def built(folder: Path, name: str) -> Path:
@@ -38,12 +36,6 @@ def built(folder: Path, name: str) -> Path:
     command = ["clang", "-target", "bpf", "-O2", "-g", "-idirafter", include, "-c", str(source)]
     subprocess.run([*command, "-o", str(made)], check=True)
     return made
-
-
-def test_the_namespace_of_this_process_is_looked_at() -> None:
-    assert inside([(OWN, lambda: sorted(path.name for path in CLASS.iterdir()))]) == [
-        sorted(path.name for path in CLASS.iterdir())
-    ]
 
 
 def own(namespace: Namespace) -> list[TapFilter]:

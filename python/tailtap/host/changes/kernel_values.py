@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 
 from tailtap.host.changes.resource import Joint, Value, read_text
 from tailtap.host.changes.values import Form, same, writable
-from tailtap.host.net.inside import NAMESPACES, inside
+from tailtap.host.net.inside import inside, inside_those_left
 from tailtap.records.errors import MachineError
 from tailtap.records.files import set_value
 
@@ -168,8 +168,4 @@ def _where_they_are(
     """What `work` returns of each, done in its namespace; `gone` where that is not there."""
     if all(one.namespace is None for one in many):
         return [work(one) for one in many]
-    names = [str(one.namespace) for one in many]
-    there = {name for name in names if (NAMESPACES / name).exists()}
-    rows = zip(names, many, strict=True)
-    done = iter(inside((name, partial(work, one)) for name, one in rows if name in there))
-    return [next(done) if name in there else gone for name in names]
+    return inside_those_left(((str(one.namespace), partial(work, one)) for one in many), gone)

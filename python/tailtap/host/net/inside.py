@@ -12,7 +12,7 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +20,9 @@ from typing import TypeVar
 from tailtap.records.errors import MachineError
 
 T = TypeVar("T")
+G = TypeVar("G")
+Work = Iterable[tuple[str, Callable[[], T]]]
+"""Calls, each with the name of the namespace in which it is made."""
 
 NAMESPACES = Path("/run/netns")
 """Where ip-netns(8) keeps namespaces by their names."""
@@ -33,22 +36,42 @@ _REQUEST = "16sH14x"
 """``struct ifreq`` with flags in it."""
 
 
-def inside(work: Iterable[tuple[str, Callable[[], T]]]) -> list[T]:
+class NoNamespace(MachineError):
+    """There is no network namespace of that name, or none any more."""
+
+
+def inside(work: Work[T]) -> list[T]:
     """What each call returns, made in the network namespace of the name before it, in order.
 
-    /sys and /proc/sys/net are those of that namespace. Raises `MachineError` for a namespace that
-    is not there, and what a call raises: none is made after it.
+    /sys and /proc/sys/net are those of that namespace. Raises `NoNamespace`, `MachineError`, and
+    what a call raises: none is made after it.
     """
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: list(_each(work))).result()
+        every: Iterator[T] = _each(work)
+        return thread.submit(lambda: list(every)).result()
 
 
-def _each(work: Iterable[tuple[str, Callable[[], T]]]) -> Iterator[T]:
+def inside_those_left(work: Work[T], gone: G) -> list[T | G]:
+    """The same, with `gone` for the calls whose namespace is not there.
+
+    Others may end theirs at any moment, so that nobody can ask for it beforehand.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: list(_each(work, [gone]))).result()
+
+
+def _each(work: Work[T], gone: Sequence[G] = ()) -> Iterator[T | G]:
     _apart()
     where: str | None = None
     for namespace, call in work:
         if namespace != where:
-            _enter(namespace)
+            try:
+                _enter(namespace)
+            except NoNamespace:
+                if not gone:
+                    raise
+                yield gone[0]
+                continue
             where = namespace
         yield call()
 
@@ -75,9 +98,12 @@ def _enter(namespace: str) -> None:
     try:
         descriptor = os.open(NAMESPACES / namespace, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise MachineError(f"there is no network namespace {namespace}") from error
+        raise NoNamespace(f"there is no network namespace {namespace}") from error
     try:
-        _call("setns", descriptor, _CLONE_NEWNET)
+        # EINVAL: it is a file like any other, as ip-netns(8) leaves for a moment when it makes or
+        # removes a namespace.
+        if _call("setns", descriptor, _CLONE_NEWNET, fine=errno.EINVAL) == errno.EINVAL:
+            raise NoNamespace(f"there is no network namespace {namespace}")
     finally:
         os.close(descriptor)
     # It shows the devices of the namespace in which it is mounted. EBUSY: it is there already, as
@@ -85,14 +111,15 @@ def _enter(namespace: str) -> None:
     _call("mount", namespace.encode(), b"/sys", b"sysfs", 0, None, fine=errno.EBUSY)
 
 
-def _call(name: str, *arguments: object, fine: int | None = None) -> None:
-    """A function of the C library that Python does not have. Raises `MachineError`.
+def _call(name: str, *arguments: object, fine: int | None = None) -> int:
+    """A function of the C library that Python does not have: 0, or the error that is `fine`.
 
-    The error `fine` is none.
+    Raises `MachineError` for any other.
     """
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) == 0:
-        return
+        return 0
     error = ctypes.get_errno()
     if error != fine:
         why = f"cannot work in network namespaces: {name}: {os.strerror(error)}"
         raise MachineError(why + _ADVICE.get(error, ""))
+    return error

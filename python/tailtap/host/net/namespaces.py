@@ -15,7 +15,7 @@ from tailtap.host.changes.journal import is_ours
 from tailtap.host.changes.processes import is_the_machine_s, network_at, network_of, send
 from tailtap.host.changes.resource import Joint, Resource, Value
 from tailtap.host.containers import engines
-from tailtap.host.net.inside import NAMESPACES, inside, set_up
+from tailtap.host.net.inside import NAMESPACES, inside, inside_those_left, set_up
 from tailtap.records.errors import MachineError
 from tailtap.records.files import set_value
 from tailtap.remote import CommandFailed
@@ -274,7 +274,7 @@ def ports(namespace: str | None) -> set[str]:
     network = network_at(NAMESPACES / namespace) if namespace in _namespaces() else None
     if network is None or is_the_machine_s(network):
         return set()
-    return inside([(namespace, _ports)])[0]
+    return inside_those_left([(namespace, _ports)], set())[0]
 
 
 def _ports() -> set[str]:

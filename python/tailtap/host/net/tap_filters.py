@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 from tailtap.host.changes.processes import network_at
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.facts.machine import kernel_at_least
-from tailtap.host.net.inside import NAMESPACES, inside
+from tailtap.host.net.inside import NAMESPACES, inside_those_left
 from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
@@ -59,7 +59,8 @@ class TapFilter(Resource):
 
     def read(self) -> bool:
         """Whether it is there."""
-        [found] = inside([(self.namespace, partial(_filters, [self.interface]))])
+        here = [(self.namespace, partial(_filters, [self.interface]))]
+        [found] = inside_those_left(here, ())
         return any((self.interface, self.hook, self.handle) == one[:3] for one in found)
 
     def plan(self) -> Value:
@@ -73,7 +74,7 @@ class TapFilter(Resource):
     def undo(self, old: Value, applied: Value = None) -> None:
         """Remove it, and the queueing discipline if its tap made that and nobody else uses it."""
         if not old:
-            inside([(self.namespace, self._remove)])
+            inside_those_left([(self.namespace, self._remove)], None)
 
     def _remove(self) -> None:
         where = ["dev", self.interface]
@@ -101,8 +102,8 @@ def left_behind() -> Iterator[TapFilter]:
     """Those whose program no process holds, the ones that made their queueing discipline last."""
     found = []
     for namespace in _namespaces():
-        with contextlib.suppress(MachineError):  # it is gone
-            [filters] = inside([(namespace, _filters)])
+        with contextlib.suppress(MachineError):
+            [filters] = inside_those_left([(namespace, _filters)], ())
             found += [
                 (TapFilter(namespace, port, hook, handle), program)
                 for port, hook, handle, program in filters
