@@ -34,6 +34,17 @@ cables:
 roles: {{dut: dut, generator: tester, timestamper: stamper}}
 ssh_config: ssh_config
 """
+MORE = {
+    "lab.yaml": """
+  - {ends: [tester:more0, dut:more1]}
+  - {ends: [dut:more2, tester:more3]}
+""",
+    "split.yaml": """
+  - {ends: [tester:lot0, dut:lot1], splitter: stamper:seen-lot0}
+  - {ends: [dut:lot2, tester:lot3], splitter: stamper:seen-lot2}
+""",
+}
+"""Cables for a second flow."""
 PUBLISHED = """
 repeat: 2
 claims:
@@ -57,6 +68,10 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         made.cable("dut", "card2", "tester", "card3")
         made.split_cable((("tester", "lit0"), ("dut", "lit1")), "stamper")
         made.split_cable((("dut", "lit2"), ("tester", "lit3")), "stamper")
+        made.cable("tester", "more0", "dut", "more1")
+        made.cable("dut", "more2", "tester", "more3")
+        made.split_cable((("tester", "lot0"), ("dut", "lot1")), "stamper")
+        made.split_cable((("dut", "lot2"), ("tester", "lot3")), "stamper")
         (folder / "lab.yaml").write_text(TESTBED.format(**made.addresses))
         (folder / "split.yaml").write_text(SPLIT.format(**made.addresses))
         (folder / "experiment.yaml").write_text(EXPERIMENT)
@@ -110,6 +125,48 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
     assert (tmp_path / "far/testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
     for machine in hosts.machines.values():
         assert len(machine.run("ls", PROGRAMS).stdout.split()) == 1
+
+
+NETWORK = """
+name: network
+dut:
+  forwarder: kernel-route
+  cpus: [1]
+  nodes: {r: {count: 2}, c: {platform: container}}
+  links: [in - r1 - r2 - out, r1 - c - out]
+  flows: {a: {path: [in, r1, r2, out]}, b: {path: [in, r1, c, out], rate: 2 kpkt/s}}
+traffic: {rate: 1 kpkt/s, duration: 200 ms, warm_up: 0 s, cpu: 0, slip_limit: 1 s}
+"""
+
+
+@pytest.mark.parametrize("testbed", ["lab.yaml", "split.yaml"])
+def test_flows_of_a_network_have_cables_of_their_own(
+    hosts: Hosts, tmp_path: Path, testbed: str
+) -> None:
+    """With and without splitters; the check says how many cables are missing."""
+    (tmp_path / "network.yaml").write_text(NETWORK)
+    lab = hosts.folder / "network.yaml"
+    lab.write_text((hosts.folder / testbed).read_text())
+    command = ["run", str(tmp_path / "network.yaml"), "--testbed", str(lab)]
+    refused = hosts.controller.tailtap(*command, "--check")
+    assert refused.returncode == 2, refused.stdout
+    assert "it needs one before it and one behind it for each of 2 flows" in refused.stderr
+    lab.write_text(lab.read_text().replace("roles:", f"{MORE[testbed]}roles:"))
+    checked = hosts.controller.tailtap(*command, "--check", "--json")
+    assert json.loads(checked.stdout)["can_run"], checked.stdout + checked.stderr
+    done = hosts.controller.tailtap(*command, "--out", str(tmp_path / "out"))
+    assert was_made(done), done.stderr
+    found = runs(tmp_path / "out")
+    assert [run["variables"] for run in found] == [{"flow": "a"}, {"flow": "b"}]
+    for run, folder, packets in zip(
+        found, sorted((tmp_path / "out/runs").iterdir()), (200, 400), strict=True
+    ):
+        assert run["status"] == "done", run["error"]
+        for side in ("ingress", "egress"):
+            assert [row["id"] for row in stamps(folder / f"{side}.stamps")] == list(range(packets))
+    cards = [set(link["cards"]) for link in found[0]["links"] if "cards" in link]
+    assert len(cards) == 4
+    assert len(set().union(*cards)) == 8
 
 
 @pytest.mark.slow

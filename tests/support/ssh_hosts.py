@@ -82,8 +82,8 @@ class Hosts:
 
         The splitter is a bridge of the controller that learns no addresses, so that it floods.
         """
-        one, card = ends[0]
-        bridge = f"split-{one}"
+        _, card = ends[0]
+        bridge = f"split-{card}"
         add = self.controller.run("ip", "link", "add", bridge, "type", "bridge", "ageing_time", "0")
         assert add.returncode == 0, add.stderr
         self.controller.run("ip", "link", "set", bridge, "up")

@@ -259,7 +259,7 @@ def stations_of_file(
 
     testbed = read_testbed(path)
     with naming(str(path)):
-        checked.wire(cables_of(testbed))
+        checked.wire(cables_of(testbed, checked.entries))
     return stations_of(testbed), booting_of(testbed, testbed.roles.dut, tell)
 
 

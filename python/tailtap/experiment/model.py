@@ -203,7 +203,7 @@ class Experiment(Strict):
         examples=[["One machine sends the load, is the device and stamps packets."]],
     )
 
-    _wired: Cables | None = PrivateAttr(default=None)
+    _wired: tuple[Cables, ...] = PrivateAttr(default=())
     _sent: tuple[Dut, Traffic, dict[str, Traffic]] | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -447,13 +447,16 @@ class Experiment(Strict):
         )
         return PLATFORMS[dut.platform], spec
 
-    def wired(self, cables: Cables | None) -> Experiment:
-        """This experiment between the cards of a testbed; None leaves it as it is.
+    def wired(self, cables: Sequence[Cables]) -> Experiment:
+        """This experiment between the cards of a testbed, two cables for each flow of a network.
+
+        Without any it stays as it is.
 
         Raises `InputError` where it names cards itself, or cannot be measured there.
         """
-        if cables is None:
+        if not cables:
             return self
+        tap_kind = cables[0].tap_kind
         if self._ports() is not None:
             raise InputError(
                 "dut.ports, tap.ports: the testbed has the network cards: leave both out"
@@ -473,16 +476,11 @@ class Experiment(Strict):
                 "events: the hosts of a testbed have clocks of their own: measure on "
                 "one machine, without --testbed"
             )
-        if self.dut.is_network:
-            raise InputError(
-                "dut.links, dut.flows: a testbed has two cables to the DuT, and each "
-                "flow of a network needs its own: take dut.line"
-            )
-        kind = self.tap.kind if "kind" in self.tap.model_fields_set else cables.tap_kind
-        if kind != cables.tap_kind:
+        kind = self.tap.kind if "kind" in self.tap.model_fields_set else tap_kind
+        if kind != tap_kind:
             raise InputError(
                 f"tap.kind: {kind} does not fit to the cables of the testbed, which "
-                f"are for {cables.tap_kind}: leave it out"
+                f"are for {tap_kind}: leave it out"
             )
         if self.tap.clock == HARDWARE and kind != PASSIVE:
             raise InputError(
@@ -491,21 +489,26 @@ class Experiment(Strict):
                 "take tap.clock: monotonic"
             )
         found = self.model_copy(update={"tap": self.tap.model_copy(update={"kind": kind})})
-        found._wired = cables
+        found._wired = tuple(cables[: self.entries])
         found.graph()  # raises what does not fit
         return found
 
     @property
-    def testbed_cables(self) -> Cables | None:
-        """What `wired` was given."""
+    def entries(self) -> int:
+        """How many ports of the DuT packets come in at: each flow of a network has its own."""
+        return len(self.dut.paths) if self.dut.is_network else 1
+
+    @property
+    def testbed_cables(self) -> Sequence[Cables]:
+        """What it has of those that `wired` was given."""
         return self._wired
 
-    def cables(self) -> Cables | None:
-        """The cables at the DuT's ports; None for links of the lab."""
-        if self._wired is not None:
-            return self._wired
+    def cables(self) -> Sequence[Cables]:
+        """The cables at the DuT's ports; none for links of the lab."""
         ports = self._ports()
-        return None if ports is None or self.tap.ports is None else Cables(ports, self.tap.ports)
+        if self._wired or ports is None or self.tap.ports is None:
+            return self._wired
+        return (Cables(ports, self.tap.ports),)
 
     def graph(self) -> Graph:
         """How generators, taps and DuT are wired together."""

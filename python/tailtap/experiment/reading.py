@@ -77,7 +77,12 @@ class CheckedExperiment:
         lab = () if on_testbed else first.differs_in_lab
         self.differs: Sequence[str] = (*lab, *first.differs)
 
-    def wire(self, cables: Cables) -> None:
+    @property
+    def entries(self) -> int:
+        """How many ports of a DuT packets come in at, at most."""
+        return max(experiment.entries for _, experiment in self.combinations)
+
+    def wire(self, cables: Sequence[Cables]) -> None:
         """Measure all of it between the cards of a testbed. Raises as `Experiment.wired` does."""
         self.combinations = [
             (values, experiment.wired(cables)) for values, experiment in self.combinations

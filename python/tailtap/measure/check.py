@@ -154,7 +154,7 @@ class _Far:
             document["dut"] |= settled
         for station, tasks in self._tasks:
             setup = Setup(
-                experiment=document, cables=None if cables is None else cables.as_json(),
+                experiment=document, cables=[pair.as_json() for pair in cables],
                 tasks=list(tasks),
             )  # fmt: skip
             self._ask(station, setup, found)

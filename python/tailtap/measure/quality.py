@@ -227,7 +227,7 @@ def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
     dut = experiment.dut
     if not experiment.traits.has_dut or measured.own_kernel:
         return
-    if experiment.cables() is not None:
+    if experiment.cables():
         yield from _interrupted_elsewhere(dut.cpus, measured)
         return
     softnet = measured.found.softnet

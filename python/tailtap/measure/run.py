@@ -140,9 +140,9 @@ def measure(
     nothing of it stays on the stations.
     """
     with contextlib.ExitStack() as stack:
-        cables = experiment.testbed_cables
         setup = Setup(
-            experiment=experiment.document(), cables=None if cables is None else cables.as_json()
+            experiment=experiment.document(),
+            cables=[pair.as_json() for pair in experiment.testbed_cables],
         )
         at_work = _AtWork.open(stations, setup, stack)
         try:

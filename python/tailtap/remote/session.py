@@ -34,8 +34,8 @@ class Setup(Record, kw_only=True, omit_defaults=True):
 
     experiment: Anything
     """As its model writes it; who opens the site has the same kinds, or says which it lacks."""
-    cables: dict[str, list[str] | None] | None = None
-    """Those of a testbed, by the role that the network cards belong to."""
+    cables: list[dict[str, list[str] | None]] = []
+    """Those of a testbed, two by two, by the role that the network cards belong to."""
     tasks: list[Literal["generator", "timestamper", "dut"]] = []
     """The tasks of the nodes that are on the station."""
 

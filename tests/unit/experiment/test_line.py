@@ -42,7 +42,7 @@ def test_cards_are_the_ends_of_a_line(dut: dict[str, Any], sender: tuple[str, st
     """With splitters and without: its inner links are the lab's, and the taps see its ends."""
     on_testbed = Experiment.model_validate(
         {"name": "line", "dut": dut, "traffic": {}}, context={ON_TESTBED: True}
-    ).wired(Cables(("i", "o"), ("t0", "t1"), sender))
+    ).wired([Cables(("i", "o"), ("t0", "t1"), sender)])
     graph, plain = on_testbed.graph(), experiment(dut).graph()
     cards = {str(port): card for link in graph.links for port, card in link.carded}
     first, *_, last = on_testbed.dut.members

@@ -67,14 +67,13 @@ class Platform(Protocol):
     def foresee(
         self,
         spec: DutSpec[Any],
-        cables: Cables | None,
+        cards: Sequence[str],
         programs: Sequence[str],
         findings: Findings,
     ) -> None:
         """Find out what `build` would miss on this machine, without making anything.
 
-        The DuT's ports are at the ends of `cables`, if there are any, and its forwarder runs
-        `programs`.
+        `cards` are the network cards that are its ports, and its forwarder runs `programs`.
         """
         ...
 
@@ -123,7 +122,7 @@ def graph_of(
     devices: Devices,
     *,
     frame_size: int = 0,
-    cables: Cables | None = None,
+    cables: Sequence[Cables] = (),
     hops: bool = False,
     queues: bool = False,
     paths: Mapping[str, Sequence[str]] | None = None,
@@ -133,7 +132,7 @@ def graph_of(
 
     With `hops` it has tap points between nodes, with `queues` more of them
     (`Flow.queues`). It is a line, unless there are `paths`: the nodes that each flow passes, or the
-    CPUs of `clients`: then its one node answers them.
+    CPUs of `clients`: then its one node answers them. Each flow has two of the `cables` for itself.
     """
     nodes = [
         Node(spec.node, "dut", platform.ports_in, spec.cpus, spec.placement, spec.routes)
@@ -145,10 +144,15 @@ def graph_of(
     if paths is not None:
         there = {node.name for node in nodes}
         ways = {flow: [name for name in path if name in there] for flow, path in paths.items()}
-        return network(nodes, ways, frame_size=frame_size, hops=hops, queues=queues)
+        return network(nodes, ways, frame_size=frame_size, cables=cables, hops=hops, queues=queues)
     both_ways = any(spec.both_ways for _, spec in devices)
     return line(
-        nodes, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops, queues=queues
+        nodes,
+        frame_size=frame_size,
+        both_ways=both_ways,
+        cables=next(iter(cables), None),
+        hops=hops,
+        queues=queues,
     )
 
 

@@ -18,7 +18,6 @@ from tailtap.lab.platforms.kernel import check_host_kernel, running_kernel
 from tailtap.lab.platforms.options import KernelOptions, require_boot_of_host
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import Cables
 from tailtap.records.traits import BUILT_IN, Traits
 
 
@@ -41,7 +40,7 @@ class BareMetal:
     def foresee(
         self,
         spec: DutSpec[KernelOptions],
-        cables: Cables | None,
+        cards: Sequence[str],
         programs: Sequence[str],
         findings: Findings,
     ) -> None:

@@ -28,7 +28,7 @@ from tailtap.lab.platforms.options import KernelOptions, require_boot_of_host
 from tailtap.lab.platforms.roots import ROOTS, FolderRoot, ImageRoot, Root
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import DUT, Cables, smallest
+from tailtap.lab.topology.line import DUT, smallest
 from tailtap.records.cpulist import list_cpus, parse_cpus
 from tailtap.records.errors import MachineError
 from tailtap.records.files import set_value
@@ -147,7 +147,7 @@ class ContainerPlatform:
     def foresee(
         self,
         spec: DutSpec[ContainedOptions],
-        cables: Cables | None,
+        cards: Sequence[str],
         programs: Sequence[str],
         findings: Findings,
     ) -> None:

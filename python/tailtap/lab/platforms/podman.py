@@ -10,7 +10,6 @@ from tailtap.host.containers.podman import PODMAN, runtime
 from tailtap.kinds.findings import Findings
 from tailtap.lab.platforms.contained import ContainerPlatform
 from tailtap.lab.platforms.dut import DutSpec
-from tailtap.lab.topology.line import Cables
 from tailtap.records.traits import BUILT_IN, Traits
 
 
@@ -31,10 +30,10 @@ class Podman(ContainerPlatform):
     def foresee(
         self,
         spec: DutSpec[Any],
-        cables: Cables | None,
+        cards: Sequence[str],
         programs: Sequence[str],
         findings: Findings,
     ) -> None:
         """Find out as well whether something runs containers for Podman."""
-        super().foresee(spec, cables, programs, findings)
+        super().foresee(spec, cards, programs, findings)
         findings.ask(runtime)

@@ -16,7 +16,6 @@ from tailtap.kinds.findings import Findings
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import Cables
 from tailtap.records.errors import MachineError
 from tailtap.records.schema import NoOptions
 from tailtap.records.traits import BUILT_IN, Traits
@@ -43,7 +42,7 @@ class Wire:
     def foresee(
         self,
         spec: DutSpec[Any],
-        cables: Cables | None,
+        cards: Sequence[str],
         programs: Sequence[str],
         findings: Findings,
     ) -> None:

@@ -142,10 +142,9 @@ def line(
     between = tuple(Port(one.name, port) for one in duts for port in (DUT_INGRESS, DUT_EGRESS))
     inner = [Link(ends, mtu) for ends in zip(between[1::2], between[2::2], strict=False)]
     if cables is not None and cables.generator is not None:
-        if not duts or both_ways:
-            raise InputError(_WIRE if not duts else _BOTH_WAYS)
-        first, last = _split(between[0], between[-1], mtu, cables, cables.generator)
+        require_splittable(duts=bool(duts), both_ways=both_ways)
         way = (_SENDING, _FIRST_TAP, *between, _FROM, _BACK)
+        first, last = split(way, mtu, cables, cables.generator)
         flow = Flow(FORWARD, way, (_FIRST_TAP, _FROM))
         return Graph(tuple(nodes), (first, *inner, last), (flow,))
     links = [Link((_SENDING, _FIRST_TAP), mtu)]
@@ -154,12 +153,8 @@ def line(
     if not duts:
         links.append(Link((_TO, _FROM), mtu))
     else:
-        before = after = None
-        if cables is not None:
-            before, after = (cables.tap[0], cables.dut[0]), (cables.dut[1], cables.tap[1])
-        links.append(Link((_TO, between[0]), mtu, before))
-        links += inner
-        links.append(Link((between[-1], _FROM), mtu, after))
+        first, last = beside((_TO, between[0]), (between[-1], _FROM), mtu, cables)
+        links += (first, *inner, last)
     way = (_SENDING, _FIRST_TAP, _TO, *between, _FROM)
     flows = [Flow(FORWARD, way, (_FIRST_TAP, *(between[2::2] if hops else ()), _FROM), queues)]
     if both_ways:
@@ -170,14 +165,34 @@ def line(
     return Graph(tuple(nodes), tuple(links), tuple(flows))
 
 
-def _split(
-    entry: Port, leaving: Port, mtu: int, cables: Cables, sender: tuple[str, str]
+def require_splittable(*, duts: bool, both_ways: bool = False) -> None:
+    """Raises `InputError` unless packets can pass cables with splitters."""
+    if not duts or both_ways:
+        raise InputError(_WIRE if not duts else _BOTH_WAYS)
+
+
+def beside(
+    entering: tuple[Port, Port], leaving: tuple[Port, Port], mtu: int, cables: Cables | None
 ) -> tuple[Link, Link]:
-    """The cables with splitters, to the port by which packets come to the DuT and from its last."""
-    seen = (Splitter(_FIRST_TAP, cables.tap[0]), Splitter(_FROM, cables.tap[1]))
+    """The links before and behind the DuT; with `cables`, cards are their ends."""
+    before = after = None
+    if cables is not None:
+        before, after = (cables.tap[0], cables.dut[0]), (cables.dut[1], cables.tap[1])
+    return Link(entering, mtu, before), Link(leaving, mtu, after)
+
+
+def split(
+    way: Sequence[Port], mtu: int, cables: Cables, sender: tuple[str, str]
+) -> tuple[Link, Link]:
+    """The cables with splitters, to the port by which packets come to the DuT and from its last.
+
+    `way` is the whole path of a flow, whose second port and last but one are the splitters'.
+    """
+    start, first_tap, entry, *_, leaving, last_tap, back = way
+    seen = (Splitter(first_tap, cables.tap[0]), Splitter(last_tap, cables.tap[1]))
     return (
-        Link((_SENDING, entry), mtu, (sender[0], cables.dut[0]), seen[0]),
-        Link((leaving, _BACK), mtu, (cables.dut[1], sender[1]), seen[1]),
+        Link((start, entry), mtu, (sender[0], cables.dut[0]), seen[0]),
+        Link((leaving, back), mtu, (cables.dut[1], sender[1]), seen[1]),
     )
 
 

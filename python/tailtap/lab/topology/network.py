@@ -10,6 +10,9 @@ Each flow has a generator's port, a pair of taps, a port of its own on its first
 last. So packets are told apart by where they are stamped, and what a flow's taps cost is the same
 however many flows there are. Two nodes are joined by one link, whose ends are called after the node
 on the other side.
+
+Network cards can be the ends of the links beside the DuT: each flow has two cables then. Behind
+splitters its packets come back to a port `tt-backN` of the generator, as in a line.
 """
 
 from __future__ import annotations
@@ -18,7 +21,16 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from tailtap.lab.topology.graph import Flow, Graph, Link, Node, Port
-from tailtap.lab.topology.line import DEFAULT_MTU, ETHERNET_OVERHEAD, GENERATOR, TAPS
+from tailtap.lab.topology.line import (
+    DEFAULT_MTU,
+    ETHERNET_OVERHEAD,
+    GENERATOR,
+    TAPS,
+    Cables,
+    beside,
+    require_splittable,
+    split,
+)
 
 LONGEST_NODE = 12
 """Characters of a node's name, which names of ports have in them."""
@@ -29,13 +41,15 @@ def network(
     paths: Mapping[str, Sequence[str]],
     *,
     frame_size: int = 0,
+    cables: Sequence[Cables] = (),
     hops: bool = False,
     queues: bool = False,
 ) -> Graph:
     """The graph of `duts` in which flows pass the nodes of their `paths`, first to last.
 
     A flow that passes no node goes from tap to tap. Links carry frames of `frame_size` bytes, check
-    sequence included. With `hops` packets are also stamped where they enter each node but the first
+    sequence included. With `cables`, two for each flow, cards are the ports of its first and last
+    node. With `hops` packets are also stamped where they enter each node but the first
     of their path, with `queues` as well as nodes receive them (`Flow.queues`). Raises `InputError`
     for a graph that cannot be.
     """
@@ -49,17 +63,25 @@ def network(
     for number, (name, path) in enumerate(paths.items(), 1):
         start, first_tap = Port(GENERATOR, f"tt-gen{number}"), Port(TAPS, f"tt-a0-{number}")
         onward, last_tap = Port(TAPS, f"tt-a1-{number}"), Port(TAPS, f"tt-b0-{number}")
-        sending.append(Link((start, first_tap), mtu))
         within: list[Port] = []
         if path:
             entry, leaving = Port(path[0], f"tt-in{number}"), Port(path[-1], f"tt-out{number}")
-            ends += [Link((onward, entry), mtu), Link((leaving, last_tap), mtu)]
             steps = (port for pair in pairwise(path) for port in _ends(*pair))
             within = [entry, *steps, leaving]
-        else:
-            ends.append(Link((onward, last_tap), mtu))
         stamped = (first_tap, *(within[2::2] if hops else ()), last_tap)
-        way = (start, first_tap, onward, *within, last_tap)
+        own = cables[number - 1] if cables else None
+        if own is not None and own.generator is not None:
+            require_splittable(duts=bool(path))
+            back = Port(GENERATOR, f"tt-back{number}")
+            way = (start, first_tap, *within, last_tap, back)
+            ends += split(way, mtu, own, own.generator)
+        else:
+            way = (start, first_tap, onward, *within, last_tap)
+            sending.append(Link((start, first_tap), mtu))
+            if path:
+                ends += beside((onward, entry), (leaving, last_tap), mtu, own)
+            else:
+                ends.append(Link((onward, last_tap), mtu))
         flows.append(Flow(name, way, stamped, queues))
     between = [Link(joined, mtu) for joined in inner.values()]
     nodes = (Node(GENERATOR, "generator"), Node(TAPS, "timestamper"), *duts)

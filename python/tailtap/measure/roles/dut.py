@@ -217,7 +217,7 @@ class DeviceUnderTest:
         if not self._running:
             return Why(reason="the lab's links are broken")
         reason = self._running[0].failure()
-        if self._bench.experiment.testbed_cables is not None:
+        if self._bench.experiment.testbed_cables:
             reason += "; `tailtap testbed check` says whether the cables are right"
         return Why(reason=reason)
 
@@ -345,7 +345,7 @@ class DeviceUnderTest:
         by_softirq = any(one.served.by == "softirq" for one in servers)
         networks = self._bench.lab.networks() if by_softirq else ()
         # Those of a testbed's generator are another machine's, and cards interrupt for them.
-        senders = () if experiment.cables() is not None else experiment.senders
+        senders = () if experiment.cables() else experiment.senders
         lab = self._bench.lab
         return Tracing(
             experiment.trace,

@@ -81,7 +81,7 @@ def foresee(
 
     `forwarders` are those that were asked before, and is added to.
     """
-    findings, on_testbed = Findings(), experiment.testbed_cables is not None
+    findings, on_testbed = Findings(), bool(experiment.testbed_cables)
     findings.ask(require_cpus, experiment, tasks)
     if {"dut", "generator"} <= set(tasks):
         note_sharing(experiment, findings)
@@ -100,6 +100,9 @@ def foresee(
     _foresee_placement(experiment, graph, tasks, findings)
     if "dut" in tasks:
         _foresee_device(experiment, graph, {} if forwarders is None else forwarders, findings)
+    # Nodes that are alike but for their cards lack the same.
+    for said in (findings.problems, findings.notes):
+        said[:] = dict.fromkeys(said)
     return findings
 
 
@@ -118,16 +121,15 @@ def _foresee_device(
     _foresee_tuning(experiment, findings)
     if experiment.dut.silent is not None:
         findings.ask(SilentLink(experiment.dut.silent, 1).read)
-    cables = experiment.cables()
     members = experiment.dut.members
     every = {
-        (id(member.dut), len(member.cpus), len(graph.cards_of(member.name))): (device, member)
+        (id(member.dut), len(member.cpus), *graph.cards_of(member.name).values()): (device, member)
         for device, member in zip(experiment.devices(), members, strict=True)
     }
     for (kind, spec), member in every.values():
         programs = [need.program for need in forwarder.FORWARDERS[member.dut.forwarder].needs]
         cards = tuple(graph.cards_of(member.name).values())
-        kind.foresee(spec, cables if cards else None, programs, findings)
+        kind.foresee(spec, cards, programs, findings)
         if kind.traits.has_dut:
             findings.add(_foresee_forwarder(member, cards, experiment, known))
     if experiment.traits.has_dut:
@@ -152,7 +154,7 @@ def _foresee_counting(experiment: Experiment, forwarders: set[str], findings: Fi
             for name in sorted(forwarders)
             if forwarder.FORWARDERS[name].in_kernel
         ]
-    known = None if experiment.testbed_cables is None else findings.ask(encodings, events.events)
+    known = findings.ask(encodings, events.events) if experiment.testbed_cables else None
     if known is not None:
         foresee_events(events, findings)
 

@@ -65,10 +65,10 @@ class Here:
         )
 
     def _experiment(self, setup: Setup) -> Experiment:
-        cables = None if setup.cables is None else Cables.of(setup.cables)
+        cables = [Cables.of(pair) for pair in setup.cables]
         try:
             experiment = Experiment.model_validate(
-                setup.experiment, context={ON_TESTBED: cables is not None}
+                setup.experiment, context={ON_TESTBED: bool(cables)}
             )
         except ValidationError as error:  # it was checked where other kinds are installed
             first = error.errors(include_url=False)[0]

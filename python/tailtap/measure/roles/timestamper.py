@@ -93,7 +93,7 @@ class Timestamper:
             * slot_of(self._snap)
             * sum(bench.traffic(flow.name).packets * len(flow.points) for flow in self._flows)
         )
-        self._cables = bench.experiment.cables() is not None
+        self._cables = bool(bench.experiment.cables())
         self._passive = bench.experiment.tap.kind == "passive" and not self._by_cards
         self._lab = bench.lab
         self._process: Process | None = None

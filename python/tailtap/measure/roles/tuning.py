@@ -17,9 +17,9 @@ from tailtap.records.machine import Tuning
 
 def purpose_for(experiment: Experiment, tree: Tree) -> Purpose:
     """What the machine is to be ready for. Raises `InputError` where no other CPU is left."""
-    dut, cables = experiment.dut, experiment.cables()
+    cards = [card for pair in experiment.cables() for card in pair.dut]
     virtualization = experiment.traits.virtualization
-    return purpose_of(virtualization, dut.cpus, () if cables is None else cables.dut, tree)
+    return purpose_of(virtualization, experiment.dut.cpus, cards, tree)
 
 
 def planned(experiment: Experiment, tree: Tree, purpose: Purpose) -> Plan:

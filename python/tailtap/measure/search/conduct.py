@@ -333,9 +333,8 @@ class Search:
         values = {CASES: cases, VARY: {}, EXCLUDE: []}
         overrides = [f"{key}={json.dumps(value)}" for key, value in values.items()]
         cables = self.plan.checked.combinations[0][1].testbed_cables
-        checked = read_experiment(self.folder.experiment, overrides, on_testbed=cables is not None)
-        if cables is not None:
-            checked.wire(cables)
+        checked = read_experiment(self.folder.experiment, overrides, on_testbed=bool(cables))
+        checked.wire(cables)
         resume = resume and folder.experiment.exists()
         runs = run_experiment(
             checked,

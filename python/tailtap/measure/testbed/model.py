@@ -132,7 +132,7 @@ class Testbed(Strict):
     )
     cables: Annotated[list[Cable], Written("list of cables")] = Field(
         description="The cables. Of those at the DuT's host the first is before the DuT, and the "
-        "second behind it.",
+        "second behind it. Each further flow of a network has the next two.",
         examples=[[{"ends": ["tester:enp1s0f0", "dut:enp3s0f0"]}]],
     )
     roles: RoleMap = Field(

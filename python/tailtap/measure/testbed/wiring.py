@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from tailtap.lab.topology.line import Cables
-from tailtap.measure.testbed.model import Cable, Socket, Testbed
+from tailtap.measure.testbed.model import Cable, RoleMap, Socket, Testbed
 from tailtap.records.errors import InputError
 
 
-def cables_of(testbed: Testbed) -> Cables:
-    """The cables before and behind the DuT, by the cards at their ends.
+def cables_of(testbed: Testbed, entries: int = 1) -> tuple[Cables, ...]:
+    """The cables before and behind the DuT by the cards at their ends, two for each of `entries`.
 
     Raises `InputError` for a testbed without them, or whose roles do not fit to them.
     """
     roles = testbed.roles
     found = [_turned(cable, roles.dut) for cable in testbed.cables
              if roles.dut in (end.host for end in cable.ends)]  # fmt: skip
-    if len(found) < 2:
+    if len(found) < 2 * entries:
+        each = "" if entries == 1 else f" for each of {entries} flows"
         raise InputError(
             f"cables: {len(found)} of them end at {roles.dut}, which is the DuT: it needs one "
-            "before it and one behind it"
+            f"before it and one behind it{each}"
         )
-    before, behind = found[:2]
+    pairs = list(zip(found[::2], found[1::2], strict=False))[:entries]
+    made = tuple(_pair(roles, *pair) for pair in pairs)
+    if len({one.tap_kind for one in made}) > 1:
+        raise InputError(
+            "cables: all of the DuT need a splitter, or none of them: all flows are stamped alike"
+        )
+    return made
+
+
+def _pair(roles: RoleMap, before: Cable, behind: Cable) -> Cables:
     dut = (before.ends[0].card, behind.ends[0].card)
     others = (before.ends[1], behind.ends[1])
     if before.splitter is None and behind.splitter is None:

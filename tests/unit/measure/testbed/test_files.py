@@ -49,7 +49,7 @@ def written(folder: Path, text: str) -> Path:
     ],
 )
 def test_the_cables_of_a_measurement(tmp_path: Path, text: str, cables: Cables) -> None:
-    assert cables_of(read_testbed(written(tmp_path, text))) == cables
+    assert cables_of(read_testbed(written(tmp_path, text))) == (cables,)
     assert Cables.of(cables.as_json()) == cables
 
 
@@ -106,12 +106,49 @@ PLAIN: dict[str, Any] = {"name": "x", "traffic": {"rate": "1 kpkt/s", "duration"
 def test_an_experiment_gets_the_cards_of_a_testbed() -> None:
     cables = Cables(("d0", "d1"), ("t0", "t1"), ("g0", "g1"))
     plain = Experiment.model_validate(PLAIN)
-    wired = plain.wired(cables)
-    assert (plain.cables(), plain.tap.kind) == (None, "inline")
-    assert (wired.cables(), wired.tap.kind) == (cables, "passive")
+    wired = plain.wired([cables])
+    assert (plain.cables(), plain.tap.kind) == ((), "inline")
+    assert (wired.cables(), wired.tap.kind) == ((cables,), "passive")
     assert wired.graph().cards == ["g0", "d0", "t0", "d1", "g1", "t1"]
-    assert Experiment.model_validate(wired.document()).wired(cables) == wired
-    assert wired.wired(None) is wired
+    assert Experiment.model_validate(wired.document()).wired([cables]) == wired
+    assert wired.wired(()) is wired
+
+
+NETWORK = {
+    **PLAIN,
+    "dut": {
+        "forwarder": "kernel-route",
+        "nodes": {"r": {"count": 2}},
+        "links": ["in - r1 - r2 - out"],
+        "flows": {
+            "there": {"path": ["in", "r1", "r2", "out"]},
+            "short": {"path": ["in", "r1", "r2", "out"]},
+        },
+    },
+}
+MORE = {
+    TWO: "  - {ends: [tester:c2, dut:c2]}\n  - {ends: [dut:c3, tester:c3]}\n",
+    THREE: "  - {ends: [loadgen:g2, dut:d2], splitter: stamper:t2}\n"
+    "  - {ends: [loadgen:g3, dut:d3], splitter: stamper:t3}\n",
+}
+
+
+@pytest.mark.parametrize("text", [TWO, THREE])
+def test_each_flow_of_a_network_has_cables_of_its_own(tmp_path: Path, text: str) -> None:
+    experiment = Experiment.model_validate(NETWORK)
+    testbed = read_testbed(written(tmp_path, text.replace("roles:", f"{MORE[text]}roles:")))
+    graph = experiment.wired(cables_of(testbed, experiment.entries)).graph()
+    plain = experiment.graph()
+    cards = {str(port): card for link in graph.links for port, card in link.carded}
+    letter = "c" if text == TWO else "d"
+    dut = {f"r{node}:tt-{end}{flow}": f"{letter}{2 * flow - 3 + node}"
+           for node, end in ((1, "in"), (2, "out")) for flow in (1, 2)}  # fmt: skip
+    assert {port: card for port, card in cards.items() if port.startswith("r")} == dut
+    assert len(cards) == (8 if text == TWO else 12)
+    for flow, before in zip(graph.flows, plain.flows, strict=True):
+        assert (flow.passed, flow.stamped) == (before.passed, before.stamped)
+    with pytest.raises(InputError, match="it needs one before it and one behind it for each of 2"):
+        cables_of(read_testbed(written(tmp_path, text)), experiment.entries)
 
 
 def test_queues_are_those_of_the_duts_cards(tmp_path: Path) -> None:
@@ -124,7 +161,7 @@ def test_queues_are_those_of_the_duts_cards(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x\.yaml:3: dut\.queues: links of the lab"):
         read_experiment(path)
     checked = read_experiment(path, on_testbed=True)
-    checked.wire(Cables(("d0", "d1"), ("t0", "t1")))
+    checked.wire([Cables(("d0", "d1"), ("t0", "t1"))])
     [(_, experiment)] = checked.combinations
     assert experiment.parameters()["dut"]["queues"] == 2
     [dut] = [node for node in experiment.graph().nodes if node.task == "dut"]
@@ -136,10 +173,10 @@ def test_splitters_need_one_device_and_one_direction() -> None:
     traffic = {**PLAIN["traffic"], "bidirectional": True}
     both = Experiment.model_validate({**PLAIN, "traffic": traffic})
     with pytest.raises(InputError, match="a splitter copies one direction"):
-        both.wired(split)
+        both.wired([split])
     wire = Experiment.model_validate({**PLAIN, "dut": {"platform": "wire"}})
     with pytest.raises(InputError, match="platform wire has none"):
-        wire.wired(split)
+        wire.wired([split])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +186,6 @@ def test_splitters_need_one_device_and_one_direction() -> None:
             {"dut": {"ports": ["a", "b"]}, "tap": {"ports": ["c", "d"]}},
             "the testbed has the",
         ),
-        ({"dut": {"links": ["in - a - out"], "nodes": {"a": {}}}}, "two cables to the DuT"),
         ({"tap": {"kind": "passive"}}, "tap.kind: passive does not fit"),
         ({"tap": {"clock": "hardware"}}, "without splitters a packet is stamped before it is sent"),
         ({"dut": {"line": 2, "taps": "hops", "forwarder": "kernel-route"}}, "does not see what is"),
@@ -158,4 +194,4 @@ def test_splitters_need_one_device_and_one_direction() -> None:
 def test_an_experiment_that_does_not_fit_a_testbed(more: dict[str, object], said: str) -> None:
     experiment = Experiment.model_validate({**PLAIN, **more})
     with pytest.raises(InputError, match=said):
-        experiment.wired(Cables(("d0", "d1"), ("t0", "t1")))
+        experiment.wired([Cables(("d0", "d1"), ("t0", "t1"))])

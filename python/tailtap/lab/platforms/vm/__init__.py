@@ -58,7 +58,6 @@ from tailtap.lab.platforms.vm.kvm import Accelerator, accelerator, foreseen
 from tailtap.lab.platforms.vm.line import Line, line_of, purpose_of
 from tailtap.lab.topology.graph import NodeKind, Port
 from tailtap.lab.topology.lab import Lab, Passed
-from tailtap.lab.topology.line import Cables
 from tailtap.lab.topology.numbering import numbered
 from tailtap.records.cpulist import list_cpus, ranges
 from tailtap.records.errors import InputError, MachineError
@@ -164,7 +163,7 @@ class Vm:
     def foresee(
         self,
         spec: DutSpec[VmOptions],
-        cables: Cables | None,
+        cards: Sequence[str],
         programs: Sequence[str],
         findings: Findings,
     ) -> None:
@@ -186,7 +185,7 @@ class Vm:
             findings.notes += [
                 f"dut.tuning: the guest's line lacks {knob}: {why}" for knob, why in left.items()
             ]
-        for card in () if cables is None else cables.dut:
+        for card in cards:
             findings.ask(address_of, card)
         if spec.options.huge_pages and memory is not None:
             nodes = _nodes(spec.cpus)

@@ -31,7 +31,6 @@ from tailtap.lab.platforms.dut import DutSpec
 from tailtap.lab.platforms.vm import Ports, Vm, VmOptions
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import Cables
 from tailtap.records.errors import MachineError
 from tailtap.records.schema import Cpus
 from tailtap.records.traits import BUILT_IN, Traits
@@ -88,12 +87,12 @@ class VmVhost(Vm):
     def foresee(
         self,
         spec: DutSpec[Any],
-        cables: Cables | None,
+        cards: Sequence[str],
         programs: Sequence[str],
         findings: Findings,
     ) -> None:
         """Find out whether a guest can be made, and its switch."""
-        super().foresee(spec, None, programs, findings)
+        super().foresee(spec, (), programs, findings)
         findings.ask(_require_switch)
 
     def resources(self, name: str, spec: DutSpec[Any], cards: Sequence[str]) -> Sequence[Resource]:
