@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
-from tailtap.records.record import Count, Cpu, Notice, Number, Record, Share, Texts, Whole, Width
+from tailtap.records.record import (
+    Count,
+    Cpu,
+    Notice,
+    Number,
+    Record,
+    Share,
+    Texts,
+    Whole,
+    Width,
+    says,
+)
 from tailtap.records.undisturbed import UndisturbedRecord
 
 ClaimKind = Literal["cause", "by-exclusion", "present"]
@@ -24,17 +33,15 @@ class Looked(Record, kw_only=True):
 class LateRun(Record, kw_only=True):
     """The late packets of a run."""
 
-    threshold_ns: Annotated[Whole, Meta(description="Later packets are late")]
+    threshold_ns: Annotated[Whole, says("Later packets are late")]
     packets: Width
     median_ns: Whole
-    delay_ns: Annotated[
-        Count, Meta(description="By how much all of them together are later than the median")
-    ]
+    delay_ns: Annotated[Count, says("By how much all of them together are later than the median")]
     stalls: Count
-    words: Annotated[str, Meta(description="What late means")]
+    words: Annotated[str, says("What late means")]
     looked: Annotated[
         Looked | None,
-        Meta(description="The packets that coincidences were tested on, if they are others"),
+        says("The packets that coincidences were tested on, if they are others"),
     ]
 
 
@@ -49,11 +56,11 @@ class ServedBy(Record, kw_only=True):
 class Segment(Record, kw_only=True):
     """A part of the device."""
 
-    segment: Annotated[Width, Meta(description="Its number, from 1")]
+    segment: Annotated[Width, says("Its number, from 1")]
     nodes: Texts
     by: str
     cpus: list[Cpu]
-    packets: Annotated[Count, Meta(description="Packets that were late in it")]
+    packets: Annotated[Count, says("Packets that were late in it")]
     excess_ns: Whole
     words: str
 
@@ -74,7 +81,7 @@ class Without(Record, kw_only=True, forbid_unknown_fields=True):
     measured_worst_ns: Whole
     worst_ns: Whole
     least_ns: Annotated[
-        Whole, Meta(description="Slower packets are known one by one: a value of it is a bound")
+        Whole, says("Slower packets are known one by one: a value of it is a bound")
     ]
 
 
@@ -91,10 +98,10 @@ class CauseRow(Record, kw_only=True):
     worst_ns: Whole
     share: Number | None
     p_value: Number | None
-    shifts: Annotated[Count | None, Meta(description="Random shifts that it was held against")]
-    basis: Annotated[str, Meta(description="What the claim rests on")]
-    without: Annotated[Without | None, Meta(description="The tail without its time")]
-    knobs: Annotated[Texts, Meta(description="Candidates against it: they were not tried")]
+    shifts: Annotated[Count | None, says("Random shifts that it was held against")]
+    basis: Annotated[str, says("What the claim rests on")]
+    without: Annotated[Without | None, says("The tail without its time")]
+    knobs: Annotated[Texts, says("Candidates against it: they were not tried")]
 
 
 class Unexplained(Record, kw_only=True):
@@ -129,14 +136,14 @@ class Remove(Record, kw_only=True):
     """What removes causes."""
 
     knobs: Texts
-    packets: Annotated[Count, Meta(description="Late packets of these causes")]
+    packets: Annotated[Count, says("Late packets of these causes")]
     share: Share
     causes: list[CauseName]
-    lines: Annotated[Texts, Meta(description="What to type, line by line")]
+    lines: Annotated[Texts, says("What to type, line by line")]
     without: Without | None
     words: str
     proven: Annotated[
-        list[ProvenKnob], Meta(description="What was shown to help, here, against causes found")
+        list[ProvenKnob], says("What was shown to help, here, against causes found")
     ] = []
 
 
@@ -144,7 +151,7 @@ class ChanceTest(Record, kw_only=True):
     """How coincidences were told from chance."""
 
     seed: Count
-    false_claims: Annotated[Share, Meta(description="How often chance alone is called a cause")]
+    false_claims: Annotated[Share, says("How often chance alone is called a cause")]
 
 
 class TraceTold(Record, kw_only=True):
@@ -163,7 +170,7 @@ class TraceCost(Record, kw_only=True):
     p: Share
     traced_ns: Whole
     plain_ns: Whole
-    more: Annotated[Number, Meta(description="0.02 is 2 % more with the trace")]
+    more: Annotated[Number, says("0.02 is 2 % more with the trace")]
     least: Number
     most: Number
 
@@ -183,7 +190,7 @@ class HostClockTold(Record, kw_only=True):
     drifts: list[Number]
     bend_ns: Count
     width_ns: Whole
-    coarse: Annotated[Count, Meta(description="Late packets that it is too coarse for")]
+    coarse: Annotated[Count, says("Late packets that it is too coarse for")]
 
 
 class BothWays(Record, kw_only=True):
@@ -257,16 +264,14 @@ class CausesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.causes
     test: ChanceTest
     trace: TraceTold
     control: Control | None
-    clock: Annotated[
-        HostClockTold | None, Meta(description="Null where trace and stamps have one clock")
-    ]
+    clock: Annotated[HostClockTold | None, says("Null where trace and stamps have one clock")]
     guest: GuestTold | None
-    worst: Annotated[list[LatePacket], Meta(description="The worst packets, one by one")]
+    worst: Annotated[list[LatePacket], says("The worst packets, one by one")]
     warnings: list[Notice]
-    made: Annotated[str | None, Meta(description="What the tables beside it say, too")] = None
+    made: Annotated[str | None, says("What the tables beside it say, too")] = None
     undisturbed: Annotated[
         UndisturbedRecord | None,
-        Meta(description="Latencies without pauses from outside; null where nobody knows"),
+        says("Latencies without pauses from outside; null where nobody knows"),
     ] = None
 
 

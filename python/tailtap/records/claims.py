@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
-from tailtap.records.record import Count, Number, Record
+from tailtap.records.record import Count, Number, Record, says
 
 Answer = Literal["held", "not shown", "contradicted"]
 """Whether runs show what a claim says: yes, they cannot tell, or they show that it is wrong."""
@@ -16,19 +14,15 @@ class ClaimEvidence(Record, kw_only=True):
     """What the repeats of one configuration say about a claim."""
 
     configuration: str
-    against: Annotated[
-        str | None, Meta(description="What it is held against; null of a requirement")
-    ] = None
+    against: Annotated[str | None, says("What it is held against; null of a requirement")] = None
     test: str
     answer: Answer
     measured: str
     reason: str
-    runs: Annotated[Count, Meta(description="Runs that count")]
+    runs: Annotated[Count, says("Runs that count")]
     against_runs: Count | None = None
-    ratio: Annotated[
-        Number | None, Meta(description="The latency as a multiple of that held against")
-    ] = None
-    low: Annotated[Number | None, Meta(description="95 % bounds of the ratio")] = None
+    ratio: Annotated[Number | None, says("The latency as a multiple of that held against")] = None
+    low: Annotated[Number | None, says("95 % bounds of the ratio")] = None
     high: Number | None = None
 
 
@@ -40,7 +34,5 @@ class ClaimRow(Record, kw_only=True):
     test: str
     answer: Answer
     reason: str
-    compares: Annotated[
-        bool, Meta(description="Whether it holds configurations against each other")
-    ]
+    compares: Annotated[bool, says("Whether it holds configurations against each other")]
     evidence: list[ClaimEvidence]

@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
 
-from tailtap.records.record import Anything, Count, Notice, Number, Record, Share, Texts, Whole
+from tailtap.records.record import (
+    Anything,
+    Count,
+    Notice,
+    Number,
+    Record,
+    Share,
+    Texts,
+    Whole,
+    says,
+)
 
 Answer = Literal["slower", "faster", "not shown"]
 Choice = Literal["option", "require", "support"]
@@ -47,18 +56,14 @@ class RepeatRow(Record, kw_only=True, omit_defaults=True):
     packets: Count | None
     lost: Whole | None
     loss: Number | None
-    latency: Annotated[
-        Whole | None, Meta(description="Null where more packets were lost than lie above it")
-    ]
+    latency: Annotated[Whole | None, says("Null where more packets were lost than lie above it")]
     supported: Annotated[
-        bool | None, Meta(description="Whether ten packets lie above it; null where nobody says")
+        bool | None, says("Whether ten packets lie above it; null where nobody says")
     ]
     interval: Within | None
-    no_interval: Annotated[str | None, Meta(description="Why it has no interval")]
+    no_interval: Annotated[str | None, says("Why it has no interval")]
     max: Whole | None
-    within_ns: Annotated[
-        Count, Meta(description="What each latency may be off by, to either side")
-    ] = 0
+    within_ns: Annotated[Count, says("What each latency may be off by, to either side")] = 0
 
 
 class Predictability(Record, kw_only=True):
@@ -67,11 +72,11 @@ class Predictability(Record, kw_only=True):
     runs: Count
     models: Count
     bursts_above: Annotated[
-        Number | None, Meta(description="Clusters above the level that one is expected above")
+        Number | None, says("Clusters above the level that one is expected above")
     ]
-    bounded: Annotated[Share | None, Meta(description="The share of bounded models")]
-    papers_bursts_above: Annotated[Number | None, Meta(description="By the published method")]
-    papers_bounded: Annotated[Share | None, Meta(description="By the published method")]
+    bounded: Annotated[Share | None, says("The share of bounded models")]
+    papers_bursts_above: Annotated[Number | None, says("By the published method")]
+    papers_bounded: Annotated[Share | None, says("By the published method")]
 
 
 class Resources(msgspec.Struct, frozen=True):
@@ -83,24 +88,22 @@ class Resources(msgspec.Struct, frozen=True):
     that passed, the samples count.
     """
 
-    reserved: Annotated[Count | None, Meta(description="CPUs of the device")] = None
+    reserved: Annotated[Count | None, says("CPUs of the device")] = None
     cpus: Annotated[
         Number | None,
-        Meta(description="How many of them were busy on average while packets were sent"),
+        says("How many of them were busy on average while packets were sent"),
     ] = None
-    cpu_ns: Annotated[
-        Number | None, Meta(description="Their busy time for each packet that arrived")
-    ] = None
+    cpu_ns: Annotated[Number | None, says("Their busy time for each packet that arrived")] = None
     memory: Annotated[
         Count | None,
-        Meta(
-            description="In bytes: what the platform reports, the memory of a virtual machine, or "
+        says(
+            "In bytes: what the platform reports, the memory of a virtual machine, or "
             "that of the forwarder's processes"
         ),
     ] = None
-    watts: Annotated[
-        Number | None, Meta(description="Mean power of the machine's processors and memory")
-    ] = None
+    watts: Annotated[Number | None, says("Mean power of the machine's processors and memory")] = (
+        None
+    )
 
 
 class Cache(msgspec.Struct, frozen=True):
@@ -108,16 +111,14 @@ class Cache(msgspec.Struct, frozen=True):
 
     layout: Annotated[
         Layout,
-        Meta(description="`separated`: a package has several, each for a group of cores"),
+        says("`separated`: a package has several, each for a group of cores"),
     ]
     level: str
     groups: Count
     others: Annotated[
-        tuple[Count, ...], Meta(description="CPUs beyond the device's own that share it with them")
+        tuple[Count, ...], says("CPUs beyond the device's own that share it with them")
     ]
-    virtual: Annotated[
-        bool, Meta(description="Whether a hypervisor tells this, which may not be the real one")
-    ]
+    virtual: Annotated[bool, says("Whether a hypervisor tells this, which may not be the real one")]
 
 
 Grade = Literal["weak", "fair", "good", "strong"]
@@ -151,14 +152,10 @@ class Standing(Configured, kw_only=True):
     """A configuration with good runs; a floor has no rank."""
 
     rank: Rank | None
-    worst: Annotated[str | None, Meta(description="The worst repeat")]
+    worst: Annotated[str | None, says("The worst repeat")]
     repeats: list[RepeatRow]
-    worst_first: Annotated[
-        list[Count], Meta(description="Places in `repeats`, that of the worst one first")
-    ]
-    over_first: Annotated[str | None, Meta(description="The ratio to the first configuration")] = (
-        None
-    )
+    worst_first: Annotated[list[Count], says("Places in `repeats`, that of the worst one first")]
+    over_first: Annotated[str | None, says("The ratio to the first configuration")] = None
 
 
 class PairRow(Record, kw_only=True):
@@ -166,22 +163,20 @@ class PairRow(Record, kw_only=True):
 
     first: str
     second: str
-    answer: Annotated[Answer, Meta(description="What is shown of the second one")]
+    answer: Annotated[Answer, says("What is shown of the second one")]
     second_over_first: str
     slower: str
     faster: str
     p: Number
     p_corrected: Number
-    smallest_p: Annotated[Number, Meta(description="What so many runs can reach")]
+    smallest_p: Annotated[Number, says("What so many runs can reach")]
     significant: bool
     ratio: Number | None
     ratio_low: Number | None
     ratio_high: Number | None
     ratio_text: str
     shift_ns: Number | None
-    runs_apart: Annotated[
-        bool | None, Meta(description="Whether the runs' own intervals leave a gap")
-    ]
+    runs_apart: Annotated[bool | None, says("Whether the runs' own intervals leave a gap")]
 
 
 class Counted(Record, kw_only=True):
@@ -190,14 +185,12 @@ class Counted(Record, kw_only=True):
     counter: str
     chosen: Annotated[
         bool,
-        Meta(description="Whether somebody chose it; else a kind of interrupt or softirq"),
+        says("Whether somebody chose it; else a kind of interrupt or softirq"),
     ]
     configuration: str
-    values: Annotated[list[Number], Meta(description="One for each run that counted it")]
+    values: Annotated[list[Number], says("One for each run that counted it")]
     mean: Number
-    deviation: Annotated[
-        Number | None, Meta(description="The standard deviation over runs; null of one run")
-    ]
+    deviation: Annotated[Number | None, says("The standard deviation over runs; null of one run")]
 
 
 class CounterPair(Record, kw_only=True):
@@ -208,21 +201,19 @@ class CounterPair(Record, kw_only=True):
     second: str
     answer: Annotated[
         Literal["more", "fewer", "not shown"],
-        Meta(description="What is shown of the second one"),
+        says("What is shown of the second one"),
     ]
-    difference: Annotated[
-        Number | None, Meta(description="How many more per packet in the second one")
-    ]
+    difference: Annotated[Number | None, says("How many more per packet in the second one")]
     difference_low: Number | None
     difference_high: Number | None
-    ratio: Annotated[Number | None, Meta(description="The second over the first")]
+    ratio: Annotated[Number | None, says("The second over the first")]
     ratio_low: Number | None
     ratio_high: Number | None
     p: Number
     p_corrected: Annotated[
-        Number, Meta(description="For all tests of events, or for all of kinds of interrupts")
+        Number, says("For all tests of events, or for all of kinds of interrupts")
     ]
-    smallest_p: Annotated[Number, Meta(description="What so many runs can reach")]
+    smallest_p: Annotated[Number, says("What so many runs can reach")]
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,17 +227,15 @@ class LoadRow(Record, kw_only=True):
     """The configurations under one load."""
 
     load: str
-    traffic: Annotated[Anything, Meta(description="What is known of it")]
-    percentile: Annotated[
-        Share | None, Meta(description="What they are ranked by; 1 is the maximum")
-    ]
+    traffic: Annotated[Anything, says("What is known of it")]
+    percentile: Annotated[Share | None, says("What they are ranked by; 1 is the maximum")]
     percentile_text: str | None
     percentile_by: Choice | None
     configurations: list[Standing]
-    floors: Annotated[list[Standing], Meta(description="The lab without a device")]
-    unranked: Annotated[list[Configured], Meta(description="Those without a good run")]
+    floors: Annotated[list[Standing], says("The lab without a device")]
+    unranked: Annotated[list[Configured], says("Those without a good run")]
     comparisons: list[PairRow]
-    reason: Annotated[str | None, Meta(description="Why there is no ranking")]
+    reason: Annotated[str | None, says("Why there is no ranking")]
     counters: Counters = Counters()
 
 
@@ -262,15 +251,13 @@ class Recommendation(msgspec.Struct, frozen=True):
 class CompareRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.compare/1"):
     """``tailtap compare --json``."""
 
-    alpha: Annotated[Share, Meta(description="The level of all tests together")]
-    worst_repeat: Annotated[str, Meta(description="How the worst repeat is chosen")]
+    alpha: Annotated[Share, says("The level of all tests together")]
+    worst_repeat: Annotated[str, says("How the worst repeat is chosen")]
     undisturbed: Annotated[
-        bool, Meta(description="Whether latencies without pauses from outside were compared")
+        bool, says("Whether latencies without pauses from outside were compared")
     ] = False
     loads: list[LoadRow]
     recommendations: list[Recommendation]
     advice: Texts
-    repeats_needed: Annotated[
-        Count, Meta(description="How many of each let every comparison be decided")
-    ]
+    repeats_needed: Annotated[Count, says("How many of each let every comparison be decided")]
     warnings: list[Notice]

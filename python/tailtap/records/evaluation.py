@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from tailtap.records.record import Count, Notice, Number, Record, Share, Texts, Whole, Width
+from tailtap.records.record import Count, Notice, Number, Record, Share, Texts, Whole, Width, says
 
 
 class Percentile(msgspec.Struct, frozen=True):
@@ -52,55 +52,39 @@ class Latency(Record, kw_only=True, omit_defaults=True):
 class Counts(Record, kw_only=True):
     """What became of packets."""
 
-    ingress: Annotated[Count, Meta(description="Packets captured before the device")]
-    egress: Annotated[Count, Meta(description="Packets captured after the device")]
-    matched: Annotated[
-        Count, Meta(description="Packets seen on both sides: the latencies are of these")
-    ]
+    ingress: Annotated[Count, says("Packets captured before the device")]
+    egress: Annotated[Count, says("Packets captured after the device")]
+    matched: Annotated[Count, says("Packets seen on both sides: the latencies are of these")]
     lost: Annotated[
         Count,
-        Meta(description="Packets seen before the device and not after it within the window"),
+        says("Packets seen before the device and not after it within the window"),
     ]
-    unmatched_egress: Annotated[
-        Count, Meta(description="Packets after the device without a match before it")
-    ]
+    unmatched_egress: Annotated[Count, says("Packets after the device without a match before it")]
     duplicate_ingress: Annotated[
-        Count, Meta(description="Packets whose key repeats before the device; left out")
+        Count, says("Packets whose key repeats before the device; left out")
     ]
-    duplicate_egress: Annotated[
-        Count, Meta(description="Further copies after the device: in no statistic")
-    ]
-    reordered: Annotated[
-        Count, Meta(description="Packets that left after one that had arrived later")
-    ]
-    noncausal: Annotated[
-        Count, Meta(description="Packets stamped after the device before they were before it")
-    ]
-    trimmed_ingress: Annotated[
-        Count, Meta(description="Packets left out at the start, before the device")
-    ]
+    duplicate_egress: Annotated[Count, says("Further copies after the device: in no statistic")]
+    reordered: Annotated[Count, says("Packets that left after one that had arrived later")]
+    noncausal: Annotated[Count, says("Packets stamped after the device before they were before it")]
+    trimmed_ingress: Annotated[Count, says("Packets left out at the start, before the device")]
     trimmed_egress: Annotated[
         Count,
-        Meta(
-            description="Packets left out at the start, or as the sample changed, after the device"
-        ),
+        says("Packets left out at the start, or as the sample changed, after the device"),
     ]
-    unkeyed_ingress: Annotated[Count, Meta(description="Packets before the device without the key")]
-    unkeyed_egress: Annotated[Count, Meta(description="Packets after the device without the key")]
-    unread_ingress: Annotated[
-        Count, Meta(description="Packets before the device that were not read")
-    ]
-    unread_egress: Annotated[Count, Meta(description="Packets after the device that were not read")]
+    unkeyed_ingress: Annotated[Count, says("Packets before the device without the key")]
+    unkeyed_egress: Annotated[Count, says("Packets after the device without the key")]
+    unread_ingress: Annotated[Count, says("Packets before the device that were not read")]
+    unread_egress: Annotated[Count, says("Packets after the device that were not read")]
     matched_in_order: Annotated[
         Count,
-        Meta(description="Pairs of packets that are equal to others, told apart by their order"),
+        says("Pairs of packets that are equal to others, told apart by their order"),
     ] = 0
     merged_ingress: Annotated[
-        Count, Meta(description="Packets that left the device in one packet with others")
+        Count, says("Packets that left the device in one packet with others")
     ] = 0
     parts_egress: Annotated[
         Count,
-        Meta(description="Pieces of packets, after the device; the last of each is a match"),
+        says("Pieces of packets, after the device; the last of each is a match"),
     ] = 0
 
 
@@ -108,7 +92,7 @@ class FileRecord(Record, kw_only=True):
     """A file of several that make one capture."""
 
     path: str
-    packets: Annotated[Count, Meta(description="Packets in it, those of other sides included")]
+    packets: Annotated[Count, says("Packets in it, those of other sides included")]
 
 
 class Side(Record, kw_only=True, omit_defaults=True):
@@ -120,25 +104,19 @@ class Side(Record, kw_only=True, omit_defaults=True):
     packets: Count
     first_ns: Whole
     last_ns: Whole
-    resolution_ns: Annotated[Width, Meta(description="The step of its stamps")]
-    fcs_bytes: Annotated[Count, Meta(description="Bytes of the checksum at the end of each frame")]
-    trailer: Annotated[
-        str | None, Meta(description="The switch whose trailers the stamps were taken from")
-    ] = None
-    unread: Annotated[
-        dict[str, Count], Meta(description="Packets that passed and were not read, by reason")
-    ]
-    files: Annotated[
-        list[FileRecord] | None, Meta(description="Its files, where there are several")
-    ] = None
-    chosen: Annotated[
-        str | None, Meta(description="Which packets of its files were taken, if not all")
-    ] = None
+    resolution_ns: Annotated[Width, says("The step of its stamps")]
+    fcs_bytes: Annotated[Count, says("Bytes of the checksum at the end of each frame")]
+    trailer: Annotated[str | None, says("The switch whose trailers the stamps were taken from")] = (
+        None
+    )
+    unread: Annotated[dict[str, Count], says("Packets that passed and were not read, by reason")]
+    files: Annotated[list[FileRecord] | None, says("Its files, where there are several")] = None
+    chosen: Annotated[str | None, says("Which packets of its files were taken, if not all")] = None
     others: Annotated[
-        Count, Meta(description="Packets of its files that are of the other side or direction")
+        Count, says("Packets of its files that are of the other side or direction")
     ] = 0
     copies: Annotated[
-        Count, Meta(description="Exact copies within moments, as mirror ports make them; left out")
+        Count, says("Exact copies within moments, as mirror ports make them; left out")
     ] = 0
 
     @property
@@ -187,21 +165,13 @@ class ClocksRecord(Record, kw_only=True, omit_defaults=True):
     """How the clock behind the device is to the one before it, where these are two."""
 
     by: Literal["interval", "packets"]
-    ahead_ns: Annotated[
-        list[Interval], Meta(description="By how much it is ahead, at least and at most")
-    ]
-    at_ns: Annotated[
-        list[Whole] | None, Meta(description="When it was: the first and the last time")
-    ] = None
-    drifts: Annotated[
-        Ends | None, Meta(description="How much faster it runs, at least and at most")
-    ] = None
+    ahead_ns: Annotated[list[Interval], says("By how much it is ahead, at least and at most")]
+    at_ns: Annotated[list[Whole] | None, says("When it was: the first and the last time")] = None
+    drifts: Annotated[Ends | None, says("How much faster it runs, at least and at most")] = None
     packets: PacketsBothWays | None = None
-    back: Annotated[
-        Texts | None, Meta(description="The captures of the packets that went back")
-    ] = None
+    back: Annotated[Texts | None, says("The captures of the packets that went back")] = None
     widest_ns: Count
-    within_ns: Annotated[Count, Meta(description="What a latency may be off by, to either side")]
+    within_ns: Annotated[Count, says("What a latency may be off by, to either side")]
 
 
 class WithinRecord(Record, kw_only=True):
@@ -221,23 +191,21 @@ class WorstRecord(Record, kw_only=True, omit_defaults=True):
     key: str
     hops: Annotated[
         list[Whole | None] | None,
-        Meta(description="What it took for each hop; null where a stamp is missing"),
+        says("What it took for each hop; null where a stamp is missing"),
     ] = None
 
 
 class LossRecord(Record, kw_only=True):
     """A packet that came to the device and did not leave it."""
 
-    ingress_ns: Annotated[Whole, Meta(description="Its stamp before the device")]
-    position: Annotated[
-        Count, Meta(description="How many packets with a key the capture has before it")
-    ]
+    ingress_ns: Annotated[Whole, says("Its stamp before the device")]
+    position: Annotated[Count, says("How many packets with a key the capture has before it")]
     length: Annotated[
         Count | None,
-        Meta(description="Bytes, without the check sequence; null where the capture does not say"),
+        says("Bytes, without the check sequence; null where the capture does not say"),
     ]
-    burst: Annotated[Width, Meta(description="Packets in a row that were lost, itself among them")]
-    flow: Annotated[str, Meta(description="Its flow; empty where the capture holds no frames")]
+    burst: Annotated[Width, says("Packets in a row that were lost, itself among them")]
+    flow: Annotated[str, says("Its flow; empty where the capture holds no frames")]
     key: str
 
 
@@ -248,13 +216,13 @@ Part = Literal["node", "queue"]
 class HopRecord(Record, kw_only=True):
     """A hop of an evaluation: from one tap point to the next."""
 
-    hop: Annotated[Width, Meta(description="Its number, from 1")]
+    hop: Annotated[Width, says("Its number, from 1")]
     node: str
     part: Part
     counts: Counts
     latency_ns: Latency
     slowest_of_worst: Annotated[
-        Count, Meta(description="Of how many of the worst packets it took the longest part")
+        Count, says("Of how many of the worst packets it took the longest part")
     ]
     warnings: list[Notice]
 
@@ -275,20 +243,20 @@ class BlockWidth(Record, kw_only=True):
 class Change(Record, kw_only=True):
     """Something that the device changed in packets."""
 
-    what: Annotated[str, Meta(description="A field, or `headers`: those between Ethernet and IP")]
+    what: Annotated[str, says("A field, or `headers`: those between Ethernet and IP")]
     before: Annotated[
         str,
-        Meta(description="What it was in most of the packets that it was changed in, if anything"),
+        says("What it was in most of the packets that it was changed in, if anything"),
     ]
-    after: Annotated[str, Meta(description="What it became in these, if anything")]
-    packets: Annotated[Width, Meta(description="In how many packets it was changed")]
-    ways: Annotated[Width, Meta(description="How many ways of changing it there were")]
+    after: Annotated[str, says("What it became in these, if anything")]
+    packets: Annotated[Width, says("In how many packets it was changed")]
+    ways: Annotated[Width, says("How many ways of changing it there were")]
 
 
 class Device(Record, kw_only=True):
     """What the device did to packets, as the first ones that are in both captures show."""
 
-    looked_at: Annotated[Width, Meta(description="How many packets were compared")]
+    looked_at: Annotated[Width, says("How many packets were compared")]
     changes: list[Change]
 
 
@@ -297,19 +265,19 @@ class EvaluationRecord(
 ):
     """``evaluation.json``."""
 
-    key: Annotated[str, Meta(description="What packets were matched by")]
+    key: Annotated[str, says("What packets were matched by")]
     key_after: Annotated[
-        str | None, Meta(description="What packets behind the device were matched by, if not `key`")
+        str | None, says("What packets behind the device were matched by, if not `key`")
     ] = None
     key_reason: str | None
     counts: Counts
     device: Annotated[
-        Device | None, Meta(description="What the device did to packets, if captures have frames")
+        Device | None, says("What the device did to packets, if captures have frames")
     ] = None
     latency_ns: Latency
     worst: list[WorstRecord]
     losses: Annotated[
-        list[LossRecord] | None, Meta(description="The first lost packets, if that was asked")
+        list[LossRecord] | None, says("The first lost packets, if that was asked")
     ] = None
     hops: list[HopRecord] | None = None
     clocks: ClocksRecord | None = None
@@ -319,8 +287,8 @@ class EvaluationRecord(
     exceedances: Floor
     blocks: BlockWidth
     warnings: list[Notice]
-    made: Annotated[str | None, Meta(description="What the tables beside it say, too")] = None
+    made: Annotated[str | None, says("What the tables beside it say, too")] = None
     back: Annotated[
         EvaluationRecord | None,
-        Meta(description="The way back, where the captures hold both directions"),
+        says("The way back, where the captures hold both directions"),
     ] = None

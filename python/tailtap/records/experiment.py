@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
-
 from tailtap.records.claims import ClaimRow
 from tailtap.records.evaluation import EvaluationRecord
-from tailtap.records.record import Anything, Count, Notice, Number, Record, Share, Texts, Whole
+from tailtap.records.record import (
+    Anything,
+    Count,
+    Notice,
+    Number,
+    Record,
+    Share,
+    Texts,
+    Whole,
+    says,
+)
 from tailtap.records.run import Status
 from tailtap.records.verdict import VerdictRecord
 
@@ -21,11 +29,11 @@ class RunRow(Record, kw_only=True):
     repeat: Count
     status: Status
     error: str | None
-    variables: Annotated[Anything, Meta(description="The varied values as written")]
-    parameters: Annotated[Anything, Meta(description="All of them, as in `run.json`")]
+    variables: Annotated[Anything, says("The varied values as written")]
+    parameters: Annotated[Anything, says("All of them, as in `run.json`")]
     warnings: list[Notice]
     valid: Annotated[
-        bool | None, Meta(description="False when the generator did not send what was asked of it")
+        bool | None, says("False when the generator did not send what was asked of it")
     ]
     folder: str
     evaluation: EvaluationRecord | None
@@ -48,17 +56,13 @@ class LatencyOfFlow(Record, kw_only=True):
 class FlowsRow(Record, kw_only=True):
     """Flows that were measured at the same time."""
 
-    run: Annotated[str, Meta(description="The run of the first one")]
+    run: Annotated[str, says("The run of the first one")]
     flows: Texts
     valid: bool
-    delivery_fairness: Annotated[
-        Number, Meta(description="Jain's index of the shares of packets that arrived")
-    ]
+    delivery_fairness: Annotated[Number, says("Jain's index of the shares of packets that arrived")]
     lossiest: LossOfFlow
-    percentile: Annotated[
-        Share | None, Meta(description="The highest one that all of them support")
-    ]
-    latency_fairness: Annotated[Number | None, Meta(description="Jain's index of the latencies")]
+    percentile: Annotated[Share | None, says("The highest one that all of them support")]
+    latency_fairness: Annotated[Number | None, says("Jain's index of the latencies")]
     slowest: LatencyOfFlow | None
 
 
@@ -70,16 +74,14 @@ class ExperimentRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.ex
     runs: list[RunRow]
     flows: list[FlowsRow]
     verdict: Annotated[
-        VerdictRecord | None, Meta(description="Null where nothing is required, or no run is done")
+        VerdictRecord | None, says("Null where nothing is required, or no run is done")
     ] = None
-    claims: Annotated[list[ClaimRow], Meta(description="What the runs show of the file's")] = []
+    claims: Annotated[list[ClaimRow], says("What the runs show of the file's")] = []
 
 
 class EvaluationsRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.evaluations/1"):
     """``tailtap evaluate --json`` of runs that were made before."""
 
     folder: str
-    database: Annotated[str | None, Meta(description="Null where the runs are no experiment's")]
-    runs: Annotated[
-        list[RunRow], Meta(description="A run that was not evaluated now has no evaluation here")
-    ]
+    database: Annotated[str | None, says("Null where the runs are no experiment's")]
+    runs: Annotated[list[RunRow], says("A run that was not evaluated now has no evaluation here")]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
-
-from tailtap.records.record import Anything, Count, Cpu, Number, Record, Sequenced, Whole
+from tailtap.records.record import Anything, Count, Cpu, Number, Record, Sequenced, Whole, says
 
 
 class Slip(Record, kw_only=True):
@@ -21,19 +19,15 @@ class Slip(Record, kw_only=True):
 class Generator(Record, kw_only=True):
     """What any generator says of itself."""
 
-    generator: Annotated[str | None, Meta(description="Its kind")] = None
-    mode: Annotated[str | None, Meta(description="Of AF_XDP `native` or `generic`, else null")] = (
-        None
-    )
+    generator: Annotated[str | None, says("Its kind")] = None
+    mode: Annotated[str | None, says("Of AF_XDP `native` or `generic`, else null")] = None
     sent: Count | None = None
     failed: Count | None = None
     scheduled_rate: Number | None = None
     achieved_rate: Number | None = None
     slip_ns: Slip | None = None
-    with_id: Annotated[
-        Count | None, Meta(description="Measured packets with an id, which taps stamp")
-    ] = None
-    interrupted: Annotated[bool | None, Meta(description="Whether a signal ended it early")] = None
+    with_id: Annotated[Count | None, says("Measured packets with an id, which taps stamp")] = None
+    interrupted: Annotated[bool | None, says("Whether a signal ended it early")] = None
 
     @property
     def without_id(self) -> int:
@@ -45,7 +39,7 @@ class WarmUp(Record, kw_only=True):
     """The packets before the measurement."""
 
     sent: Count
-    first_ns: Annotated[Count, Meta(description="When the first of them was due")]
+    first_ns: Annotated[Count, says("When the first of them was due")]
 
 
 class GeneratorRecord(Generator, kw_only=True, tag_field="schema", tag="tailtap.generator/1"):
@@ -54,44 +48,34 @@ class GeneratorRecord(Generator, kw_only=True, tag_field="schema", tag="tailtap.
     A generator of others adds fields of its own by a class that is derived from this one.
     """
 
-    sent: Annotated[Count | None, Meta(description="Measured packets that the device took")]
-    failed: Annotated[Count | None, Meta(description="Packets that it did not take")]
-    scheduled_rate: Annotated[
-        Number | None, Meta(description="Packets per second as they were due")
-    ]
-    achieved_rate: Annotated[Number | None, Meta(description="Packets per second as they left")]
+    sent: Annotated[Count | None, says("Measured packets that the device took")]
+    failed: Annotated[Count | None, says("Packets that it did not take")]
+    scheduled_rate: Annotated[Number | None, says("Packets per second as they were due")]
+    achieved_rate: Annotated[Number | None, says("Packets per second as they left")]
     slip_ns: Slip | None
     interface: str | None = None
-    rate: Annotated[
-        Count | None, Meta(description="What was requested; null: the pace of the replay")
-    ] = None
+    rate: Annotated[Count | None, says("What was requested; null: the pace of the replay")] = None
     cpu: Cpu | None = None
     phase_ns: Annotated[
-        Count | None, Meta(description="How much later than the process's first flow it began")
+        Count | None, says("How much later than the process's first flow it began")
     ] = None
     warm_up: WarmUp | None = None
-    first_ns: Annotated[
-        Count | None, Meta(description="When the first measured packet was due")
-    ] = None
-    last_ns: Annotated[Count | None, Meta(description="When the last one left")] = None
+    first_ns: Annotated[Count | None, says("When the first measured packet was due")] = None
+    last_ns: Annotated[Count | None, says("When the last one left")] = None
     bunched: Annotated[
-        Count | None, Meta(description="Packets that left in one call with others due before them")
+        Count | None, says("Packets that left in one call with others due before them")
     ] = None
-    pattern: Annotated[Anything | None, Meta(description="Its `kind`, and the values of that")] = (
-        None
-    )
+    pattern: Annotated[Anything | None, says("Its `kind`, and the values of that")] = None
     size: Annotated[
-        Count | list[Count] | str | None, Meta(description="In bytes; `imix`; null of a replay")
+        Count | list[Count] | str | None, says("In bytes; `imix`; null of a replay")
     ] = None
-    flows: Annotated[Count | None, Meta(description="The number of flows")] = None
+    flows: Annotated[Count | None, says("The number of flows")] = None
     ip: Count | None = None
     vlan: Count | None = None
     ttl: Count | None = None
-    replay: Annotated[str | None, Meta(description="The capture that was sent")] = None
-    stamp_ids: Annotated[
-        bool | None, Meta(description="Whether ids were written into its packets")
-    ] = None
-    said: Annotated[str | None, Meta(description="What an external generator printed last")] = None
+    replay: Annotated[str | None, says("The capture that was sent")] = None
+    stamp_ids: Annotated[bool | None, says("Whether ids were written into its packets")] = None
+    said: Annotated[str | None, says("What an external generator printed last")] = None
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
-from tailtap.records.record import Count, Notice, Number, Record, Share, Texts, Whole
+from tailtap.records.record import Count, Notice, Number, Record, Share, Texts, Whole, says
 
 Origin = Literal["program", "machine", "unclear"]
 """What a change is of: nothing else changed; the floor changed, too; the machine changed."""
@@ -18,9 +16,9 @@ class AddedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.history
     history: str
     commit: str
     date: str
-    runs: Annotated[Count, Meta(description="Those that were put in")]
-    replaced: Annotated[Count, Meta(description="How many of them were there already")]
-    left_out: Annotated[Texts, Meta(description="Runs without a good result, with the reason")]
+    runs: Annotated[Count, says("Those that were put in")]
+    replaced: Annotated[Count, says("How many of them were there already")]
+    left_out: Annotated[Texts, says("Runs without a good result, with the reason")]
 
 
 class Point(Record, kw_only=True):
@@ -31,11 +29,11 @@ class Point(Record, kw_only=True):
     runs: Count
     value: Annotated[
         Whole | None,
-        Meta(description="The median of its runs; null where lost packets leave it unknown"),
+        says("The median of its runs; null where lost packets leave it unknown"),
     ]
     low: Annotated[
         Whole | None,
-        Meta(description="The lowest of its runs, or of one run the lower end of its interval"),
+        says("The lowest of its runs, or of one run the lower end of its interval"),
     ]
     high: Whole | None
 
@@ -43,19 +41,17 @@ class Point(Record, kw_only=True):
 class Mark(Record, kw_only=True):
     """A change between two commits of a series."""
 
-    place: Annotated[Count, Meta(description="That of the first commit behind it, from 0")]
-    before: Annotated[str, Meta(description="The last commit before it")]
-    suspects: Annotated[Texts, Meta(description="Commits, the most probable one first")]
-    ratio: Annotated[Number | None, Meta(description="Of the medians behind and before it")]
+    place: Annotated[Count, says("That of the first commit behind it, from 0")]
+    before: Annotated[str, says("The last commit before it")]
+    suspects: Annotated[Texts, says("Commits, the most probable one first")]
+    ratio: Annotated[Number | None, says("Of the medians behind and before it")]
     origin: Origin
-    floor: Annotated[
-        Number | None, Meta(description="The same ratio of `wire`; null where it is not known")
-    ]
+    floor: Annotated[Number | None, says("The same ratio of `wire`; null where it is not known")]
     noise: Annotated[
         Number | None,
-        Meta(description="The same ratio of `host noise`; null where it is not known"),
+        says("The same ratio of `host noise`; null where it is not known"),
     ] = None
-    machine: Annotated[Texts, Meta(description="What changed on the machine at the same place")]
+    machine: Annotated[Texts, says("What changed on the machine at the same place")]
 
 
 class Series(Record, kw_only=True):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
 from tailtap.records.causes import CauseName
 from tailtap.records.printed import Left
 from tailtap.records.record import (
@@ -17,6 +15,7 @@ from tailtap.records.record import (
     Texts,
     Whole,
     Width,
+    says,
 )
 from tailtap.records.verdict import Answer
 
@@ -29,16 +28,12 @@ class ImproveSettings(Record, kw_only=True):
     """The settings of an improvement."""
 
     within_ns: Width
-    margin: Annotated[
-        Number, Meta(description="A smaller effect counts as none: 0.2 is a fifth, up or down")
-    ]
-    error: Annotated[
-        Share, Meta(description="The probability that any knob without effect is said to help")
-    ]
-    tests: Annotated[Width, Meta(description="Among how many trials the error is divided")]
+    margin: Annotated[Number, says("A smaller effect counts as none: 0.2 is a fifth, up or down")]
+    error: Annotated[Share, says("The probability that any knob without effect is said to help")]
+    tests: Annotated[Width, says("Among how many trials the error is divided")]
     disruptive: bool
     undisturbed: Annotated[
-        bool, Meta(description="Whether latencies without pauses from outside are compared")
+        bool, says("Whether latencies without pauses from outside are compared")
     ] = False
 
 
@@ -56,7 +51,7 @@ class FoundCause(Record, kw_only=True):
 
     cause: str
     detail: str
-    share: Annotated[Share, Meta(description="Of all packets, those late by it")]
+    share: Annotated[Share, says("Of all packets, those late by it")]
     knobs: Texts
 
 
@@ -64,12 +59,12 @@ class Stage(Record, kw_only=True):
     """The machine with the settings kept so far: why packets are late, and whether it holds."""
 
     kept: Texts
-    run: Annotated[str | None, Meta(description="The run with a trace that was explained")]
-    threshold_ns: Annotated[Whole, Meta(description="Later packets are late")]
-    late: Annotated[Share, Meta(description="Of all packets, in the run with a trace")]
+    run: Annotated[str | None, says("The run with a trace that was explained")]
+    threshold_ns: Annotated[Whole, says("Later packets are late")]
+    late: Annotated[Share, says("Of all packets, in the run with a trace")]
     causes: list[FoundCause]
-    percentile: Annotated[Measured, Meta(description="That which is required, of untraced runs")]
-    answer: Annotated[Answer, Meta(description="Of the requirement, over the same runs")]
+    percentile: Annotated[Measured, says("That which is required, of untraced runs")]
+    answer: Annotated[Answer, says("Of the requirement, over the same runs")]
     runs: Texts
 
 
@@ -77,26 +72,20 @@ class KnobTrial(Record, kw_only=True):
     """A knob that was tried, with and without, in blocks of runs in random order."""
 
     knob: str
-    stage: Annotated[Width, Meta(description="On top of which stage, from 1")]
-    causes: Annotated[list[CauseName], Meta(description="Those that it may answer")]
-    share_before: Annotated[Share, Meta(description="Packets late by these causes, of all")]
-    share_after: Annotated[
-        Share | None, Meta(description="The same once it was kept; null where it was not")
-    ]
+    stage: Annotated[Width, says("On top of which stage, from 1")]
+    causes: Annotated[list[CauseName], says("Those that it may answer")]
+    share_before: Annotated[Share, says("Packets late by these causes, of all")]
+    share_after: Annotated[Share | None, says("The same once it was kept; null where it was not")]
     threshold_ns: Whole
-    pairs: Annotated[list[list[Number]], Meta(description="Late shares with it, and without")]
-    before: Annotated[Measured | None, Meta(description="The percentile without it")]
-    after: Annotated[Measured | None, Meta(description="The percentile with it")]
-    ratio: Annotated[
-        Number | None, Meta(description="Late packets with it, as a multiple of those without")
-    ]
-    low: Annotated[Number | None, Meta(description="The ratio is above it, at the test's error")]
+    pairs: Annotated[list[list[Number]], says("Late shares with it, and without")]
+    before: Annotated[Measured | None, says("The percentile without it")]
+    after: Annotated[Measured | None, says("The percentile with it")]
+    ratio: Annotated[Number | None, says("Late packets with it, as a multiple of those without")]
+    low: Annotated[Number | None, says("The ratio is above it, at the test's error")]
     high: Number | None
-    spoiled: Annotated[Count, Meta(description="Pairs of which a run failed or is invalid")]
+    spoiled: Annotated[Count, says("Pairs of which a run failed or is invalid")]
     answer: Effect
-    kept: Annotated[
-        bool, Meta(description="Of knobs that help against one cause, the strongest is kept")
-    ]
+    kept: Annotated[bool, says("Of knobs that help against one cause, the strongest is kept")]
     runs: Texts
 
 
@@ -107,17 +96,17 @@ class ImproveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.impro
     status: Status
     error: str | None
     requirement: str
-    p: Annotated[Share, Meta(description="The percentile that is required")]
+    p: Annotated[Share, says("The percentile that is required")]
     settings: ImproveSettings
-    parameters: Annotated[Anything, Meta(description="Those of the experiment")]
-    purpose: Annotated[str, Meta(description="Options of `tailtap host` for the same machine")]
-    seed: Annotated[Count, Meta(description="Of the order of runs")] = 0
+    parameters: Annotated[Anything, says("Those of the experiment")]
+    purpose: Annotated[str, says("Options of `tailtap host` for the same machine")]
+    seed: Annotated[Count, says("Of the order of runs")] = 0
     started: str
     finished: str | None
-    stopped: Annotated[Stopped | None, Meta(description="Why it ended")]
-    answer: Annotated[Answer, Meta(description="Of the requirement, with all that was kept")]
+    stopped: Annotated[Stopped | None, says("Why it ended")]
+    answer: Annotated[Answer, says("Of the requirement, with all that was kept")]
     stages: list[Stage]
     trials: list[KnobTrial]
-    left: Annotated[list[Left], Meta(description="Candidates that were not tried, and why")]
-    kept: Annotated[Texts, Meta(description="The knobs that helped, in this order")]
-    applied: Annotated[bool, Meta(description="Whether they stay set on this machine")]
+    left: Annotated[list[Left], says("Candidates that were not tried, and why")]
+    kept: Annotated[Texts, says("The knobs that helped, in this order")]
+    applied: Annotated[bool, says("Whether they stay set on this machine")]

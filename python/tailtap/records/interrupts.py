@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
-from tailtap.records.record import Count, Notice, Number, Record, Share, Whole
+from tailtap.records.record import Count, Notice, Number, Record, Share, Whole, says
 
 Answer = Literal["associated", "none", "cannot-tell"]
 """Whether any counter rises where packets are late."""
@@ -54,9 +52,9 @@ class CounterRow(Record, kw_only=True):
 
     name: str
     increments: Count
-    late_per_s: Annotated[Number, Meta(description="Increments a second where packets are late")]
+    late_per_s: Annotated[Number, says("Increments a second where packets are late")]
     elsewhere_per_s: Number
-    p_value: Annotated[Share | None, Meta(description="Corrected for the number of counters")]
+    p_value: Annotated[Share | None, says("Corrected for the number of counters")]
     associated: bool
 
 

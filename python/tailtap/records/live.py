@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
-
 from tailtap.records.evaluation import Percentile
-from tailtap.records.record import Count, Number, Record, Texts, Whole
+from tailtap.records.record import Count, Number, Record, Texts, Whole, says
 
 
 class LiveWorst(Record, kw_only=True):
@@ -34,31 +32,31 @@ class LiveFlow(Record, kw_only=True, omit_defaults=True):
     """A flow so far."""
 
     name: str
-    ingress: Annotated[Count, Meta(description="Packets before the device")]
-    egress: Annotated[Count, Meta(description="Packets behind it")]
+    ingress: Annotated[Count, says("Packets before the device")]
+    egress: Annotated[Count, says("Packets behind it")]
     matched: Count
-    lost: Annotated[Count, Meta(description="Packets that did not come within the window")]
+    lost: Annotated[Count, says("Packets that did not come within the window")]
     left_out: Annotated[
         Count,
-        Meta(
-            description="Packets whose key repeats within the window, copies, and packets behind "
+        says(
+            "Packets whose key repeats within the window, copies, and packets behind "
             "the device that nobody saw before it"
         ),
     ]
-    rate: Annotated[Number, Meta(description="Packets before the device per second, of late")]
-    until_ns: Annotated[Count, Meta(description="Packets stamped before this time are counted")]
-    sum_ns: Annotated[Count, Meta(description="Of the latencies of all matched packets")]
+    rate: Annotated[Number, says("Packets before the device per second, of late")]
+    until_ns: Annotated[Count, says("Packets stamped before this time are counted")]
+    sum_ns: Annotated[Count, says("Of the latencies of all matched packets")]
     max_ns: Count | None = None
     percentiles: Annotated[
-        list[Percentile], Meta(description="Each is at most a thousandth larger than it is")
+        list[Percentile], says("Each is at most a thousandth larger than it is")
     ] = []
     below: Annotated[
         list[Count],
-        Meta(description="Matched packets not later than 1 us, 2 us, 5 us, … 5 s; exact"),
+        says("Matched packets not later than 1 us, 2 us, 5 us, … 5 s; exact"),
     ] = []
     worst: list[LiveWorst] = []
     tap_lost: Annotated[
-        Count | None, Meta(description="Stamps that found no room; none where the taps do not tell")
+        Count | None, says("Stamps that found no room; none where the taps do not tell")
     ] = None
 
 
@@ -66,32 +64,30 @@ class LiveIncidents(Record, kw_only=True):
     """What a flight recorder kept, and what it did not."""
 
     kept: Count
-    dropped: Annotated[Count, Meta(description="Not kept for a limit, or for a full disk")]
-    late: Annotated[Count, Meta(description="Packets above the threshold, kept or not")]
-    last: Annotated[str | None, Meta(description="The folder of the last one")] = None
+    dropped: Annotated[Count, says("Not kept for a limit, or for a full disk")]
+    late: Annotated[Count, says("Packets above the threshold, kept or not")]
+    last: Annotated[str | None, says("The folder of the last one")] = None
 
 
 class LiveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.live/1"):
     """What is known of a measurement while it runs."""
 
-    run: Annotated[str, Meta(description="Its folder's name")]
-    number: Annotated[Count, Meta(description="Which run of the experiment it is")] = 1
-    runs: Annotated[Count, Meta(description="How many runs there are in all")] = 1
+    run: Annotated[str, says("Its folder's name")]
+    number: Annotated[Count, says("Which run of the experiment it is")] = 1
+    runs: Annotated[Count, says("How many runs there are in all")] = 1
     running: bool = True
-    time_ns: Annotated[Count, Meta(description="When this was made, by the clock of the taps")]
+    time_ns: Annotated[Count, says("When this was made, by the clock of the taps")]
     elapsed_s: Number
-    left_s: Annotated[
-        Number | None, Meta(description="Until the end; none where nobody knows it")
-    ] = None
-    window_ns: Annotated[Count, Meta(description="After this time a packet is lost")]
+    left_s: Annotated[Number | None, says("Until the end; none where nobody knows it")] = None
+    window_ns: Annotated[Count, says("After this time a packet is lost")]
     flows: list[LiveFlow] = []
     trace_lost: Annotated[
-        Count | None, Meta(description="Records of the trace that found no room; none without a "
+        Count | None, says("Records of the trace that found no room; none without a "
                            "trace that tells meanwhile")
     ] = None  # fmt: skip
     causes: list[LiveCause] = []
     incidents: LiveIncidents | None = None
-    notes: Annotated[Texts, Meta(description="What a reader must know of these numbers")] = []
+    notes: Annotated[Texts, says("What a reader must know of these numbers")] = []
 
 
 class RecordingRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.recording/1"):
@@ -99,18 +95,18 @@ class RecordingRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.rec
 
     started: str
     finished: str | None = None
-    above: Annotated[Texts, Meta(description="What makes an incident, as typed")]
+    above: Annotated[Texts, says("What makes an incident, as typed")]
     keep_ns: Count
     most_incidents: Count
-    memory_bytes: Annotated[Count, Meta(description="What segments may take in memory")]
-    peak_bytes: Annotated[Count, Meta(description="What they took at most")] = 0
-    dropped_limit: Annotated[Count, Meta(description="Incidents beyond --incidents")] = 0
-    dropped_rate: Annotated[Count, Meta(description="Incidents beyond --rate")] = 0
+    memory_bytes: Annotated[Count, says("What segments may take in memory")]
+    peak_bytes: Annotated[Count, says("What they took at most")] = 0
+    dropped_limit: Annotated[Count, says("Incidents beyond --incidents")] = 0
+    dropped_rate: Annotated[Count, says("Incidents beyond --rate")] = 0
     dropped_busy: Annotated[
-        Count, Meta(description="Incidents whose segments were gone, as too much came at once")
+        Count, says("Incidents whose segments were gone, as too much came at once")
     ] = 0
-    dropped_disk: Annotated[Count, Meta(description="Incidents that the disk had no room for")] = 0
-    ended: Annotated[
-        str | None, Meta(description="Why incidents were not kept any more, before the end")
-    ] = None
+    dropped_disk: Annotated[Count, says("Incidents that the disk had no room for")] = 0
+    ended: Annotated[str | None, says("Why incidents were not kept any more, before the end")] = (
+        None
+    )
     numbers: LiveRecord

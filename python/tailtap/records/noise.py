@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
-
-from tailtap.records.record import Count, Notice, Number, Record, Share
+from tailtap.records.record import Count, Notice, Number, Record, Share, says
 
 NOISE = "noise.json"
 """What `tailtap host noise` writes into a folder of results."""
@@ -18,11 +16,11 @@ class NoisyCpu(Record, kw_only=True):
     cpu: Count
     elapsed_ns: Count
     reads: Count
-    least_ns: Annotated[Count, Meta(description="The shortest time between two reads")]
-    gaps: Annotated[Count, Meta(description="Times between two reads that were longer than asked")]
-    gap_ns: Annotated[Count, Meta(description="The time in all of them")]
-    unkept: Annotated[Count, Meta(description="Gaps of which nothing but their sum is known")]
-    median_ns: Annotated[Count | None, Meta(description="Of the gaps, as are the next two")]
+    least_ns: Annotated[Count, says("The shortest time between two reads")]
+    gaps: Annotated[Count, says("Times between two reads that were longer than asked")]
+    gap_ns: Annotated[Count, says("The time in all of them")]
+    unkept: Annotated[Count, says("Gaps of which nothing but their sum is known")]
+    median_ns: Annotated[Count | None, says("Of the gaps, as are the next two")]
     p99_ns: Count | None
     worst_ns: Count | None
 
@@ -32,10 +30,10 @@ class NoiseCause(Record, kw_only=True):
 
     cause: str
     detail: str
-    gaps: Annotated[Count, Meta(description="Gaps of which it had the most")]
-    ns: Annotated[Count, Meta(description="All its time in gaps")]
-    worst_ns: Annotated[Count, Meta(description="Its most in one gap")]
-    share: Annotated[Share, Meta(description="Of the time of all cores")]
+    gaps: Annotated[Count, says("Gaps of which it had the most")]
+    ns: Annotated[Count, says("All its time in gaps")]
+    worst_ns: Annotated[Count, says("Its most in one gap")]
+    share: Annotated[Share, says("Of the time of all cores")]
 
 
 class NoisePart(Record, kw_only=True):
@@ -50,7 +48,7 @@ class WorstGap(Record, kw_only=True):
     """One of the longest gaps."""
 
     cpu: Count
-    start_ns: Annotated[Count, Meta(description="By the kernel's monotonic clock")]
+    start_ns: Annotated[Count, says("By the kernel's monotonic clock")]
     ns: Count
     parts: list[NoisePart]
 
@@ -58,13 +56,11 @@ class WorstGap(Record, kw_only=True):
 class NoiseRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.noise/1"):
     """``noise.json``, and what ``tailtap host noise --json`` prints."""
 
-    above_ns: Annotated[Count, Meta(description="Shorter times are no gaps")]
+    above_ns: Annotated[Count, says("Shorter times are no gaps")]
     boot_id: str
     kernel: str
     cpus: list[NoisyCpu]
     causes: list[NoiseCause]
-    named: Annotated[
-        Number | None, Meta(description="The share of the gaps' time that has a cause")
-    ]
+    named: Annotated[Number | None, says("The share of the gaps' time that has a cause")]
     worst: list[WorstGap]
     warnings: list[Notice]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
-from tailtap.records.record import Anything, Count, Notice, Number, Record, Texts
+from tailtap.records.record import Anything, Count, Notice, Number, Record, Texts, says
 
 
 class CheckRow(Record, kw_only=True):
@@ -16,17 +14,17 @@ class CheckRow(Record, kw_only=True):
     name: str
     state: Annotated[
         Literal["ok", "poor", "missing", "untested"],
-        Meta(description="`poor` works but harms measurements; `untested` could not be tried"),
+        says("`poor` works but harms measurements; `untested` could not be tried"),
     ]
     found: str
-    remedy: Annotated[str, Meta(description="What mends it; empty when nothing has to be")]
-    required: Annotated[bool, Meta(description="Whether `tailtap run` needs it")]
+    remedy: Annotated[str, says("What mends it; empty when nothing has to be")]
+    required: Annotated[bool, says("Whether `tailtap run` needs it")]
 
 
 class DoctorRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.doctor/1"):
     """``tailtap doctor --json``."""
 
-    can_run: Annotated[bool, Meta(description="Whether `tailtap run` can work here")]
+    can_run: Annotated[bool, says("Whether `tailtap run` can work here")]
     checks: list[CheckRow]
 
 
@@ -36,17 +34,17 @@ class ReportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.report
     page: str
     bytes: Count
     figures: Texts
-    runs: Annotated[Count, Meta(description="Runs that are shown")]
-    failed: Annotated[Count, Meta(description="Runs without a result")]
-    imported: Annotated[Count, Meta(description="Runs that were measured by others")]
+    runs: Annotated[Count, says("Runs that are shown")]
+    failed: Annotated[Count, says("Runs without a result")]
+    imported: Annotated[Count, says("Runs that were measured by others")]
 
 
 class ExportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.export/1"):
     """``tailtap export --json``."""
 
-    to: Annotated[str, Meta(description="The kind of exporter")]
+    to: Annotated[str, says("The kind of exporter")]
     runs: Count
-    written: Annotated[Texts, Meta(description="Files, or the tables of a database")]
+    written: Annotated[Texts, says("Files, or the tables of a database")]
 
 
 class ImportedTree(Record, kw_only=True):
@@ -56,7 +54,7 @@ class ImportedTree(Record, kw_only=True):
     folder: str
     kind: str
     runs: Count
-    loop_runs: Annotated[Count, Meta(description="Runs of its loop, with files or without")]
+    loop_runs: Annotated[Count, says("Runs of its loop, with files or without")]
     variables: Texts
     hosts: Texts
     authors: Texts
@@ -69,8 +67,8 @@ class ImportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.import
 
     database: str
     runs: Count
-    new: Annotated[Count, Meta(description="Runs that the database did not have yet")]
-    replaced: Annotated[Count, Meta(description="Runs of which the files have changed")]
+    new: Annotated[Count, says("Runs that the database did not have yet")]
+    replaced: Annotated[Count, says("Runs of which the files have changed")]
     experiments: list[ImportedTree]
     warnings: list[Notice]
 
@@ -82,7 +80,7 @@ class LeftoverRow(Record, kw_only=True):
     name: str
     owner: Annotated[
         Literal["dead", "alive", "kept", "unknown"],
-        Meta(description="Whether the process that made it still runs, or wanted it to stay"),
+        says("Whether the process that made it still runs, or wanted it to stay"),
     ]
     pid: Count | None
 
@@ -93,7 +91,7 @@ class CleanRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.clean/1
     dry_run: bool
     removed: list[LeftoverRow]
     kept: list[LeftoverRow]
-    left: Annotated[Texts, Meta(description="A sentence for whatever could not be removed")]
+    left: Annotated[Texts, says("A sentence for whatever could not be removed")]
 
 
 class ProfileRow(Record, kw_only=True):
@@ -101,7 +99,7 @@ class ProfileRow(Record, kw_only=True):
 
     requirements: Texts
     source: str
-    reading: Annotated[str, Meta(description="How the source was read; may be empty")]
+    reading: Annotated[str, says("How the source was read; may be empty")]
 
 
 class ProfilesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.profiles/1"):
@@ -125,7 +123,7 @@ class ChangeRow(Record, kw_only=True, rename={"before": "from"}):
     before: str | None
     to: str
     disruptive: bool
-    risk: Annotated[Count, Meta(description="From 0, harmless, to 3")]
+    risk: Annotated[Count, says("From 0, harmless, to 3")]
 
 
 class ApplyRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.apply/1"):
@@ -133,11 +131,9 @@ class ApplyRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.apply/1
 
     dry_run: bool
     changes: list[ChangeRow]
-    met: Annotated[Texts, Meta(description="Knobs that are as they should be")]
+    met: Annotated[Texts, says("Knobs that are as they should be")]
     left: list[Left]
-    partly: Annotated[
-        Texts, Meta(description="Knobs of which the kernel lets only a part be changed")
-    ]
+    partly: Annotated[Texts, says("Knobs of which the kernel lets only a part be changed")]
 
 
 class HostExportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.host-export/1"):
@@ -170,10 +166,10 @@ class AuditRow(Record, kw_only=True):
     source: str
     settable: Literal["runtime", "boot", "no"]
     disruptive: bool
-    risk: Annotated[Count, Meta(description="From 0, harmless, to 3")]
-    removes: Annotated[Texts, Meta(description="Causes of late packets that it removes")]
-    recommended: Annotated[bool, Meta(description="False of a knob that is there to compare")]
-    elsewhere: Annotated[bool, Meta(description="Whether something else than tailtap sets it")]
+    risk: Annotated[Count, says("From 0, harmless, to 3")]
+    removes: Annotated[Texts, says("Causes of late packets that it removes")]
+    recommended: Annotated[bool, says("False of a knob that is there to compare")]
+    elsewhere: Annotated[bool, says("Whether something else than tailtap sets it")]
 
 
 class AuditRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.audit/1"):
@@ -194,13 +190,13 @@ class WordRow(Record, kw_only=True):
     knob: str
     state: Annotated[
         Literal["there", "missing", "other"],
-        Meta(description="Whether the line that runs has it, or another value in its place"),
+        says("Whether the line that runs has it, or another value in its place"),
     ]
     running: str | None
     does: str
     why: str
     source: str
-    risk: Annotated[Count, Meta(description="From 0, harmless, to 3")]
+    risk: Annotated[Count, says("From 0, harmless, to 3")]
     removes: Texts
 
 
@@ -208,8 +204,8 @@ class StepRecord(Record, kw_only=True):
     """What installing a kernel line did, or would do."""
 
     file: str
-    difference: Annotated[str, Meta(description="A unified diff; empty when nothing is to do")]
-    then: Annotated[str, Meta(description="What the user does for the next boot")]
+    difference: Annotated[str, says("A unified diff; empty when nothing is to do")]
+    then: Annotated[str, says("What the user does for the next boot")]
 
 
 class BootlineRecord(
@@ -222,7 +218,7 @@ class BootlineRecord(
     housekeeping: str
     line: str
     words: list[WordRow]
-    left: Annotated[list[Left], Meta(description="Knobs that no word sets here")]
+    left: Annotated[list[Left], says("Knobs that no word sets here")]
     wrong: Texts
     dry_run: bool | None = None
     install: StepRecord | None = None
@@ -232,9 +228,9 @@ class UninstalledRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.b
     """``tailtap host bootline --remove --json``."""
 
     dry_run: bool
-    removed: Annotated[Texts, Meta(description="Files")]
-    left: Annotated[Texts, Meta(description="A sentence for whatever stays")]
-    then: Annotated[str, Meta(description="What the user does for the next boot")]
+    removed: Annotated[Texts, says("Files")]
+    left: Annotated[Texts, says("A sentence for whatever stays")]
+    then: Annotated[str, says("What the user does for the next boot")]
 
 
 class Message(Record, kw_only=True):
@@ -259,13 +255,11 @@ class RunCheckRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.chec
     name: str
     differs: Texts
     can_run: bool
-    as_root: Annotated[bool, Meta(description="Whether root asked, who can ask everything")]
+    as_root: Annotated[bool, says("Whether root asked, who can ask everything")]
     runs: list[CheckedRun]
-    problems: Annotated[list[Message], Meta(description="What prevents all runs")]
+    problems: Annotated[list[Message], says("What prevents all runs")]
     notes: list[Message]
-    traffic_seconds: Annotated[
-        Number, Meta(description="How long packets are sent, all runs together")
-    ]
+    traffic_seconds: Annotated[Number, says("How long packets are sent, all runs together")]
     stamp_bytes: Count
 
 
@@ -273,7 +267,7 @@ class HostRow(Record, kw_only=True):
     """A host of a testbed."""
 
     name: str
-    kernel: Annotated[str | None, Meta(description="Its release; null when it is not there")]
+    kernel: Annotated[str | None, says("Its release; null when it is not there")]
     said: str
 
 
@@ -292,9 +286,9 @@ class TestbedCheckRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.
     hosts: list[HostRow]
     cables: list[CableRow]
     stamping: Annotated[
-        dict[str, str], Meta(description="By card behind a splitter, whether it stamps and how")
+        dict[str, str], says("By card behind a splitter, whether it stamps and how")
     ]
-    right: Annotated[bool, Meta(description="Whether all is as the file says")]
+    right: Annotated[bool, says("Whether all is as the file says")]
 
 
 class BootRecord(
@@ -307,7 +301,7 @@ class BootRecord(
     boot_id: str
     release: str
     command_line: str
-    cgroup: Annotated[Count, Meta(description="The version of control groups")]
+    cgroup: Annotated[Count, says("The version of control groups")]
     seconds: Number | None = None
 
 
@@ -325,7 +319,7 @@ class ImageContentRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.
     release: str
     suite: str
     packages: Texts
-    epoch: Annotated[Count, Meta(description="No file in it is newer: seconds since 1970")]
+    epoch: Annotated[Count, says("No file in it is newer: seconds since 1970")]
 
 
 class PowerRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.power/1"):

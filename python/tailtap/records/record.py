@@ -45,6 +45,11 @@ class Record(msgspec.Struct, kw_only=True):
     """A record, or a part of one."""
 
 
+def says(description: str) -> Meta:
+    """What a field means, for the schema and the documentation."""
+    return Meta(description=description)
+
+
 Whole = Annotated[int, Meta(gt=-MOST, lt=MOST)]
 Count = Annotated[int, Meta(ge=0, lt=MOST)]
 Width = Annotated[int, Meta(ge=1, lt=MOST)]

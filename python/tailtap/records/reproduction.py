@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
 from tailtap.records.claims import ClaimRow
-from tailtap.records.record import Count, Notice, Record, Texts
+from tailtap.records.record import Count, Notice, Record, Texts, says
 
 Answer = Literal["reproduced", "not shown", "contradicted"]
 """Whether what was published is found again: yes, nothing tells, or something else is found."""
@@ -28,13 +26,11 @@ class RepeatedStep(Record, kw_only=True):
     """One way of repeating."""
 
     level: Level
-    what: Annotated[str, Meta(description="What was looked at, in a few words")]
+    what: Annotated[str, says("What was looked at, in a few words")]
     answer: Answer
-    checked: Annotated[Count, Meta(description="How many things were looked at")]
-    reason: Annotated[str, Meta(description="What came of it, in a sentence")]
-    findings: Annotated[
-        list[Finding], Meta(description="Everything that is not as it was published")
-    ]
+    checked: Annotated[Count, says("How many things were looked at")]
+    reason: Annotated[str, says("What came of it, in a sentence")]
+    findings: Annotated[list[Finding], says("Everything that is not as it was published")]
 
 
 class ClaimAnswer(Record, kw_only=True):
@@ -45,11 +41,9 @@ class ClaimAnswer(Record, kw_only=True):
     test: str
     answer: Answer
     reason: str
-    published: Annotated[ClaimRow, Meta(description="What the site says")]
-    again: Annotated[ClaimRow, Meta(description="What its runs show when they are judged again")]
-    here: Annotated[
-        ClaimRow | None, Meta(description="What runs here show; null where none were made")
-    ] = None
+    published: Annotated[ClaimRow, says("What the site says")]
+    again: Annotated[ClaimRow, says("What its runs show when they are judged again")]
+    here: Annotated[ClaimRow | None, says("What runs here show; null where none were made")] = None
 
 
 class Difference(Record, kw_only=True):
@@ -58,23 +52,21 @@ class Difference(Record, kw_only=True):
     what: str
     there: str
     here: str
-    machine: Annotated[
-        bool, Meta(description="Whether latencies of the two machines differ for that alone")
-    ]
+    machine: Annotated[bool, says("Whether latencies of the two machines differ for that alone")]
 
 
 class ReproductionRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.reproduction/1"):
     """``tailtap reproduce --json``."""
 
-    place: Annotated[str, Meta(description="What was given")]
+    place: Annotated[str, says("What was given")]
     kind: Kind
     name: str
-    about: Annotated[Texts, Meta(description="What it is, in its own words")] = []
-    answer: Annotated[Answer, Meta(description="The worst of all")]
+    about: Annotated[Texts, says("What it is, in its own words")] = []
+    answer: Annotated[Answer, says("The worst of all")]
     steps: list[RepeatedStep]
     claims: list[ClaimAnswer] = []
     differences: Annotated[
-        list[Difference], Meta(description="Of the machine there and this one, where it measured")
+        list[Difference], says("Of the machine there and this one, where it measured")
     ] = []
-    folder: Annotated[str | None, Meta(description="Where new runs are")] = None
+    folder: Annotated[str | None, says("Where new runs are")] = None
     warnings: list[Notice] = []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
 from tailtap.records.experiment import ExperimentRecord
 from tailtap.records.record import (
     Anything,
@@ -17,6 +15,7 @@ from tailtap.records.record import (
     Share,
     Texts,
     Width,
+    says,
 )
 
 Reason = Literal["loss", "generator", "range"]
@@ -32,7 +31,7 @@ class SearchSettings(Record, kw_only=True, rename={"low": "from", "high": "to"})
     """The settings of a search."""
 
     method: str
-    losses: Annotated[list[Share], Meta(description="One answer for each")]
+    losses: Annotated[list[Share], says("One answer for each")]
     low: Width
     high: Width
     precision: Number
@@ -40,9 +39,7 @@ class SearchSettings(Record, kw_only=True, rename={"low": "from", "high": "to"})
     trials: Width
     exceed: Share
     short_ns: Width
-    tries: Annotated[
-        Width, Meta(description="Failed trials after which the generator is taken to be unable")
-    ]
+    tries: Annotated[Width, says("Failed trials after which the generator is taken to be unable")]
 
 
 class AtRate(Record, kw_only=True):
@@ -50,34 +47,28 @@ class AtRate(Record, kw_only=True):
 
     rate: Width
     trials: Count
-    exceeding: Annotated[Count, Meta(description="How many of them lost more than allowed")]
+    exceeding: Annotated[Count, says("How many of them lost more than allowed")]
     duration_ns: Count
     packets: Count
-    lost: Annotated[
-        Count, Meta(description="Of all of them; at least so many where one was given up")
-    ]
-    invalid: Annotated[
-        Count, Meta(description="Further trials, in which the generator did not send this rate")
-    ]
+    lost: Annotated[Count, says("Of all of them; at least so many where one was given up")]
+    invalid: Annotated[Count, says("Further trials, in which the generator did not send this rate")]
 
 
 class SearchAnswer(Record, kw_only=True):
     """The highest rate with at most one loss, and the evidence for it."""
 
     variables: Annotated[
-        Anything, Meta(description="The varied values, as written; empty where nothing varies")
+        Anything, says("The varied values, as written; empty where nothing varies")
     ] = {}
     loss: Share
-    rate: Annotated[Count | None, Meta(description="Null where none holds")]
+    rate: Annotated[Count | None, says("Null where none holds")]
     upper: Annotated[
-        Count | None, Meta(description="The next one that does not hold; null where none was tried")
+        Count | None, says("The next one that does not hold; null where none was tried")
     ]
     reason: Reason
-    width: Annotated[
-        Number | None, Meta(description="The distance of the bounds as a share of the upper one")
-    ]
+    width: Annotated[Number | None, says("The distance of the bounds as a share of the upper one")]
     loss_limit: Annotated[
-        Share | None, Meta(description="The loss at the rate is below it with 95 % confidence")
+        Share | None, says("The loss at the rate is below it with 95 % confidence")
     ]
     at_rate: AtRate | None
     at_upper: AtRate | None
@@ -87,21 +78,19 @@ class SearchAnswer(Record, kw_only=True):
 class TrialRow(Record, kw_only=True):
     """A trial that was made."""
 
-    variables: Annotated[Anything, Meta(description="As those of an answer")] = {}
+    variables: Annotated[Anything, says("As those of an answer")] = {}
     number: Count
     slug: InnerFile
     rate: Width
     duration_ns: Width
-    give_up: Annotated[Number | None, Meta(description="The loss at which it may end early")]
+    give_up: Annotated[Number | None, says("The loss at which it may end early")]
     packets: Count
     lost: Count
     loss: Number
     achieved_rate: Number
-    doubt: Annotated[
-        str | None, Meta(description="Why the generator did not send what was asked of it")
-    ]
+    doubt: Annotated[str | None, says("Why the generator did not send what was asked of it")]
     given_up: bool
-    warnings: Annotated[Texts, Meta(description="Codes")]
+    warnings: Annotated[Texts, says("Codes")]
 
 
 class SearchRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.search/1"):
@@ -111,9 +100,7 @@ class SearchRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.search
     status: Literal["running"] | Ended
     error: str | None
     settings: SearchSettings
-    parameters: Annotated[
-        Anything, Meta(description="Those of the experiment, with the first of what varies")
-    ]
+    parameters: Annotated[Anything, says("Those of the experiment, with the first of what varies")]
     started: str
     finished: str | None
     answers: list[SearchAnswer]
@@ -125,5 +112,5 @@ class SearchedRecord(SearchRecord, kw_only=True, tag_field="schema", tag="tailta
 
     folder: str
     latency: Annotated[
-        ExperimentRecord | None, Meta(description="Of runs at the rates found, if there are any")
+        ExperimentRecord | None, says("Of runs at the rates found, if there are any")
     ]

@@ -14,6 +14,7 @@ from tailtap.records.record import (
     Notice,
     Record,
     Texts,
+    says,
 )
 from tailtap.records.run import Repeat, Small, Status
 
@@ -36,34 +37,28 @@ class Redacted(Record, kw_only=True):
     """What of one kind was replaced; never the values."""
 
     kind: RedactedKind
-    values: Annotated[Count, Meta(description="How many different ones there were")]
-    places: Annotated[Count, Meta(description="How often they stood in what was published")]
-    example: Annotated[str, Meta(description="What stands in place of one")]
+    values: Annotated[Count, says("How many different ones there were")]
+    places: Annotated[Count, says("How often they stood in what was published")]
+    example: Annotated[str, says("What stands in place of one")]
 
 
 class SiteMachine(Record, kw_only=True):
     """A machine that took part."""
 
-    name: Annotated[str, Meta(description="What the site calls it")]
+    name: Annotated[str, says("What the site calls it")]
     roles: Texts
-    file: Annotated[InnerFile, Meta(description="What it is, as `environment` of a run")]
-    runs: Annotated[Texts, Meta(description="The runs that it took part in, by their slugs")]
+    file: Annotated[InnerFile, says("What it is, as `environment` of a run")]
+    runs: Annotated[Texts, says("The runs that it took part in, by their slugs")]
 
 
 class SiteCapture(Record, kw_only=True, omit_defaults=True):
     """A file of a measurement that is too large, or holds too much, for every site."""
 
-    path: Annotated[
-        InnerFile, Meta(description="Where it belongs in the site: there, if it is embedded")
-    ]
+    path: Annotated[InnerFile, says("Where it belongs in the site: there, if it is embedded")]
     bytes: Count
     sha256: Sha256
-    place: Annotated[
-        Literal["embedded", "elsewhere"], Meta(description="Whether it is in the site")
-    ]
-    url: Annotated[
-        str | None, Meta(description="Where it is to be had, if somebody published it")
-    ] = None
+    place: Annotated[Literal["embedded", "elsewhere"], says("Whether it is in the site")]
+    url: Annotated[str | None, says("Where it is to be had, if somebody published it")] = None
 
 
 class SiteRun(Record, kw_only=True, omit_defaults=True):
@@ -75,9 +70,9 @@ class SiteRun(Record, kw_only=True, omit_defaults=True):
     status: Status
     valid: bool | None = None
     error: str | None = None
-    variables: Annotated[Anything, Meta(description="The varied values as written")]
-    parameters: Annotated[Anything, Meta(description="All of them, as in `run.json`")]
-    folder: Annotated[InnerFile, Meta(description="Its run folder: `run.json`, `evaluation`, …")]
+    variables: Annotated[Anything, says("The varied values as written")]
+    parameters: Annotated[Anything, says("All of them, as in `run.json`")]
+    folder: Annotated[InnerFile, says("Its run folder: `run.json`, `evaluation`, …")]
     page: InnerFile
 
 
@@ -87,37 +82,31 @@ class SiteFigure(Record, kw_only=True):
     name: str
     title: str
     page: InnerFile
-    files: Annotated[list[InnerFile], Meta(description="The drawing, in each format")]
-    data: Annotated[list[InnerFile], Meta(description="The numbers drawn, as CSV and as Parquet")]
-    command: Annotated[Texts, Meta(description="What draws it, typed in the folder of the site")]
-    drawn: Annotated[
-        str, Meta(description="Where the command puts the drawing, less the end of its name")
-    ]
+    files: Annotated[list[InnerFile], says("The drawing, in each format")]
+    data: Annotated[list[InnerFile], says("The numbers drawn, as CSV and as Parquet")]
+    command: Annotated[Texts, says("What draws it, typed in the folder of the site")]
+    drawn: Annotated[str, says("Where the command puts the drawing, less the end of its name")]
 
 
 class SiteSoftware(Record, kw_only=True):
     """The program that made the site."""
 
     version: str
-    code: Annotated[
-        Sha256, Meta(description="The SHA-256 of its files: their names, sizes and contents")
-    ]
-    packages: Annotated[InnerFile, Meta(description="The packages beside it, with versions")]
+    code: Annotated[Sha256, says("The SHA-256 of its files: their names, sizes and contents")]
+    packages: Annotated[InnerFile, says("The packages beside it, with versions")]
 
 
 class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1"):
     """``site.json``; paths are within the site."""
 
-    name: Annotated[str, Meta(description="The experiment's name")]
+    name: Annotated[str, says("The experiment's name")]
     software: SiteSoftware
-    scales: Annotated[
-        Texts, Meta(description="Other sizes of it that the experiment file has, by their names")
-    ]
+    scales: Annotated[Texts, says("Other sizes of it that the experiment file has, by their names")]
     published: Annotated[
-        str | None, Meta(description="The day on which the last run ended; null where none says")
+        str | None, says("The day on which the last run ended; null where none says")
     ]
-    anonymous: Annotated[bool, Meta(description="Whether authors are left out, for a review")]
-    licences: Annotated[dict[str, str], Meta(description="Of `data` and of `text`, by SPDX")]
+    anonymous: Annotated[bool, says("Whether authors are left out, for a review")]
+    licences: Annotated[dict[str, str], says("Of `data` and of `text`, by SPDX")]
     authors: Texts
     machines: list[SiteMachine]
     runs: list[SiteRun]
@@ -126,24 +115,18 @@ class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1")
     captures: list[SiteCapture]
     claims: list[ClaimRow]
     redacted: list[Redacted]
-    allowed: Annotated[
-        list[RedactedKind], Meta(description="Kinds of which values were published on purpose")
-    ]
-    left_out: Annotated[
-        dict[str, str], Meta(description="Files of the experiment that are not here, and why")
-    ]
+    allowed: Annotated[list[RedactedKind], says("Kinds of which values were published on purpose")]
+    left_out: Annotated[dict[str, str], says("Files of the experiment that are not here, and why")]
     warnings: list[Notice]
 
 
 class PublishRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.publish/1"):
     """``tailtap publish --json``."""
 
-    folder: Annotated[str | None, Meta(description="The site; null with --check")]
-    bytes: Annotated[Count, Meta(description="The size of these files")]
+    folder: Annotated[str | None, says("The site; null with --check")]
+    bytes: Annotated[Count, says("The size of these files")]
     files: Annotated[
         list[InnerFile],
-        Meta(
-            description="What leaves; with --check less what is made of it: figures, tables, pages"
-        ),
+        says("What leaves; with --check less what is made of it: figures, tables, pages"),
     ]
     site: SiteRecord

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
-
-from tailtap.records.record import Count, Notice, Number, Record, Share, Width
+from tailtap.records.record import Count, Notice, Number, Record, Share, Width, says
 
 
 class ModelledPackets(Record, kw_only=True):
@@ -14,8 +12,8 @@ class ModelledPackets(Record, kw_only=True):
 
     matched: Count
     lost: Count
-    fitted: Annotated[Count, Meta(description="The first ones, which the model is fitted to")]
-    checked: Annotated[Count, Meta(description="The rest, which the model is held against")]
+    fitted: Annotated[Count, says("The first ones, which the model is fitted to")]
+    checked: Annotated[Count, says("The rest, which the model is held against")]
 
 
 class StationarityRow(Record, kw_only=True):
@@ -26,9 +24,9 @@ class StationarityRow(Record, kw_only=True):
     adf: Number
     adf_p: Share
     kpss: Number
-    kpss_p: Annotated[Share, Meta(description="From 0.01 to 0.1, where its table ends")]
-    stationary: Annotated[bool, Meta(description="Both tests say that it is stationary")]
-    unit_root: Annotated[bool, Meta(description="Both tests say that it is not stationary")]
+    kpss_p: Annotated[Share, says("From 0.01 to 0.1, where its table ends")]
+    stationary: Annotated[bool, says("Both tests say that it is stationary")]
+    unit_root: Annotated[bool, says("Both tests say that it is not stationary")]
 
 
 class Shape(Record, kw_only=True):
@@ -45,9 +43,7 @@ class LevelRecord(Record, kw_only=True):
     packets: Number
     value: Number
     low: Number | None
-    high: Annotated[
-        Number | None, Meta(description="Null where nothing bounds the level from above")
-    ]
+    high: Annotated[Number | None, says("Null where nothing bounds the level from above")]
 
 
 class GoodnessRecord(Record, kw_only=True):
@@ -64,7 +60,7 @@ class LevelCheck(Record, kw_only=True):
     packets_above: Count
     bursts_above: Count
     bursts_above_interval: Annotated[
-        Count | None, Meta(description="Clusters above the upper end of the level's interval")
+        Count | None, says("Clusters above the upper end of the level's interval")
     ]
 
 
@@ -72,7 +68,7 @@ class ThresholdRecord(Record, kw_only=True):
     """One threshold, and the fit above it."""
 
     threshold: str
-    percentile: Annotated[Number | None, Meta(description="In per cent")]
+    percentile: Annotated[Number | None, says("In per cent")]
     latency_ns: Number | None
     exceedances: Count
     bursts: Count | None
@@ -81,12 +77,12 @@ class ThresholdRecord(Record, kw_only=True):
     xi: Shape | None
     sigma_ns: Number | None
     limit_ns: Annotated[
-        Number | None, Meta(description="What no packet exceeds; null of a tail without an end")
+        Number | None, says("What no packet exceeds; null of a tail without an end")
     ]
     anderson_darling: GoodnessRecord | None
     jensen_shannon: Number | None
     check: LevelCheck | None
-    refused: Annotated[bool, Meta(description="A diagnostic failed: nothing is predicted from it")]
+    refused: Annotated[bool, says("A diagnostic failed: nothing is predicted from it")]
     flags: list[Notice]
 
 
@@ -104,9 +100,7 @@ class ExpectedRecord(Record, kw_only=True):
     value: Number
     low: Number
     high: Number
-    supported: Annotated[
-        bool, Meta(description="The run has events enough, and they come evenly over it")
-    ]
+    supported: Annotated[bool, says("The run has events enough, and they come evenly over it")]
 
 
 class ForecastLevel(Record, kw_only=True):
@@ -114,8 +108,8 @@ class ForecastLevel(Record, kw_only=True):
 
     level_ns: Count
     packets: Count
-    events: Annotated[Count, Meta(description="Clusters of packets over the level")]
-    uneven: Annotated[bool, Meta(description="Events come too unevenly for an interval")]
+    events: Annotated[Count, says("Clusters of packets over the level")]
+    uneven: Annotated[bool, says("Events come too unevenly for an interval")]
     expected_packets: ExpectedRecord
     expected_events: ExpectedRecord
 
@@ -125,16 +119,14 @@ class ForecastRecord(Record, kw_only=True):
 
     horizon_ns: Width
     run_ns: Width
-    exceeded: Annotated[
-        Share, Meta(description="The probability that the run's largest latency is exceeded")
-    ]
+    exceeded: Annotated[Share, says("The probability that the run's largest latency is exceeded")]
     unseen: Annotated[
         Count,
-        Meta(description="At most so many events that the run did not show, with 95 %"),
+        says("At most so many events that the run did not show, with 95 %"),
     ]
     needed_ns: Annotated[
         Number,
-        Meta(description="How long a run must last that the horizon stays below, with 95 %"),
+        says("How long a run must last that the horizon stays below, with 95 %"),
     ]
     levels: list[ForecastLevel]
 
@@ -154,7 +146,7 @@ class PapersThreshold(Record, kw_only=True):
     """The published method at one threshold."""
 
     threshold: str
-    percentile: Annotated[Number | None, Meta(description="In per cent")]
+    percentile: Annotated[Number | None, says("In per cent")]
     latency_ns: Number | None
     exceedances: Count
     xi: Number | None
@@ -181,16 +173,14 @@ class TailRecord(
 
     run: str
     packets: ModelledPackets
-    rate: Annotated[Number, Meta(description="Packets a second before the device")]
-    tick_ns: Annotated[Number, Meta(description="The step of the latencies")]
-    within_ns: Annotated[
-        Count, Meta(description="What latencies may be off by, to either side")
-    ] = 0
-    resolution_ns: Annotated[Count, Meta(description="How much of it is the stamps' step")] = 0
-    fit: Annotated[Share, Meta(description="The share of the packets that was fitted")]
+    rate: Annotated[Number, says("Packets a second before the device")]
+    tick_ns: Annotated[Number, says("The step of the latencies")]
+    within_ns: Annotated[Count, says("What latencies may be off by, to either side")] = 0
+    resolution_ns: Annotated[Count, says("How much of it is the stamps' step")] = 0
+    fit: Annotated[Share, says("The share of the packets that was fitted")]
     stationarity: list[StationarityRow]
     thresholds: list[ThresholdRecord]
-    chosen: Annotated[str | None, Meta(description="The threshold whose levels are told")]
+    chosen: Annotated[str | None, says("The threshold whose levels are told")]
     levels: list[HorizonLevel]
     block_maxima: BlockMaxima | None
     papers: PapersModel
@@ -210,10 +200,8 @@ class RepeatsRow(Record, kw_only=True):
     label: str
     runs: Count
     models: Count
-    bursts: Annotated[
-        Number | None, Meta(description="The mean of clusters above the level; 1 is expected")
-    ]
-    bounded: Annotated[Share | None, Meta(description="The share of models with a limit")]
+    bursts: Annotated[Number | None, says("The mean of clusters above the level; 1 is expected")]
+    bounded: Annotated[Share | None, says("The share of models with a limit")]
     papers_bursts: Number | None
     papers_bounded: Share | None
 

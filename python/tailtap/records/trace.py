@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from tailtap.records.record import Count, Cpu, CpuText, Number, Record, Texts
+from tailtap.records.record import Count, Cpu, CpuText, Number, Record, Texts, says
 
 By = Literal["softirq", "task", "poll", "vcpu"]
 NET_RX = 3
@@ -17,9 +17,9 @@ class Server(Record, kw_only=True):
     """By what packets are served."""
 
     by: By
-    vector: Annotated[Count | None, Meta(description="The number of the softirq")] = None
-    pids: Annotated[list[Count], Meta(description="The threads, as that kernel numbers them")] = []
-    cpus: Annotated[list[Cpu], Meta(description="Empty: all that are traced")] = []
+    vector: Annotated[Count | None, says("The number of the softirq")] = None
+    pids: Annotated[list[Count], says("The threads, as that kernel numbers them")] = []
+    cpus: Annotated[list[Cpu], says("Empty: all that are traced")] = []
 
 
 class NodeServer(Server, kw_only=True):
@@ -32,7 +32,7 @@ class UsualPasses(Record, kw_only=True):
     """Passes of usual packets, which have no records."""
 
     passes: Count
-    half_ns: Annotated[Count, Meta(description="What half of all passes took at most")]
+    half_ns: Annotated[Count, says("What half of all passes took at most")]
 
 
 class TraceNames(Record, kw_only=True):
@@ -51,37 +51,31 @@ class TraceFacts(Record, kw_only=True):
     mode: str = ""
     cpus: list[Cpu]
     senders: Annotated[
-        list[Cpu], Meta(description="CPUs that tell those of packets, and are no part of them")
+        list[Cpu], says("CPUs that tell those of packets, and are no part of them")
     ] = []
-    started_ns: Annotated[Count, Meta(description="When all programs were attached")]
-    ended_ns: Annotated[Count, Meta(description="When the first of them was taken away")]
+    started_ns: Annotated[Count, says("When all programs were attached")]
+    ended_ns: Annotated[Count, says("When the first of them was taken away")]
     records: Count | None = None
-    lost: Annotated[dict[CpuText, Count], Meta(description="Records that had no room, by CPU")] = {}
-    missing: Annotated[Texts, Meta(description="Tracepoints that this kernel does not have")] = []
-    substitutes: Annotated[Texts, Meta(description="What stands in for them")] = []
-    steal: Annotated[
-        bool | None, Meta(description="Whether the hypervisor tells what it takes")
-    ] = None
-    floor_ns: Annotated[
-        Count, Meta(description="Interrupts and softirqs that are shorter are added up")
-    ] = 0
+    lost: Annotated[dict[CpuText, Count], says("Records that had no room, by CPU")] = {}
+    missing: Annotated[Texts, says("Tracepoints that this kernel does not have")] = []
+    substitutes: Annotated[Texts, says("What stands in for them")] = []
+    steal: Annotated[bool | None, says("Whether the hypervisor tells what it takes")] = None
+    floor_ns: Annotated[Count, says("Interrupts and softirqs that are shorter are added up")] = 0
     usual: Annotated[
-        dict[CpuText, UsualPasses], Meta(description="By CPU; empty: every packet has its records")
+        dict[CpuText, UsualPasses], says("By CPU; empty: every packet has its records")
     ] = {}
-    writes: Annotated[Count, Meta(description="How often it was written before its end")] = 0
-    paused_ns: Annotated[
-        Count, Meta(description="So long nothing was traced, to keep the budget")
-    ] = 0
+    writes: Annotated[Count, says("How often it was written before its end")] = 0
+    paused_ns: Annotated[Count, says("So long nothing was traced, to keep the budget")] = 0
     share: Annotated[
         Number | None,
-        Meta(
-            description="Of one core's time, what its programs took, pauses included; null where "
+        says(
+            "Of one core's time, what its programs took, pauses included; null where "
             "it has no budget"
         ),
     ] = None
     served: Annotated[
         Server | Annotated[list[NodeServer], Meta(min_length=1)] | None,
-        Meta(description="Null where nobody said so; a list where the device has several nodes"),
+        says("Null where nobody said so; a list where the device has several nodes"),
     ]
     kernel: str | None = None
 
@@ -95,11 +89,11 @@ class TraceRecord(TraceFacts, kw_only=True, tag_field="schema", tag="tailtap.tra
 class Taken(TraceFacts, kw_only=True):
     """What ``tailtap trace`` says at its end, and the record of a run keeps."""
 
-    kinds: Annotated[dict[str, Count], Meta(description="Records by kind")]
+    kinds: Annotated[dict[str, Count], says("Records by kind")]
     hooks: Annotated[
         dict[str, tuple[Count, Count, Count]],
-        Meta(
-            description="For each tracepoint how often its program ran, the time of that in ns "
+        says(
+            "For each tracepoint how often its program ran, the time of that in ns "
             "(0 unless measured), and the events that it did not see"
         ),
     ]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
 from tailtap.records.claims import ClaimRow
-from tailtap.records.record import Anything, Count, Record, Share, Texts
+from tailtap.records.record import Anything, Count, Record, Share, Texts, says
 
 Answer = Literal["holds", "violated", "not shown"]
 """Whether a requirement holds: yes, no, or too few packets say."""
@@ -20,8 +18,8 @@ class RunFinding(Record, kw_only=True):
     answer: Answer
     reason: str
     measured: str
-    figures: Annotated[Anything, Meta(description="The numbers behind it, by their names")]
-    doubts: Annotated[Texts, Meta(description="Codes of the run's warnings")]
+    figures: Annotated[Anything, says("The numbers behind it, by their names")]
+    doubts: Annotated[Texts, says("Codes of the run's warnings")]
 
 
 class VerdictRow(Record, kw_only=True):
@@ -31,7 +29,7 @@ class VerdictRow(Record, kw_only=True):
     requirement: str
     profile: str | None
     answer: Answer
-    decided_by: Annotated[str, Meta(description="The worst run")]
+    decided_by: Annotated[str, says("The worst run")]
     measured: str
     reason: str
     runs: list[RunFinding]
@@ -48,14 +46,14 @@ class RunNotice(Record, kw_only=True):
 class VerdictRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.verdict/1"):
     """``tailtap verdict --json``."""
 
-    answer: Annotated[Answer, Meta(description="The worst of all, claims included")]
-    answers: Annotated[dict[Answer, Count], Meta(description="How many rows have which answer")]
+    answer: Annotated[Answer, says("The worst of all, claims included")]
+    answers: Annotated[dict[Answer, Count], says("How many rows have which answer")]
     confidence: Share
     undisturbed: Annotated[
-        bool, Meta(description="Whether latencies without pauses from outside were judged")
+        bool, says("Whether latencies without pauses from outside were judged")
     ] = False
     verdicts: list[VerdictRow]
     claims: Annotated[
-        list[ClaimRow], Meta(description="Of the experiment file, where nothing else was asked")
+        list[ClaimRow], says("Of the experiment file, where nothing else was asked")
     ] = []
     warnings: list[RunNotice]
