@@ -26,11 +26,11 @@ RUNS, STOPPED = "runs", "stopped"
 def _knob(name: str, cause: str, details: str) -> Knob:
     return Knob(
         name,
-        "services",
         Files(f"{FOLDER}/{name}"),
         fixed(STOPPED),
         "A test disturbs the device.",
         "tests/support/injectors.py",
+        group="services",
         removes=(cause,),
         risk=0,
         details=details,

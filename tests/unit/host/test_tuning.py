@@ -35,22 +35,22 @@ from tailtap.records.errors import InputError, MachineError
 
 STEERING = Knob(
     "steering",
-    "cards",
     Files("/sys/class/net/{interface}/queues/rx-*/rps_cpus", "mask"),
     lambda purpose, _tree: f"{sum(1 << cpu for cpu in purpose.cpus):x}",
     "It is for a test.",
     "this test",
+    group="cards",
     removes=("foreign-net-rx",),
     risk=0,
     disruptive=True,
 )
 COMPARED = Knob(
     "compared",
-    "timers",
     Files("/proc/sys/vm/compared", "number"),
     fixed("1"),
     "It is for a test.",
     "this test",
+    group="timers",
     removes=(),
     risk=0,
     recommended=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.values import Form, Wish
@@ -55,10 +56,10 @@ def _link_power(_purpose: Purpose, tree: Tree) -> str:
     return "performance"
 
 
+row = partial(Knob, group="cards")
 ROWS = (
-    Knob(
+    row(
         "receive-steering",
-        "cards",
         Files(f"{CARD}/queues/rx-*/rps_cpus", "mask"),
         _device_mask,
         "Packets of the device's cards are received on cores that are not the device's. An empty "
@@ -67,9 +68,8 @@ ROWS = (
         removes=("foreign-net-rx", "own-work"),
         risk=0,
     ),
-    Knob(
+    row(
         "other-steering",
-        "cards",
         OtherSteering(),
         others_mask,
         "Packets of other interfaces are received on the device's cores.",
@@ -77,9 +77,8 @@ ROWS = (
         removes=("foreign-net-rx",),
         risk=0,
     ),
-    Knob(
+    row(
         "threaded-napi",
-        "cards",
         Files(f"{CARD}/threaded", "number"),
         fixed("1"),
         "Packets are received by a kernel thread for each queue, which can be pinned and given a "
@@ -90,9 +89,8 @@ ROWS = (
         recommended=False,
         absent="this kernel has no threaded NAPI",
     ),
-    Knob(
+    row(
         "deferred-interrupts",
-        "cards",
         Files(f"{CARD}/napi_defer_hard_irqs", "number"),
         fixed("0"),
         "After a poll without packets interrupts stay off for so many polls more. Where interrupts "
@@ -103,9 +101,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "flush-timeout",
-        "cards",
         Files(f"{CARD}/gro_flush_timeout", "number"),
         fixed("0"),
         "Packets wait for others to be joined with, and deferred interrupts for a poll, so many "
@@ -116,9 +113,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "card-power",
-        "cards",
         Files(f"{CARD}/device/power/control"),
         fixed("on"),
         "A card that has nothing to do is put to sleep.",
@@ -128,9 +124,8 @@ ROWS = (
         roles=PHYSICAL,
         absent="the power of these cards is not managed",
     ),
-    Knob(
+    row(
         "link-power",
-        "cards",
         Files("/sys/module/pcie_aspm/parameters/policy", "choice"),
         _link_power,
         "PCI links that are idle take microseconds to wake up.",
@@ -140,9 +135,8 @@ ROWS = (
         roles=PHYSICAL,
         absent="the kernel does not manage the power of PCI links",
     ),
-    Knob(
+    row(
         "receive-budget",
-        "cards",
         Files("/proc/sys/net/core/netdev_budget", "number"),
         fixed(Wish("600", "at-least")),
         "After so many packets the receiving softirq lets others go first. More is better for "
@@ -153,9 +147,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "receive-backlog",
-        "cards",
         Files("/proc/sys/net/core/netdev_max_backlog", "number"),
         fixed(Wish("10000", "at-least")),
         "Packets beyond so many that wait for a core are dropped, of veth and with steering. A "
@@ -165,9 +158,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "busy-poll",
-        "cards",
         Files("/proc/sys/net/core/busy_poll", "number"),
         fixed(Wish("50", "at-least")),
         "A program that waits for sockets in poll or select looks at the card itself for so many "
@@ -177,9 +169,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "busy-read",
-        "cards",
         Files("/proc/sys/net/core/busy_read", "number"),
         fixed(Wish("50", "at-least")),
         "A program that reads a socket looks at the card itself for so many microseconds. "

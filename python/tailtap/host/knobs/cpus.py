@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from tailtap.host.changes.values import Wish
 from tailtap.host.facts import machine as facts
@@ -156,10 +157,10 @@ def _patience(_purpose: Purpose, tree: Tree) -> Wish:
     return Wish("1000", "at-least")
 
 
+row = partial(Knob, group="cpus")
 ROWS = (
-    Knob(
+    row(
         "isolated-cpus",
-        "cpus",
         Told(f"{CPU}/isolated", _isolated, "cpus"),
         lambda purpose, _tree: Wish(purpose.isolated, "contains"),
         "The scheduler puts other tasks on the device's cores, and moves tasks to balance load.",
@@ -170,9 +171,8 @@ ROWS = (
         does="Keeps other tasks, load balancing and managed interrupts off the device's cores.",
         word=lambda purpose, _tree: f"isolcpus=domain,managed_irq,{purpose.isolated}",
     ),
-    Knob(
+    row(
         "nohz-full",
-        "cpus",
         Told(f"{CPU}/nohz_full", _tickless, "cpus"),
         lambda purpose, _tree: Wish(purpose.isolated, "contains"),
         "The tick interrupts a core even when it has one task. It pays for forwarders that poll; "
@@ -185,9 +185,8 @@ ROWS = (
         recommended=False,
         absent="this kernel was built without NO_HZ_FULL",
     ),
-    Knob(
+    row(
         "rcu-nocbs",
-        "cpus",
         Told(OFFLOADED, _offloaded, "cpus"),
         lambda purpose, _tree: Wish(purpose.isolated, "contains"),
         "Callbacks of RCU run in a softirq of the core that queued them, in batches.",
@@ -197,9 +196,8 @@ ROWS = (
         does="Moves RCU's callbacks from the device's cores to threads, which can run elsewhere.",
         word=lambda purpose, _tree: f"rcu_nocbs={purpose.isolated}",
     ),
-    Knob(
+    row(
         "rcu-nocb-poll",
-        "cpus",
         Told("rcu_nocb_poll in /proc/cmdline, with offloaded callbacks", _callbacks, "switch"),
         _polled,
         "A core with offloaded callbacks wakes the thread that runs them, which polls instead.",
@@ -209,9 +207,8 @@ ROWS = (
         does="Lets the threads of RCU's callbacks poll, so that no core has to wake them.",
         word=lambda _purpose, _tree: "rcu_nocb_poll",
     ),
-    Knob(
+    row(
         "nohz-full-patience",
-        "cpus",
         Files("/sys/module/rcutree/parameters/nohz_full_patience_delay", "number", readonly=True),
         _patience,
         "RCU disturbs a core without ticks as soon as a grace period waits for it.",
@@ -225,9 +222,8 @@ ROWS = (
         ),
         absent="this kernel's RCU has no such delay",
     ),
-    Knob(
+    row(
         "skew-tick",
-        "cpus",
         on_the_line("skew_tick", "switch", otherwise="0"),
         fixed("1"),
         "All cores tick at the same moment and wait for each other's locks.",
@@ -237,9 +233,8 @@ ROWS = (
         does="Spreads the cores' ticks over time, so that they do not wait for each other's locks.",
         word=lambda _purpose, _tree: "skew_tick=1",
     ),
-    Knob(
+    row(
         "clock",
-        "cpus",
         Files(f"{CLOCK}/current_clocksource"),
         _clock,
         "Reading the time takes a way to a slow device: a microsecond instead of twenty "
@@ -248,9 +243,8 @@ ROWS = (
         removes=("own-work",),
         risk=1,
     ),
-    Knob(
+    row(
         "rcu-priority",
-        "cpus",
         Files("/sys/module/rcutree/parameters/kthread_prio", "number", readonly=True),
         _boosting,
         "On a real-time kernel RCU's threads wait behind real-time tasks, until memory runs out.",
@@ -261,9 +255,8 @@ ROWS = (
         does="Raises the priority of RCU's threads above that of real-time tasks.",
         word=lambda purpose, tree: f"rcutree.kthread_prio={_boosting(purpose, tree).value}",
     ),
-    Knob(
+    row(
         "interrupt-threads",
-        "cpus",
         Told("threadirqs in /proc/cmdline, or a real-time kernel", _threaded, "switch"),
         fixed("1"),
         "Interrupts of devices are handled in threads, which have a priority that can be changed, "
@@ -275,9 +268,8 @@ ROWS = (
         does="Moves the handling of devices' interrupts into threads.",
         word=lambda _purpose, _tree: "threadirqs",
     ),
-    Knob(
+    row(
         "tsc-reliable",
-        "cpus",
         Told("tsc in /proc/cmdline, flags in /proc/cpuinfo", _checked),
         _tsc,
         "Where the kernel does not trust the TSC, a timer on each core in turn checks it against "
@@ -288,9 +280,8 @@ ROWS = (
         does="Turns the timer off that checks the TSC against another clock.",
         word=_trusting,
     ),
-    Knob(
+    row(
         "corrected-errors",
-        "cpus",
         Files("/sys/devices/system/machinecheck/machinecheck*/ignore_ce", "switch"),
         fixed("1"),
         "A timer polls each core's banks for corrected memory errors. Without it, failing memory "
@@ -301,9 +292,8 @@ ROWS = (
         roles=HOST,
         absent="the kernel checks no machine errors here",
     ),
-    Knob(
+    row(
         "kernel-audit",
-        "cpus",
         Told(ASKED, _audited),
         fixed("0"),
         "System calls and logins are reported to an audit daemon. The kernel is asked: 0 is off, 1 "
@@ -314,9 +304,8 @@ ROWS = (
         does="Turns the reports of system calls and logins to an audit daemon off.",
         word=lambda _purpose, _tree: "audit=0",
     ),
-    Knob(
+    row(
         "ipi-broadcast",
-        "cpus",
         Told("IPI shorthand broadcast in the kernel's log", _broadcasting),
         fixed("disabled"),
         "An interrupt for all other cores is one message to every core, those that are switched "
@@ -328,9 +317,8 @@ ROWS = (
         does="Sends an interrupt for all other cores to each of them, one by one.",
         word=lambda _purpose, _tree: "no_ipi_broadcast=1",
     ),
-    Knob(
+    row(
         "hyperthreads",
-        "cpus",
         Files(f"{CPU}/smt/control"),
         _no_threads,
         "Two threads of a core share its caches and units: one is slow while the other works.",
@@ -340,9 +328,8 @@ ROWS = (
         roles=PHYSICAL,
         disruptive=True,
     ),
-    Knob(
+    row(
         "mitigations",
-        "cpus",
         Told("mitigations in /proc/cmdline", _vulnerable),
         fixed("off"),
         "Each entry into the kernel and each switch of tasks flushes buffers and predictors. "
@@ -352,9 +339,8 @@ ROWS = (
         risk=3,
         recommended=False,
     ),
-    Knob(
+    row(
         "iommu",
-        "cpus",
         Files("/sys/kernel/iommu_groups/*/type", readonly=True),
         fixed("identity"),
         "Each buffer of a card is mapped for it and unmapped again, which flushes the IOMMU.",
@@ -366,9 +352,8 @@ ROWS = (
         word=lambda _purpose, _tree: "iommu=pt",
         absent="there is no IOMMU, or it is off",
     ),
-    Knob(
+    row(
         "line-words",
-        "cpus",
         Told("words of /proc/cmdline", line.said(line.unknown_words)),
         fixed(line.FINE),
         "A misspelt parameter does nothing, and nobody notices: one published kernel line has "
@@ -377,9 +362,8 @@ ROWS = (
         removes=(),
         risk=0,
     ),
-    Knob(
+    row(
         "line-cores",
-        "cpus",
         Told("lists of cores in /proc/cmdline", line.said(line.wrong_lists)),
         fixed(line.FINE),
         "A list that names a core twice, or one that the machine lacks, was meant for another.",
@@ -387,9 +371,8 @@ ROWS = (
         removes=(),
         risk=0,
     ),
-    Knob(
+    row(
         "line-refused",
-        "cpus",
         Told("the kernel's log, and how it was built", line.said(line.refused)),
         fixed(line.FINE),
         "The kernel ignores parameters that it was not built for, and some that contradict others.",
@@ -397,9 +380,8 @@ ROWS = (
         removes=(),
         risk=0,
     ),
-    Knob(
+    row(
         "line-contradictions",
-        "cpus",
         Told("parameters of /proc/cmdline together", line.said(line.contradictions)),
         fixed(line.FINE),
         "Parameters that only work together, or against each other, leave cores half isolated.",
@@ -407,9 +389,8 @@ ROWS = (
         removes=(),
         risk=0,
     ),
-    Knob(
+    row(
         "boot-entry",
-        "cpus",
         Told(f"{boot_entry.ENTRY} among the entries of systemd-boot", boot_entry.stale),
         fixed(line.FINE),
         "The entry that tailtap wrote is of one kernel. After a new one it boots the old, or none.",

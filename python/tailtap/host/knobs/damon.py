@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tailtap.host.knobs.knob import Files, Knob, fixed
 
 SOURCE = "Documentation/admin-guide/mm/damon/usage.rst"
 MODULES = "/sys/module/damon_*/parameters/enabled"
 ADMIN = "/sys/kernel/mm/damon/admin/kdamonds/*/state"
 
+row = partial(Knob, group="memory")
 ROWS = (
-    Knob(
+    row(
         "damon",
-        "memory",
         Files(ADMIN, "switch"),
         fixed("off"),
         "A kernel thread for each context samples memory at intervals of milliseconds, and may "
@@ -22,9 +24,8 @@ ROWS = (
         since="5.18",
         absent="nobody has set up a kdamond by DAMON's files",
     ),
-    Knob(
+    row(
         "damon-modules",
-        "memory",
         Files(MODULES, "switch"),
         fixed("N"),
         "Modules that reclaim or sort pages by how they are used have such a thread of their own.",

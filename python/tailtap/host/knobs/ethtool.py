@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.values import Form, Wish
@@ -156,10 +157,10 @@ def _cores(purpose: Purpose, _tree: Tree) -> Wish:
 
 # A card spreads packets over fewer queues before it has fewer: it refuses the other way around, and
 # all is put back in reverse.
+row = partial(Knob, group="cards")
 ROWS = (
-    Knob(
+    row(
         "adaptive-receive",
-        "cards",
         _one("coalesce", "adaptive-rx"),
         fixed("off"),
         "The driver chooses by recent traffic how long the card waits before it interrupts.",
@@ -168,9 +169,8 @@ ROWS = (
         risk=1,
         roles=HOST | {"vm-guest"},
     ),
-    Knob(
+    row(
         "adaptive-send",
-        "cards",
         _one("coalesce", "adaptive-tx"),
         fixed("off"),
         "The driver chooses by recent traffic how long the card waits to tell what it has sent.",
@@ -179,9 +179,8 @@ ROWS = (
         risk=1,
         roles=HOST | {"vm-guest"},
     ),
-    Knob(
+    row(
         "receive-coalescing",
-        "cards",
         _waiting("rx"),
         fixed("off"),
         "A received packet waits in the card until more have come or the time is over. Without "
@@ -191,9 +190,8 @@ ROWS = (
         risk=1,
         roles=HOST | {"vm-guest"},
     ),
-    Knob(
+    row(
         "send-coalescing",
-        "cards",
         _waiting("tx"),
         fixed("off"),
         "Buffers of sent packets are given back late. That holds up only senders that wait for "
@@ -204,9 +202,8 @@ ROWS = (
         roles=HOST | {"vm-guest"},
         recommended=False,
     ),
-    Knob(
+    row(
         "receive-spread",
-        "cards",
         Card(
             "spread",
             "receive queues that packets are spread over",
@@ -223,9 +220,8 @@ ROWS = (
         roles=HOST | {"vm-guest"},
         recommended=False,
     ),
-    Knob(
+    row(
         "card-queues",
-        "cards",
         Card("channels", "receive queues", _queues, _fewer, "number"),
         _cores,
         "Each queue has an interrupt. Where there are more of them than the device has cores, "
@@ -236,9 +232,8 @@ ROWS = (
         roles=HOST | {"vm-guest"},
         disruptive=True,
     ),
-    Knob(
+    row(
         "receive-ring",
-        "cards",
         Card("rings", "receive ring", _largest, lambda told, _value: {"rx": told["max rx"]}),
         fixed(LARGEST),
         "Packets that find no room in the card's ring are lost. A larger one loses fewer while the "
@@ -251,9 +246,8 @@ ROWS = (
         disruptive=True,
         recommended=False,
     ),
-    Knob(
+    row(
         "receive-merging",
-        "cards",
         _one("features", "gro"),
         fixed("off"),
         "The kernel joins packets of one connection that arrive together before it forwards them. "
@@ -263,9 +257,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "card-merging",
-        "cards",
         _one("features", "lro"),
         fixed("off"),
         "The card joins packets of one connection. They cannot be taken apart again exactly, so "
@@ -275,9 +268,8 @@ ROWS = (
         risk=1,
         disruptive=True,
     ),
-    Knob(
+    row(
         "card-splitting",
-        "cards",
         Card("features", "tso", _splits, _no_splitting),
         fixed("off"),
         "A large packet leaves as a burst that others wait behind. Forwarders rarely have any.",
@@ -286,9 +278,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "pause-frames",
-        "cards",
         Card("pause", "pause frames", _pause, _no_pause),
         fixed("off"),
         "A receiver that is behind stops the sender. Loss becomes waiting, on all flows of the "
@@ -298,9 +289,8 @@ ROWS = (
         risk=1,
         disruptive=True,
     ),
-    Knob(
+    row(
         "link-sleep",
-        "cards",
         _one("eee", "eee"),
         fixed("off"),
         "An idle link sleeps (Energy-Efficient Ethernet), and the next packet waits until both "

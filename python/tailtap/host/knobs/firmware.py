@@ -6,6 +6,7 @@ import os
 import struct
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.knob import Knob, Told, fixed
@@ -57,10 +58,10 @@ def _counted_by_perf() -> str:
         raise Unreadable(f"perf does not tell: {error}") from None
 
 
+row = partial(Knob, group="interrupts")
 ROWS = (
-    Knob(
+    row(
         "firmware-interrupts",
-        "interrupts",
         Told(f"MSR {SMI_COUNT:#x} of a core, for a second", _interrupts, "number"),
         fixed("0"),
         "The firmware takes all cores for tens of microseconds and more (System Management "

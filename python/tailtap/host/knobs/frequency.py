@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.resource import Resource
@@ -132,10 +133,10 @@ def _latency(tree: Tree, switch: str) -> int:
     return int(tree.text(f"{switch.rpartition('/')[0]}/latency"))
 
 
+row = partial(Knob, group="frequency")
 ROWS = (
-    Knob(
+    row(
         "governor",
-        "frequency",
         Files(f"{CPU}/cpu{{cpu}}/cpufreq/scaling_governor"),
         fixed("performance"),
         "A core that had little to do runs slower, and takes time to become fast.",
@@ -144,9 +145,8 @@ ROWS = (
         risk=0,
         absent=NO_SCALING,
     ),
-    Knob(
+    row(
         "energy-preference",
-        "frequency",
         Files(f"{CPU}/cpu{{cpu}}/cpufreq/energy_performance_preference"),
         fixed(Wish("performance", also=("0",))),
         "The processor chooses its frequency itself, and weighs speed against energy.",
@@ -155,9 +155,8 @@ ROWS = (
         risk=0,
         absent="the processor does not choose its frequency itself here",
     ),
-    Knob(
+    row(
         "energy-bias",
-        "frequency",
         Files(f"{CPU}/cpu{{cpu}}/power/energy_perf_bias", "number"),
         fixed("0"),
         "The processor weighs speed against energy when it changes frequencies and idle states.",
@@ -166,9 +165,8 @@ ROWS = (
         risk=0,
         absent="this processor has no such bias",
     ),
-    Knob(
+    row(
         "turbo",
-        "frequency",
         Files(f"{CPU}/intel_pstate/no_turbo", "switch"),
         fixed("1"),
         "How fast a core is beyond its base frequency depends on what others do and how warm it "
@@ -180,9 +178,8 @@ ROWS = (
         recommended=False,
         absent="the driver intel_pstate is not in use",
     ),
-    Knob(
+    row(
         "boost",
-        "frequency",
         Files(f"{CPU}/cpufreq/boost", "switch"),
         fixed("0"),
         "How fast a core is beyond its base frequency depends on what others do and how warm it "
@@ -194,9 +191,8 @@ ROWS = (
         recommended=False,
         absent="no driver offers such a switch",
     ),
-    Knob(
+    row(
         "lowest-frequency",
-        "frequency",
         Floor(f"{CPU}/cpu{{cpu}}/cpufreq/scaling_min_freq"),
         fixed(FIXED),
         "Between its lowest and its highest frequency the governor chooses. With one frequency "
@@ -208,9 +204,8 @@ ROWS = (
         recommended=False,
         absent=NO_SCALING,
     ),
-    Knob(
+    row(
         "uncore-frequency",
-        "frequency",
         Floor(f"{CPU}/intel_uncore_frequency/package_*_die_*/min_freq_khz"),
         fixed(FIXED),
         "Caches between cores and the way to memory slow down when cores rarely use them, and "
@@ -221,9 +216,8 @@ ROWS = (
         roles=PHYSICAL,
         absent="the driver intel_uncore_frequency is not in use",
     ),
-    Knob(
+    row(
         "wake-up-time",
-        "frequency",
         WakeUpTime(),
         fixed(Wish(str(QUICK_US), "at-most")),
         "All idle processors sleep as deeply as they like. An experiment that names this knob "
@@ -235,9 +229,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "resume-latency",
-        "frequency",
         Driven(f"{CPU}/cpu{{cpu}}/power/pm_qos_resume_latency_us"),
         _short,
         "An idle core sleeps as deeply as it likes. With this limit, in microseconds, it takes "
@@ -246,9 +239,8 @@ ROWS = (
         removes=("idle-exit",),
         risk=1,
     ),
-    Knob(
+    row(
         "deep-idle-states",
-        "frequency",
         DeepStates(),
         fixed("1"),
         "A core that sleeps deeply takes tens of microseconds to wake up.",
@@ -256,9 +248,8 @@ ROWS = (
         removes=("idle-exit",),
         risk=1,
     ),
-    Knob(
+    row(
         "intel-idle-limit",
-        "frequency",
         Files("/sys/module/intel_idle/parameters/max_cstate", "number", readonly=True),
         lambda _purpose, tree: _driven(tree, "intel_idle"),
         "A core that sleeps deeply takes tens of microseconds to wake up. This limit is for all "
@@ -270,9 +261,8 @@ ROWS = (
         does="Limits how deeply all cores sleep, from the start of the kernel on.",
         word=lambda _purpose, tree: f"intel_idle.max_cstate={_driven(tree, 'intel_idle').value}",
     ),
-    Knob(
+    row(
         "acpi-idle-limit",
-        "frequency",
         Files("/sys/module/processor/parameters/max_cstate", "number", readonly=True),
         lambda _purpose, tree: _driven(tree, "acpi_idle"),
         "A core that sleeps deeply takes tens of microseconds to wake up. This limit is for all "
@@ -284,9 +274,8 @@ ROWS = (
         does="Limits how deeply all cores sleep, from the start of the kernel on.",
         word=lambda _purpose, tree: f"processor.max_cstate={_driven(tree, 'acpi_idle').value}",
     ),
-    Knob(
+    row(
         "frequency-driver",
-        "frequency",
         Files(f"{CPU}/intel_pstate/status", readonly=True),
         fixed("off"),
         "The processor changes its frequency by itself, within what this driver allows. Without "
@@ -301,9 +290,8 @@ ROWS = (
         word=lambda _purpose, _tree: "intel_pstate=disable",
         absent="the driver intel_pstate is not in use",
     ),
-    Knob(
+    row(
         "amd-frequency-driver",
-        "frequency",
         Files(f"{CPU}/amd_pstate/status", readonly=True),
         fixed("disable"),
         "The processor changes its frequency by itself, within what this driver allows. Without "
@@ -317,9 +305,8 @@ ROWS = (
         word=lambda _purpose, _tree: "amd_pstate=disable",
         absent="the driver amd_pstate is not in use",
     ),
-    Knob(
+    row(
         "idle-poll",
-        "frequency",
         on_the_line("idle", otherwise="default"),
         fixed("poll"),
         "Idle cores never sleep at all: no wake-up costs time, and every core is hot and at full "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tailtap.host.changes.journal import is_ours
 from tailtap.host.changes.kernel_values import KernelValue
@@ -127,10 +128,10 @@ class Groups:
         ]
 
 
+row = partial(Knob, group="scheduling")
 ROWS = (
-    Knob(
+    row(
         "slices",
-        "scheduling",
         Slices(),
         _within,
         "Services and people's programs run on the device's cores. A device that is started as a "
@@ -140,9 +141,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "groups",
-        "scheduling",
         Groups(),
         _within,
         "Containers and services in groups of their own run on the device's cores.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from tailtap.host.changes.values import Wish
 from tailtap.host.cpu.threads import allowed
@@ -70,10 +71,10 @@ def _pinned(tree: Tree, purpose: Purpose) -> Mapping[str, str]:
     return {where: f"on {told}" if wrong else PINNED}
 
 
+row = partial(Knob, group="guests")
 ROWS = (
-    Knob(
+    row(
         "virtual-cores",
-        "guests",
         Told("Cpus_allowed_list of CPU n/KVM in /proc/*/task/*/status", _pinned),
         fixed(PINNED),
         "The scheduler moves virtual cores between the host's, and lets them wait for each other.",
@@ -82,9 +83,8 @@ ROWS = (
         risk=1,
         roles=HOST,
     ),
-    Knob(
+    row(
         "emulator-threads",
-        "guests",
         Told(
             "Cpus_allowed_list of QEMU's other threads in /proc/*/task/*/status",
             lambda tree, _purpose: _threads(tree, virtual=False),
@@ -97,9 +97,8 @@ ROWS = (
         risk=1,
         roles=HOST,
     ),
-    Knob(
+    row(
         "steal",
-        "guests",
         Told("steal in /proc/stat, of all time since boot", _stolen, "percent"),
         fixed(Wish(f"{facts.STEAL_SHARE:.2%}", "at-most")),
         "The host runs something else on the core of a virtual one. Only the host can mend it, "
@@ -110,9 +109,8 @@ ROWS = (
         roles=GUEST,
         elsewhere=True,
     ),
-    Knob(
+    row(
         "guest-halt-polling",
-        "guests",
         Driven("/sys/module/haltpoll/parameters/guest_halt_poll_ns", "number", governor="haltpoll"),
         fixed(Wish("200000", "at-least")),
         "A guest's idle core polls so many nanoseconds before it halts, which takes a way through "
@@ -123,9 +121,8 @@ ROWS = (
         roles=GUEST,
         recommended=False,
     ),
-    Knob(
+    row(
         "host-halt-polling",
-        "guests",
         Files("/sys/module/kvm/parameters/halt_poll_ns", "number"),
         fixed(Wish("200000", "at-least")),
         "The host polls so many nanoseconds for work of a virtual core that has halted, before it "
@@ -137,9 +134,8 @@ ROWS = (
         recommended=False,
         absent="KVM is not loaded",
     ),
-    Knob(
+    row(
         "huge-page-recovery",
-        "guests",
         Files("/sys/module/kvm/parameters/nx_huge_pages_recovery_ratio", "number"),
         fixed("0"),
         "A kernel thread of each guest takes apart page tables, so that huge pages that were split "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from tailtap.host.changes.kernel_values import KernelValue
@@ -91,10 +92,10 @@ def _handled(tree: Tree, folder: str) -> bool:
     return any(tree.at(path).is_dir() for path in tree.glob(f"{folder}/*"))
 
 
+row = partial(Knob, group="interrupts")
 ROWS = (
-    Knob(
+    row(
         "interrupt-default",
-        "interrupts",
         Files("/proc/irq/default_smp_affinity", "mask"),
         others_mask,
         "Interrupts that are requested later may go to the device's cores.",
@@ -104,9 +105,8 @@ ROWS = (
         does="Sends interrupts that are requested later to the other cores.",
         word=lambda purpose, _tree: f"irqaffinity={purpose.others}",
     ),
-    Knob(
+    row(
         "device-interrupts",
-        "interrupts",
         Interrupts("others"),
         _others,
         "Disks, timers and other devices interrupt the device's cores.",
@@ -114,9 +114,8 @@ ROWS = (
         removes=("device-interrupt",),
         risk=1,
     ),
-    Knob(
+    row(
         "card-interrupts",
-        "interrupts",
         Interrupts("cards"),
         lambda purpose, _tree: Wish(purpose.isolated, "within"),
         "The core that a card interrupts receives its packets. For a forwarder in the kernel that "
@@ -126,9 +125,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "workqueues-default",
-        "interrupts",
         Files("/sys/devices/virtual/workqueue/cpumask", "mask"),
         others_mask,
         "Work that is bound to no core runs on the device's cores too.",
@@ -136,9 +134,8 @@ ROWS = (
         removes=("kernel-thread",),
         risk=1,
     ),
-    Knob(
+    row(
         "workqueues",
-        "interrupts",
         Files("/sys/devices/virtual/workqueue/*/cpumask", "mask"),
         others_mask,
         "Queues with a mask of their own, such as the one that writes pages back, use any core.",

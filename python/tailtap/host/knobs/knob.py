@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 from tailtap.host.changes.kernel_values import KernelValue
@@ -68,7 +68,7 @@ class Knob:
     """One row of the table; it is checked when it is made."""
 
     name: str
-    group: Group
+    group: Group = field(kw_only=True)
     where: Where
     want: Want
     why: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from tailtap.host.changes.values import Wish, chosen
 from tailtap.host.knobs.knob import Files, Knob, Told, fixed
@@ -43,10 +44,10 @@ def _defragmenting(_purpose: Purpose, tree: Tree) -> Wish:
     return Wish("never", also=("defer",))
 
 
+row = partial(Knob, group="memory")
 ROWS = (
-    Knob(
+    row(
         "transparent-huge-pages",
-        "memory",
         Files(f"{HUGE}/enabled", "choice"),
         fixed("never"),
         "The kernel joins pages to huge ones and stops whoever touches them meanwhile.",
@@ -57,9 +58,8 @@ ROWS = (
         word=lambda _purpose, _tree: "transparent_hugepage=never",
         absent="this kernel was built without TRANSPARENT_HUGEPAGE",
     ),
-    Knob(
+    row(
         "huge-page-defrag",
-        "memory",
         Files(f"{HUGE}/defrag", "choice"),
         _defragmenting,
         "A page fault compacts memory until it has found a huge page.",
@@ -68,9 +68,8 @@ ROWS = (
         risk=1,
         absent="this kernel was built without TRANSPARENT_HUGEPAGE",
     ),
-    Knob(
+    row(
         "same-pages",
-        "memory",
         Files("/sys/kernel/mm/ksm/run", "number"),
         _merging,
         "A kernel thread compares pages and merges equal ones: it uses a core, flushes TLBs, and "
@@ -80,9 +79,8 @@ ROWS = (
         risk=1,
         absent="this kernel was built without KSM",
     ),
-    Knob(
+    row(
         "numa-balancing",
-        "memory",
         Files("/proc/sys/kernel/numa_balancing", "number"),
         fixed("0"),
         "The kernel takes pages away to see who uses them, and moves them to the node that does.",
@@ -93,9 +91,8 @@ ROWS = (
         word=lambda _purpose, _tree: "numa_balancing=disable",
         absent="this kernel was built without NUMA_BALANCING",
     ),
-    Knob(
+    row(
         "compaction",
-        "memory",
         Files("/proc/sys/vm/compaction_proactiveness", "number"),
         fixed("0"),
         "A kernel thread moves pages together before anybody needs huge ones.",
@@ -104,9 +101,8 @@ ROWS = (
         risk=0,
         absent="this kernel does not compact memory by itself",
     ),
-    Knob(
+    row(
         "zone-reclaim",
-        "memory",
         Files("/proc/sys/vm/zone_reclaim_mode", "number"),
         fixed("0"),
         "A node that is full reclaims its pages before memory of another node is used.",
@@ -115,9 +111,8 @@ ROWS = (
         risk=0,
         absent="this kernel was built without NUMA",
     ),
-    Knob(
+    row(
         "watermarks",
-        "memory",
         Files("/proc/sys/vm/watermark_scale_factor", "number"),
         fixed(Wish("100", "at-least")),
         "With little memory kept free, whoever asks for a page reclaims one first. How much to "
@@ -127,9 +122,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "writeback",
-        "memory",
         Files("/proc/sys/vm/dirty_background_ratio", "number"),
         _writing,
         "The kernel starts to write pages back when so many per cent of memory wait for it: rarely "
@@ -139,9 +133,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "swap",
-        "memory",
         Told("/proc/swaps", _swaps),
         fixed("none"),
         "A page that was swapped out is read from a disk when it is touched.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from tailtap.host.changes.resource import Resource
@@ -169,10 +170,10 @@ def _bandwidth(tree: Tree, purpose: Purpose) -> str:
     return LIMITED
 
 
+row = partial(Knob, group="memory")
 ROWS = (
-    Knob(
+    row(
         "cache-ways",
-        "memory",
         Part("ways"),
         fixed(OWN),
         "Other cores displace the device's data from the last cache. With ways of their own, as "
@@ -182,9 +183,8 @@ ROWS = (
         risk=1,
         roles=HOST,
     ),
-    Knob(
+    row(
         "memory-bandwidth",
-        "memory",
         Part("bandwidth"),
         fixed(LIMITED),
         "Other cores use up what the memory can transfer. They have at most half of it then, by "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.values import Form
@@ -53,10 +54,10 @@ def _told_model(tree: Tree) -> str | None:
         return None
 
 
+row = partial(Knob, group="scheduling")
 ROWS = (
-    Knob(
+    row(
         "autogroup",
-        "scheduling",
         Files("/proc/sys/kernel/sched_autogroup_enabled", "number"),
         fixed("0"),
         "Each terminal's tasks share one weight, so that a priority within says nothing outside.",
@@ -65,9 +66,8 @@ ROWS = (
         risk=0,
         absent="this kernel was built without SCHED_AUTOGROUP",
     ),
-    Knob(
+    row(
         "real-time-throttling",
-        "scheduling",
         Files("/proc/sys/kernel/sched_rt_runtime_us", "number"),
         _unthrottled,
         "Real-time tasks must leave 5 % of each second to others. Without that a forwarder of "
@@ -77,9 +77,8 @@ ROWS = (
         risk=2,
         recommended=False,
     ),
-    Knob(
+    row(
         "fair-server",
-        "scheduling",
         Files("/sys/kernel/debug/sched/fair_server/cpu{cpu}/runtime", "number"),
         fixed("0"),
         "A core that runs a real-time task lets others run a twentieth of the time.",
@@ -90,9 +89,8 @@ ROWS = (
         recommended=False,
         absent="debugfs is not mounted, or this kernel has no fair server",
     ),
-    Knob(
+    row(
         "preemption",
-        "scheduling",
         Preemption(),
         fixed("full"),
         "A task waits until the kernel work of another one has ended (none, voluntary), interrupts "

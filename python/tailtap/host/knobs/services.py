@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import RUNNING, STATE, StoppedTimers, properties
@@ -81,10 +82,10 @@ def _open_in(file: str) -> Told:
     return Told(f"{file} in /proc/*/fd", find)
 
 
+row = partial(Knob, group="services")
 ROWS = (
-    Knob(
+    row(
         "maintenance",
-        "services",
         Maintenance(),
         fixed("inactive"),
         "Updates, indexes and rotations of logs begin when their time has come. Until this is put "
@@ -93,9 +94,8 @@ ROWS = (
         removes=("task", "page-fault"),
         risk=1,
     ),
-    Knob(
+    row(
         "counting-programs",
-        "services",
         _open_in("anon_inode:[perf_event]"),
         fixed(NOBODY),
         "Counters that overflow raise interrupts that nothing can mask, and programs hang on "
@@ -104,9 +104,8 @@ ROWS = (
         removes=("nmi", "own-work"),
         risk=0,
     ),
-    Knob(
+    row(
         "wake-up-wishes",
-        "services",
         _open_in(DEVICE),
         fixed(NOBODY),
         "Another program decides how deeply processors sleep, and may let go at any time.",
@@ -114,9 +113,8 @@ ROWS = (
         removes=(),
         risk=0,
     ),
-    Knob(
+    row(
         "irqbalance",
-        "services",
         runs("irqbalance"),
         fixed("does not run"),
         "It moves interrupts between cores every ten seconds, to the device's cores too unless "
@@ -125,9 +123,8 @@ ROWS = (
         removes=("device-interrupt",),
         risk=1,
     ),
-    Knob(
+    row(
         "tuned",
-        "services",
         runs("tuned"),
         fixed("does not run"),
         "It sets many of the same values, and sets them again when its profile changes.",
@@ -135,9 +132,8 @@ ROWS = (
         removes=(),
         risk=0,
     ),
-    Knob(
+    row(
         "thermald",
-        "services",
         runs("thermald"),
         fixed("does not run"),
         "It lowers frequencies and makes cores idle before they are too hot.",

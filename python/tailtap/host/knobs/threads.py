@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.values import Form, Wish
@@ -131,10 +132,10 @@ def _priority(thread: Thread) -> str:
     return str(thread.priority if thread.policy == _FIFO else 0)
 
 
+row = partial(Knob, group="scheduling")
 ROWS = (
-    Knob(
+    row(
         "rcu-threads",
-        "scheduling",
         Affinity(rcu=True),
         lambda purpose, _tree: Wish(purpose.others, "within"),
         "Offloaded callbacks of RCU run in threads, which the scheduler may put on any core.",
@@ -142,9 +143,8 @@ ROWS = (
         removes=("kernel-thread",),
         risk=1,
     ),
-    Knob(
+    row(
         "kernel-threads",
-        "scheduling",
         Affinity(rcu=False),
         lambda purpose, _tree: Wish(purpose.others, "within"),
         "Threads that reclaim memory, write files or clean up run on any core.",
@@ -152,9 +152,8 @@ ROWS = (
         removes=("kernel-thread", "waiting"),
         risk=1,
     ),
-    Knob(
+    row(
         "softirq-priority",
-        "scheduling",
         Priority(),
         fixed(Wish("11", "at-least")),
         "On real-time kernels packets and timers wait for a thread that any other task delays.",

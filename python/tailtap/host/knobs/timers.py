@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tailtap.host.changes.values import Wish
 from tailtap.host.knobs.knob import Files, Knob, fixed
@@ -30,10 +31,10 @@ class Watchdog(Files):
         return dict.fromkeys(found, "0") if "0" in masters else found
 
 
+row = partial(Knob, group="timers")
 ROWS = (
-    Knob(
+    row(
         "stat-interval",
-        "timers",
         Files("/proc/sys/vm/stat_interval", "number"),
         fixed(Wish("3600", "at-least")),
         "A kernel worker folds each core's memory counters every so many seconds.",
@@ -41,9 +42,8 @@ ROWS = (
         removes=("kernel-thread",),
         risk=0,
     ),
-    Knob(
+    row(
         "soft-watchdog",
-        "timers",
         Watchdog("/proc/sys/kernel/soft_watchdog", "number"),
         fixed("0"),
         "A timer on each core and a thread of the highest priority look for cores that hang.",
@@ -54,9 +54,8 @@ ROWS = (
         does="Turns the watchdog off that looks for cores that hang, with its timer and thread.",
         word=lambda _purpose, _tree: "nosoftlockup",
     ),
-    Knob(
+    row(
         "nmi-watchdog",
-        "timers",
         Watchdog("/proc/sys/kernel/nmi_watchdog", "number"),
         fixed("0"),
         "A counter of each core raises an interrupt that nothing can mask, and is taken from perf.",
@@ -66,9 +65,8 @@ ROWS = (
         does="Turns the watchdog off that raises an interrupt which nothing can mask.",
         word=lambda _purpose, _tree: "nmi_watchdog=0",
     ),
-    Knob(
+    row(
         "watchdog-cores",
-        "timers",
         Files("/proc/sys/kernel/watchdog_cpumask", "cpus"),
         lambda purpose, _tree: Wish(purpose.others, "within"),
         "Where the watchdogs are wanted they need not look at the device's cores. Without any "
@@ -79,9 +77,8 @@ ROWS = (
         recommended=False,
         absent="this kernel has no watchdogs",
     ),
-    Knob(
+    row(
         "hung-task",
-        "timers",
         Files("/proc/sys/kernel/hung_task_timeout_secs", "number"),
         fixed(Wish("600", "at-least", also=("0",))),
         "A kernel thread looks at all tasks every so many seconds, which takes long with many.",
@@ -90,9 +87,8 @@ ROWS = (
         risk=0,
         absent="this kernel has no detector of hung tasks",
     ),
-    Knob(
+    row(
         "timer-migration",
-        "timers",
         Files("/proc/sys/kernel/timer_migration", "number"),
         fixed("0"),
         "Timers of idle cores move to busy ones. Of those who tune for low latency some switch "
@@ -102,9 +98,8 @@ ROWS = (
         risk=1,
         recommended=False,
     ),
-    Knob(
+    row(
         "rcu-normal",
-        "timers",
         Files("/sys/kernel/rcu_normal", "switch"),
         fixed("1"),
         "Whoever wants a grace period of RCU in a hurry interrupts every core.",

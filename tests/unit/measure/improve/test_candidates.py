@@ -23,8 +23,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
     """A machine with two knobs of another package: one is met, and one is not."""
     mine = [
         Knob(
-            name, "services", Files(f"/{name}"), fixed("off"), "It is a program's.", "its author",
-            removes=("task",), risk=0, details=details,
+            name, Files(f"/{name}"), fixed("off"), "It is a program's.", "its author",
+            group="services", removes=("task",), risk=0, details=details,
         )
         for name, details in (("mine", "^hog$"), ("met", "hog"), ("missing", "hog"))
     ]  # fmt: skip
