@@ -38,9 +38,10 @@ from tailtap.experiment.reading import read_experiment
 from tailtap.kinds.check import Check
 from tailtap.measure.search.answer import Answer
 from tailtap.measure.search.trial import Bounds
-from tailtap.measure.testbed.check import CableFinding, Found, HostFinding
+from tailtap.measure.testbed.check import CableFinding, Found
 from tailtap.measure.testbed.model import Cable, Socket
 from tailtap.records.experiment import FlowsRow, LatencyOfFlow, LossOfFlow
+from tailtap.records.printed import HostRow
 from tailtap.records.record import Notice, copied
 from tailtap.records.search import AtRate
 
@@ -153,7 +154,10 @@ def cabling() -> Found:
     split = Cable.model_validate({"ends": ["dut:0000:03:00.0", "loadgen:0000:03:00.1"],
                                   "splitter": "timestamper:0000:05:00.0"})  # fmt: skip
     said = "what dut:0000:03:00.0 sends comes to loadgen:0000:03:00.0; no link at the other end"
-    hosts = [HostFinding("dut", "6.1.0-56-rt-amd64", ""), HostFinding("loadgen", None, "gone")]
+    hosts = [
+        HostRow(name="dut", kernel="6.1.0-56-rt-amd64", said=""),
+        HostRow(name="loadgen", kernel=None, said="gone"),
+    ]
     card = Socket("timestamper", "0000:05:00.0")
     return Found(
         hosts,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders, result_folders
 from tailtap.cli.terminal import say, warn
+
+if TYPE_CHECKING:
+    from tailtap.records.printed import ImportedTree
 
 
 @command(computes=True)
@@ -52,8 +56,8 @@ def import_(
     --resume` keeps them.
     """
     from tailtap.output.importers.importer import import_tree
-    from tailtap.records.printed import ImportedTree, ImportRecord
-    from tailtap.records.record import made, printed
+    from tailtap.records.printed import ImportRecord
+    from tailtap.records.record import printed
 
     # A name with a suffix is a file's, whether it exists or not; an existing file is one anyhow.
     if into.is_dir() or not (into.suffix or into.is_file()):
@@ -65,15 +69,27 @@ def import_(
             runs=found.runs,
             new=found.new,
             replaced=found.replaced,
-            experiments=[made(tree, ImportedTree) for tree in found.trees],
+            experiments=list(found.trees),
             warnings=found.warnings,
         )
         print(printed(record))
     else:
         for tree_found in found.trees:
-            say(tree_found.line())
+            say(described(tree_found))
         replaced = f", {found.replaced} replaced: their files have changed" * bool(found.replaced)
         say(f"{into}: {found.runs} runs, {found.new} of them new{replaced}")
     if not quiet:
         for warning in found.warnings:
             warn(f"warning: {warning.message} [{warning.code}]")
+
+
+def described(tree: ImportedTree) -> str:
+    """An experiment that was imported, in one line."""
+    runs = "1 run" if tree.runs == 1 else f"{tree.runs} runs"
+    parts = [f"{runs} of {tree.loop_runs} .loop files"]
+    for title, names in (("over", tree.variables), ("hosts", tree.hosts), ("by", tree.authors)):
+        if names:
+            parts.append(f"{title} {', '.join(names)}")
+    if tree.licence:
+        parts.append(f"licence {tree.licence}")
+    return f"{tree.name} ({tree.kind}): {'; '.join(parts)}"

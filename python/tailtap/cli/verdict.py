@@ -241,12 +241,11 @@ def _print_source(name: str) -> None:
 def _print_profiles(as_json: bool) -> None:
     from tailtap.analysis.verdict.profiles import PROFILES
     from tailtap.cli.console import Column, Table
-    from tailtap.records.printed import ProfileRow, ProfilesRecord
-    from tailtap.records.record import made, printed
+    from tailtap.records.printed import ProfilesRecord
+    from tailtap.records.record import printed
 
     if as_json:
-        rows = {name: made(row, ProfileRow) for name, row in PROFILES.items()}
-        print(printed(ProfilesRecord(profiles=rows)))
+        print(printed(ProfilesRecord(profiles=PROFILES)))
         return
     table = Table((Column("profile"), Column("requires", wrap=20), Column("source", wrap=24)))
     for name, row in PROFILES.items():

@@ -20,11 +20,12 @@ from tailtap.analysis.compare.words import percentile_text
 from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.tail import analyse
-from tailtap.analysis.tail.runs import Summary, sum_up
+from tailtap.analysis.tail.runs import sum_up
 from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.records.compare import Cache, Counters, Isolation, Recommendation, Resources
 from tailtap.records.errors import InputError
 from tailtap.records.record import Notice
+from tailtap.records.tail import RepeatsRow
 from tailtap.records.units import format_share
 
 _REASONS = 3
@@ -39,7 +40,7 @@ class Traits:
 
     load: Load
     configuration: Configuration
-    predictability: Summary | None
+    predictability: RepeatsRow | None
     resources: Resources
     cache: Cache | None
     isolation: Isolation | None

@@ -13,13 +13,14 @@ from tailtap.analysis.tail import papers as published
 from tailtap.analysis.tail.assessment import REFUSALS, Assessment, Level, assess, check
 from tailtap.analysis.tail.blocks import CrossCheck
 from tailtap.analysis.tail.clusters import unevenness
-from tailtap.analysis.tail.forecast import Forecast, forecast
+from tailtap.analysis.tail.forecast import forecast
 from tailtap.analysis.tail.papers import PapersFit
 from tailtap.analysis.tail.peaks import PERCENTILES, Part, Threshold, split
 from tailtap.analysis.tail.stamps import spread, tick_of
 from tailtap.analysis.tail.stationarity import Stationarity
 from tailtap.records.errors import InputError
 from tailtap.records.record import Notice
+from tailtap.records.tail import ForecastRecord
 from tailtap.records.units import exact_time, format_time
 
 HOUR_NS = 3600 * SECOND_NS
@@ -84,7 +85,7 @@ class TailModel:
     papers_chosen: PapersFit | None
     warnings: tuple[Notice, ...]
     #: What each horizon brings, whether a model holds or not; none where the run has no length.
-    forecasts: tuple[Forecast, ...] = ()
+    forecasts: tuple[ForecastRecord, ...] = ()
 
 
 def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
@@ -128,7 +129,7 @@ def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
 
 def _forecasts(
     tail: StoredTail, assessments: Sequence[Assessment], horizons: Sequence[int]
-) -> tuple[Forecast, ...]:
+) -> tuple[ForecastRecord, ...]:
     """What each horizon brings over the thresholds that the run's stored latencies reach."""
     levels = [round(found.latency) for found in assessments if found.latency is not None]
     whole = tuple(level for level in levels if level >= tail.floor_ns)

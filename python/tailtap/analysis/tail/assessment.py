@@ -9,10 +9,11 @@ import numpy as np
 from tailtap.analysis.tail import peaks
 from tailtap.analysis.tail.clusters import Bursts, decluster, with_run_length
 from tailtap.analysis.tail.divergence import jensen_shannon
-from tailtap.analysis.tail.goodness import Goodness, goodness, second_population
+from tailtap.analysis.tail.goodness import goodness, second_population
 from tailtap.analysis.tail.gpd import IRREGULAR, Excesses, Fit, Floats, Profile, growth
 from tailtap.analysis.tail.peaks import Part, Threshold
 from tailtap.records.record import Notice
+from tailtap.records.tail import GoodnessRecord
 from tailtap.records.units import format_time
 
 #: With fewer clusters nothing is fitted; below `ENOUGH` the intervals' coverage is said.
@@ -94,7 +95,7 @@ class Assessment:
     fit: Fit | None = None
     profile: Profile | None = None
     xi_interval: tuple[float, float] | None = None
-    goodness: Goodness | None = None
+    goodness: GoodnessRecord | None = None
     divergence: float | None = None
     check: Check | None = None
     flags: tuple[Notice, ...] = ()

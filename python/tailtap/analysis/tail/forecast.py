@@ -7,13 +7,12 @@ packets to expect over latencies that the run has shown. Of later ones it says h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
 from tailtap.analysis.tail.clusters import decluster, unevenness
 from tailtap.analysis.tail.gpd import Floats
+from tailtap.records.tail import ExpectedRecord, ForecastLevel, ForecastRecord
 
 #: How far counts may lie outside, at both ends together.
 ERROR = 0.05
@@ -21,49 +20,9 @@ ERROR = 0.05
 EFFECTIVE, EVENTS = 50, 10
 #: An event with more than this share of the sum of squares of all sizes decides too much alone.
 LARGEST = 0.2
-#: An event with more than this share of the sum of squares of all sizes decides too much alone.
-LARGEST = 0.2
 
 
-@dataclass(frozen=True)
-class Expected:
-    """A number to expect in the horizon, and its 95 % prediction interval."""
-
-    value: float
-    low: float
-    high: float
-    #: Whether the interval holds what it says; too few events, or uneven ones, and it does not.
-    supported: bool
-
-
-@dataclass(frozen=True)
-class OverLevel:
-    """What lay over a latency in the run, and what to expect over it in the horizon."""
-
-    level_ns: int
-    packets: int
-    events: int
-    uneven: bool
-    expected_packets: Expected
-    expected_events: Expected
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What a run says of a horizon, whatever its latencies are distributed as."""
-
-    horizon_ns: int
-    run_ns: int
-    #: The probability that the horizon has a packet later than any of the run.
-    exceeded: float
-    #: So many events of a kind that the run did not show the horizon has at most, with 95 %.
-    unseen: int
-    #: How long a run must last whose largest latency the horizon exceeds with 5 % at most, in ns.
-    needed_ns: int
-    levels: tuple[OverLevel, ...]
-
-
-def forecast(tail: StoredTail, levels: tuple[int, ...], horizon_ns: int) -> Forecast | None:
+def forecast(tail: StoredTail, levels: tuple[int, ...], horizon_ns: int) -> ForecastRecord | None:
     """What to expect in `horizon_ns` over each of `levels` (ns, above what is stored).
 
     None where the run has no length. With a run of length T and a horizon of h T, blocks of both
@@ -76,22 +35,22 @@ def forecast(tail: StoredTail, levels: tuple[int, ...], horizon_ns: int) -> Fore
     from scipy import stats
 
     ratio = horizon_ns / run_ns
-    return Forecast(
+    return ForecastRecord(
         horizon_ns=horizon_ns,
         run_ns=run_ns,
         exceeded=ratio / (1 + ratio),
         unseen=int(stats.nbinom.ppf(1 - ERROR, 1, 1 / (1 + ratio))),
         needed_ns=round(horizon_ns * (1 - ERROR) / ERROR),
-        levels=tuple(_over(tail, level, ratio) for level in sorted(set(levels))),
+        levels=[_over(tail, level, ratio) for level in sorted(set(levels))],
     )
 
 
-def _over(tail: StoredTail, level: int, ratio: float) -> OverLevel:
+def _over(tail: StoredTail, level: int, ratio: float) -> ForecastLevel:
     position = tail.position[tail.latency_ns > level]
     first = decluster(position).first
     sizes = np.diff(np.append(first, position.size)).astype(np.float64)
     uneven = unevenness(position[first], tail.packets) is not None
-    return OverLevel(
+    return ForecastLevel(
         level_ns=level,
         packets=position.size,
         events=first.size,
@@ -101,7 +60,7 @@ def _over(tail: StoredTail, level: int, ratio: float) -> OverLevel:
     )
 
 
-def expected(sizes: Floats, ratio: float, enough: int, uneven: bool) -> Expected:
+def expected(sizes: Floats, ratio: float, enough: int, uneven: bool) -> ExpectedRecord:
     """The sum over the events of a horizon `ratio` times the run, from the `sizes` of the run's.
 
     The sum is counted like n events of one size s that have its mean and its variance: s is the
@@ -113,7 +72,8 @@ def expected(sizes: Floats, ratio: float, enough: int, uneven: bool) -> Expected
     """
     if not sizes.size:
         # Nothing is known of the sizes of events that did not come.
-        return Expected(0.0, 0.0, _quantile(1 - ERROR / 2, 1, 0.5, ratio), supported=False)
+        high = _quantile(1 - ERROR / 2, 1, 0.5, ratio)
+        return ExpectedRecord(value=0.0, low=0.0, high=high, supported=False)
     total, squares, largest = sizes.sum(), (sizes**2).sum(), sizes.max()
     number = total * total / squares
     low = _quantile(ERROR / 2, squares / total, number + 0.5, ratio)
@@ -121,7 +81,8 @@ def expected(sizes: Floats, ratio: float, enough: int, uneven: bool) -> Expected
     above = total_above * total_above / squares_above
     high = _quantile(1 - ERROR / 2, squares_above / total_above, above, ratio)
     alike = bool(number >= enough and largest**2 <= LARGEST * squares)
-    return Expected(float(total * ratio), low, high, supported=alike and not uneven)
+    supported = alike and not uneven
+    return ExpectedRecord(value=float(total * ratio), low=low, high=high, supported=supported)
 
 
 def _quantile(p: float, size: float, number: float, ratio: float) -> float:

@@ -20,6 +20,7 @@ from importlib.resources import files
 import numpy as np
 
 from tailtap.analysis.tail.gpd import Fit, Floats, exponential
+from tailtap.records.tail import GoodnessRecord
 
 #: sqrt(n) times the distance of majorant and distribution function that 0.14 % of uniform samples
 #: exceed (1 % over seven scales). Of all falling densities the uniform one comes farthest.
@@ -29,14 +30,6 @@ _MAJORANT = 1.9
 _SHARES = (1, 2, 4, 8, 16, 32, 64)
 _FEWEST = 20
 _LOOKED_AT = 4096
-
-
-@dataclass(frozen=True)
-class Goodness:
-    """Anderson-Darling's A^2 and the probability of a larger one if the GPD holds."""
-
-    statistic: float
-    p: float
 
 
 @dataclass(frozen=True)
@@ -60,7 +53,7 @@ def anderson_darling(values: Floats, fit: Fit) -> float:
     return float(-n - np.mean((2 * i - 1) * logs))
 
 
-def goodness(values: Floats, fit: Fit) -> Goodness:
+def goodness(values: Floats, fit: Fit) -> GoodnessRecord:
     """The Anderson-Darling test of ascending excesses against the GPD that was fitted to them.
 
     `p` lies within 0.001 and 0.999: the table goes no farther.
@@ -70,7 +63,7 @@ def goodness(values: Floats, fit: Fit) -> Goodness:
     xis, levels, table = _table()
     quantiles = np.array([np.interp(fit.xi, xis, column) for column in table.T])
     p = float(np.exp(np.interp(statistic, quantiles, np.log(levels))))
-    return Goodness(statistic, p)
+    return GoodnessRecord(statistic=statistic, p=p)
 
 
 def second_population(values: Floats) -> Mixture | None:

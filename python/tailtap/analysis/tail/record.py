@@ -9,8 +9,6 @@ from tailtap.analysis.tail.words import level_words
 from tailtap.records.record import made
 from tailtap.records.tail import (
     BlockMaxima,
-    ForecastRecord,
-    GoodnessRecord,
     HorizonLevel,
     LevelCheck,
     LevelRecord,
@@ -56,7 +54,7 @@ def record(model: TailModel) -> TailRecord:
             thresholds=[_papers(found) for found in model.papers],
             chosen=None if model.papers_chosen is None else model.papers_chosen.threshold.text,
         ),
-        forecasts=[made(found, ForecastRecord) for found in model.forecasts],
+        forecasts=list(model.forecasts),
         warnings=list(model.warnings),
     )
 
@@ -81,7 +79,7 @@ def _assessment(found: Assessment) -> ThresholdRecord:
         xi=None if fit is None else Shape(value=fit.xi, low=low, high=high),
         sigma_ns=fit.sigma if fit else None,
         limit_ns=None if found.refused else found.limit,
-        anderson_darling=made(found.goodness, GoodnessRecord) if found.goodness else None,
+        anderson_darling=found.goodness,
         jensen_shannon=found.divergence,
         check=None
         if check is None

@@ -16,7 +16,7 @@ from tailtap.analysis.runs.run import INVALID, NO_TIMES, Run
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse
 from tailtap.analysis.tail.record import record
 from tailtap.records.errors import InputError
-from tailtap.records.record import Notice, made
+from tailtap.records.record import Notice
 from tailtap.records.tail import ModelledRun, ModelRecord, RepeatsRow
 
 
@@ -30,29 +30,11 @@ class Modelled:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Runs that differ in nothing but the repeat, as the papers' tables 4 and 5 sum them up.
-
-    `bursts` is the mean number of clusters above the level that one is expected above, `bounded`
-    the share of bounded models; None without a model. The `papers_` values are those of the
-    published method.
-    """
-
-    label: str
-    runs: int
-    models: int
-    bursts: float | None
-    bounded: float | None
-    papers_bursts: float | None
-    papers_bounded: float | None
-
-
-@dataclass(frozen=True)
 class ModelledRuns:
     """The tail models of some runs; `warnings` are about runs that have none."""
 
     runs: tuple[Modelled, ...]
-    summary: tuple[Summary, ...]
+    summary: tuple[RepeatsRow, ...]
     warnings: tuple[Notice, ...]
 
     def record(self, method: str) -> ModelRecord:
@@ -63,7 +45,7 @@ class ModelledRuns:
                 ModelledRun(**msgspec.structs.asdict(record(found.model)), valid=found.run.valid)
                 for found in self.runs
             ],
-            summary=[made(row, RepeatsRow) for row in self.summary],
+            summary=list(self.summary),
             warnings=list(self.warnings),
         )
 
@@ -114,7 +96,7 @@ def model_runs(
     return ModelledRuns(tuple(found), tuple(summarise(found)), tuple(warnings))
 
 
-def summarise(modelled: Sequence[Modelled]) -> list[Summary]:
+def summarise(modelled: Sequence[Modelled]) -> list[RepeatsRow]:
     """One row for each set of runs that differ only in the repeat, in the order given.
 
     Invalid runs are left out: they were under another load.
@@ -130,18 +112,21 @@ def summarise(modelled: Sequence[Modelled]) -> list[Summary]:
     ]
 
 
-def sum_up(label: str, models: Sequence[TailModel]) -> Summary:
-    """The models of repeats in one row."""
+def sum_up(label: str, models: Sequence[TailModel]) -> RepeatsRow:
+    """The models of repeats in one row, as the papers' tables 4 and 5 sum them up.
+
+    Without a model there is no mean and no share.
+    """
     chosen = [model.chosen for model in models if model.chosen and not model.chosen.refused]
     papers = [model.papers_chosen for model in models if model.papers_chosen]
-    return Summary(
-        label,
-        len(models),
-        len(chosen),
-        _mean(found.check.bursts for found in chosen if found.check),
-        _mean(found.limit is not None for found in chosen),
-        _mean(found.bursts for found in papers if found.bursts is not None),
-        _mean(bool(found.bounded) for found in papers),
+    return RepeatsRow(
+        label=label,
+        runs=len(models),
+        models=len(chosen),
+        bursts=_mean(found.check.bursts for found in chosen if found.check),
+        bounded=_mean(found.limit is not None for found in chosen),
+        papers_bursts=_mean(found.bursts for found in papers if found.bursts is not None),
+        papers_bounded=_mean(bool(found.bounded) for found in papers),
     )
 
 

@@ -19,7 +19,7 @@ from tailtap.measure.testbed.model import Cable, Host, Socket, Testbed
 from tailtap.measure.testbed.ssh import SshStation
 from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.printed import CableRow, HostRow, TestbedCheckRecord
-from tailtap.records.record import Record, Texts, made, parsed
+from tailtap.records.record import Record, Texts, parsed
 from tailtap.remote.frames import ProtocolError
 from tailtap.remote.mux import parse
 from tailtap.remote.process import Process
@@ -72,20 +72,10 @@ class CableFinding:
 
 
 @dataclass(frozen=True)
-class HostFinding:
-    """What was found out about a host."""
-
-    name: str
-    kernel: str | None
-    """Its kernel's release; None when it is not there."""
-    said: str
-
-
-@dataclass(frozen=True)
 class Found:
     """All that was found out about a testbed."""
 
-    hosts: list[HostFinding]
+    hosts: list[HostRow]
     cables: list[CableFinding]
     stamping: Mapping[Socket, str]
     """By the card behind a splitter: whether it stamps what it receives in hardware, and how."""
@@ -104,7 +94,7 @@ class Found:
     def record(self) -> TestbedCheckRecord:
         """What ``tailtap testbed check --json`` prints."""
         return TestbedCheckRecord(
-            hosts=[made(host, HostRow) for host in self.hosts],
+            hosts=self.hosts,
             cables=[cable.row for cable in self.cables],
             stamping={str(card): said for card, said in self.stamping.items()},
             right=self.right,
@@ -116,9 +106,9 @@ def check(testbed: Testbed) -> Found:
     with contextlib.ExitStack() as stack:
         asked = dict(_asked(testbed, stack))
         hosts = [
-            HostFinding(name, None, one)
+            HostRow(name=name, kernel=None, said=one)
             if isinstance(one, str)
-            else HostFinding(name, one.lent.kernel, "")
+            else HostRow(name=name, kernel=one.lent.kernel, said="")
             for name, one in asked.items()
         ]
         there = {name: one for name, one in asked.items() if isinstance(one, _Asked)}

@@ -66,30 +66,3 @@ class Importable(Protocol):
     def row(self, experiment: str) -> Row:
         """Its row of `runs`. `experiment` is the name of the tree, for runs that have no better
         one."""
-
-
-@dataclass(frozen=True)
-class Tree:
-    """An experiment that was imported, in the words of its own description."""
-
-    name: str
-    folder: str
-    kind: str
-    runs: int
-    loop_runs: int
-    variables: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    authors: tuple[str, ...] = ()
-    licence: str | None = None
-    identifiers: tuple[str, ...] = ()
-
-    def line(self) -> str:
-        """All of it in one line."""
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        parts = [f"{runs} of {self.loop_runs} .loop files"]
-        for title, names in (("over", self.variables), ("hosts", self.hosts), ("by", self.authors)):
-            if names:
-                parts.append(f"{title} {', '.join(names)}")
-        if self.licence:
-            parts.append(f"licence {self.licence}")
-        return f"{self.name} ({self.kind}): {'; '.join(parts)}"

@@ -11,7 +11,7 @@ import msgspec
 
 from tailtap.output.database.columns import TABLES
 from tailtap.output.database.database import insert, opened, put
-from tailtap.output.importers.importable import Importable, Tree
+from tailtap.output.importers.importable import Importable
 from tailtap.output.importers.pos import PosTree, find_pos_trees
 from tailtap.output.importers.published import PublishedRun, find_published
 from tailtap.output.importers.published_rows import Published
@@ -20,6 +20,7 @@ from tailtap.output.importers.tools.runs import find_tool_runs
 from tailtap.records.errors import InputError
 from tailtap.records.files import make_folder
 from tailtap.records.foreign import storable
+from tailtap.records.printed import ImportedTree
 from tailtap.records.record import Notice
 from tailtap.records.writing import writing
 
@@ -34,7 +35,7 @@ class Imported:
     runs: int
     new: int
     warnings: list[Notice]
-    trees: tuple[Tree, ...] = ()
+    trees: tuple[ImportedTree, ...] = ()
     """The experiments that describe themselves: result trees of pos, and crates."""
     replaced: int = 0
     """How many took the place of a run whose files had other content when it was imported."""

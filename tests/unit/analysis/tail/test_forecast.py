@@ -14,8 +14,9 @@ from tails import load_tail, write_tail
 from tailtap.analysis.evaluation.values import Blocks
 from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
 from tailtap.analysis.tail import Options, analyse
-from tailtap.analysis.tail.forecast import Forecast, forecast
+from tailtap.analysis.tail.forecast import forecast
 from tailtap.analysis.tail.record import record
+from tailtap.records.tail import ForecastRecord
 
 RATE = 100_000
 PACKETS = 1_000_000
@@ -64,7 +65,7 @@ def events(random: np.random.Generator, mean: float, sizes: Sizes) -> StoredTail
     return run_of(position, np.full(position.size, LEVEL + 1))
 
 
-def told(tail: StoredTail, ratio: float) -> Forecast:
+def told(tail: StoredTail, ratio: float) -> ForecastRecord:
     found = forecast(tail, (LEVEL,), round(ratio * RUN_NS))
     assert found is not None
     return found

@@ -31,6 +31,7 @@ from tailtap.analysis import evaluation
 from tailtap.analysis.runs.groups import configurations, floor_of
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run
+from tailtap.cli.import_ import described
 from tailtap.output.exporters import export
 from tailtap.output.importers.importer import Imported, import_tree
 from tailtap.records.errors import InputError
@@ -92,7 +93,7 @@ def test_loop_variables_are_those_of_the_runs(tmp_path: Path) -> None:
         "tc": "loss 10%",
     }
     assert runs[0].rate == 1_234_567 and asked(runs[0])["loop"] == loops[0]
-    assert found.trees[0].line() == (
+    assert described(found.trees[0]) == (
         "2020-10-07 (result tree of pos): 2 runs of 4 .loop files; over kernel, pkt_rate, tc, "
         "repeat; hosts dut, loadgen"
     )
@@ -328,7 +329,7 @@ def test_a_folder_of_trees_and_the_folder_of_a_host_are_read(tmp_path: Path) -> 
     assert found.runs == 4 and [tree.name for tree in found.trees] == ["one", "two"]
     shutil.rmtree(tmp_path / "trees/one/config")
     found = import_tree(tmp_path / "trees/one/loadgen", tmp_path / "host.duckdb")
-    assert (found.runs, found.trees[0].hosts) == (2, ("loadgen",))
+    assert (found.runs, found.trees[0].hosts) == (2, ["loadgen"])
     assert read_runs(tmp_path / "host.duckdb").runs[0].evaluation
 
 
@@ -360,11 +361,11 @@ def test_a_crate_is_an_experiment_with_its_authors_and_hosts(crate: Path) -> Non
     assert found.runs == 6
     assert "5 of 6 runs hold no latencies" in _told(found, "no-latencies")
     [summary] = found.trees
-    assert summary.line() == (
+    assert described(summary) == (
         "Three stacks (RISE crate): 6 runs of 12 .loop files; over implementation, repetition; "
         "hosts a, b; by Ada, Grace; licence CC-BY-SA-4.0"
     )
-    assert summary.identifiers == ("https://doi.org/10.5281/zenodo.1",)
+    assert summary.identifiers == ["https://doi.org/10.5281/zenodo.1"]
     runs = read_runs(database).runs
     assert {run.experiment for run in runs} == {"Three stacks"}
     assert [run.repeat for run in runs] == [1, 2, 3, 1, 2, 3]
@@ -437,7 +438,7 @@ def test_the_published_tree_is_read(tmp_path: Path) -> None:
     assert run.variables == {"pkt_sz": "64", "traffic.rate": "400 kpkt/s"}
     assert run.evaluation is not None
     assert run.evaluation.counts == {"ingress": 12_000_000, "egress": 11_982_780, "lost": 17_220}
-    assert found.trees[0].hosts == ("intelexp1", "tether")
+    assert found.trees[0].hosts == ["intelexp1", "tether"]
 
 
 @needs_rise
@@ -446,8 +447,8 @@ def test_the_published_crate_is_read(tmp_path: Path) -> None:
     assert (found.runs, found.new) == (72, 72)
     assert "72 of 72 runs hold no latencies" in _told(found, "no-latencies")
     [summary] = found.trees
-    assert (summary.loop_runs, summary.hosts) == (144, ("tallinn", "tartu"))
-    assert summary.authors == ("Kilian Warmuth", "Marcel Kempf", "Eric Hauser")
+    assert (summary.loop_runs, summary.hosts) == (144, ["tallinn", "tartu"])
+    assert summary.authors == ["Kilian Warmuth", "Marcel Kempf", "Eric Hauser"]
     assert summary.licence == "CC-BY-SA-4.0"
     assert summary.name.startswith("RISE Demonstration Experiment 1")
     runs = read_runs(tmp_path / "r.duckdb").runs

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from tailtap.output.importers.importable import Tree
 from tailtap.output.importers.pos.crate import Crate, read_crate
 from tailtap.output.importers.pos.hosts import hosts_of
 from tailtap.output.importers.pos.moongen import HISTOGRAM, THROUGHPUT
@@ -18,6 +17,7 @@ from tailtap.output.importers.pos.run import Description, PosRun, Results
 from tailtap.output.importers.pos.tree import CRATE, Files, Loop, command_name, find_trees
 from tailtap.output.importers.pos.variables import Variables
 from tailtap.output.importers.published import PublishedRun
+from tailtap.records.printed import ImportedTree
 from tailtap.records.record import Notice
 
 _CAPTURE = re.compile(r"(?P<before>.*-)pre(?P<behind>.*\.(pcap|pcapng|mscap)(_run\d+)?(\.zst)?)")
@@ -79,21 +79,22 @@ class PosTree:
         return {run.results.published.source for run in self.runs if run.results.published}
 
     @property
-    def summary(self) -> Tree:
+    def summary(self) -> ImportedTree:
         """It in a few words."""
         crate = self.crate
         names = dict.fromkeys(name for run in self.runs for name in run.loop_variables)
-        return Tree(
-            self.name,
-            str(self.root),
-            "result tree of pos" if crate is None else "RISE crate",
-            len(self.runs),
-            sum(len(loops) for one in self.measurements for loops in one.loops.values()),
-            tuple(names),
-            tuple(self.hosts),
-            () if crate is None else crate.authors,
-            None if crate is None else crate.licence,
-            () if crate is None else crate.identifiers,
+        loops = sum(len(loops) for one in self.measurements for loops in one.loops.values())
+        return ImportedTree(
+            name=self.name,
+            folder=str(self.root),
+            kind="result tree of pos" if crate is None else "RISE crate",
+            runs=len(self.runs),
+            loop_runs=loops,
+            variables=list(names),
+            hosts=self.hosts,
+            authors=[] if crate is None else list(crate.authors),
+            licence=None if crate is None else crate.licence,
+            identifiers=[] if crate is None else list(crate.identifiers),
         )
 
     @cached_property
