@@ -19,14 +19,17 @@ from textwrap import wrap
 import msgspec
 
 from tailtap.analysis.claims.reading import claims_shown
+from tailtap.analysis.figures.arranging import follows
 from tailtap.analysis.figures.model import Figure
-from tailtap.analysis.runs.groups import configurations
+from tailtap.analysis.runs.groups import configuration_label, configurations
 from tailtap.analysis.runs.reader import load_experiment, load_search, planned_runs
+from tailtap.analysis.runs.run import Experiment as Runs
 from tailtap.analysis.runs.run import Run
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
 from tailtap.records.cpulist import parse_cpus
+from tailtap.records.run import CASE
 from tailtap.records.units import format_share, format_time
 
 ROOT = Path(__file__).parents[1]
@@ -146,11 +149,12 @@ def take(folder: Path) -> tuple[str, Measured]:
     first = experiment.finished[0]
     cpus = len(parse_cpus(first.environment.cpu.online or ""))
     rows = []
+    told = [name for name in first.variables if name != CASE and _told(name, experiment)]
     for group in groups:
         worst = group.worst or group.members[0]
         rows.append(
             Row(
-                group.label,
+                configuration_label(worst.run, experiment.name, tuple(told)),
                 len(group.members),
                 len(group.members) - len(group.leading),
                 [_at(worst.run, p) for p in SHOWN],
@@ -166,6 +170,12 @@ def take(folder: Path) -> tuple[str, Measured]:
         [Answered(row.says, row.answer) for row in claims_shown(experiment)],
     )
     return experiment.name, measured
+
+
+def _told(variable: str, experiment: Runs) -> bool:
+    """Whether the name of a case tells the value of a variable."""
+    runs = [run for run in experiment.own if CASE in run.variables]
+    return bool(runs) and follows(variable, [CASE], runs)
 
 
 def _at(run: Run, p: float) -> int | None:

@@ -29,6 +29,8 @@ LABELS = {
     "traffic.rate": "Packet rate",
     "traffic.size": "Packet size",
     "dut.line": "Nodes in a row",
+    "dut.cgroup": "Version of control groups",
+    "case": "Case",
 }
 """What variables are called on an axis."""
 
@@ -197,7 +199,7 @@ def lay_out(figure: Figure, runs: Sequence[Run]) -> Layout:
         told = [*named, *rest]
         if variable in figure.made.sums_up or len(varied.get(variable, ())) < 2:
             continue
-        if not _follows(variable, told, valid):
+        if not follows(variable, told, valid):
             rest.append(variable)
     if "folder" in named:
         rest = [variable for variable in rest if not variable.startswith("folder.")]
@@ -236,7 +238,7 @@ def lay_out(figure: Figure, runs: Sequence[Run]) -> Layout:
     )
 
 
-def _follows(variable: str, named: Iterable[str], runs: Sequence[Run]) -> bool:
+def follows(variable: str, named: Iterable[str], runs: Sequence[Run]) -> bool:
     """Whether the values of what is named, such as `case`, leave only one of a variable."""
     found: dict[tuple[str | None, ...], str | None] = {}
     return all(
@@ -290,10 +292,10 @@ def _name(along: Along | None, key: tuple[str, ...], more: Sequence[str] = ()) -
 def scale_of(along: Along | None, values: Sequence[str]) -> tuple[Axis, list[float]]:
     """The axis of a varied parameter and where each of its values lies.
 
-    Values that are all numbers, or quantities of one kind, lie at these; others beside each other.
+    Several that are all numbers, or quantities of one kind, lie at these; others beside each other.
     """
     label = LABELS.get(along.by[0], along.by[0]) if along else ""
-    if along is not None and not along.names and not along.order:
+    if along is not None and not along.names and not along.order and len(set(values)) > 1:
         for quantity in (RATE, SIZE, LENGTH, NUMBER):
             try:
                 places = [quantity.parse(value) for value in values]
@@ -469,12 +471,16 @@ def arrange(
         axis, places = scale_of(figure.over, layout.over)
         by_text = dict(zip(layout.over, places, strict=True))
         shown = tuple(figure.over.name(value) if figure.over else value for value in layout.over)
+        marks = points(figure, layout, by_text)
+        known = {x for _, mark in marks for x in mark.x}
+        without = [name for name, x in zip(shown, places, strict=True) if x not in known]
         found = replace(
             base,
             x=axis,
             y=_value_axis(figure),
-            panels=in_panels(layout, points(figure, layout, by_text)),
+            panels=in_panels(layout, marks),
             categories=shown if axis.quantity is CATEGORY else (),
+            notes=(*base.notes, *([f"Without a value: {', '.join(without)}."] if without else [])),
         )
     elif kind.of == "names":
         marks, names = bars(figure, layout)

@@ -146,18 +146,18 @@ def _grades(figure: Figure, layout: Layout) -> tuple[Grid, list[str]]:
     def memory(run: Run) -> float | None:
         return None if run.record is None else run.record.forwarder_memory
 
-    wanted: list[tuple[str, Callable[[Run], float | None], Callable[[float], str], bool]] = [
-        (f"latency ({figure.percentile or 'max'})", latency, time_text, False),
-        ("loss", lambda run: run.loss, share_text, True),
-        ("power", watts, lambda power: f"{power:.1f}\u00a0W", False),
-        ("memory", memory, lambda size: f"{size / 1e6:.1f}\u00a0MB", False),
+    wanted: list[tuple[str, str, Callable[[Run], float | None], Callable[[float], str], bool]] = [
+        (f"latency ({figure.percentile or 'max'})", "latency_ns", latency, time_text, False),
+        ("loss", "loss", lambda run: run.loss, share_text, True),
+        ("power", "power_w", watts, lambda power: f"{power:.1f}\u00a0W", False),
+        ("memory", "memory_bytes", memory, lambda size: f"{size / 1e6:.1f}\u00a0MB", False),
     ]
     groups: dict[tuple[int, int, int], list[Placed]] = {}
     for one in layout.placed:
         groups.setdefault((one.row, one.column, one.series), []).append(one)
     heads, told = _columns(figure, [group[0].run for group in groups.values()])
-    columns: list[tuple[str, list[str], list[object]]] = []
-    for name, of, text, share in wanted:
+    columns: list[tuple[str, str, list[str], list[object]]] = []
+    for name, unit, of, text, share in wanted:
         values = [_most(of(one.run) for one in group) for group in groups.values()]
         known = [value for value in values if value is not None]
         if not known:
@@ -167,10 +167,10 @@ def _grades(figure: Figure, layout: Layout) -> tuple[Grid, list[str]]:
             NONE if value is None else f"{grade(value, best, share=share)} {text(value)}"
             for value in values
         ]
-        columns.append((name, graded, list(values)))
-    rows = [(*first, *(column[1][at] for column in columns)) for at, first in enumerate(told)]
-    data = [(*first, *(column[2][at] for column in columns)) for at, first in enumerate(told)]
-    names = [column[0] for column in columns]
+        columns.append((name, unit, graded, list(values)))
+    rows = [(*first, *(column[2][at] for column in columns)) for at, first in enumerate(told)]
+    data = [(*first, *(column[3][at] for column in columns)) for at, first in enumerate(told)]
+    names, units = ([column[at] for column in columns] for at in (0, 1))
     note = (
         "Each value is that of a configuration's worst run. Grades by how many times the best "
         f"value it is: {YES * 3} up to {STEPS[0]:g}, then up to {STEPS[1]:g}, {STEPS[2]:g}, "
@@ -178,7 +178,7 @@ def _grades(figure: Figure, layout: Layout) -> tuple[Grid, list[str]]:
         "one packet in a million, and ten times as many at each step. What was not measured, such "
         "as security, has no grade."
     )
-    return Grid("", (*heads, *names), tuple(rows), data_heads=(*heads, *names), data=tuple(data)), [
+    return Grid("", (*heads, *names), tuple(rows), data_heads=(*heads, *units), data=tuple(data)), [
         note
     ]
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import SIDES
+from tailtap.analysis.evaluation.values import Pair
 from tailtap.analysis.runs.imported import load_imported
 from tailtap.analysis.runs.run import Experiment, Run, RunEvaluation
 from tailtap.analysis.runs.searched import Search, told
@@ -30,6 +31,8 @@ from tailtap.records.search import SearchRecord
 
 BAND_STEPS = 24
 """Percentiles in each decade of 1/(1-p) whose confidence limits make the band."""
+WHOLE = 0.99
+"""How long packets came in a second that counts as one, in s: the last is a gap short."""
 DATABASE = "results.duckdb"
 _UNFINISHED = {"running": "the run was never finished", "interrupted": "interrupted"}
 
@@ -277,6 +280,7 @@ def as_shown(stored: Evaluation) -> RunEvaluation:
     worst = stored.worst_packets
     origin = stored.inputs.ingress.first_ns
     burst_ns, burst_packets = stored.lost_packets.bursts
+    rates = {side: _rates(stored, side) for side in SIDES}
     return RunEvaluation(
         counts=msgspec.structs.asdict(stored.counts),
         packets=int(counts.sum()),
@@ -293,11 +297,29 @@ def as_shown(stored: Evaluation) -> RunEvaluation:
         burst_time=(burst_ns - origin) / 1e9,
         burst_packets=burst_packets,
         gaps={side: stored.gaps(side) for side in SIDES},
-        rate_start={side: (stored.rates(side)[0] - origin) / 1e9 for side in SIDES},
-        rate_packets={side: stored.rates(side)[1] for side in SIDES},
+        rate_start={side: (rates[side][0] - origin) / 1e9 for side in SIDES},
+        rate_packets={side: rates[side][1] for side in SIDES},
         warnings=tuple(stored.warnings),
         stored=stored,
     )
+
+
+def _rates(stored: Evaluation, side: str) -> Pair:
+    """Start of each second (ns) and the packets in it, as far as the packets last.
+
+    The second in which they end is left out, as its count is no rate. Where there is no other, it
+    counts as much as a whole one would.
+    """
+    start, packets = stored.rates(side)
+    if not start.size:
+        return start, packets
+    last = (stored.inputs.ingress if side == "ingress" else stored.inputs.egress).last_ns
+    lasted = (last - int(start[-1])) / 1e9
+    if lasted >= WHOLE:
+        return start, packets
+    if start.size > 1:
+        return start[:-1], packets[:-1]
+    return start, np.rint(packets / max(lasted, 1e-3)).astype(np.int64)
 
 
 def _band_percentiles(packets: int) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -107,6 +108,47 @@ def test_axes_are_those_that_were_asked_for(asked: list[Asked]) -> None:
         1_000_000,
         1_000_000,
     ]
+
+
+def test_values_without_an_order_are_not_joined(folder: Path, tmp_path: Path) -> None:
+    """They stand beside each other, and one value alone is no axis of numbers."""
+    file = tmp_path / "other.yaml"
+    file.write_text(
+        "figures:\n"
+        "  - {kind: percentile, over: dut.platform, series: traffic.rate}\n"
+        "  - {kind: loss, over: traffic.rate, runs: {traffic.rate: 10 kpkt/s}, series: dut.platform}\n"
+        "  - {kind: loss, over: traffic.rate, series: dut.platform}\n"
+    )
+    names, single, numbers = (one.arranged for one in asked_figures(load_experiment(folder), file))
+    assert names is not None and single is not None and numbers is not None
+    assert (names.categories, single.categories, numbers.categories) == (
+        ("wire", "bare-metal"), ("10 kpkt/s",), ()
+    )  # fmt: skip
+    with mpl.rc_context(SETTINGS):
+        for arranged, joined in ((names, False), (single, False), (numbers, True)):
+            figure = drawn(arranged)
+            main = [line for line in figure.axes[0].lines if line.get_markersize() == 3.2]
+            assert {line.get_linestyle() != "None" for line in main} == {joined}
+            (legend,) = figure.legends
+            shown_so = {line.get_linestyle() != "None" for line in legend.get_lines()}
+            assert shown_so == {joined}
+            places = [float(np.ravel(np.asarray(line.get_xdata(), float))[0]) for line in main]
+            assert len(set(places)) == (1 if joined else len(main))
+
+
+def test_a_panel_without_a_run_says_so(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text("figures: [{kind: hdr, panels: [dut.platform, traffic.rate]}]\n")
+    loaded = load_experiment(folder)
+    runs = [run for run in loaded.runs if (run.platform, run.rate) != ("wire", 50_000)]
+    (one,) = asked_figures(replace(loaded, runs=tuple(runs)), file)
+    assert one.arranged is not None
+    with mpl.rc_context(SETTINGS):
+        said = {axes.get_title(loc="left"): [text.get_text() for text in axes.texts]
+                for axes in drawn(one.arranged).axes}  # fmt: skip
+    assert len(said) == 4
+    assert {title for title, words in said.items() if words} == {"wire · 50 kpkt/s"}
+    assert said["wire · 50 kpkt/s"] == ["no run"]
 
 
 def test_the_page_has_them_with_their_words(asked: list[Asked]) -> None:

@@ -15,7 +15,7 @@ from tailtap.analysis.figures.arranging import Arranged, Mark, Panel
 from tailtap.analysis.figures.curves import tick_label, ticks_between, ticks_of_percentiles
 from tailtap.analysis.figures.kinds import FLOOR, Axis
 from tailtap.analysis.figures.model import Scale
-from tailtap.analysis.figures.quantities import CATEGORY, PACKETS, SHARE, TAIL, TIME
+from tailtap.analysis.figures.quantities import CATEGORY, NUMBER, PACKETS, SHARE, TAIL, TIME
 from tailtap.analysis.runs.groups import LIGHT, WIRE_LIGHT
 from tailtap.analysis.runs.text import broken, with_micro_sign
 from tailtap.analysis.verdict.requirement import Requirement
@@ -30,6 +30,8 @@ ONE_COLUMN, MOST_COLUMNS = 3.4, 4
 LETTERS = 18
 """Letters in an inch of text."""
 REQUIRED = "#c0392b"
+CLEAR = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
+"""Behind a text that curves cross."""
 
 
 def drawn(arranged: Arranged, *, narrow: bool = False) -> Figure:
@@ -57,6 +59,11 @@ def drawn(arranged: Arranged, *, narrow: bool = False) -> Figure:
     for panel, (row, column) in zip(panels, places, strict=True):
         axes = grid[row, column]
         _draw_panel(axes, arranged, panel)
+        axes.set_axisbelow(True)  # the grid
+        if not panel.marks:
+            axes.text(
+                0.5, 0.8, "no run", transform=axes.transAxes, ha="center", color=BEFORE, fontsize=7
+            )
         axes.set_title(_title(panel, width / columns), loc="left", pad=3)
     for place, axes in enumerate(axes_of):
         if divmod(place, columns) not in used:
@@ -121,7 +128,7 @@ def _draw_panel(axes: Any, arranged: Arranged, panel: Panel) -> None:
                     rasterized=len(mark.x) > 500,
                 )
             case "points":
-                _draw_points(axes, mark, color)
+                _draw_points(axes, mark, color, _shift(arranged, mark.series))
             case "bars":
                 place, width = order.index(mark.series), 0.8 / many
                 x = mark.x - 0.4 + width * (place + 0.5)
@@ -173,10 +180,20 @@ def _draw_line(axes: Any, mark: Mark, color: str) -> None:
     )
 
 
-def _draw_points(axes: Any, mark: Mark, color: str) -> None:
+def _shift(arranged: Arranged, series: int) -> float | None:
+    """How far beside its place a series is drawn, where places have no order; else None."""
+    if arranged.x.quantity is not CATEGORY:
+        return None
+    many = len(arranged.series)
+    return (series - (many - 1) / 2) * min(0.12, 0.6 / many)
+
+
+def _draw_points(axes: Any, mark: Mark, color: str, shift: float | None) -> None:
+    """One value at each place; a line joins them where the places have an order (no `shift`)."""
+    x = mark.x + (shift or 0)
     if mark.role == "repeat":
         axes.plot(
-            mark.x,
+            x,
             mark.y,
             "o",
             color=color,
@@ -188,7 +205,7 @@ def _draw_points(axes: Any, mark: Mark, color: str) -> None:
         return
     published = mark.role == "published"
     axes.plot(
-        mark.x,
+        x,
         mark.y,
         marker="o",
         markersize=3.2,
@@ -196,13 +213,13 @@ def _draw_points(axes: Any, mark: Mark, color: str) -> None:
         linewidth=1,
         markerfacecolor="white" if published else color,
         markeredgewidth=0.8,
-        linestyle=PUBLISHED if published else _dash(mark.series),
+        linestyle="none" if shift is not None else PUBLISHED if published else _dash(mark.series),
     )
     if mark.low is not None and mark.high is not None:
         spread = (np.nan_to_num(mark.y - mark.low), np.nan_to_num(mark.high - mark.y))
         if np.any(np.array(spread) > 0):
             axes.errorbar(
-                mark.x,
+                x,
                 mark.y,
                 np.maximum(spread, 0),
                 fmt="none",
@@ -323,6 +340,7 @@ def _draw_lines(axes: Any, arranged: Arranged) -> None:
                 color=REQUIRED,
                 textcoords="offset points",
                 fontsize=6,
+                bbox=CLEAR,
             )
         elif arranged.y.quantity is TIME or wanted.quantity == "loss":
             axes.axhline(limit, color=REQUIRED, linewidth=0.9)
@@ -332,6 +350,7 @@ def _draw_lines(axes: Any, arranged: Arranged) -> None:
                 (3, 2),
                 color=REQUIRED,
                 fontsize=6,
+                bbox=CLEAR,
                 xycoords=axes.get_yaxis_transform(),
                 textcoords="offset points",
             )
@@ -370,6 +389,8 @@ def _set_ticks(
         axes = grid[row, column]
         for axis, told in ((axes.xaxis, arranged.x), (axes.yaxis, arranged.y)):
             _tick(axis, told, inches if axis is axes.xaxis else 1.5)
+        if (places_at := _measured_at(arranged)) is not None:
+            axes.xaxis.set_major_locator(FixedLocator(places_at))
         if arranged.categories:
             axes.xaxis.set_major_locator(FixedLocator(list(range(len(arranged.categories)))))
             names = [broken(name, 22) for name in arranged.categories]
@@ -383,9 +404,19 @@ def _set_ticks(
         room = LETTERS * (inches - 0.5) / max(len(arranged.categories), 1)
         crowded = any(len(line) > room for name in arranged.categories for line in name.split("\n"))
         if crowded or arranged.x.quantity is TAIL:
-            axes.tick_params(axis="x", labelrotation=35)
+            # Lines of text that lean far take less of the width.
+            close = bool(arranged.categories) and room < LETTERS * 0.2
+            axes.tick_params(axis="x", labelrotation=60 if close else 35)
             for text in axes.get_xticklabels():
                 text.set(ha="right", rotation_mode="anchor")
+
+
+def _measured_at(arranged: Arranged) -> list[float] | None:
+    """The values of a varied number, where these are few: nothing was measured between them."""
+    if arranged.x.quantity is not NUMBER or arranged.figure.made.of != "value":
+        return None
+    found = sorted({float(x) for panel in arranged.panels for mark in panel.marks for x in mark.x})
+    return found if len(found) <= 8 else None
 
 
 def _tick(axis: Any, told: Axis, inches: float) -> None:
@@ -403,7 +434,8 @@ def _tick(axis: Any, told: Axis, inches: float) -> None:
         if inches < 2 and np.log10(high / low) > 4:
             axis.set_major_locator(LogLocator(numticks=5))
     elif quantity is not CATEGORY:
-        axis.set_major_locator(MaxNLocator(max(min(round(inches * 1.6), 6), 3)))
+        whole = quantity in (NUMBER, PACKETS) and high - low >= 3
+        axis.set_major_locator(MaxNLocator(max(min(round(inches * 1.6), 6), 3), integer=whole))
 
 
 def _legend(arranged: Arranged, width: float) -> tuple[list[Any], list[str]]:
@@ -416,7 +448,10 @@ def _legend(arranged: Arranged, width: float) -> tuple[list[Any], list[str]]:
             mine = [mark for mark in marks if mark.series == place]
             if not mine:
                 continue
-            handles.append(_handle(_color(arranged, place), mine[0].form, place))
+            form = mine[0].form
+            if form == "points" and arranged.x.quantity is CATEGORY:
+                form = "dots"  # no line joins them
+            handles.append(_handle(_color(arranged, place), form, place))
             labels.append(broken(one.label, round(LETTERS * (width - 0.5))))
     for form, test in zip(FORMS, arranged.tests, strict=False):
         handles.append(Line2D([], [], color=BEFORE, marker=form, markersize=3.4, linestyle="none"))
