@@ -116,7 +116,10 @@ def test_values_without_an_order_are_not_joined(folder: Path, tmp_path: Path) ->
     file.write_text(
         "figures:\n"
         "  - {kind: percentile, over: dut.platform, series: traffic.rate}\n"
-        "  - {kind: loss, over: traffic.rate, runs: {traffic.rate: 10 kpkt/s}, series: dut.platform}\n"
+        "  - kind: loss\n"
+        "    over: traffic.rate\n"
+        "    runs: {traffic.rate: 10 kpkt/s}\n"
+        "    series: dut.platform\n"
         "  - {kind: loss, over: traffic.rate, series: dut.platform}\n"
     )
     names, single, numbers = (one.arranged for one in asked_figures(load_experiment(folder), file))
@@ -154,11 +157,22 @@ def test_a_panel_without_a_run_says_so(folder: Path, tmp_path: Path) -> None:
 def test_the_page_has_them_with_their_words(asked: list[Asked]) -> None:
     first, *_, shape, _ = shown(asked)
     assert first.title == "Latency <of> two devices" and first.caption == "As it is."
-    assert first.wide != first.narrow
+    assert first.wide != first.narrow and first.columns == 2
     assert first.wide.startswith("data:image/svg+xml;base64,")
     assert first.described.endswith("Latency over Percentile; wire, bare-metal")
     assert [table.title for table in first.tables] == ["Beside published"]
     assert shape.reason and not shape.wide
+
+
+def test_panels_below_each_other_are_as_wide_as_one(folder: Path, tmp_path: Path) -> None:
+    """Their letters would be twice as large as those of other figures."""
+    file = tmp_path / "other.yaml"
+    file.write_text(
+        "figures:\n"
+        "  - {kind: gaps, runs: {dut.platform: wire}, panels: [dut.platform, traffic.rate]}\n"
+    )
+    (one,) = shown(asked_figures(load_experiment(folder), file))
+    assert one.columns == 1 and one.narrow == one.wide
 
 
 def test_another_file_can_say_what_is_drawn(folder: Path, tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ class Shown:
     notes: Sequence[str]
     wide: str
     narrow: str
-    panels: int
+    columns: int
+    """Of panels beside each other on a wide screen."""
     described: str
     """What it shows, for who does not see it."""
     tables: Sequence[Grid]
@@ -49,8 +50,8 @@ def shown(
         if arranged is not None and arranged.panels:
             file = printed.get(one.name)
             wide = _address(file.read_bytes()) if file else _picture(arranged, narrow=False)
-            # One panel is as wide as a narrow screen.
-            narrow = wide if len(arranged.panels) == 1 else _picture(arranged, narrow=True)
+            # One column is as wide as a narrow screen.
+            narrow = wide if arranged.shape[1] == 1 else _picture(arranged, narrow=True)
             lines = ", ".join(series.label for series in arranged.series if series.label)
             described = f"{one.title}: {arranged.y.label} over {arranged.x.label or 'kinds'}"
             described += f"; {lines}" if lines else ""
@@ -63,7 +64,7 @@ def shown(
                 arranged.notes if arranged else (),
                 wide,
                 narrow,
-                len(arranged.panels) if arranged else 0,
+                arranged.shape[1] if arranged else 0,
                 described,
                 arranged.tables if arranged else (),
             )
