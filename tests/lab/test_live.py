@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 from labtools import TAILTAP, record, wait_for, write_experiment
+from live_numbers import numbers
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tailtap._core import TRACE_KINDS
+from tailtap.analysis.live.histogram import PRECISION, SCHEMA
+from tailtap.analysis.live.numbers import Board
+from tailtap.lab.platforms.vm import kernels
+from tailtap.output.live.server import LOOPBACK, Address, Server
 
 EXPERIMENT = """
 name: watched
@@ -81,3 +88,53 @@ def test_a_run_is_watched_and_the_device_s_cpu_is_left_alone(tmp_path: Path) -> 
     counted = [one["ingress"] for one in seen]
     assert counted == sorted(counted) and counted[-1] <= counts["ingress"]
     assert not threads & had_cpu(run / "trace.events", 1)
+
+
+SCRAPING = """\
+global: {{scrape_interval: 1s}}
+scrape_configs:
+  - {{job_name: tailtap, static_configs: [{{targets: ['{address}']}}]}}
+"""
+
+
+@pytest.mark.slow
+def test_prometheus_reads_native_histograms(tmp_path: Path) -> None:
+    """Debian's, which is unpacked and not installed."""
+    program = kernels.unpacked("prometheus") / "usr/bin/prometheus"
+    board, shown = Board(), numbers()
+    board.hang(shown)
+    with socket.create_server((LOOPBACK, 0)) as free:
+        place = f"{LOOPBACK}:{free.getsockname()[1]}"
+    with Server(Address(LOOPBACK, 0), board, page=False) as server:
+        (tmp_path / "config.yaml").write_text(SCRAPING.format(address=server.address))
+        words = [f"--config.file={tmp_path}/config.yaml", f"--storage.tsdb.path={tmp_path}/data"]
+        words += [f"--web.listen-address={place}", "--enable-feature=native-histograms"]
+        with (tmp_path / "log").open("w") as log:
+            running = subprocess.Popen([program, *words], stdout=log, stderr=log)
+
+        def asked(query: str) -> list[float]:
+            address = f"http://{place}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+            with urllib.request.urlopen(address) as answer:
+                rows = json.load(answer)["data"]["result"]
+            return [float(row["value"][1]) for row in rows]
+
+        def is_scraped() -> bool:
+            assert running.poll() is None, (tmp_path / "log").read_text()
+            try:
+                return bool(asked("histogram_count(tailtap_latency_seconds)"))
+            except OSError:  # it does not listen yet
+                return False
+
+        try:
+            wait_for(is_scraped, "a native histogram", 100)
+            [flow] = shown.flows
+            assert asked("histogram_count(tailtap_latency_seconds)") == [flow.matched]
+            assert asked("tailtap_lost_packets_total") == [flow.lost]
+            for one in flow.percentiles:
+                if one.supported:
+                    [found] = asked(f"histogram_quantile({one.p}, tailtap_latency_seconds)")
+                    width = 2 ** (1 / 2**SCHEMA) * (1 + PRECISION)
+                    assert 1 / width < found * 1e9 / one.value < width, one.p
+        finally:
+            running.kill()
+            running.wait()

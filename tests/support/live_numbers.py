@@ -45,6 +45,7 @@ def _flow(name: str, lost: int) -> LiveFlow:
         max_ns=histogram.max_ns,
         percentiles=histogram.percentiles(DEFAULT),
         below=histogram.cumulative,
+        exponential=histogram.exponential,
         worst=[
             LiveWorst(
                 latency=int(value), ingress_ns=490 * SECOND, egress_ns=490 * SECOND, key=f"{place}"

@@ -28,6 +28,13 @@ class LiveCause(Record, kw_only=True):
     delay_ns: Count
 
 
+class LiveBucket(Record, kw_only=True):
+    """A bucket of an exponential histogram of schema 5, as Prometheus numbers them."""
+
+    index: Annotated[Whole, Meta(description="It is up to 2^(index / 32) s")]
+    count: Count
+
+
 class LiveFlow(Record, kw_only=True, omit_defaults=True):
     """A flow so far."""
 
@@ -53,6 +60,9 @@ class LiveFlow(Record, kw_only=True, omit_defaults=True):
     below: Annotated[
         list[Count],
         says("Matched packets not later than 1 us, 2 us, 5 us, … 5 s; exact"),
+    ] = []
+    exponential: Annotated[
+        list[LiveBucket], Meta(description="Matched packets later than 0 ns")
     ] = []
     worst: list[LiveWorst] = []
     tap_lost: Annotated[

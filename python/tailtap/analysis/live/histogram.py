@@ -14,6 +14,7 @@ import numpy as np
 from tailtap.analysis.evaluation.percentiles import percentiles_of
 from tailtap.analysis.evaluation.values import Column
 from tailtap.records.evaluation import Percentile
+from tailtap.records.live import LiveBucket
 
 _BITS = 10
 """A power of two has 2^10 buckets."""
@@ -24,6 +25,8 @@ BOUNDS_NS: tuple[int, ...] = tuple(
     step * 10**decade for decade in range(3, 10) for step in (1, 2, 5)
 )
 """Upper bounds of a monitoring system's buckets: 1 us, 2 us, 5 us, …, 5 s."""
+SCHEMA = 5
+"""Of Prometheus' exponential buckets: 2^5 to a power of two, each up to 2.2 % wide."""
 
 
 class Histogram:
@@ -70,6 +73,24 @@ class Histogram:
         """How many latencies are not above each of `BOUNDS_NS`; exact."""
         found: list[int] = self._below.tolist()
         return found
+
+    @property
+    def exponential(self) -> list[LiveBucket]:
+        """The buckets of `SCHEMA` with latencies in them, in s; those of 0 ns are in none.
+
+        Bucket i is up to 2^(i / 2^SCHEMA) s, which belongs to it. A latency near a bound counts
+        as up to `PRECISION` larger than it is.
+        """
+        used = np.flatnonzero(self._counts[1:]) + 1
+        seconds = np.minimum(_largest(used), self.max_ns) / 1e9
+        indices = np.ceil(np.log2(seconds) * 2**SCHEMA).astype(np.int64)
+        found, places = np.unique(indices, return_inverse=True)
+        counts = np.zeros(found.size, np.int64)
+        np.add.at(counts, places, self._counts[used])
+        return [
+            LiveBucket(index=index, count=count)
+            for index, count in zip(found.tolist(), counts.tolist(), strict=True)
+        ]
 
 
 def _bucket(values: Column) -> Column:

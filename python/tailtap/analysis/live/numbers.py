@@ -154,5 +154,6 @@ class _Flow:
             max_ns=latencies.max_ns if latencies.count else None,
             percentiles=latencies.percentiles(DEFAULT),
             below=latencies.cumulative,
+            exponential=latencies.exponential,
             worst=[LiveWorst(**packet._asdict()) for packet in self._worst],
         )

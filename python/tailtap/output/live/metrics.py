@@ -1,4 +1,6 @@
-"""The numbers as a monitoring system reads them: OpenMetrics, or the older text of Prometheus."""
+"""The numbers as a monitoring system reads them: OpenMetrics, the older text of Prometheus, or its
+protobuf.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailtap.analysis.live.histogram import BOUNDS_NS
+from tailtap.output.live import protobuf
 from tailtap.records.live import LiveFlow, LiveRecord
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ def exposition(record: LiveRecord | None, accept: str) -> tuple[bytes, str]:
 
     Needs `tailtap[metrics]`.
     """
+    if protobuf.is_wanted(accept):
+        families, flows = ((), ()) if record is None else (_metrics(record), record.flows)
+        return protobuf.delimited(families, flows), protobuf.CONTENT_TYPE
     from prometheus_client.exposition import choose_encoder
     from prometheus_client.registry import CollectorRegistry
 

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from importlib.resources import files
-from importlib.util import find_spec
 from typing import Any, NamedTuple, Self
 
 from tailtap.analysis.live.numbers import Board
@@ -73,8 +73,14 @@ class Server:
         called by the thread that answers, and those that it starts are like it. Raises
         `MachineError` when it cannot listen there, or the library of metrics is missing.
         """
-        if not page and find_spec("prometheus_client") is None:
-            raise MachineError("metrics need the extra: pip install 'tailtap[metrics]'")
+        if not page:
+            try:
+                import_module("prometheus_client")
+                import_module("google.protobuf")
+            except ImportError as error:
+                raise MachineError(
+                    "metrics need the extra: pip install 'tailtap[metrics]'"
+                ) from error
 
         class Handler(_Handler):
             shown = board

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.analysis.evaluation.percentiles import DEFAULT, percentiles_of
-from tailtap.analysis.live.histogram import BOUNDS_NS, PRECISION, Histogram
+from tailtap.analysis.live.histogram import BOUNDS_NS, PRECISION, SCHEMA, Histogram
 
 VALUES = st.lists(st.one_of(st.integers(0, 5000), st.integers(0, 2**45)), min_size=1, max_size=300)
 
@@ -46,5 +46,20 @@ def test_merging_is_as_if_all_had_come_to_one(first: list[int], second: list[int
     assert (merged.cumulative, merged.sum_ns) == (whole.cumulative, whole.sum_ns)
 
 
+@given(VALUES)
+def test_exponential_buckets_hold_what_is_not_above_their_bounds(values: list[int]) -> None:
+    histogram = added(Histogram(), values)
+    shown = histogram.exponential
+    assert [one.index for one in shown] == sorted({one.index for one in shown})
+    true = np.array([value for value in values if value])
+    assert sum(one.count for one in shown) == true.size
+    below = 0
+    for one in shown:
+        below += one.count
+        bound = 2 ** (one.index / 2**SCHEMA) * 1e9
+        assert (true * (1 + PRECISION) <= bound).sum() <= below <= (true <= bound * 1.000001).sum()
+
+
 def test_nothing_has_no_percentiles() -> None:
+    assert Histogram().exponential == []
     assert added(Histogram(), []).percentiles(DEFAULT) == []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import threading
 from collections.abc import Iterator
+from math import isinf
 
 import pytest
+from google.protobuf.proto import parse_length_prefixed
 from live_numbers import numbers
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as older_text
@@ -15,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as older_tex
 from tailtap.analysis.live.histogram import BOUNDS_NS
 from tailtap.analysis.live.numbers import Board
 from tailtap.output.live.metrics import exposition
+from tailtap.output.live.protobuf import CONTENT_TYPE, TYPES, messages
 from tailtap.output.live.server import LOOPBACK, Address, Server
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.live import LiveCause, LiveIncidents
@@ -106,8 +110,60 @@ def test_metrics_are_those_of_the_numbers() -> None:
     assert not [name for name, _ in found if name.startswith("tailtap_tap_lost")]
 
 
+PROTOBUF = (
+    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,"
+    "application/openmetrics-text;version=1.0.0;q=0.8,*/*;q=0.1"
+)
+"""What Prometheus asks for that knows native histograms."""
+
+
+def test_protobuf_says_what_text_says_and_has_native_histograms() -> None:
+    record = numbers(lost=3, flows=("forward", "back"))
+    text = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(exposition(record, OPENMETRICS)[0].decode())
+        for sample in family.samples
+    }
+    content, kind = exposition(record, PROTOBUF)
+    assert kind == CONTENT_TYPE
+    stream, histograms = io.BytesIO(content), []
+    while family := parse_length_prefixed(messages()["MetricFamily"], stream):
+        for metric in family.metric:
+            labels = sorted((label.name, label.value) for label in metric.label)
+            if family.type == TYPES["histogram"]:
+                one = metric.histogram
+                histograms.append(one)
+                for bucket in one.bucket:
+                    bound = "+Inf" if isinf(bucket.upper_bound) else str(bucket.upper_bound)
+                    at = (f"{family.name}_bucket", *sorted([*labels, ("le", bound)]))
+                    assert text.pop(at) == bucket.cumulative_count
+                assert text.pop((f"{family.name}_sum", *labels)) == one.sample_sum
+                assert text.pop((f"{family.name}_count", *labels)) == one.sample_count
+            else:
+                value = (metric.counter if family.type == TYPES["counter"] else metric.gauge).value
+                assert text.pop((family.name, *labels)) == value
+    assert not text
+    for flow, one in zip(record.flows, histograms, strict=True):
+        index, count, found = 0, 0, []
+        deltas = iter(one.positive_delta)
+        for span in one.positive_span:
+            index += span.offset
+            for _ in range(span.length):
+                count += next(deltas)
+                found.append((index, count))
+                index += 1
+        assert found == [(bucket.index, bucket.count) for bucket in flow.exponential]
+        assert one.zero_count + sum(count for _, count in found) == one.sample_count
+
+
+@pytest.mark.parametrize("accept", ["", OPENMETRICS, f"{OPENMETRICS},{PROTOBUF}", "*/*"])
+def test_text_is_for_whoever_wants_it(accept: str) -> None:
+    assert exposition(numbers(), accept)[0].startswith(b"# HELP")
+
+
 def test_before_there_are_numbers_there_are_no_metrics() -> None:
     assert exposition(None, OPENMETRICS)[0] == b"# EOF\n"
+    assert exposition(None, PROTOBUF) == (b"", CONTENT_TYPE)
 
 
 @pytest.mark.parametrize(
