@@ -74,7 +74,6 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "command",
     [
         ("completion", "zsh"),
-        ("doctor",),
         ("clean", "--dry-run"),
         ("verdict", "--list-profiles"),
         ("host", "audit"),

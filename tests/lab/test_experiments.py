@@ -128,6 +128,7 @@ UNSTEERED = "for mask in /sys/class/net/*/queues/rx-*/rps_cpus; do echo 0 > $mas
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 @needs_two_cpus
 @pytest.mark.parametrize("steered", [True, False])
 def test_the_devices_work_is_on_its_cpus_because_it_is_steered(
@@ -414,7 +415,9 @@ def test_doctor_finds_that_it_works_and_leaves_nothing() -> None:
         done = machine.tailtap("doctor", "--json")
         assert machine.namespaces() == []
     assert was_made(done), done.stderr
-    found = {(one["area"], one["name"]): one for one in json.loads(done.stdout)["checks"]}
+    told = json.loads(done.stdout)
+    fits(told)
+    found = {(one["area"], one["name"]): one for one in told["checks"]}
     kernel = [("kernel", "namespaces and veth"), ("kernel", "receive steering")]
     for key in (*kernel, ("taps", "inline"), ("forwarders", "tc-mirred")):
         assert found[key]["state"] == "ok"

@@ -203,7 +203,7 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("name", ["dpdk-l2fwd", "dpdk-l3fwd"])
+@pytest.mark.parametrize("name", [pytest.param("dpdk-l2fwd", marks=pytest.mark.slow), "dpdk-l3fwd"])
 def test_packets_wait_for_the_drain_time_only_when_asked_to(
     name: str, machine: Machine, tmp_path: Path
 ) -> None:

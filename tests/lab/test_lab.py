@@ -73,7 +73,7 @@ def test_a_lab_that_is_killed_at_any_step_leaves_nothing(reboot: bool) -> None:
     )
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 @pytest.mark.parametrize(
     ("work", "least", "expected"),
     [

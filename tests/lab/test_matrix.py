@@ -98,6 +98,11 @@ def test_no_packet_is_lost(shared: Shared, forwarder: str, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed
+@pytest.mark.parametrize(
+    "shared",
+    [pytest.param(one, marks=pytest.mark.slow if one in BOOTS else ()) for one in SHARED],
+    indirect=True,
+)
 def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> None:
     pass_through(shared, "dpdk-l2fwd", DRAIN, SLOW, tmp_path)
     assert [row["id"] for row in stamps(tmp_path / "egress.stamps")] == list(range(SLOW_PACKETS))

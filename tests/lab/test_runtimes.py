@@ -52,7 +52,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", params=RUNTIMES)
+@pytest.fixture(
+    scope="module",
+    params=["crun", pytest.param("runc", marks=pytest.mark.slow), "podman"],
+)
 def shared(request: pytest.FixtureRequest) -> Iterator[tuple[Engine, Dut]]:
     """A container of each kind, for tests that only look at it."""
     options = ContainedOptions.model_validate({"memory": f"{MEMORY} B"})

@@ -61,7 +61,9 @@ def test_journals_cannot_be_read_and_nothing_is_planted_beside_them(tmp_path: Pa
         assert machine.tailtap("clean").returncode == 0
 
 
-@pytest.mark.parametrize("platform", ["crun", "runc", "podman", "container"])
+@pytest.mark.parametrize(
+    "platform", ["crun", pytest.param("runc", marks=pytest.mark.slow), "podman", "container"]
+)
 def test_the_environment_of_root_stays_in_its_own_processes(
     platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,7 @@ def test_started_processes_say_what_they_say_and_end_when_told(shared: Dut) -> N
     lost.close()
 
 
+@pytest.mark.slow
 def test_traffic_passes(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with own_machine() as machine:

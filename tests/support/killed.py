@@ -153,8 +153,8 @@ def state():
                   for path in engine.folder("none").parent.glob("*")]
     processes = [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline")
                  if "/run/tailtap/" in command_of(path)] if work in engines else []
-    # All tests share these (what another had mounted is still listed, and goes when it ends): only
-    # those that run alone may look at them.
+    # All lab tests share these (what another had mounted is still listed, and goes when it ends):
+    # only those that run apart may look at them. Tests without root make none.
     mounts = [line for line in Path("/proc/mounts").read_text().splitlines()
               if work in engines and " /run/tailtap/" in line]
     groups = [str(path) for tree in cgroups.hierarchies() for path in tree.path.glob("*")
