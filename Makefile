@@ -142,6 +142,15 @@ $(VENV)/emulator/made: scripts/emulator.sh | $(BIN)/dpdk-l3fwd
 .PHONY: emulator
 emulator: $(VENV)/emulator/made ## Get a QEMU that emulates the network cards of tests
 
+# A kernel of Debian's that has what its own stable release's lacks, for guests of tests.
+$(VENV)/newer-kernel/made: scripts/newer-kernel.sh | $(VENV)/installed
+	@echo "getting a newer kernel for guests of tests"
+	@sh scripts/newer-kernel.sh $(abspath $(@D))
+	@touch $@
+
+.PHONY: newer-kernel
+newer-kernel: $(VENV)/newer-kernel/made ## Get the kernel of tests that need a newer one
+
 .PHONY: demo
 demo: setup ## Measure a small lab on this machine and write its report
 	@$(SUDO) rm -rf demo
@@ -218,7 +227,7 @@ test-lab: ## Run the tests that need root (run nothing else)
 test: lint test-rust test-python test-package test-lab ## Run every check and the tests that CI runs
 
 .PHONY: test-slow
-test-slow: compiled forwarders emulator ## Run the slow tests that CI leaves out, except test-nested
+test-slow: compiled forwarders emulator newer-kernel ## Run the slow tests that CI leaves out, except test-nested
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m slow tests
 
 .PHONY: test-nested

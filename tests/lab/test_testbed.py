@@ -139,7 +139,9 @@ traffic: {rate: 1 kpkt/s, duration: 200 ms, warm_up: 0 s, cpu: 0, slip_limit: 1 
 """
 
 
-@pytest.mark.parametrize("testbed", ["lab.yaml", "split.yaml"])
+@pytest.mark.parametrize(
+    "testbed", [pytest.param("lab.yaml", marks=pytest.mark.slow), "split.yaml"]
+)
 def test_flows_of_a_network_have_cables_of_their_own(
     hosts: Hosts, tmp_path: Path, testbed: str
 ) -> None:

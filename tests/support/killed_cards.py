@@ -82,7 +82,7 @@ def lent(dut, tap, placement):
 
 
 def threads():
-    lent(("eth1", "eth3"), ("eth0", "eth2"), Placement("core", threads=True))
+    lent(("eth1", "eth3"), ("eth0", "eth2"), Placement("core", napi="threads"))
 
 
 def queues():

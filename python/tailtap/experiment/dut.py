@@ -35,6 +35,7 @@ from tailtap.kinds.registry import one_of
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms import PLATFORMS
+from tailtap.lab.topology.placement import Napi
 from tailtap.records.document import Misfit
 from tailtap.records.explaining import explain
 from tailtap.records.schema import Cpus, NoOptions, Port, Strict, Written
@@ -133,11 +134,12 @@ class Dut(Strict):
         "line with more nodes than dut.cpus the default is the list of dut.cpus.",
         examples=["none", [2, 3]],
     )
-    napi: Literal["softirq", "threads"] = Field(
+    napi: Napi = Field(
         default="softirq",
         description="What polls the ports that packets come in at: a softirq, or a kernel thread "
-        "for each queue (threaded NAPI, Linux 5.12), on the CPUs of dut.irq.",
-        examples=["threads"],
+        "for each queue (threaded NAPI, Linux 5.12), on the CPUs of dut.irq. With busy-poll these "
+        "threads never sleep (Linux 6.19): each wants a CPU for itself.",
+        examples=["threads", "busy-poll"],
     )
     queues: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,

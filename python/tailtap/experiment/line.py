@@ -15,7 +15,7 @@ from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms import PLATFORMS, Platform
 from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.lab.topology.line import GENERATOR, TAPS, dut_names, share_out
-from tailtap.lab.topology.placement import CORE, Placement
+from tailtap.lab.topology.placement import BUSY_POLL, CORE, Placement
 from tailtap.records.document import KeyPath, Misfit, dotted
 from tailtap.records.schema import Matching, Written, name_words
 from tailtap.records.suggest import did_you_mean
@@ -135,7 +135,7 @@ def _placement(name: str, dut: Dut, cpus: Mapping[str, tuple[int, ...]]) -> Plac
     # A virtual machine numbers its own CPUs, and always receives on all of them.
     shares = not others.isdisjoint(cpus[name]) and not _is_guest(dut)
     irq = cpus[name] if shares and "irq" not in dut.model_fields_set else dut.irq
-    return Placement(irq, dut.napi == "threads", dut.queues)
+    return Placement(irq, dut.napi, dut.queues)
 
 
 def check_nodes(dut: Dut) -> None:
@@ -192,6 +192,22 @@ def check_hops(dut: Dut) -> None:
     else:
         return
     raise Misfit(("dut", "taps"), reason, [("dut", beside)])
+
+
+def check_polling(dut: Dut) -> None:
+    """Raises `Misfit` where threads that never sleep would have the CPUs of a forwarder."""
+    for one in dut.members:
+        irq = one.placement.irq
+        receiving = one.cpus if irq == CORE else irq if isinstance(irq, tuple) else ()
+        if one.dut.napi != BUSY_POLL or FORWARDERS[one.dut.forwarder].in_kernel:
+            continue
+        if not set(one.cpus).isdisjoint(receiving):
+            raise Misfit(
+                ("dut", "napi"),
+                f"a thread that polls without a pause leaves nothing of its CPU to {one.name}'s "
+                f"{one.dut.forwarder}: name other CPUs in dut.irq, or take threads",
+                [("dut", "forwarder"), ("dut", "irq")],
+            )
 
 
 def check_line(dut: Dut, traffic: Traffic) -> None:

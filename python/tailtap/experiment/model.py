@@ -27,7 +27,7 @@ from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.events import Event, check_events
-from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line
+from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line, check_polling
 from tailtap.experiment.matching import Matching
 from tailtap.experiment.network import check_network, sent_as
 from tailtap.experiment.over import VETH, Sriov, check_over, with_links_over
@@ -323,6 +323,7 @@ class Experiment(Strict):
         if self.dut.is_network:
             check_network(self)
         else:
+        check_polling(self.dut)
             check_line(self.dut, self.traffic)
         if self.dut.over != VETH:
             check_over(self.dut.over, self.dut.taps, self.graph())

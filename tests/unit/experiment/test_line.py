@@ -9,6 +9,7 @@ import pytest
 from experiment_files import complaint
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.lab.topology.graph import Port
@@ -263,3 +264,19 @@ def test_what_can(text: str) -> None:
     import yaml
 
     Experiment.model_validate({"name": "line", "traffic": {}, **yaml.safe_load(text)})
+
+
+@pytest.mark.parametrize(
+    ("forwarder", "irq", "fits"),
+    [("tc-mirred", "core", True), ("fault", "core", False), ("fault", [1, 3], False),
+     ("fault", [2, 3], True)],
+)  # fmt: skip
+def test_threads_that_never_sleep_leave_a_forwarder_its_cpus(
+    forwarder: str, irq: object, fits: bool
+) -> None:
+    dut = {"forwarder": forwarder, "irq": irq, "napi": "busy-poll", "cpus": [1]}
+    if fits:
+        assert experiment(dut).dut.members[0].placement.napi == "busy-poll"
+    else:
+        with pytest.raises(ValidationError, match="leaves nothing of its CPU to dut's fault"):
+            experiment(dut)

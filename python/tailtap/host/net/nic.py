@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import socket
 from dataclasses import dataclass
-from typing import Any
 
+from tailtap.host.net.netdev import gives_stamps
 from tailtap.records.errors import InputError
 from tailtap.remote.local import LocalHost
 
 _CLOCK = re.compile(r"(?:PTP Hardware Clock|Hardware timestamp provider index): (\d+)")
-_METADATA_TIMESTAMP = 1
-"""NETDEV_XDP_RX_METADATA_TIMESTAMP of <linux/netdev.h>."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def timestamping(interface: str) -> Timestamping:
         r"^driver: (\S+)", host.run(["ethtool", "-i", interface], check=False).stdout
     )
     name = None if driver is None else driver[1]
-    return parse(interface, told, driver=name, metadata=_gives_metadata(index))
+    return parse(interface, told, driver=name, metadata=gives_stamps(index))
 
 
 def parse(interface: str, told: str, *, driver: str | None, metadata: bool | None) -> Timestamping:
@@ -73,42 +71,3 @@ def parse(interface: str, told: str, *, driver: str | None, metadata: bool | Non
         filters=tuple(sections.get("Hardware Receive Filter Modes", ())),
         metadata=metadata,
     )
-
-
-def _gives_metadata(index: int) -> bool | None:
-    """Whether the driver of interface `index` gives receive stamps to XDP programs.
-
-    The kernel tells from Linux 6.7 on, in its generic netlink family ``netdev``.
-    """
-    from pyroute2.netlink import NLM_F_REQUEST, genlmsg
-    from pyroute2.netlink.exceptions import NetlinkError
-    from pyroute2.netlink.generic import GenericNetlinkSocket
-
-    class Device(genlmsg):  # type: ignore[misc]
-        """Documentation/netlink/specs/netdev.yaml."""
-
-        prefix = "NETDEV_A_DEV_"
-        nla_map = (
-            ("NETDEV_A_DEV_UNSPEC", "none"),
-            ("NETDEV_A_DEV_IFINDEX", "uint32"),
-            ("NETDEV_A_DEV_PAD", "hex"),
-            ("NETDEV_A_DEV_XDP_FEATURES", "uint64"),
-            ("NETDEV_A_DEV_XDP_ZC_MAX_SEGS", "uint32"),
-            ("NETDEV_A_DEV_XDP_RX_METADATA_FEATURES", "uint64"),
-        )
-
-    get_device = 1
-    request: Any = Device()
-    request["cmd"], request["version"] = get_device, 1
-    request["attrs"] = [("NETDEV_A_DEV_IFINDEX", index)]
-    try:
-        with GenericNetlinkSocket() as netlink:
-            netlink.bind("netdev", Device)
-            answers = netlink.nlm_request(request, msg_type=netlink.prid, msg_flags=NLM_F_REQUEST)
-            features = [
-                answer.get_attr("NETDEV_A_DEV_XDP_RX_METADATA_FEATURES") for answer in answers
-            ]
-    except (NetlinkError, OSError):
-        return None
-    known = [feature for feature in features if feature is not None]
-    return bool(known[0] & _METADATA_TIMESTAMP) if known else None

@@ -4,6 +4,9 @@ Documentation/networking/napi.rst of the kernel: threaded. A veth port is only p
 receive offload on, and then only for packets of a peer that cannot send segments to be cut
 (veth_skb_is_eligible_for_gro in drivers/net/veth.c), or while an XDP program is attached to it.
 
+From Linux 6.19 on these threads can poll without a pause (threaded busy polling). That is set of
+each instance of NAPI, by netlink.
+
 Before Linux 6.17 a card's threads stay when they are switched off, and are used again. Their name
 is what the card was called when they were made. So a card gets them before it moves into a lab
 (`cards.Card`): there it is called what any other card was called in the same place.
@@ -13,13 +16,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tailtap.host.changes.resource import Resource, Value, read_text
 from tailtap.host.cpu.threads import allowed
+from tailtap.host.facts.machine import kernel_at_least, kernel_release
+from tailtap.host.net import netdev
+from tailtap.host.net.inside import inside
 from tailtap.records.cpulist import parse_cpus
 from tailtap.records.errors import MachineError
 from tailtap.records.files import set_value
@@ -41,6 +49,8 @@ done"""
 URGENT = -20
 _FILE = "/sys/class/net/{port}/threaded"
 _ANY_PORT = "tt-*"
+WITH_BUSY_POLL = (6, 19)
+"""The first kernel whose threads can poll without a pause."""
 _KTHREADD = "2"
 """The thread of the kernel that all others have their CPUs from."""
 
@@ -76,6 +86,19 @@ def poll_in_threads(host: Host, port: str, cpus: str, card: str | None = None) -
     raise MachineError(
         f"{port} of {host.name} cannot be polled by threads{where} (threaded NAPI, Linux 5.12): "
         f"{reason}"
+    )
+
+
+def require_busy_poll() -> None:
+    """Raises `MachineError` unless this kernel's threads can poll without a pause."""
+    if not kernel_at_least(WITH_BUSY_POLL):
+        raise _no_busy_poll()
+
+
+def _no_busy_poll() -> MachineError:
+    return MachineError(
+        f"dut.napi: busy-poll needs Linux 6.19 or newer, and this is {kernel_release()}: choose "
+        "threads"
     )
 
 
@@ -134,6 +157,8 @@ class PortThreads(Resource):
     """The other end of a veth pair; None for a network card."""
     card: str | None = None
     """What a network card is called on its own machine; None for a veth port."""
+    busy: bool = False
+    """Whether they poll without a pause."""
 
     @property
     def label(self) -> str:
@@ -141,11 +166,14 @@ class PortThreads(Resource):
         return f"threads of {self.namespace}/{self.port}"
 
     def read(self) -> dict[str, Any]:
-        """Whether threads poll it, unless it is gone, and of a card how its `threads` run."""
+        """Whether threads poll it, unless it is gone, and of a card how its `threads` run, and what
+        polls each of its instances of NAPI (`napi`).
+        """
         file = _FILE.format(port=self.port)
         told = NamespaceHost(self.namespace).run(["cat", file], check=False).stdout.strip()
         found: dict[str, Any] = {"threaded": told} if told else {}
         if self.card is not None:
+            found["napi"] = self._polled()
             local = LocalHost()
             numbers = [*_threads(local, self.card), *_idle(_threads(local, self.port))]
             found["threads"] = {one: run for one in numbers if (run := _run_of(one)) is not None}
@@ -165,7 +193,13 @@ class PortThreads(Resource):
             # They go with the pair, which is the lab's own.
             host.run(["ethtool", "-K", self.port, "gro", "on"])
             NamespaceHost(self.peer_namespace).run(["ethtool", "-K", self.peer, "tso", "off"])
-        return {"threads": list(poll_in_threads(host, self.port, self.cpus, self.card))}
+        threads = list(poll_in_threads(host, self.port, self.cpus, self.card))
+        if self.busy:
+            try:
+                self._poll(dict.fromkeys(self._polled(), netdev.BUSY))
+            except OSError as error:
+                raise _no_busy_poll() from error
+        return {"threads": threads}
 
     def undo(self, old: Mapping[str, Any], applied: Mapping[str, Any] | None = None) -> str | None:
         """Have it polled as before, by threads that run as before, unless somebody else moved them.
@@ -180,6 +214,7 @@ class PortThreads(Resource):
         now = self.read().get("threaded", old.get("threaded"))
         if now != old.get("threaded"):
             _write(NamespaceHost(self.namespace), self.port, old["threaded"])
+        self._poll(self._elsewise(old))
         if not left:
             return None
         return f"somebody else changed {', '.join(left)}: it is left as it is"
@@ -187,9 +222,31 @@ class PortThreads(Resource):
     def pending(self, old: Mapping[str, Any], applied: Value = None) -> bool:
         """Whether it is there and polled otherwise, or by threads that run otherwise."""
         now = self.read().get("threaded", old.get("threaded"))
-        return now != old.get("threaded") or any(
-            _run_of(number) not in (None, run) for number, run in old.get("threads", {}).items()
+        return (
+            now != old.get("threaded")
+            or bool(self._elsewise(old))
+            or any(
+                _run_of(number) not in (None, run) for number, run in old.get("threads", {}).items()
+            )
         )
+
+    def _polled(self) -> dict[str, int]:
+        """What polls each of its instances of NAPI, as far as it is there and the kernel tells."""
+        with contextlib.suppress(OSError, MachineError):
+            [found] = inside(
+                [(self.namespace, lambda: netdev.polled(socket.if_nametoindex(self.port)))]
+            )
+            return {str(instance): by for instance, by in found.items()}
+        return {}
+
+    def _poll(self, wanted: Mapping[str, int]) -> None:
+        """Have instances of NAPI polled so. Raises `OSError` where the kernel cannot."""
+        inside((self.namespace, partial(netdev.poll, int(one), by)) for one, by in wanted.items())
+
+    def _elsewise(self, old: Mapping[str, Any]) -> dict[str, int]:
+        """How its instances of NAPI were polled that are polled otherwise now."""
+        before, now = old.get("napi", {}), self._polled() if old.get("napi") else {}
+        return {one: by for one, by in before.items() if now.get(one, by) != by}
 
     def _back(self, number: str, before: Sequence[Any]) -> str | None:
         """Let a thread run as `before`; what it is if that is neither ours nor that, else None."""

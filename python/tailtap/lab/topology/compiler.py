@@ -32,7 +32,15 @@ from tailtap.host.net.reached import Reached
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.lab.topology.graph import TASKS, Graph, Link, Node, Port, Task
 from tailtap.lab.topology.numbering import Addresses, numbered
-from tailtap.lab.topology.placement import CORE, DEFAULT, Placed, Placement, cpus_of, send_queues
+from tailtap.lab.topology.placement import (
+    BUSY_POLL,
+    CORE,
+    DEFAULT,
+    Placed,
+    Placement,
+    cpus_of,
+    send_queues,
+)
 from tailtap.records.cpulist import cpu_mask, list_cpus
 from tailtap.records.errors import InputError
 
@@ -347,9 +355,11 @@ def _threads(
 ) -> PortThreads:
     namespace, cores = name_of(identity, port.node), list_cpus(cpus)
     if card is not None:
-        return PortThreads(namespace, port.name, cores, card=card)
+        return PortThreads(namespace, port.name, cores, card=card, busy=busy)
     peer = graph.peer(port)
-    return PortThreads(namespace, port.name, cores, name_of(identity, peer.node), peer.name)
+    return PortThreads(
+        namespace, port.name, cores, name_of(identity, peer.node), peer.name, busy=busy
+    )
 
 
 def receive_steering(namespace: str, port: str, cpus: Iterable[int]) -> KernelValue:
@@ -357,6 +367,7 @@ def receive_steering(namespace: str, port: str, cpus: Iterable[int]) -> KernelVa
     mask = cpu_mask(cpus)
     return KernelValue(
         [f"/sys/class/net/{port}/queues/rx-*/rps_cpus"],
+    busy = graph.node(port.node).placement.napi == BUSY_POLL
         mask,
         "mask",
         namespace,

@@ -18,9 +18,11 @@ from tailtap.records.errors import InputError, MachineError
 from tailtap.records.run import AskedPlacement
 
 Irq = Literal["none", "node", "core"] | tuple[int, ...]
+Napi = Literal["softirq", "threads", "busy-poll"]
 NONE: Final = "none"
 NODE: Final = "node"
 CORE: Final = "core"
+BUSY_POLL: Final = "busy-poll"
 HOUSEKEEPING = 0
 """The CPU that `node` leaves out: it boots the machine and handles everybody else's interrupts."""
 
@@ -32,17 +34,21 @@ class Placement:
     irq: Irq = CORE
     """`none`: where the kernel puts it. `node`: the CPUs of the card's NUMA node. `core`: the CPUs
     of the node of the graph. Or these CPUs."""
-    threads: bool = False
-    """Whether each queue is polled by a kernel thread of its own (threaded NAPI) on these CPUs,
-    instead of a softirq."""
+    napi: Napi = "softirq"
+    """What polls each queue on these CPUs: a softirq, or a kernel thread of its own (threaded
+    NAPI), which with `busy-poll` never sleeps."""
     queues: int | None = None
     """How many queues each network card has; None: as many as it has."""
+
+    @property
+    def threads(self) -> bool:
+        """Whether each queue is polled by a thread."""
+        return self.napi != "softirq"
 
     def record(self) -> AskedPlacement:
         """The placement in run.json."""
         irq = self.irq if isinstance(self.irq, str) else list(self.irq)
-        napi = "threads" if self.threads else "softirq"
-        return AskedPlacement(irq=irq, napi=napi, queues=self.queues)
+        return AskedPlacement(irq=irq, napi=self.napi, queues=self.queues)
 
 
 DEFAULT = Placement()

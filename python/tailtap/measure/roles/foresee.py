@@ -20,6 +20,7 @@ from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.cards import CardState
 from tailtap.host.net.nic import timestamping
+from tailtap.host.net.port_threads import require_busy_poll
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.kinds.findings import Findings
 from tailtap.lab import forwarders as forwarder
@@ -34,7 +35,7 @@ from tailtap.lab.instruments.tracer.room import room_of
 from tailtap.lab.platforms import PLATFORMS, require_memory
 from tailtap.lab.topology.compiler import compile_graph, placed
 from tailtap.lab.topology.graph import TASKS, Graph, Task
-from tailtap.lab.topology.placement import crossings
+from tailtap.lab.topology.placement import BUSY_POLL, crossings
 from tailtap.measure.beside import Beside
 from tailtap.measure.preconditions import (
     note_sharing,
@@ -179,6 +180,8 @@ def _foresee_placement(
     """Whether the graph can be made here, and which packets cross from one NUMA node to another."""
     if "dut" in tasks:
         foresee_over(graph, findings)
+        if any(node.placement.napi == BUSY_POLL for node in graph.nodes):
+            findings.ask(require_busy_poll)
     numa = Numa.of(graph.cards)
     if findings.ask(compile_graph, graph, "000000", numa.online, numa, tasks) is None:
         return

@@ -86,7 +86,7 @@ def test_every_function_is_made_once_before_it_is_lent(length: int, frame_size: 
 
 
 def test_functions_are_placed_as_cards_are() -> None:
-    graph = line(2, Placement("node", threads=True))
+    graph = line(2, Placement("node", napi="threads"))
     every = made_of(graph)
     going = {one.label: one.cpus for one in every if isinstance(one, CardInterrupts)}
     # A function is where its card is. CPU 0 does the housekeeping.

@@ -345,7 +345,7 @@ def test_the_interrupts_of_both_cards_are_placed(
 
 
 def test_queues_are_made_before_what_they_have_is_placed() -> None:
-    steps = of_cards(Placement("core", threads=True, queues=2), (2, 3))
+    steps = of_cards(Placement("core", napi="threads", queues=2), (2, 3))
     assert kinds_of(steps) == [
         "CardQueues", "CardInterrupts", "KernelValue", "KernelValue", "PortThreads",
         "CardQueues", "CardInterrupts", "KernelValue", "KernelValue",
@@ -358,10 +358,14 @@ def test_queues_are_made_before_what_they_have_is_placed() -> None:
     # The threads of a card have its own name, as they are made before it moves.
     cards = {step.resource.port: step.resource.threads
              for step in compile_graph(
-                 smallest("namespace", (2, 3), cables=CABLES, placement=Placement(threads=True)),
+                 smallest("namespace", (2, 3), cables=CABLES, placement=Placement(napi="threads")),
                  IDENTITY, [0], NUMA)[DUT]
              if isinstance(step.resource, Card)}  # fmt: skip
     assert cards == {"tt-in": True, "tt-out": False}
+    for napi in ("threads", "busy-poll"):
+        asleep = [step.resource.busy for step in of_cards(Placement(napi=napi), (2, 3))
+                  if isinstance(step.resource, PortThreads)]  # fmt: skip
+        assert asleep == [napi == "busy-poll"]
     assert [step.resource.card for step in steps if isinstance(step.resource, PortThreads)] == [
         CABLES.dut[0]
     ]
@@ -409,7 +413,7 @@ def test_a_card_of_a_machine_with_one_node_belongs_to_it() -> None:
     assert cpus_of(Placement("node"), (0,), "virtual", one) == (0, 1, 2)
 
 
-@pytest.mark.parametrize("placement", [Placement("none"), Placement(threads=True)])
+@pytest.mark.parametrize("placement", [Placement("none"), Placement(napi="threads")])
 def test_a_virtual_machine_places_nothing(placement: Placement) -> None:
     graph = smallest("guest", [1], placement=placement)
     with pytest.raises(InputError, match="a virtual machine numbers its own CPUs"):

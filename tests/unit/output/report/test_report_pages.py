@@ -299,7 +299,7 @@ def test_the_page_says_where_packets_were_received_and_what_crossed_nodes(tmp_pa
     numa = Numa((0, 1, 6, 7), {0: (0, 1), 1: (6, 7)}, {"ens1": 1, "ens2": 0})
     interrupt = {"port": "tt-in", "cpus": [], "handled": {"6": 12, "7": 3}}
     more = {"placement": facts("dut", placed, numa), "card_interrupts": {"45": interrupt}}
-    graph = smallest("namespace", (1,), placement=Placement("node", threads=True, queues=1))
+    graph = smallest("namespace", (1,), placement=Placement("node", napi="threads", queues=1))
     path.write_text(json.dumps(json.loads(path.read_text()) | wiring(graph) | more))
     rows = environment_facts(load_experiment(tmp_path))["wiring"]
     told = {fact.name: fact.values[0][1] for fact in rows}
