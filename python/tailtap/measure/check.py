@@ -18,6 +18,7 @@ from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.kinds.findings import Findings
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import foresee as foresee_counting
+from tailtap.lab.topology.placement import BUSY_POLL
 from tailtap.measure.boots import Boots, asks, wanted_of
 from tailtap.measure.preconditions import require_events, require_room, stamp_bytes
 from tailtap.measure.roles.foresee import Forwarders, foresee, foresee_machine
@@ -151,6 +152,7 @@ class _Far:
             # What it is booted with now says nothing of the run.
             settled = {"kernel": None, "boot": ""}
             settled |= {"tuning": RUNTIME} if experiment.dut.tuning == FULL else {}
+            settled |= {"napi": "threads"} if experiment.dut.napi == BUSY_POLL else {}
             document["dut"] |= settled
         for station, tasks in self._tasks:
             setup = Setup(
