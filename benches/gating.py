@@ -6,6 +6,11 @@ in two comparisons of one kind: twelve runs that follow each other are one compa
 six, by drawn turns or the first six with the others.
 
     python -m benches.gating MINUTES
+
+On a quiet virtual machine of two cores 966 runs made 156 comparisons of a configuration with
+itself. By turns none of 78 was called worse at p50, p90 or p99 (scatter 5 %, 21 % and 28 %); one
+after the other 2 of 78 were at p50, none at p90 and p99. 10 % and 30 % more were each called worse
+at p99 in 15 of 52 comparisons by turns, and in 4 of 25 one after the other; never no worse.
 """
 
 from __future__ import annotations
