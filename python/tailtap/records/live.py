@@ -31,7 +31,7 @@ class LiveCause(Record, kw_only=True):
 class LiveBucket(Record, kw_only=True):
     """A bucket of an exponential histogram of schema 5, as Prometheus numbers them."""
 
-    index: Annotated[Whole, Meta(description="It is up to 2^(index / 32) s")]
+    index: Annotated[Whole, says("It is up to 2^(index / 32) s")]
     count: Count
 
 
@@ -61,9 +61,7 @@ class LiveFlow(Record, kw_only=True, omit_defaults=True):
         list[Count],
         says("Matched packets not later than 1 us, 2 us, 5 us, … 5 s; exact"),
     ] = []
-    exponential: Annotated[
-        list[LiveBucket], Meta(description="Matched packets later than 0 ns")
-    ] = []
+    exponential: Annotated[list[LiveBucket], says("Matched packets later than 0 ns")] = []
     worst: list[LiveWorst] = []
     tap_lost: Annotated[
         Count | None, says("Stamps that found no room; none where the taps do not tell")
