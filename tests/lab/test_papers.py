@@ -49,8 +49,7 @@ def test_a_file_runs_and_draws_its_figures(path: Path, tmp_path: Path) -> None:
         words = (*TAILTAP, *command, str(path), "--out", str(out), *sets)
         done = machine.run(*words, seconds=1000)
         assert machine.namespaces() == []
-    out = out / "latency" if searched else out
-    made = statuses(out)
+    made = statuses(out / "latency" if searched else out)
     # What this machine was not booted for fails, and says so; all else is measured.
     assert done.returncode in (0, 1, 3) and "done" in made, done.stderr
     if "failed" in made:

@@ -170,7 +170,7 @@ def _grades(figure: Figure, layout: Layout) -> tuple[Grid, list[str]]:
         columns.append((name, unit, graded, list(values)))
     rows = [(*first, *(column[2][at] for column in columns)) for at, first in enumerate(told)]
     data = [(*first, *(column[3][at] for column in columns)) for at, first in enumerate(told)]
-    names, units = ([column[at] for column in columns] for at in (0, 1))
+    names, units = [column[0] for column in columns], [column[1] for column in columns]
     note = (
         "Each value is that of a configuration's worst run. Grades by how many times the best "
         f"value it is: {YES * 3} up to {STEPS[0]:g}, then up to {STEPS[1]:g}, {STEPS[2]:g}, "

@@ -213,6 +213,10 @@ def test_runs_without_a_model_are_counted(tmp_path: Path, run: Run) -> None:
         drawn([run], kind="shape")
 
 
+UNITS = ("latency_ns", "loss", "power_w", "memory_bytes")
+"""The columns of a file of grades: as they are measured."""
+
+
 def test_table_6_has_the_largest_latency_of_each_cell(tmp_path: Path) -> None:
     for number in range(1, 5):
         values = {"dut.platform": "wire", "dut.kernel": "rt" if number > 2 else "vanilla"}
@@ -223,6 +227,7 @@ def test_table_6_has_the_largest_latency_of_each_cell(tmp_path: Path) -> None:
     largest = [run.maximum or 0 for run in runs]
     assert [row[2] for row in table.data] == [max(largest[:2]), max(largest[2:])]
     (graded,) = drawn(runs, kind="grades", series="dut.kernel").tables
+    assert [head for head in graded.data_heads if head in UNITS] == list(UNITS)[:2]
     assert [row[0] for row in graded.rows] == ["vanilla", "rt"]
     assert any(cell.startswith("✓✓✓") for row in graded.rows for cell in row[1:2])
 

@@ -448,10 +448,9 @@ def _legend(arranged: Arranged, width: float) -> tuple[list[Any], list[str]]:
             mine = [mark for mark in marks if mark.series == place]
             if not mine:
                 continue
-            form = mine[0].form
-            if form == "points" and arranged.x.quantity is CATEGORY:
-                form = "dots"  # no line joins them
-            handles.append(_handle(_color(arranged, place), form, place))
+            joined = _shift(arranged, place) is None
+            as_drawn = "dots" if mine[0].form == "points" and not joined else mine[0].form
+            handles.append(_handle(_color(arranged, place), as_drawn, place))
             labels.append(broken(one.label, round(LETTERS * (width - 0.5))))
     for form, test in zip(FORMS, arranged.tests, strict=False):
         handles.append(Line2D([], [], color=BEFORE, marker=form, markersize=3.4, linestyle="none"))
