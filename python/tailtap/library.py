@@ -283,6 +283,7 @@ def measure_again(
     from tailtap.measure.runner import default_folder, run_experiment
     from tailtap.output import database
     from tailtap.records.errors import InputError, MachineError
+    from tailtap.records.options import option
 
     file, on_testbed = site / "experiment.yaml", testbed is not None
     try:
@@ -298,7 +299,7 @@ def measure_again(
     if commands and not allow_commands:
         raise InputError(
             f"this experiment runs what others wrote, as root ({'; '.join(commands[:5])}): "
-            "read it, then give --allow-commands"
+            f"read it, then give {option('allow_commands')}"
         )
     stations, boots = (None, None) if connect is None or not on_testbed else connect(checked)
     folder = out or default_folder(f"{checked.name}-reproduced")

@@ -15,6 +15,7 @@ from tailtap.bmc import MACHINES, MachineKind
 from tailtap.experiment.reading import errors_in
 from tailtap.records.document import Document, FileKind, KeyPath, dotted, load, parse
 from tailtap.records.errors import InputError, naming
+from tailtap.records.options import option
 from tailtap.records.private_file import read_private
 from tailtap.records.schema import Strict
 from tailtap.records.suggest import did_you_mean
@@ -80,9 +81,11 @@ def read(
             credentials = path.parent / Path(listed.credentials).expanduser()
     served += [_of_words(text) for text in serve]
     if not served:
-        raise InputError("nothing to serve: give a FILE, or --serve KIND:NAME@LISTEN")
+        raise InputError(f"nothing to serve: give a FILE, or {option('serve')} KIND:NAME@LISTEN")
     if credentials is None:
-        raise InputError("--credentials is missing: a file with lines of 'name: password'")
+        raise InputError(
+            f"{option('credentials')} is missing: a file with lines of 'name: password'"
+        )
     if len(served) > MOST:
         raise InputError(f"{len(served)} machines are too many: {MOST} have a device id")
     for what, values in (
@@ -173,8 +176,9 @@ def _of_words(text: str) -> Served:
     found = _SERVED.fullmatch(text)
     if found is None:
         raise InputError(
-            f"--serve {text!r}: write it as KIND:NAME@LISTEN, such as lxc:web@127.0.0.1:6230"
+            f"{option('serve')} {text!r}: write it as KIND:NAME@LISTEN, such as "
+            "lxc:web@127.0.0.1:6230"
         )
     row = {"kind": found[1], "name": found[2], "listen": found[3]}
-    with naming(f"--serve {text!r}"):
+    with naming(f"{option('serve')} {text!r}"):
         return _served(Document("", row, {(): "as on the command line"}), (), row)

@@ -43,14 +43,19 @@ def _run() -> int:
     """Do what the command line says; the exit status."""
     from click.exceptions import ClickException, Exit, NoArgsIsHelpError
 
+    from tailtap.cli.naming import as_option
     from tailtap.cli.program import program
+    from tailtap.records.options import naming_options
 
     if instruction := os.environ.get("_TAILTAP_COMPLETE"):  # a shell asks for completions
         from tailtap.cli.shells import answer
 
         return answer(instruction)
     try:
-        with program.make_context("tailtap", sys.argv[1:]) as context:
+        with (
+            naming_options(as_option),
+            program.make_context("tailtap", sys.argv[1:]) as context,
+        ):
             program.invoke(context)
     except Exit as end:
         return end.exit_code

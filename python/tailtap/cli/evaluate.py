@@ -474,7 +474,7 @@ def _evaluate_folder(
     replace: bool,
 ) -> None:
     from tailtap.analysis.evaluation.percentiles import DEFAULT, parse_list
-    from tailtap.analysis.runs.again import WARM_UP, copy_of, evaluate_again, find, warm_up_of
+    from tailtap.analysis.runs.again import copy_of, evaluate_again, find, warm_up_of
     from tailtap.cli.hops import print_hops
     from tailtap.cli.runs import PERCENTILES, print_runs
     from tailtap.output import database as store
@@ -486,7 +486,7 @@ def _evaluate_folder(
     chunk_bytes = where.chunk_bytes()
     warm_up = warm_up_of(runs.folders[0]) if changes.get("trim_ns") else None
     if warm_up is not None and not quiet and (out is not None or replace):
-        warn(f"--trim: {WARM_UP.format(warm_up)}")
+        warn(f"--trim: {warm_up}")
     if out is not None:
         runs = copy_of(runs, out, changes)
     with where.executor() as executor, where.progress() as progress:

@@ -63,7 +63,7 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
 )
 @click.option(
     "--filter",
-    "expression",
+    "filter_",
     metavar="EXPRESSION",
     help="With --observe, only packets of which this is true, as `tailtap tap --filter`.",
 )
@@ -126,7 +126,7 @@ def improve(
     observe: tuple[str, str] | None,
     stretch: str,
     cpus: str | None,
-    expression: str | None,
+    filter_: str | None,
     require: str | None,
     within: str,
     margin: str,
@@ -179,7 +179,7 @@ def improve(
     asked = Settings(parse_time(within), parse_share(margin), disruptive, undisturbed)
     plan: ExperimentPlan | ObservedPlan
     if observe is not None:
-        plan = _observed(observe, stretch, cpus, expression, require, asked)
+        plan = _observed(observe, stretch, cpus, filter_, require, asked)
     elif experiment is not None:
         plan = _experiment(experiment, set_, require, asked)
     from tailtap.output import database as store  # after what needs no database
@@ -228,7 +228,7 @@ def _observed(
     ends: tuple[str, str],
     stretch: str,
     cpus: str | None,
-    expression: str | None,
+    filter_: str | None,
     require: str | None,
     settings: Settings,
 ) -> ObservedPlan:
@@ -247,7 +247,7 @@ def _observed(
         egress=parse_target(ends[1]),
         duration_ns=length,
         cpus=() if cpus is None else parse_list(cpus),
-        filter=expression,
+        filter=filter_,
     )
     return ObservedPlan(asked, Goal.of([] if require is None else [require]), settings)
 

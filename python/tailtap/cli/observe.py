@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--filter",
-    "expression",
+    "filter_",
     metavar="EXPRESSION",
     help="Only packets of which this is true, as `tailtap tap --filter`: 'udp port 53'.",
 )
@@ -174,7 +174,7 @@ def _asked(
     cpus: str | None,
     served: tuple[str, ...],
     key: str | None,
-    expression: str | None,
+    filter_: str | None,
     sample: str | None,
     budget: str,
     look: str,
@@ -205,7 +205,7 @@ def _asked(
         cpus=on,
         served=servers,
         key=key,
-        filter=expression,
+        filter=filter_,
         sample=1 if sample is None else 1 << parse_sample(sample),
         budget=parse_share(budget),
         look_ns=look_ns,

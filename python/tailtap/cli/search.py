@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--from",
-    "from_",
+    "low",
     default="1 kpkt/s",
     metavar="RATE",
     help="The lowest rate of interest.",
 )
 @click.option(
     "--to",
+    "high",
     default="2 Mpkt/s",
     metavar="RATE",
     help="The highest rate of interest.",
@@ -95,8 +96,8 @@ if TYPE_CHECKING:
 def search(
     experiment: Path,
     loss: tuple[str, ...],
-    from_: str,
-    to: str,
+    low: str,
+    high: str,
     precision: str,
     method: str,
     trial: str,
@@ -149,8 +150,8 @@ def search(
         raise InputError(f"there is no --method {method!r}: known: {', '.join(METHODS)}")
     settings = Settings(
         losses=tuple(sorted(parse_share(one) for one in loss)),
-        low=parse_rate(from_),
-        high=parse_rate(to),
+        low=parse_rate(low),
+        high=parse_rate(high),
         precision=parse_share(precision),
         trial=parse_time(trial),
         trials=trials,

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--hash",
-    "hashes",
+    "hash_",
     multiple=True,
     metavar="[NAME=]KEY",
     help="Of marks, what their hashes are of: packet, packet-nat, packet-flow, packet-payload, "
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--filter",
-    "expression",
+    "filter_",
     metavar="EXPRESSION",
     help="Stamp only packets of which this is true, in the words of libpcap (`man pcap-filter`): "
     "'udp port 53'. It says of a packet what `tcpdump -r FILE EXPRESSION` says: a VLAN tag counts "
@@ -171,8 +171,8 @@ def tap(
     write: str,
     format: str | None,
     snap_length: str | None,
-    hashes: tuple[str, ...],
-    expression: str | None,
+    hash_: tuple[str, ...],
+    filter_: str | None,
     sample: str | None,
     budget: str | None,
     behind: tuple[str, ...],
@@ -230,15 +230,15 @@ def tap(
 
     kind = _format(write, format)
     snap = _snap(kind, snap_length)
-    if hashes and kind != "marks":
+    if hash_ and kind != "marks":
         raise InputError("--hash is of marks: write to a .marks file")
     room, asked = with_rooms(parse_links(links, write), records)
-    asked = with_sides(with_hashes(asked, hashes), behind)
+    asked = with_sides(with_hashes(asked, hash_), behind)
     level = 0 if sample is None else parse_sample(sample)
     limit = None if budget is None else parse_share(budget)
     if limit == 0:
         raise InputError("--budget 0 leaves nothing to measure with: give at least 0.1 %")
-    filter = None if expression is None else compile_filter(expression)
+    filter = None if filter_ is None else compile_filter(filter_)
     names = [link.name for link in asked]
     tapped = [(link, link.file(write)) for link in asked]
     rotation = _rotation(rotate)
@@ -285,7 +285,7 @@ def tap(
                 cpu=cpu,
                 measure_cost=cost,
                 filter=filter,
-                filter_of_ip=None if expression is None else compile_filter_of_ip(expression),
+                filter_of_ip=None if filter_ is None else compile_filter_of_ip(filter_),
                 level=level,
                 budget=limit,
                 tell_ns=None if tell is None else parse_time(tell),

@@ -10,6 +10,7 @@ from tailtap.host.net.virtual_functions import Ability
 from tailtap.kinds.check import Check
 from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.records.errors import MachineError, TailtapError
+from tailtap.records.options import option
 
 AREA = "network cards"
 
@@ -51,7 +52,7 @@ def check(answer: Timestamping) -> Check:
         found = f"{verdict.reason}; filters {kinds}"
         return Check(AREA, answer.interface, "ok", found)
     remedy = (
-        "software taps serve; for --clock hardware take a card with the filter `all`: Intel E810, "
-        "I225 or X550, NVIDIA ConnectX"
+        f"software taps serve; for {option('clock')} hardware take a card with the filter `all`: "
+        "Intel E810, I225 or X550, NVIDIA ConnectX"
     )
     return Check(AREA, answer.interface, "poor", f"{verdict.reason}{clock}", remedy)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from tailtap.records.options import command_line
 from tailtap.records.schema import Strict, Time
 from tailtap.records.suggest import did_you_mean
 
@@ -22,13 +23,16 @@ class Matching(Strict):
     transaction: str | None = Field(
         default=None,
         description="Which kind of transactions is the run's result, where there are several: one "
-        "that `tailtap evaluate --match transactions` finds. By default that with most requests.",
+        f"that `{command_line('evaluate', match='transactions')}` finds. By default that with most "
+        "requests.",
         examples=["dns"],
     )
     key: str = Field(
         default="auto",
         description="How packets are matched. Stamps have the packets' ids (moonsniff), which auto "
-        "finds. With tap.format: pcap it is any key of `tailtap evaluate --key`.",
+        "finds. With tap.format: pcap it is any key of `"
+        + command_line("evaluate", key=True)
+        + "`.",
         examples=["moonsniff", "packet-nat"],
     )
     trim: Time = Field(

@@ -47,6 +47,7 @@ from tailtap.lab.topology.graph import Graph
 from tailtap.lab.topology.line import FORWARD, REVERSE, Cables
 from tailtap.records.document import Misfit
 from tailtap.records.errors import InputError
+from tailtap.records.options import option, options, spelled
 from tailtap.records.schema import AS_WRITTEN, Ports, Strict, Written, as_value_error
 from tailtap.records.suggest import did_you_mean
 from tailtap.records.traits import Traits, together
@@ -130,8 +131,8 @@ class Experiment(Strict):
         dict[str, dict[str, Any]], Written("mapping from names to mappings from key paths")
     ] = Field(
         default_factory=dict,
-        description="Other sizes of the experiment: `--set scale=NAME` puts the values of that "
-        "scale into the file.",
+        description=f"Other sizes of the experiment: `{options(set='scale=NAME')}` puts the "
+        "values of that scale into the file.",
         examples=[
             {"paper": {"traffic.rate": "1 Mpkt/s", "traffic.duration": "160 s", "repeat": 10}}
         ],
@@ -199,7 +200,8 @@ class Experiment(Strict):
         list[Annotated[str, Field(min_length=1)]], Written("list of sentences")
     ] = Field(
         default_factory=list,
-        description="The same of the lab on one machine. With `--testbed` they are left out.",
+        description="The same of the lab on one machine. With "
+        f"`{spelled('testbed')}` they are left out.",
         examples=[["One machine sends the load, is the device and stamps packets."]],
     )
 
@@ -470,12 +472,12 @@ class Experiment(Strict):
         if self.answers:
             raise InputError(
                 "dut.forwarder: server: its one port has the lab's links: measure it "
-                "without --testbed"
+                f"without {option('testbed')}"
             )
         if self.events:
             raise InputError(
                 "events: the hosts of a testbed have clocks of their own: measure on "
-                "one machine, without --testbed"
+                f"one machine, without {option('testbed')}"
             )
         kind = self.tap.kind if "kind" in self.tap.model_fields_set else tap_kind
         if kind != tap_kind:

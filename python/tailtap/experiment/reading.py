@@ -33,6 +33,7 @@ from tailtap.records.document import (
 )
 from tailtap.records.errors import InputError, InputErrors
 from tailtap.records.explaining import Detail, explain, reason
+from tailtap.records.options import option
 from tailtap.records.run import CASE
 from tailtap.records.schema import NoOptions
 
@@ -117,7 +118,7 @@ def read_experiment(
 
 def _override(document: Document, override: str) -> Document:
     key, equals, text = override.partition("=")
-    place = f"--set {override!r}"
+    place = f"{option('set')} {override!r}"
     key = key.strip()
     if not equals or not key:
         raise InputError(f"{place}: write it as path=value, such as traffic.rate='20 kpkt/s'")
@@ -131,8 +132,8 @@ def _refuse_hidden(document: Document, overrides: Sequence[str]) -> None:
         varied = where_varied(document, key)
         if varied is not None:
             raise InputError(
-                f"--set {override!r}: {key} is varied by {document.place(varied)}: "
-                f"set the list instead, --set '{dotted(varied)}=[…]'"
+                f"{option('set')} {override!r}: {key} is varied by {document.place(varied)}: "
+                f"set the list instead, {option('set')} '{dotted(varied)}=[…]'"
             )
 
 

@@ -33,8 +33,12 @@ from tailtap.lab.instruments.taps import TAPS
 from tailtap.lab.instruments.taps.model import Taps
 from tailtap.lab.neighbours import NEIGHBOURS
 from tailtap.lab.platforms import PLATFORMS
+from tailtap.records.options import command_line, options, spelled
 
-HEAD = """# Experiment files
+_CHECK = command_line("run", "FILE", check=True)
+_SET = spelled("set")
+_VALUE = options(set="traffic.rate='20 kpkt/s'")
+HEAD = f"""# Experiment files
 
 For authors of experiments.
 
@@ -45,22 +49,22 @@ anchors and duplicate keys. An unknown key or a wrong unit is an error that name
 
 ```yaml
 name: container-vs-bare-metal
-dut: {forwarder: tc-mirred, cpus: [1]}
-traffic: {rate: 10 kpkt/s, size: 64 B, duration: 10 s, warm_up: 1 s, cpu: 0}
+dut: {{forwarder: tc-mirred, cpus: [1]}}
+traffic: {{rate: 10 kpkt/s, size: 64 B, duration: 10 s, warm_up: 1 s, cpu: 0}}
 vary:
   dut.platform: [wire, bare-metal, container]
 repeat: 3
 require: ["p99.9 < 1 ms", "loss == 0"]
 ```
 
-`sudo tailtap run FILE` makes its runs. `tailtap run FILE --check` says which of them this machine
-cannot make. `--set PATH=VALUE` replaces one value, such as `--set traffic.rate='20 kpkt/s'`.
+`sudo tailtap run FILE` makes its runs. `{_CHECK}` says which of them this machine
+cannot make. `{_SET} PATH=VALUE` replaces one value, such as `{_VALUE}`.
 
 **Quantities** are numbers with a unit. Packet rates: pkt/s, kpkt/s, Mpkt/s. Sizes: B, kB, KiB, MB,
 MiB, GB, GiB. Times: ns, us, ms, s, min, h.
 
 **Key paths** name a value by its keys, with dots in between: `dut.platform`. `vary`, `cases`,
-`exclude`, `scales` and `--set` use them. In `vary`, `cases` and `exclude` they begin with `dut`,
+`exclude`, `scales` and `{_SET}` use them. In `vary`, `cases` and `exclude` they begin with `dut`,
 `traffic`, `tap` or `evaluation`, or are `trace`.
 
 **Editors** complete and check the file by its JSON Schema,

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tailtap.experiment.combinations import where_varied
 from tailtap.records.document import Document, KeyPath, dotted
 from tailtap.records.errors import InputError
+from tailtap.records.options import option
 from tailtap.records.suggest import did_you_mean
 
 CHOICE = "scale"
@@ -39,10 +40,14 @@ def split_choice(overrides: Overrides) -> tuple[str | None, list[str]]:
         key = key.strip()
         if key == CHOICE:
             if chosen is not None:
-                raise InputError(f"--set {override!r}: the scale is {chosen} already: choose one")
+                raise InputError(
+                    f"{option('set')} {override!r}: the scale is {chosen} already: choose one"
+                )
             chosen = value.strip()
         elif key.split(".")[0] == SECTION:
-            raise InputError(f"--set {override!r}: set the value itself, not that of a scale")
+            raise InputError(
+                f"{option('set')} {override!r}: set the value itself, not that of a scale"
+            )
         else:
             others.append(override)
     return chosen, others
@@ -54,7 +59,7 @@ def scaled(document: Document, name: str) -> Document:
     Raises `InputError` when there is no such scale.
     """
     scales = _scales(document)
-    said = f"--set {f'{CHOICE}={name}'!r}"
+    said = f"{option('set')} {f'{CHOICE}={name}'!r}"
     if not scales:
         raise InputError(f"{said}: {document.name} has no scales")
     if name not in scales:

@@ -28,6 +28,7 @@ from tailtap.measure.runner import (
 from tailtap.records.against import AgainstRecord
 from tailtap.records.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
 from tailtap.records.files import make_folder, write_json, write_text
+from tailtap.records.options import option
 from tailtap.records.record import as_json
 
 MOST_PAIRS = 200
@@ -53,14 +54,15 @@ class Question:
                 key = "vary" if "vary" in checked.document.data else "cases"
                 raise InputError(
                     f"{checked.document.place((key,))}: {key}: only one configuration is held "
-                    f"against another: choose a value with --set and remove {key} from the file"
+                    f"against another: choose a value with {option('set')} and remove {key} from "
+                    "the file"
                 )
         if not 0 <= self.margin <= 1:
-            raise InputError("--worse-than: give a share from 0 to 100 %, such as '5 %'")
+            raise InputError(f"{option('worse_than')}: give a share from 0 to 100 %, such as '5 %'")
         if not 0 < self.p < 1:
-            raise InputError("--at: a percentile lies between p0 and p100")
+            raise InputError(f"{option('at')}: a percentile lies between p0 and p100")
         if self.within_ns <= 0:
-            raise InputError("--within: give a time above zero, such as 30min")
+            raise InputError(f"{option('within')}: give a time above zero, such as 30min")
 
 
 @dataclass

@@ -21,6 +21,7 @@ from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.records.cpulist import ranges
 from tailtap.records.document import dotted
 from tailtap.records.errors import InputError, MachineError, NotWritten
+from tailtap.records.options import option
 
 SIDES = 2
 
@@ -115,7 +116,7 @@ def require_lab_stamps(experiment: Experiment) -> None:
     if experiment.tap.kind == PASSIVE:
         raise MachineError(
             "tap.kind: passive: this machine has no cables with splitters: leave it out, or say "
-            "where they are with --testbed (docs/howto/testbed.md)"
+            f"where they are with {option('testbed')} (docs/howto/testbed.md)"
         )
     if experiment.tap.clock == HARDWARE:
         raise MachineError(

@@ -52,6 +52,7 @@ from tailtap.records.document import dotted, load
 from tailtap.records.errors import Interrupted, NothingBegun, Occupied, TailtapError
 from tailtap.records.files import make_folder, remove, slugify, write_json, write_text
 from tailtap.records.generator import Generator
+from tailtap.records.options import command_line, option
 from tailtap.records.record import as_json, opened
 from tailtap.records.run import Instrument, RunRecord, Status
 from tailtap.records.taps import Tap
@@ -123,7 +124,7 @@ def run_experiment(
                 done = sum(_is_whole(folder, run) for run in plan)
                 raise Interrupted(
                     f"interrupted: {done} of {len(plan)} runs are kept; "
-                    f"`tailtap run {source} --out {out} --resume` makes the rest"
+                    f"`{command_line('run', source, out=str(out), resume=True)}` makes the rest"
                 ) from None
 
 
@@ -382,7 +383,7 @@ def _prepare(
 
 def experiment_text(checked: CheckedExperiment, source: Path) -> str:
     """The file as it was given, or what it amounts to when options or this machine changed it."""
-    said = [f"--set {override!r}" for override in checked.overrides]
+    said = [f"{option('set')} {override!r}" for override in checked.overrides]
     said += ["ablation written out for this machine"] if checked.expanded else []
     if not said:
         return source.read_text(encoding="utf-8")

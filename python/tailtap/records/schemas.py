@@ -128,9 +128,10 @@ For authors of programs that read what tailtap writes.
 
 Made from the program's own types by `make docs`; a test fails when it is stale.
 
-JSON files and what `--json` prints name their form in `schema`. This page lists the fields of each;
-a JSON Schema of the same name is in [schemas](schemas). Later versions may add fields. Times are
-integer nanoseconds. A field that is marked *optional* is left out where there is nothing to say.
+JSON files and what commands print as JSON name their form in `schema`. This page lists the fields
+of each; a JSON Schema of the same name is in [schemas](schemas). Later versions may add fields.
+Times are integer nanoseconds. A field that is marked *optional* is left out where there is nothing
+to say.
 """
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tailtap.records.claims import ClaimRow
+from tailtap.records.options import spelled
 from tailtap.records.record import (
     Anything,
     Count,
@@ -123,10 +124,12 @@ class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1")
 class PublishRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.publish/1"):
     """``tailtap publish --json``."""
 
-    folder: Annotated[str | None, says("The site; null with --check")]
+    folder: Annotated[str | None, says(f"The site; null with {spelled('check')}")]
     bytes: Annotated[Count, says("The size of these files")]
     files: Annotated[
         list[InnerFile],
-        says("What leaves; with --check less what is made of it: figures, tables, pages"),
+        says(
+            f"What leaves; with {spelled('check')} less what is made of it: figures, tables, pages"
+        ),
     ]
     site: SiteRecord

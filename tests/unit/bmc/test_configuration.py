@@ -88,11 +88,11 @@ def test_nothing_is_given_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("serve", "message"),
     [
-        ([], "nothing to serve: give a FILE, or --serve KIND:NAME@LISTEN"),
-        (["web@1"], "--serve 'web@1': write it as KIND:NAME@LISTEN"),
-        (["lxc:web"], "--serve 'lxc:web': write it as KIND:NAME@LISTEN"),
-        (["lxc:web@x"], "--serve 'lxc:web@x': "),
-        (["command:x@1"], "--serve 'command:x@1': "),
+        ([], "nothing to serve: give a FILE, or serve KIND:NAME@LISTEN"),
+        (["web@1"], "serve 'web@1': write it as KIND:NAME@LISTEN"),
+        (["lxc:web"], "serve 'lxc:web': write it as KIND:NAME@LISTEN"),
+        (["lxc:web@x"], "serve 'lxc:web@x': "),
+        (["command:x@1"], "serve 'command:x@1': "),
     ],
 )
 def test_wrong_words_are_quoted(tmp_path: Path, serve: list[str], message: str) -> None:
@@ -103,7 +103,7 @@ def test_wrong_words_are_quoted(tmp_path: Path, serve: list[str], message: str) 
 
 
 def test_credentials_are_asked_for() -> None:
-    with pytest.raises(InputError, match="--credentials is missing"):
+    with pytest.raises(InputError, match="credentials is missing"):
         read(None, ["lxc:web@1"])
 
 

@@ -128,14 +128,14 @@ def test_a_machine_with_one_cpu_has_nothing_to_isolate(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cpus": "2-5"}, "--cpus: this machine has no CPU 4-5: it has 0-3"),
-        ({"housekeeping": "7"}, "--housekeeping: this machine has no CPU 7: it has 0-3"),
-        ({"cpus": "1-2", "housekeeping": "0,2"}, "--cpus and --housekeeping both have CPU 2"),
-        ({"cpus": "0-3"}, "--cpus 0-3 leaves no housekeeping core of 0-3"),
-        ({"cpus": "two"}, "--cpus two: this is no list of CPUs"),
-        ({"cpus": ""}, "--cpus names no CPU"),
-        ({"role": "vmguest"}, "--role: there is no role 'vmguest': did you mean 'vm-guest'"),
-        ({"interfaces": ["eth2"]}, "--interface: there is no 'eth2': did you mean 'eth"),
+        ({"cpus": "2-5"}, "cpus: this machine has no CPU 4-5: it has 0-3"),
+        ({"housekeeping": "7"}, "housekeeping: this machine has no CPU 7: it has 0-3"),
+        ({"cpus": "1-2", "housekeeping": "0,2"}, "cpus and housekeeping both have CPU 2"),
+        ({"cpus": "0-3"}, "cpus 0-3 leaves no housekeeping core of 0-3"),
+        ({"cpus": "two"}, "cpus two: this is no list of CPUs"),
+        ({"cpus": ""}, "cpus names no CPU"),
+        ({"role": "vmguest"}, "role: there is no role 'vmguest': did you mean 'vm-guest'"),
+        ({"interfaces": ["eth2"]}, "interface: there is no 'eth2': did you mean 'eth"),
     ],
 )
 def test_a_purpose_that_the_machine_cannot_serve(

@@ -35,6 +35,7 @@ from tailtap.records.causes import Control
 from tailtap.records.cpulist import list_cpus
 from tailtap.records.errors import InputError
 from tailtap.records.machine import Tuning
+from tailtap.records.options import options
 from tailtap.records.record import Notice
 from tailtap.records.units import format_time
 
@@ -252,14 +253,12 @@ def situation(run: Run, trace: Trace) -> Situation:
     links = run.record.links if run.record else ()
     cards = {card for link in links for card in link.cards or ()}
     trials, p = trials_of(run)
-    words = [f"--cpus {tuning.cpus}", f"--role {tuning.role}"] if tuning else []
-    words += [f"--interface {name}" for name in tuning.interfaces] if tuning else []
     return Situation(
         _answers(tuning),
         _answers(run.platform_facts.tuning),
         frozenset(cards),
-        " ".join(words),
-        f"--cpus {list_cpus(trace.senders)} --role generator" if trace.senders else "",
+        options(cpus=tuning.cpus, role=tuning.role, interface=tuning.interfaces) if tuning else "",
+        options(cpus=list_cpus(trace.senders), role="generator") if trace.senders else "",
         trials,
         p,
     )

@@ -18,6 +18,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.tail import StoredTail
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Side
+from tailtap.records.options import option
 from tailtap.records.units import format_time, parse_time
 
 DEFAULT = "p99.9"
@@ -81,7 +82,7 @@ def late_packets(run: Run, text: str = DEFAULT) -> Late:
     p = percentile_of(text)
     if p is not None:
         if not 0 < p < 1:
-            raise InputError(f"--late {text!r}: a percentile lies between p0 and p100")
+            raise InputError(f"{option('late')} {text!r}: a percentile lies between p0 and p100")
         threshold = stored.percentile(p).value
         words = f"{label(p)}, {format_time(threshold)}"
     else:
@@ -89,24 +90,25 @@ def late_packets(run: Run, text: str = DEFAULT) -> Late:
             threshold = parse_time(text)
         except InputError as error:
             raise InputError(
-                f"--late {text!r}: give a percentile such as p99.9, or a latency such as '100 us'"
+                f"{option('late')} {text!r}: give a percentile such as p99.9, or a latency such "
+                "as '100 us'"
             ) from error
         words = format_time(threshold)
     if threshold < tail.floor_ns:
         raise InputError(
-            f"{run.slug}: --late {text}: the evaluation keeps the packets above "
+            f"{run.slug}: {option('late')} {text}: the evaluation keeps the packets above "
             f"{format_time(tail.floor_ns)} only; give a threshold of at least that"
         )
     kept = tail.latency_ns > threshold
     if not kept.any():
         raise InputError(
-            f"{run.slug}: no packet took longer than {words}: give a lower --late; the longest "
-            f"latency is {format_time(stored.max)}"
+            f"{run.slug}: no packet took longer than {words}: give a lower {option('late')}; the "
+            f"longest latency is {format_time(stored.max)}"
         )
     if int(kept.sum()) > MOST_LATE:
         raise InputError(
             f"{run.slug}: {int(kept.sum()):,} packets took longer than {words}: give a higher "
-            f"--late, for {MOST_LATE:,} at most"
+            f"{option('late')}, for {MOST_LATE:,} at most"
         )
     return Late(_above(tail, threshold), threshold, words, stored.percentile(0.5).value)
 

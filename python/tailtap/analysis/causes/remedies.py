@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from tailtap.analysis.causes.proven import decided
 from tailtap.analysis.causes.taxonomy import Named, is_of, is_of_generator, own_detail
 from tailtap.records.improve import KnobTrial
+from tailtap.records.options import command_line
 
 IN_GUEST = "guest: "
 IN_GENERATOR = "generator: "
@@ -158,21 +159,20 @@ class Situation:
         theirs = [knob for knob in knobs if knob.name.startswith(IN_GENERATOR)]
         found = [*_lines(ours, self.purpose), *_lines(theirs, self.of_generator)]
         if len(ours) + len(theirs) < len(knobs):
-            found.append("tailtap run EXPERIMENT --set dut.tuning=full")
+            found.append(command_line("run", "EXPERIMENT", set="dut.tuning=full"))
         return found
 
 
 def _lines(knobs: Sequence[Knob], purpose: str) -> Iterator[str]:
     """What to type for knobs of one purpose."""
-    words = f" {purpose}" if purpose else ""
     now = [knob for knob in knobs if knob.settable == "runtime"]
     boot = [_plain(knob.name) for knob in knobs if knob.settable == "boot"]
     if now:
-        disruptive = " --disruptive" if any(knob.disruptive for knob in now) else ""
-        names = " ".join(_plain(knob.name) for knob in now)
-        yield f"sudo tailtap host apply {names}{words}{disruptive}"
+        disruptive = any(knob.disruptive for knob in now)
+        names = [_plain(knob.name) for knob in now]
+        yield f"sudo {command_line('host apply', *names, purpose, disruptive=disruptive)}"
     if boot:
-        yield f"tailtap host bootline {' '.join(boot)}{words}"
+        yield command_line("host bootline", *boot, purpose)
 
 
 ANYWHERE = Situation()

@@ -12,11 +12,16 @@ from tailtap.analysis.causes.taxonomy import Names, Served
 from tailtap.analysis.clocks.host import HostClock, host_clock
 from tailtap.analysis.runs.run import Run
 from tailtap.records.errors import InputError
+from tailtap.records.options import command_line, option
 from tailtap.records.record import read
 from tailtap.records.trace import NET_RX, Server, TraceRecord
 
 GUEST_EVENTS, GUEST_RECORD = "trace-guest.events", "trace-guest.json"
-NO_TRACE = "measure it with `trace: thin` in the experiment file, or --set trace=thin"
+
+
+def with_trace() -> str:
+    """How to measure a run that can be explained."""
+    return f"measure it with `trace: thin` in the experiment file, or {option('set')} trace=thin"
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,9 @@ def load(run: Run) -> Trace:
     if folder is None or not (folder / "trace.events").is_file():
         none = run.traits is not None and not run.traits.has_dut
         remedy = (
-            "platform wire has no device to trace: take a run that has one" if none else NO_TRACE
+            "platform wire has no device to trace: take a run that has one"
+            if none
+            else with_trace()
         )
         raise InputError(f"{folder or run.slug}: it has no trace: {remedy}")
     path = folder / "trace.json"
@@ -101,7 +108,7 @@ def _read(path: Path) -> TraceRecord:
     if record.served is None:
         raise InputError(
             f"{path}: it does not say by what packets are served: give "
-            "`tailtap trace --served`, or measure with a forwarder that says so"
+            f"`{command_line('trace', served=True)}`, or measure with a forwarder that says so"
         )
     return record
 

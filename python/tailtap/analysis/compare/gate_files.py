@@ -10,6 +10,7 @@ from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 from tailtap.analysis.verdict.junit import printable, save
 from tailtap.records.files import named
 from tailtap.records.gate import Answer, GateRecord, GateRow
+from tailtap.records.options import option
 from tailtap.records.units import format_share, format_us
 from tailtap.records.writing import writing
 
@@ -51,7 +52,7 @@ def _case(row: GateRow) -> TestCase:
 
 def write_markdown(found: GateRecord, file: Path) -> None:
     """Write a summary. Raises `MachineError` when it cannot be written."""
-    with writing(file, "give another file by --markdown"), named(file) as draft:
+    with writing(file, f"give another file by {option('markdown')}"), named(file) as draft:
         draft.write(markdown(found).encode())
 
 

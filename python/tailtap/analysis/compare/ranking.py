@@ -24,6 +24,7 @@ from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.records.compare import Answer, Choice
 from tailtap.records.errors import InputError
+from tailtap.records.options import option
 
 #: How the worst repeat is chosen.
 RULE = (
@@ -33,7 +34,7 @@ RULE = (
 MEDIAN = 0.5
 NOBODY = "no device has a good run under this load"
 TOO_FEW = "too few packets for any percentile that all runs have"
-UNTOLD = "no run says how many packets it is of; choose the percentile by --percentile"
+UNTOLD = "no run says how many packets it is of"
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,8 @@ def _prepare(load: Load, percentile: float | None, required: Collection[float]) 
         percentile, chosen_by = _chosen(load, required)
         if percentile is None:
             told = any(run.packets is not None for found in ranked for run in found.runs)
-            reason = TOO_FEW if told else UNTOLD if ranked else NOBODY
+            untold = f"{UNTOLD}; choose the percentile by {option('percentile')}"
+            reason = TOO_FEW if told else untold if ranked else NOBODY
             return Ranking(load, math.nan, (), (), (), (*unranked, *ranked), reason)
     floors = tuple(
         Standing(found, values_of(found, percentile))
@@ -258,7 +260,7 @@ def values_of(configuration: Configuration, p: float) -> tuple[Value, ...]:
         if row is None:
             raise InputError(
                 f"{run.slug}: its published percentiles do not have {100 * p:.10g}; leave out "
-                "--percentile, or choose one of theirs, such as 99.9"
+                f"{option('percentile')}, or choose one of theirs, such as 99.9"
             )
         latency = None if (run.loss or 0) > 1 - p and p < 1 else row.value
         supported = None if run.packets is None else row.supported

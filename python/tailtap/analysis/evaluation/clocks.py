@@ -26,6 +26,7 @@ from tailtap.records.evaluation import (
     Stamps,
     WithinRecord,
 )
+from tailtap.records.options import option
 from tailtap.records.units import format_time, format_us, parse_time
 
 
@@ -95,16 +96,16 @@ def parse_interval(text: str) -> tuple[int, int]:
     ends = text.split("..")
     if len(ends) != 2:
         raise InputError(
-            f"--egress-ahead '{text}': write the least and the most by which the clock of the "
-            "second capture is ahead, such as '-3 us..5 us'"
+            f"{option('egress_ahead')} '{text}': write the least and the most by which the clock "
+            "of the second capture is ahead, such as '-3 us..5 us'"
         )
     try:
         least, most = map(_signed, ends)
     except InputError as error:
-        raise InputError(f"--egress-ahead '{text}': {error}") from error
+        raise InputError(f"{option('egress_ahead')} '{text}': {error}") from error
     if least > most:
         raise InputError(
-            f"--egress-ahead '{text}' is reversed: write the least first, "
+            f"{option('egress_ahead')} '{text}' is reversed: write the least first, "
             f"'{ends[1].strip()}..{ends[0].strip()}'"
         )
     return least, most
@@ -145,7 +146,7 @@ def aligned(
     nanoseconds: tuple[bool, bool] = (False, False),
     key_after: str | None = None,
     stamps: Stamps | None = None,
-    option: str | None = "--back",
+    found_within: bool = False,
 ) -> Clocks:
     """The clocks of two captures by packets both ways, as `alignment.align` does.
 
@@ -156,8 +157,8 @@ def aligned(
     `evaluate` has it, of `ingress` and `egress`; `back` is of the same clocks, and
     `stamps` of all.
     Where `key_after` says what packets of `egress` are matched by, those that went back have that
-    key in the first capture of `back`, and `key` in the second. `option` is by what `back` was
-    given, for errors; None where it was found in `ingress` and `egress`.
+    key in the first capture of `back`, and `key` in the second. With `found_within`, `back` was
+    not given, but found in `ingress` and `egress`: errors say so.
     """
     import numpy as np
 
@@ -165,7 +166,7 @@ def aligned(
 
     wanted = None if key == "auto" else key
     names = [_name(path) for path in back]
-    place = f"{option or 'both directions of'} {' '.join(names)}"
+    place = f"{'both directions of' if found_within else option('back')} {' '.join(names)}"
     there: Matching = {
         "key": wanted,
         "format": format,
@@ -182,7 +183,7 @@ def aligned(
         if other["trailers"][::-1] != forth["trailers"]:
             raise InputError(
                 "stamps of a switch's trailers in one direction, and of records in the other, are "
-                "not of the same clocks: say which by --stamps record or trailer"
+                f"not of the same clocks: say which by {option('stamps')} record or trailer"
             )
         ours, theirs = map(column, forth["times"])
         left, came = map(column, other["times"])
@@ -190,9 +191,9 @@ def aligned(
         lines = found.lines(*forth["spans"][1])
     except Stepped as error:
         mend = (
-            ", and give the capture with the clock of EGRESS first"
-            if option
-            else ", or say how the clocks are by --egress-ahead"
+            f", or say how the clocks are by {option('egress_ahead')}"
+            if found_within
+            else ", and give the capture with the clock of EGRESS first"
         )
         raise InputError(f"{place}: {error}; leave that time out{mend}") from error
     except InputError as error:
@@ -230,8 +231,8 @@ def require_shorter(clocks: Clocks, window_ns: int) -> None:
     if 2 * clocks.within_ns >= window_ns:
         raise InputError(
             f"the clocks are known to {format_time(2 * clocks.within_ns)} only, which is as long "
-            f"as --window, {format_time(window_ns)}: give a narrower --egress-ahead, or --back of "
-            "quicker packets"
+            f"as {option('window')}, {format_time(window_ns)}: give a narrower "
+            f"{option('egress_ahead')}, or {option('back')} of quicker packets"
         )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tailtap.analysis.evaluation.executors import Task, explain
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.options import option
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -31,6 +32,10 @@ TASKS_A_THREAD = 2
 """One under way and one to follow, so that no worker waits for the client."""
 
 T = TypeVar("T")
+
+
+class SchedulerLate(MachineError):
+    """A question to the scheduler took too long; the next one may be answered."""
 
 
 class Cluster:
@@ -111,7 +116,7 @@ class Cluster:
         if isinstance(error, KilledWorker):
             return (
                 f"{error.allowed_failures + 1} workers died while they worked on a piece of it: "
-                "give them more memory, or make pieces of captures smaller with --chunk"
+                f"give them more memory, or make pieces of captures smaller with {option('chunk')}"
             )
         return f"a worker of {self._address} failed: {explain(error)}"
 
@@ -131,29 +136,33 @@ class Cluster:
         while True:
             try:
                 return self._ask(question)
-            except MachineError as error:
-                if not isinstance(error.__cause__, TimeoutError):
-                    raise
-            self.check()
+            except SchedulerLate:
+                self.check()
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """The answer of the scheduler. Raises `MachineError` when it is lost."""
+        """The answer of the scheduler. Raises `MachineError` when it is lost or late."""
         from distributed.client import ClosedClientError
 
         try:
             return question()
+        except TimeoutError as error:
+            raise SchedulerLate(self._connection_lost) from error
         except (OSError, ClosedClientError, CancelledError) as error:
             raise self._lost() from error
 
     def _lost(self) -> MachineError:
-        return MachineError(
-            f"--scheduler {self._address}: the connection is lost; start the scheduler and run "
-            "the command again"
+        return MachineError(self._connection_lost)
+
+    @property
+    def _connection_lost(self) -> str:
+        return (
+            f"{option('scheduler')} {self._address}: the connection is lost; start the scheduler "
+            "and run the command again"
         )
 
     def _without_workers(self) -> MachineError:
         return MachineError(
-            f"--scheduler {self._address}: it has no workers; start some with "
+            f"{option('scheduler')} {self._address}: it has no workers; start some with "
             f"`dask worker {self._address}` where tailtap is installed"
         )
 
@@ -174,12 +183,12 @@ def _connect(address: str) -> Client:
         return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except OSError as error:  # a TimeoutError is one
         raise MachineError(
-            f"--scheduler {address}: no Dask scheduler answers there ({explain(error)}): start "
-            "one with `dask scheduler`, which says its address"
+            f"{option('scheduler')} {address}: no Dask scheduler answers there "
+            f"({explain(error)}): start one with `dask scheduler`, which says its address"
         ) from error
     except (ValueError, OverflowError, ImportError) as error:
         raise InputError(
-            f"--scheduler '{address}': this is no address ({explain(error)}): write "
+            f"{option('scheduler')} '{address}': this is no address ({explain(error)}): write "
             "tcp://HOST:PORT, as the scheduler says when it starts"
         ) from error
 

@@ -13,6 +13,7 @@ from tailtap.analysis.evaluation.settings import Settings, sides_of
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Nanoseconds
+from tailtap.records.options import option
 from tailtap.records.record import Notice
 
 Direction = Literal["there", "back", "both"]
@@ -44,15 +45,16 @@ def evaluate_directions(
     only where `direction` asks for the way back.
     """
     if direction is not None and direction not in DIRECTIONS:
-        raise InputError(f"--direction '{direction}': give {', '.join(DIRECTIONS)}")
+        raise InputError(f"{option('direction')} '{direction}': give {', '.join(DIRECTIONS)}")
     found = None if direction == "both" else _core.both_ways(ingress, egress, settings.matching)
     if found is None:
         if direction == "back":
             raise InputError(
-                f"--direction back: no packets go both ways in {ingress.name} and {egress.name}"
+                f"{option('direction')} back: no packets go both ways in {ingress.name} and "
+                f"{egress.name}"
             )
         if back is not None:
-            clocks = _aligned((ingress, egress), _one_way(back, settings), settings, "--back")
+            clocks = _aligned((ingress, egress), _one_way(back, settings), settings)
             settings = replace(settings, clocks=clocks)
         return run(settings, ingress, egress)
     before, after = found["ways"]
@@ -66,10 +68,11 @@ def evaluate_directions(
         differ = settings.clocks is None and min(found["least_ns"]) < 0
         if back is not None or differ:
             by = other if back is None else _one_way(back, settings)
-            option = None if back is None else "--back"
-            settings = replace(settings, clocks=_aligned(forth, by, settings, option))
+            settings = replace(
+                settings, clocks=_aligned(forth, by, settings, found_within=back is None)
+            )
             if direction != "there":
-                theirs = replace(theirs, clocks=_aligned(other, forth, theirs, None))
+                theirs = replace(theirs, clocks=_aligned(other, forth, theirs, found_within=True))
         if differ and back is None:
             told += "; their clocks differ, and were aligned by the packets of both"
     else:
@@ -108,7 +111,7 @@ def _exchanged(settings: Settings) -> Settings:
     return replace(settings, key=settings.key_after, key_after=settings.key)
 
 
-def _aligned(pair: Pair, back: Pair, settings: Settings, option: str | None) -> Clocks:
+def _aligned(pair: Pair, back: Pair, settings: Settings, *, found_within: bool = False) -> Clocks:
     return aligned(
         *pair,
         back,
@@ -117,7 +120,7 @@ def _aligned(pair: Pair, back: Pair, settings: Settings, option: str | None) -> 
         nanoseconds=sides_of(settings.nanoseconds),
         key_after=settings.key_after,
         stamps=settings.stamps,
-        option=option,
+        found_within=found_within,
     )
 
 

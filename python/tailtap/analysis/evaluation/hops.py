@@ -30,6 +30,7 @@ from tailtap.analysis.evaluation.values import (
 )
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Counts, HopRecord, Part, Percentile
+from tailtap.records.options import option
 from tailtap.records.record import Notice
 
 if TYPE_CHECKING:
@@ -204,7 +205,9 @@ def _stamps(packets: Worst, between: Sequence[Path]) -> Iterator[Column]:
     try:
         ids = np.array([int(key) for key in packets.key], np.int64)
     except ValueError:
-        raise InputError("the hops of packets are looked up by ids: take --key moonsniff") from None
+        raise InputError(
+            f"the hops of packets are looked up by ids: take {option('key')} moonsniff"
+        ) from None
     passed = packets.ingress_ns
     yield passed
     for path in between:

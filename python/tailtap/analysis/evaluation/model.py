@@ -42,6 +42,7 @@ from tailtap.records.evaluation import (
     Sides,
     WorstRecord,
 )
+from tailtap.records.options import command_line
 from tailtap.records.record import Notice, mark, read
 
 if TYPE_CHECKING:
@@ -315,7 +316,8 @@ class Evaluation:
             raise InputError(f"{folder}: not an evaluation: {error}") from error
         except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
             raise InputError(
-                f"{folder}: not a whole evaluation ({error}); run tailtap evaluate --out again"
+                f"{folder}: not a whole evaluation ({error}); run "
+                f"{command_line('evaluate', out=True)} again"
             ) from error
 
     def _with_hops(

@@ -13,6 +13,7 @@ from tailtap import _core
 from tailtap.analysis.evaluation.values import RawPair, view
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Bounds, Latency, Percentile
+from tailtap.records.options import option
 
 T = TypeVar("T", int, float)
 
@@ -111,8 +112,8 @@ def parse_list(text: str) -> tuple[float, ...]:
         number = part.strip().removeprefix("p")
         if not re.fullmatch(r"\d+(\.\d+)?", number) or Decimal(number) > 100:
             raise InputError(
-                f"'{part.strip()}' is not a percentile: give --percentiles default, papers or "
-                "percentages such as 50,99.9,99.999"
+                f"'{part.strip()}' is not a percentile: give {option('percentiles')} default, "
+                "papers or percentages such as 50,99.9,99.999"
             )
         found.add(float(Decimal(number) / 100))
     return tuple(sorted(found))

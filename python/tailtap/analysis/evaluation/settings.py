@@ -11,6 +11,7 @@ from tailtap.analysis.evaluation.clocks import Clocks, require_shorter
 from tailtap.analysis.evaluation.values import Matching
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Nanoseconds, Options, Stamps
+from tailtap.records.options import option
 from tailtap.records.units import parse_time
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class Settings:
         sides_of(self.nanoseconds)
         if self.key_after is not None and self.key == "auto":
             raise InputError(
-                f"--key-after {self.key_after} says where a number is behind the device: say by "
-                "--key where the same number is before it"
+                f"{option('key_after')} {self.key_after} says where a number is behind the "
+                f"device: say by {option('key')} where the same number is before it"
             )
         source_of(self.stamps)
         if self.window_ns <= 0 or self.bucket_ns <= 0 or self.trim_ns < 0 or self.worst < 0:
@@ -118,7 +119,7 @@ def sides_of(nanoseconds: str | None) -> tuple[bool, bool]:
     if nanoseconds is None:
         return False, False
     if nanoseconds not in NANOSECONDS:
-        raise InputError(f"--nanoseconds '{nanoseconds}': give {', '.join(NANOSECONDS)}")
+        raise InputError(f"{option('nanoseconds')} '{nanoseconds}': give {', '.join(NANOSECONDS)}")
     return NANOSECONDS[nanoseconds]
 
 
@@ -126,4 +127,4 @@ def source_of(stamps: str | None) -> Stamps | None:
     """Where stamps are taken from. Raises `InputError` for a word that names no source."""
     if stamps is None or stamps in get_args(Stamps):
         return cast("Stamps | None", stamps)
-    raise InputError(f"--stamps '{stamps}': give {' or '.join(get_args(Stamps))}")
+    raise InputError(f"{option('stamps')} '{stamps}': give {' or '.join(get_args(Stamps))}")

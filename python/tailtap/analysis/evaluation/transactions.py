@@ -17,6 +17,7 @@ from tailtap.analysis.evaluation.sources import Source, Sources
 from tailtap.records.errors import InputError, NothingMatched
 from tailtap.records.evaluation import Nanoseconds
 from tailtap.records.files import remove_tree, write_json
+from tailtap.records.options import option
 from tailtap.records.record import Notice, as_json
 from tailtap.records.transactions import (
     From,
@@ -164,9 +165,13 @@ def transactions_by(
 ) -> Transactions:
     """As `evaluate_transactions`, with settings that are made already."""
     if settings.clocks is not None:
-        raise InputError("transactions need one clock: leave --egress-ahead and --back out")
+        raise InputError(
+            f"transactions need one clock: leave {option('egress_ahead')} and {option('back')} out"
+        )
     if settings.stamps == "trailer":
-        raise InputError("transactions take the stamps of records: leave --stamps trailer out")
+        raise InputError(
+            f"transactions take the stamps of records: leave {option('stamps')} trailer out"
+        )
     if settings.key == "signature" or settings.key.startswith("packet"):
         raise InputError(
             f"the key '{settings.key}' is of packets: transactions take moonsniff, or a number "
@@ -249,9 +254,9 @@ def _nothing(captures: Sequence[str], kinds: Sequence[Kind]) -> None:
         if counts.requests or counts.unmatched_answers:
             raise NothingMatched(
                 f"{where}: {kind.kind}: none of {counts.requests} requests has an answer within "
-                f"--window, and {counts.unmatched_answers} answers have no request"
+                f"{option('window')}, and {counts.unmatched_answers} answers have no request"
             )
     raise NothingMatched(
         f"{where}: no request with an answer of a known kind ({', '.join(KINDS)}); an id at any "
-        "place is found with --key OFFSET:WIDTH:le|be"
+        f"place is found with {option('key')} OFFSET:WIDTH:le|be"
     )

@@ -14,6 +14,7 @@ from tailtap.analysis.verdict.requirement import Requirement, parse_requirement
 from tailtap.records.document import KeyPath, Misfit
 from tailtap.records.errors import InputError
 from tailtap.records.files import slugify
+from tailtap.records.options import command_line, spelled
 from tailtap.records.schema import Matching, Strict, Written, as_value_error, name_words
 from tailtap.records.suggest import did_you_mean
 
@@ -115,9 +116,10 @@ class Beside(Strict):
 
     path: str | None = Field(
         default=None,
-        description="A tree of published results, or what `tailtap import --into` wrote; seen from "
-        "the folder in which `tailtap report` is typed. By default the runs that were imported "
-        "into the folder of the results.",
+        description="A tree of published results, or what "
+        f"`{command_line('import', into=True)}` wrote; seen from the folder in "
+        "which `tailtap report` is typed. By default the runs that were imported into the folder "
+        "of the results.",
         examples=["containerized-low-latency"],
     )
     name: str = Field(
@@ -127,10 +129,11 @@ class Beside(Strict):
         examples=["Wiedner and others"],
     )
     where: Annotated[
-        dict[str, dict[str, Any]], Written("mapping from words of --runs to values")
+        dict[str, dict[str, Any]], Written(f"mapping from words of {spelled('runs')} to values")
     ] = Field(
         min_length=1,
-        description="Which of its runs belong to which of ours: words as `tailtap report --runs` "
+        description="Which of its runs belong to which of ours: words as "
+        f"`{command_line('report', runs=True)}` "
         "takes them, and the values of our variables. Without a rate among the words, runs at our "
         "rate are taken.",
         examples=[{"container/rt/optimized": {"dut.platform": "container"}}],

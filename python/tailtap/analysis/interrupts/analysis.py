@@ -32,6 +32,7 @@ from tailtap.records.interrupts import (
     SamplesRow,
     Took,
 )
+from tailtap.records.options import option
 from tailtap.records.record import made
 from tailtap.records.units import format_time
 
@@ -252,21 +253,21 @@ def _unknown_offset(found: Suggestion | None) -> str:
     said = f"the offset of the clocks is unknown, and of all from {low} to {high} none "
     if found.windows < LEAST_WINDOWS:
         return (
-            f"the offset of the clocks is unknown, and the captures are {found.windows} periods of "
-            f"the samples long, of which {LEAST_WINDOWS} may tell: give it with --offset if you "
-            "know it"
+            f"the offset of the clocks is unknown, and the captures are {found.windows} periods "
+            f"of the samples long, of which {LEAST_WINDOWS} may tell: give it with "
+            f"{option('offset')} if you know it"
         )
     if found.periodic:
         return (
             "the offset of the clocks is unknown, and late packets return with a period, so that "
-            "several offsets fit alike: give it with --offset if you know it"
+            f"several offsets fit alike: give it with {option('offset')} if you know it"
         )
     if found.p_value > LEVEL:
         return (
             f"{said}fits better than chance (best {format_time(found.best_ns)}, "
-            f"p = {found.p_value:.2g}): give it with --offset if you know it"
+            f"p = {found.p_value:.2g}): give it with {option('offset')} if you know it"
         )
     return (
         f"{said}can be told from the others: those from {format_time(found.low_ns)} to "
-        f"{format_time(found.high_ns)} fit as well; give it with --offset if you know it"
+        f"{format_time(found.high_ns)} fit as well; give it with {option('offset')} if you know it"
     )

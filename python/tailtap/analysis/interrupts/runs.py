@@ -14,6 +14,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.records.errors import InputError
 from tailtap.records.interrupt_samples import FILE, read_samples
 from tailtap.records.interrupts import InterruptsRecord
+from tailtap.records.options import option
 from tailtap.records.record import Notice
 
 NAME = "interrupts"
@@ -63,7 +64,9 @@ def interrupts_of(
     """
     runs = [run for path in paths for run in finished_runs(path)]
     if samples is not None and len(runs) > 1:
-        raise InputError(f"--samples {samples} is of one run, and these are {len(runs)}: name one")
+        raise InputError(
+            f"{option('samples')} {samples} is of one run, and these are {len(runs)}: name one"
+        )
     found: list[Found] = []
     warnings: list[Notice] = []
     for run in runs:
@@ -74,7 +77,7 @@ def interrupts_of(
                 Notice(
                     "no-interrupts",
                     f"{run.slug}: no samples of interrupts: measure it with `interrupts: "
-                    "counters`, or give those of another recorder with --samples",
+                    f"counters`, or give those of another recorder with {option('samples')}",
                 )
             )
             continue

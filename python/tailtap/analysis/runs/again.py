@@ -31,6 +31,7 @@ from tailtap.records.errors import InputError, Interrupted, MachineError, Occupi
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import EvaluationsRecord
 from tailtap.records.files import make_folder, make_link, path_within, write_text
+from tailtap.records.options import command_line, option
 from tailtap.records.record import opened, read
 from tailtap.records.run import EvaluationSettings, Parameters
 from tailtap.records.units import format_time
@@ -45,7 +46,6 @@ OPTIONS: Mapping[str, tuple[str, Callable[[int], str]]] = {
     "worst": ("worst", str),
 }
 """What an evaluation says of its settings, and how people call it."""
-WARM_UP = "the stamps begin after the warm-up ({}), so that --trim leaves out what was measured"
 PrintLine = Callable[[str], object]
 """Called with a line about each run that has come to its end."""
 
@@ -111,7 +111,9 @@ def evaluate_again(
     """
     pending = [run for run in runs.folders if run.done]
     if not pending:
-        raise InputError(f"{runs.path}: no run of it was finished; tailtap run --resume goes on")
+        raise InputError(
+            f"{runs.path}: no run of it was finished; {command_line('run', resume=True)} goes on"
+        )
     if not replace:
         require_same(runs.path, pending, changes)
     for run in pending:
@@ -204,19 +206,23 @@ def require_same(path: Path, runs: Sequence[RunFolder], changes: Changes) -> Non
     warm_up = warm_up_of(run) if any(one.startswith("trim") for one in words) else None
     raise InputError(
         f"{path}: {len(other)} of {len(runs)} runs have results with other settings "
-        f"({run.path.name}: {', '.join(words)}), which would be replaced: give --out for a folder "
-        "of its own, or --replace" + ("" if warm_up is None else f"; {WARM_UP.format(warm_up)}")
+        f"({run.path.name}: {', '.join(words)}), which would be replaced: give {option('out')} "
+        f"for a folder of its own, or {option('replace')}"
+        + ("" if warm_up is None else f"; {warm_up}")
     )
 
 
 def warm_up_of(run: RunFolder) -> str | None:
-    """How long the run's warm-up was, of which nothing was stamped; None without any."""
+    """What trimming a run with a warm-up, of which nothing was stamped, does; None without any."""
     traffic = run.read().parameters.known.traffic
-    if traffic is None:
+    if traffic is None or not (traffic.known.warm_up_packets or traffic.known.warm_up):
         return None
-    if packets := traffic.known.warm_up_packets:
-        return f"{packets} packets"
-    return format_time(traffic.known.warm_up) if traffic.known.warm_up else None
+    packets = traffic.known.warm_up_packets
+    warm_up = f"{packets} packets" if packets else format_time(traffic.known.warm_up)
+    return (
+        f"the stamps begin after the warm-up ({warm_up}), so that {option('trim')} leaves out what "
+        "was measured"
+    )
 
 
 def differences(evaluation: Path, settings: Settings, *, with_key: bool) -> list[str]:

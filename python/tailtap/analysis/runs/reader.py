@@ -25,6 +25,7 @@ from tailtap.records.document import load
 from tailtap.records.errors import InputError
 from tailtap.records.files import file_name
 from tailtap.records.foreign import files_below
+from tailtap.records.options import command_line
 from tailtap.records.record import Notice, read
 from tailtap.records.run import Plan, PlanRow, RunRecord
 from tailtap.records.search import SearchRecord
@@ -119,7 +120,9 @@ def finished_runs(path: Path) -> list[Run]:
             raise InputError(run.error)
     finished = [run for run in runs if run.status == "done"]
     if not finished:
-        raise InputError(f"{path}: no run of it was finished; tailtap run --resume goes on")
+        raise InputError(
+            f"{path}: no run of it was finished; {command_line('run', resume=True)} goes on"
+        )
     return finished
 
 
@@ -148,7 +151,7 @@ def planned_runs(experiment: Experiment) -> list[Run]:
                 status="interrupted",
                 warnings=[],
             ),
-            error="never made; tailtap run --resume goes on",
+            error=f"never made; {command_line('run', resume=True)} goes on",
         )
         for row in plan.runs
         if row.number not in made
@@ -170,7 +173,7 @@ def with_result(experiment: Experiment) -> Experiment:
         raise InputError(
             f"{experiment.folder}: no finished run to report "
             f"({reasons or 'the folder holds no run'}); "
-            "`tailtap run --resume` measures what is missing"
+            f"`{command_line('run', resume=True)}` measures what is missing"
         )
     return experiment
 
@@ -199,18 +202,19 @@ def _no_runs(path: Path) -> str:
     names = [file.name for file in files_below(path)]
     if any(fnmatch(name, "latencies-*.csv*") for name in names):
         return (
-            f"{path}: these are published result files: `tailtap import {path} --into DIR` puts "
-            "them into a database"
+            f"{path}: these are published result files: "
+            f"`{command_line('import', path, into='DIR')}` puts them into a database"
         )
     if any(fnmatch(name, "*_run*.loop") for name in names):
         return (
-            f"{path}: this is a result tree of pos: `tailtap import {path} --into DIR` puts its "
-            "runs into a database"
+            f"{path}: this is a result tree of pos: "
+            f"`{command_line('import', path, into='DIR')}` puts its runs into a database"
         )
     return (
         f"{path}: no runs in it (no runs/*/run.json, */run.json, run.json, evaluation.json, "
-        f"search.json or {DATABASE}); give the folder that `tailtap run --out`, `tailtap search "
-        "--out`, `tailtap evaluate --out` or `tailtap import --into` wrote"
+        f"search.json or {DATABASE}); give the folder that `{command_line('run', out=True)}`, "
+        f"`{command_line('search', out=True)}`, `{command_line('evaluate', out=True)}` or "
+        f"`{command_line('import', into=True)}` wrote"
     )
 
 
@@ -218,7 +222,9 @@ def _measured(folder: Path) -> Path:
     """The runs of a search: at the rates found, or else the trials. Raises `InputError`."""
     measured = [inner for inner in ("latency", "trials") if any(folder.glob(f"{inner}/runs/*/"))]
     if not measured:
-        raise InputError(f"{folder}: this search has no trial yet; tailtap search --resume goes on")
+        raise InputError(
+            f"{folder}: this search has no trial yet; {command_line('search', resume=True)} goes on"
+        )
     return folder / measured[0]
 
 

@@ -12,6 +12,7 @@ from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.evaluation.values import Blocks, Column
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Side
+from tailtap.records.options import command_line
 
 SECOND_NS = 1_000_000_000
 #: An evaluation keeps as many of the largest latencies, where there are as many.
@@ -68,7 +69,8 @@ def tail_of(evaluation: Evaluation, folder: Path | None, name: str) -> StoredTai
         return _tail(evaluation, name)
     except ValueError as error:
         raise InputError(
-            f"{folder or name}: not a whole evaluation ({error}); run tailtap evaluate --out again"
+            f"{folder or name}: not a whole evaluation ({error}); run "
+            f"{command_line('evaluate', out=True)} again"
         ) from error
 
 

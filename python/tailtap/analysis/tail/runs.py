@@ -16,6 +16,7 @@ from tailtap.analysis.runs.run import INVALID, NO_TIMES, Run
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse
 from tailtap.analysis.tail.record import record
 from tailtap.records.errors import InputError
+from tailtap.records.options import option
 from tailtap.records.record import Notice
 from tailtap.records.tail import ModelledRun, ModelRecord, RepeatsRow
 
@@ -73,7 +74,7 @@ def model_runs(
             if out is not None and taken.setdefault(out / run.slug, path) != path:
                 raise InputError(
                     f"{path}: its run {run.slug} and that of {taken[out / run.slug]} would have "
-                    "one place in --out: model them one after the other"
+                    f"one place in {option('out')}: model them one after the other"
                 )
             progress(run.slug)
             try:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from tailtap.analysis.verdict.profiles import PROFILES
 from tailtap.records.errors import InputError
+from tailtap.records.options import command_line
 from tailtap.records.suggest import did_you_mean
 from tailtap.records.units import parse_time
 
@@ -115,7 +116,7 @@ def profile(name: str) -> Sequence[Requirement]:
     if name not in PROFILES:
         raise InputError(
             f"there is no profile '{name}': {did_you_mean(name, PROFILES)}; "
-            "tailtap verdict --list-profiles shows them with their sources"
+            f"{command_line('verdict', list_profiles=True)} shows them with their sources"
         )
     return [replace(parse_requirement(text), profile=name) for text in PROFILES[name].requirements]
 

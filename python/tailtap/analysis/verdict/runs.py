@@ -19,15 +19,12 @@ from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.judge import CONFIDENCE, Finding, judge
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
 from tailtap.records.errors import InputError
+from tailtap.records.options import option
 from tailtap.records.record import Notice
 from tailtap.records.verdict import Answer
 
 #: From the best answer to the worst.
 ANSWERS: tuple[Answer, ...] = ("holds", "not shown", "violated")
-_NOTHING_REQUIRED = (
-    "nothing is required: give --require 'p99.999 < 1 ms' or --profile urllc-5g, or put "
-    "`require: [...]` into the experiment file"
-)
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,10 @@ def judge_runs(
     for home, experiment in experiments.items():
         required = requirements or required_by(home)
         if not required and not claimed:
-            raise InputError(f"{home}: {_NOTHING_REQUIRED}")
+            raise InputError(
+                f"{home}: nothing is required: give {option('require')} 'p99.999 < 1 ms' or "
+                f"{option('profile')} urllc-5g, or put `require: [...]` into the experiment file"
+            )
         verdicts.append(judge_experiment(experiment, required, confidence, progress))
     rows = (row for verdict in verdicts for row in verdict.rows)
     for finding in (finding for row in rows for finding in row.findings):

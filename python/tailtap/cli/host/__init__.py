@@ -71,7 +71,7 @@ def purpose_options(function: Function) -> Function:
         ),
         click.option(
             "--interface",
-            "interfaces",
+            "interface",
             multiple=True,
             metavar="NAME",
             help="A network interface that packets come or go by; may be repeated. By default all "
@@ -84,14 +84,14 @@ def purpose_options(function: Function) -> Function:
 
 
 def machine(
-    role: str | None, cpus: str | None, housekeeping: str | None, interfaces: tuple[str, ...]
+    role: str | None, cpus: str | None, housekeeping: str | None, interface: tuple[str, ...]
 ) -> tuple[Tree, Purpose]:
     """This machine, and what it is to be ready for."""
     from tailtap.host.knobs.purpose import Purpose
     from tailtap.host.knobs.tree import Tree
 
     tree = Tree(Path("/"))
-    return tree, Purpose.of(tree, role, cpus, housekeeping, interfaces or None)
+    return tree, Purpose.of(tree, role, cpus, housekeeping, interface or None)
 
 
 def sentence(purpose: Purpose) -> str:

@@ -31,7 +31,7 @@ def apply(
     role: str | None,
     cpus: str | None,
     housekeeping: str | None,
-    interfaces: tuple[str, ...],
+    interface: tuple[str, ...],
     dry_run: bool,
     disruptive: bool,
     json: bool,
@@ -52,7 +52,7 @@ def apply(
     from tailtap.records.printed import ApplyRecord, Left
     from tailtap.records.record import printed
 
-    tree, purpose = machine(role, cpus, housekeeping, interfaces)
+    tree, purpose = machine(role, cpus, housekeeping, interface)
     steps = plan(tree, purpose, names, disruptive=disruptive)
     if not (json or quiet):
         say(sentence(purpose))

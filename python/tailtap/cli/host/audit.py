@@ -28,7 +28,7 @@ def audit(
     role: str | None,
     cpus: str | None,
     housekeeping: str | None,
-    interfaces: tuple[str, ...],
+    interface: tuple[str, ...],
     all_: bool,
     why: bool,
     json: bool,
@@ -47,7 +47,7 @@ def audit(
     from tailtap.host.tuning import audit as library
     from tailtap.records.record import printed
 
-    tree, purpose = machine(role, cpus, housekeeping, interfaces)
+    tree, purpose = machine(role, cpus, housekeeping, interface)
     found = library.audit(tree, purpose, names)
     if json:
         print(printed(found.record))

@@ -66,7 +66,7 @@ def bootline(
     role: str | None,
     cpus: str | None,
     housekeeping: str | None,
-    interfaces: tuple[str, ...],
+    interface: tuple[str, ...],
     also: tuple[str, ...],
     install_: bool,
     remove_: bool,
@@ -109,7 +109,7 @@ def bootline(
         raise InputError("--dry-run is for --install and --remove: nothing is changed without them")
     if (install_ or remove_) and not dry_run:
         require_root()
-    tree, purpose = machine(role, cpus, housekeeping, interfaces)
+    tree, purpose = machine(role, cpus, housekeeping, interface)
     if remove_:
         done = library.remove(tree, dry_run=dry_run)
         if json:

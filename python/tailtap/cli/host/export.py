@@ -47,7 +47,7 @@ def export(
     role: str | None,
     cpus: str | None,
     housekeeping: str | None,
-    interfaces: tuple[str, ...],
+    interface: tuple[str, ...],
     format_: str,
     also: tuple[str, ...],
     out: Path | None,
@@ -73,7 +73,7 @@ def export(
 
     if format_ not in KNOWN:
         raise InputError(f"--format: there is no {format_!r}: {did_you_mean(format_, KNOWN)}")
-    tree, purpose = machine(role, cpus, housekeeping, interfaces)
+    tree, purpose = machine(role, cpus, housekeeping, interface)
     found = content(tree, purpose, names, also)
     made = KNOWN[format_](found)
     if out is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tailtap.host.changes import processes
 from tailtap.records.errors import MachineError
+from tailtap.records.options import spelled
 
 ROOT = Path("/")
 DEATH_SECONDS = 5.0
@@ -83,7 +84,7 @@ def require(controller: str, version: int | None, root: Path = ROOT) -> Hierarch
     raise MachineError(
         f"dut.cgroup: control groups of version {version} cannot limit the DuT: the controller "
         f"{controller} belongs to version {found.version} here: boot with {boot[version or 2]}, "
-        "and resume the experiment with --resume"
+        f"and resume the experiment with {spelled('resume')}"
     )
 
 

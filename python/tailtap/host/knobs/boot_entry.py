@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from tailtap.host.knobs.line import FINE
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree
+from tailtap.records.options import command_line
 
 PLACES = ("/boot", "/efi", "/boot/efi")
 """Where the partitions with entries are mounted; systemd-boot(7)."""
@@ -21,7 +22,6 @@ ENTRY = "_-tailtap.conf"
 first is booted where none is the default. Hardly a name is lower than one that begins with a dash;
 ``_`` does not count."""
 COPIED = "# copied from "
-_AGAIN = "`tailtap host bootline --install --entry {}` makes it anew"
 _OURS = ("title", "sort-key", "options")
 """What differs from the entry that was copied: the last of the options are ours."""
 _FILES = ("linux", "initrd", "efi", "devicetree")
@@ -73,7 +73,8 @@ def wrong(tree: Tree, _purpose: Purpose) -> list[str]:
         )
     mended = newest or (base if base in others else next(iter(others), None))
     if found and mended is not None:
-        found.append(_AGAIN.format(mended))
+        again = command_line("host bootline", install=True, entry=mended)
+        found.append(f"`{again}` makes it anew")
     return found
 
 

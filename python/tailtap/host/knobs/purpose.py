@@ -10,6 +10,7 @@ from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.tree import Absent, Tree
 from tailtap.records.cpulist import list_cpus, parse_cpus, ranges
 from tailtap.records.errors import InputError
+from tailtap.records.options import option
 from tailtap.records.suggest import did_you_mean
 
 Role = Literal["bare-metal", "container", "vm-host", "vm-guest", "generator"]
@@ -66,18 +67,23 @@ class Purpose:
         have, for cores that are both, and when no housekeeping core is left.
         """
         online = tree.online or (0,)
-        given = None if cpus is None else _known(cpus, online, "--cpus")
-        rest = None if housekeeping is None else _known(housekeeping, online, "--housekeeping")
+        given = None if cpus is None else _known(cpus, online, option("cpus"))
+        rest = (
+            None if housekeeping is None else _known(housekeeping, online, option("housekeeping"))
+        )
         if given is not None and rest is not None and (both := set(given) & set(rest)):
-            raise InputError(f"--cpus and --housekeeping both have CPU {list_cpus(both)}: choose")
+            raise InputError(
+                f"{option('cpus')} and {option('housekeeping')} both have CPU {list_cpus(both)}: "
+                "choose"
+            )
         if given is None:
             given = _default_cpus(tree, online, rest or ())
         if rest is None:
             rest = tuple(cpu for cpu in online if cpu not in given)
         if not rest:
             raise InputError(
-                f"--cpus {ranges(given)} leaves no housekeeping core of {ranges(online)}: "
-                "leave one out"
+                f"{option('cpus')} {ranges(given)} leaves no housekeeping core of "
+                f"{ranges(online)}: leave one out"
             )
         return cls(_role(tree, role), given, rest, _interfaces(tree, interfaces))
 
@@ -86,7 +92,9 @@ def _role(tree: Tree, role: str | None) -> Role:
     if role is None:
         return "vm-guest" if facts.under_hypervisor(tree.root) else "bare-metal"
     if role not in ROLES:
-        raise InputError(f"--role: there is no role {role!r}: {did_you_mean(role, ROLES)}")
+        raise InputError(
+            f"{option('role')}: there is no role {role!r}: {did_you_mean(role, ROLES)}"
+        )
     return role
 
 
@@ -122,5 +130,7 @@ def _interfaces(tree: Tree, given: Sequence[str] | None) -> tuple[str, ...]:
         return tuple(sorted(path.name for path in facts.physical_nics(tree.root)))
     for name in given:
         if name not in there:
-            raise InputError(f"--interface: there is no {name!r}: {did_you_mean(name, there)}")
+            raise InputError(
+                f"{option('interface')}: there is no {name!r}: {did_you_mean(name, there)}"
+            )
     return tuple(dict.fromkeys(given))

@@ -11,6 +11,7 @@ from tailtap.host.loaders.grub import Grub
 from tailtap.host.loaders.loader import Loader, variable
 from tailtap.host.loaders.systemd_boot import SystemdBoot
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.options import option
 from tailtap.records.suggest import did_you_mean
 
 LOADERS: dict[str, Loader] = {loader.name: loader for loader in (Grub(), SystemdBoot())}
@@ -24,14 +25,16 @@ def loader_of(tree: Tree, name: str | None = None) -> Loader:
     """
     if name is not None:
         if name not in LOADERS:
-            raise InputError(f"--loader: there is no {name!r}: {did_you_mean(name, LOADERS)}")
+            raise InputError(
+                f"{option('loader')}: there is no {name!r}: {did_you_mean(name, LOADERS)}"
+            )
         return LOADERS[name]
     there = [loader for loader in LOADERS.values() if loader.found(tree)]
     told = variable(tree, "LoaderInfo").lower()
     booted = [loader for loader in there if told.startswith(loader.name)]
     if len(booted or there) > 1:
-        names = " or --loader ".join(loader.name for loader in there)
-        raise InputError(f"this machine has several boot loaders: say --loader {names}")
+        choice = " or ".join(f"{option('loader')} {loader.name}" for loader in there)
+        raise InputError(f"this machine has several boot loaders: say {choice}")
     if not there:
         raise MachineError(
             "this machine has neither GRUB nor systemd-boot that tailtap knows: put the printed "

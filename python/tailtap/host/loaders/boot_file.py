@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.records.errors import MachineError
 from tailtap.records.files import drafts_in, sync, write_text
+from tailtap.records.options import command_line
 
-MARK = "# tailtap wrote this file: `tailtap host bootline --remove` takes it away."
+MARK = f"# tailtap wrote this file: `{command_line('host bootline', remove=True)}` takes it away."
 """The first line of each: a file of that name without it is somebody else's."""
 
 

@@ -15,6 +15,7 @@ from tailtap.host.knobs.tree import Tree
 from tailtap.host.loaders.boot_file import MARK
 from tailtap.host.loaders.loader import Draft, lacking
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.options import option
 
 SETTINGS = "/etc/default/grub"
 DROP_IN = "/etc/default/grub.d/99-tailtap.cfg"
@@ -37,7 +38,7 @@ class Grub:
     def draft(self, tree: Tree, words: Sequence[tuple[str, str]], base: str | None) -> Draft:
         """The drop-in. Raises `MachineError` when this machine's GRUB reads none."""
         if base is not None:
-            raise InputError("--entry: GRUB has no entries to copy: leave it out")
+            raise InputError(f"{option('entry')}: GRUB has no entries to copy: leave it out")
         program = _mkconfig(tree)
         if program is None or "default/grub.d" not in (tree.look(program) or ""):
             raise MachineError(

@@ -16,6 +16,7 @@ from tailtap.host.knobs.tree import Tree
 from tailtap.host.loaders.boot_file import MARK
 from tailtap.host.loaders.loader import Draft, lacking, variable
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.options import option
 from tailtap.records.suggest import did_you_mean
 
 _LAST = "zz-tailtap"
@@ -78,7 +79,9 @@ class SystemdBoot:
         there = [name for name in entries(tree, folder) if name != ENTRY]
         if asked is not None:
             if asked not in there:
-                raise InputError(f"--entry: there is no {asked!r}: {did_you_mean(asked, there)}")
+                raise InputError(
+                    f"{option('entry')}: there is no {asked!r}: {did_you_mean(asked, there)}"
+                )
             return asked
         booted = variable(tree, "LoaderEntrySelected")
         if booted == ENTRY:
@@ -93,8 +96,9 @@ class SystemdBoot:
         for found in (there, alike):
             if len(found) == 1:
                 return found[0]
+        choice = " or ".join(f"{option('entry')} {name}" for name in there)
         raise InputError(
-            f"which entry was booted is not known: say --entry {' or --entry '.join(there)}"
+            f"which entry was booted is not known: say {choice}"
             if there
             else f"{folder} has no entry that could be copied: add one, with its kernel"
         )

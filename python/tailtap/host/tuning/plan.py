@@ -13,6 +13,7 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.tuning.audit import Judgement, judge
 from tailtap.records.errors import InputError
+from tailtap.records.options import option
 from tailtap.records.printed import ChangeRow
 
 
@@ -119,7 +120,7 @@ def _step(
     if getattr(knob.where, "held", False) and not measuring:
         return "a process must hold it: an experiment that names it in dut.tuning does"
     if knob.disruptive and not disruptive:
-        return "setting it takes links down or stops what runs: say --disruptive"
+        return f"setting it takes links down or stops what runs: say {option('disruptive')}"
     try:
         value = knob.wish(purpose, tree).value
         return Change(before, value, purpose, knob.where.changes(tree, purpose, value))

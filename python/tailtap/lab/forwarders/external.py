@@ -18,6 +18,7 @@ from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.records.errors import MachineError
+from tailtap.records.options import command_line
 from tailtap.records.schema import Strict, Time
 from tailtap.remote import Host
 from tailtap.remote.local import LocalHost
@@ -46,7 +47,7 @@ class ExternalOptions(Strict):
         "DuT's CPUs, {cpus}, all of them with commas, and {folder}, a folder for its files, are "
         "filled in; {{ is a brace. Where dut.image has the files, that of "
         "the image is the default; it finds both ports as TAILTAP_INGRESS and TAILTAP_EGRESS.",
-        examples=["tailtap forward {ingress} {egress} --cpu {cpu}"],
+        examples=[command_line("forward", "{ingress}", "{egress}", cpu="{cpu}")],
     )
     arguments: Command | None = Field(
         default=None,

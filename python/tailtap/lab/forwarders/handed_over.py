@@ -16,6 +16,7 @@ from tailtap.lab.forwarders.setting import Asked, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.graph import Port
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.options import option
 
 UIO = "uio_pci_generic"
 """The kernel's driver for devices that no IOMMU keeps to the memory of their program."""
@@ -90,9 +91,9 @@ def require_handable(driver: PciDriver, asked: Asked, key: str) -> bool:
         )
     if not asked.cards:
         raise InputError(
-            f"{key}: vfio-pci drives network cards, and the DuT's ports are links of "
-            "the lab: name its cards with --set dut.ports='[INGRESS, EGRESS]' and the cards at the "
-            "other ends of their cables with --set tap.ports='[BEFORE, BEHIND]', or choose another "
-            "driver"
+            f"{key}: vfio-pci drives network cards, and the DuT's ports are links of the lab: "
+            f"name its cards with {option('set')} dut.ports='[INGRESS, EGRESS]' and the cards at "
+            f"the other ends of their cables with {option('set')} tap.ports='[BEFORE, BEHIND]', "
+            "or choose another driver"
         )
     return True

@@ -19,6 +19,7 @@ from tailtap.lab.generators.flows import CLIENT, SERVER
 from tailtap.lab.generators.own import OwnGenerator
 from tailtap.lab.generators.sending import Sending
 from tailtap.records.generator import GeneratorRecord
+from tailtap.records.options import command_line
 from tailtap.records.schema import NoOptions, Strict, as_value_error
 from tailtap.remote import Host
 from tailtap.remote.local import require_program
@@ -67,7 +68,7 @@ class External(Strict):
     key: Annotated[str, AfterValidator(_check_key)] = Field(
         default=MOONSNIFF,
         description="Where its packets carry their ids: moonsniff, or OFFSET:WIDTH:le|be with both "
-        "in bytes, as for `tailtap tap --key`.",
+        f"in bytes, as for `{command_line('tap', key=True)}`.",
         examples=["46:4:be"],
     )
 

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Discriminator, Field, TypeAdapter, Validat
 from tailtap.records.document import KeyPath
 from tailtap.records.errors import InputError
 from tailtap.records.explaining import explain
+from tailtap.records.options import option
 from tailtap.records.schema import Rate, Strict, Time, Written
 from tailtap.records.suggest import shown
 from tailtap.records.units import format_rate, format_time
@@ -118,7 +119,8 @@ class Ramp(Strict):
         over = duration if self.over is None else self.over
         if over is None:
             raise InputError(
-                "a ramp over a number of packets needs its time: --pattern 'ramp:to=…,over=10 s'"
+                f"a ramp over a number of packets needs its time: {option('pattern')} "
+                "'ramp:to=…,over=10 s'"
             )
         return self.kind, [self.to, over]
 
@@ -184,7 +186,7 @@ def parse_pattern(text: str) -> Constant | Burst | Poisson | OnOff | Ramp:
         first = error.errors(include_url=False)[0]
         where = f"{first['loc'][-1]}: " if first["loc"] else ""
         raise InputError(
-            f"--pattern {text!r}: {where}{explain(first, first['loc'], _keys_of)}"
+            f"{option('pattern')} {text!r}: {where}{explain(first, first['loc'], _keys_of)}"
         ) from error
     return pattern
 

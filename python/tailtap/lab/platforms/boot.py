@@ -21,6 +21,7 @@ from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.kinds.template import check_fields
 from tailtap.records.cpulist import list_cpus, mask_cpus, parse_cpus
 from tailtap.records.errors import MachineError
+from tailtap.records.options import spelled
 
 CPUS = "cpus"
 """The word in braces for the DuT's CPUs, as the kernel that boots numbers them."""
@@ -160,7 +161,7 @@ def require_of_host(
     one has not. Raises `MachineError` that says what to change.
     """
     boot = host_boot(root)
-    resume = "reboot, and resume the experiment with --resume"
+    resume = f"reboot, and resume the experiment with {spelled('resume')}"
     require(
         filled_in(wanted, cpus),
         boot,

@@ -11,12 +11,13 @@ from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.plan import plan
+from tailtap.records.options import option
 
 BOOT = "the kernel's command line sets it, so that trying it takes a reboot"
 ELSEWHERE = "it is not set on the device's machine"
 NOTHING = "nothing sets it"
-DISRUPTS = "setting it takes links down or stops what runs: say --disruptive"
-HARMS = "it can harm the machine or others: say --disruptive"
+DISRUPTS = "setting it takes links down or stops what runs"
+HARMS = "it can harm the machine or others"
 MOST_RISK = 1
 """What costs something elsewhere is tried, and put back after each run."""
 
@@ -81,11 +82,11 @@ def _can_be_tried(knob: Knob, tree: Tree, purpose: Purpose, *, disruptive: bool)
     if row.settable == "no":
         return NOTHING
     if row.disruptive and not disruptive:
-        return DISRUPTS
+        return f"{DISRUPTS}: say {option('disruptive')}"
     if row.settable == "boot":
         return BOOT
     if row.risk > MOST_RISK and not disruptive:
-        return HARMS
+        return f"{HARMS}: say {option('disruptive')}"
     steps = plan(
         tree, purpose, [row.name], disruptive=bool(purpose.interfaces), measuring=True
     )  # as for runs

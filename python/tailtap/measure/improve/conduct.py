@@ -46,6 +46,7 @@ from tailtap.records.cpulist import ranges
 from tailtap.records.errors import Interrupted, NothingBegun, Occupied, TailtapError
 from tailtap.records.files import make_folder, write_text
 from tailtap.records.improve import FoundCause, ImproveRecord, Stage, Status, Stopped
+from tailtap.records.options import option, options
 from tailtap.records.printed import Left
 from tailtap.records.record import read
 from tailtap.records.units import format_share, format_time
@@ -147,7 +148,7 @@ def improved(plan: Plan, place: Place, seconds: float, prepare: Prepare) -> Impr
                 made.close("interrupted", "stopped by the user")
                 raise Interrupted(
                     f"interrupted: {len(made.trials)} trials are kept in {folder.record}; nothing "
-                    "stays set; the same command with --resume goes on"
+                    f"stays set; the same command with {option('resume')} goes on"
                 ) from None
             except (TailtapError, OSError) as error:
                 if made is not None:
@@ -175,7 +176,8 @@ def _resumed(plan: Plan, folder: ImproveFolder) -> int:
     now.within_ns = before.settings.within_ns  # more time is why somebody resumes
     same = {
         "the requirement": before.requirement == plan.goal.requirement.text,
-        "--margin, --disruptive or --undisturbed": before.settings == now,
+        f"{option('margin')}, {option('disruptive')} or {option('undisturbed')}": before.settings
+        == now,
         "what is measured": before.parameters == json.loads(json.dumps(plan.parameters())),
     }
     if different := [what for what, is_same in same.items() if not is_same]:
@@ -214,7 +216,7 @@ class Improvement:
             p=plan.goal.p,
             settings=plan.settings.record(),
             parameters=dict(plan.parameters()),
-            purpose=f"--cpus {ranges(purpose.cpus)} --role {purpose.role}",
+            purpose=options(cpus=ranges(purpose.cpus), role=purpose.role),
             seed=self.seed,
             started=_now(),
             finished=None,

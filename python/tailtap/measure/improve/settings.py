@@ -19,6 +19,7 @@ from tailtap.measure.observe.asked import Asked
 from tailtap.measure.runner import experiment_text
 from tailtap.records.errors import InputError
 from tailtap.records.improve import ImproveSettings
+from tailtap.records.options import option
 
 TESTS = 16
 """Among so many trials of knobs the error is divided: no more are made."""
@@ -41,9 +42,9 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise `InputError` for settings that make no sense."""
         if not 0.01 <= self.margin <= 1:
-            raise InputError("--margin: give a share from 1 % to 100 %, such as '20 %'")
+            raise InputError(f"{option('margin')}: give a share from 1 % to 100 %, such as '20 %'")
         if self.within_ns <= 0:
-            raise InputError("--within: give a time above zero, such as 30min")
+            raise InputError(f"{option('within')}: give a time above zero, such as 30min")
 
     @property
     def error_each(self) -> float:
@@ -78,7 +79,7 @@ class Goal:
         if len(found) != 1 or found[0].quantity not in ("percentile", "reliability"):
             told = ", ".join(one.text for one in found) or "nothing"
             raise InputError(
-                f"--require: {told}: give one percentile, such as 'p99.9 < 1 ms', or one "
+                f"{option('require')}: {told}: give one percentile, such as 'p99.9 < 1 ms', or one "
                 "reliability, such as 'reliability(1 ms) >= 99.9 %'"
             )
         one = found[0]
@@ -86,7 +87,9 @@ class Goal:
         if one.quantity == "reliability":
             share, time = time, share
         if share == 1:
-            raise InputError("--require: no run shows that no packet at all is late: name a share")
+            raise InputError(
+                f"{option('require')}: no run shows that no packet at all is late: name a share"
+            )
         return cls(one, float(share), int(time))
 
 
@@ -132,7 +135,7 @@ class ExperimentPlan:
             if document.data.get(key):
                 raise InputError(
                     f"{document.place((key,))}: {key}: an improvement looks at one configuration: "
-                    f"choose a value with --set and remove {key} from the file"
+                    f"choose a value with {option('set')} and remove {key} from the file"
                 )
         experiment = self.experiment
         if not experiment.traits.has_dut:
@@ -189,7 +192,9 @@ class ObservedPlan:
     def __post_init__(self) -> None:
         """Raise `InputError` for what cannot be improved."""
         if self.asked.trace == "none":
-            raise InputError("--trace none: without a trace nobody can say why packets are late")
+            raise InputError(
+                f"{option('trace')} none: without a trace nobody can say why packets are late"
+            )
 
     @property
     def name(self) -> str:

@@ -22,6 +22,7 @@ from tailtap.measure.observe.record import begun, ended
 from tailtap.measure.pairs import Made
 from tailtap.records.errors import Interrupted, MachineError
 from tailtap.records.files import make_folder, move, remove_tree, slugify
+from tailtap.records.options import option
 from tailtap.records.run import RunRecord
 
 DRAFT = "observing"
@@ -46,7 +47,7 @@ def prepare_stretches(asked: Asked) -> Observable:
     if not prepared.traced:
         raise MachineError(
             "nobody can say why these packets are late: what serves them is not known, or they are "
-            "matched by more than a hash: name its cores with --cpus"
+            f"matched by more than a hash: name its cores with {option('cpus')}"
         )
     tree = Tree()
     traits = prepared.traits

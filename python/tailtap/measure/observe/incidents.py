@@ -18,6 +18,7 @@ from tailtap.records.bugs import STORAGE, kept
 from tailtap.records.causes import CausesRecord
 from tailtap.records.errors import InputError, TailtapError
 from tailtap.records.files import move, remove_tree
+from tailtap.records.options import option
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
 from tailtap.records.units import format_time
@@ -182,7 +183,7 @@ class Maker:
         }
         said = self._run(["sh", "-c", self._then or ":"], THEN_SECONDS, environment)
         if said is not None:
-            self.made.notes.append(f"--then: {said}")
+            self.made.notes.append(f"{option('then')}: {said}")
 
     @staticmethod
     def _run(

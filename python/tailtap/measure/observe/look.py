@@ -29,6 +29,7 @@ from tailtap.records.cpulist import list_cpus
 from tailtap.records.errors import InputError
 from tailtap.records.marks import read_marks
 from tailtap.records.observed import Moment
+from tailtap.records.options import option
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
 
@@ -117,10 +118,10 @@ def look(asked: Asked, came: Interface, left: Interface) -> Looked:
         for end, some in passed.items()
     )
     remedy = (
-        "give --key (docs/explanation/latency.md), or one interface alone where packets end and "
-        "are answered"
+        f"give {option('key')} (docs/explanation/latency.md), or one interface alone where "
+        "packets end and are answered"
         if asked.egress is not None
-        else "give --key, or a second interface where packets pass through"
+        else f"give {option('key')}, or a second interface where packets pass through"
     )
     raise InputError(
         f"no packet was known again within {TRIES * asked.look_ns / 1e9:g} s: {said}; wait for "

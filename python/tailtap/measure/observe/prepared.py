@@ -28,6 +28,7 @@ from tailtap.measure.observe.look import (
 from tailtap.measure.observe.serving import Serving, serving_of
 from tailtap.records.errors import InputError
 from tailtap.records.observed import ObservedPoint, ObservedServer
+from tailtap.records.options import option
 from tailtap.records.traits import Traits
 
 SLUGS = ("001-observed", "002-observed-back")
@@ -93,7 +94,9 @@ def prepare(asked: Asked) -> Prepared:
     require_root()
     require_kernel_clock()
     if asked.both and asked.egress is None:
-        raise InputError("--both is for two interfaces: one has requests and their answers")
+        raise InputError(
+            f"{option('both')} is for two interfaces: one has requests and their answers"
+        )
     came = look_at(asked.ingress)
     left = came if asked.egress is None else look_at(asked.egress)
     if left is not came and (left.inode, left.index) == (came.inode, came.index):
@@ -123,14 +126,14 @@ def _serving(asked: Asked, came: Interface, left: Interface, looked: Looked) -> 
     found = serving_of(came, left, looked.seen, is_behind=is_behind)
     cpus = sorted(asked.cpus or found.cpus)
     if missing := set(cpus) - usable():
-        raise InputError(f"--cpus: there is no CPU {min(missing)} here")
+        raise InputError(f"{option('cpus')}: there is no CPU {min(missing)} here")
     servers, rows, said = list(found.servers), list(found.rows), list(found.found)
     if asked.served:
         servers = list(asked.served)
         rows = list(_said(asked, cpus))
-        said.append("by what packets are served was told by --served")
+        said.append(f"by what packets are served was told by {option('served')}")
     if asked.cpus:
-        said.append("where packets are served was told by --cpus")
+        said.append(f"where packets are served was told by {option('cpus')}")
         for row in rows:
             row.cpus = cpus
         servers = [_on(one, cpus) for one in servers]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailtap.measure.search.trial import Bounds, Result, Settings
+from tailtap.records.options import option
 from tailtap.records.record import Notice
 from tailtap.records.search import AtRate, SearchAnswer
 from tailtap.records.units import format_rate
@@ -132,20 +133,21 @@ def _warnings(
             yield Notice(
                 "none-holds",
                 f"even at {format_rate(settings.low)} the device lost more than allowed: lower "
-                "--from, or allow more with --loss",
+                f"{option('low')}, or allow more with {option('loss')}",
             )
         return
     if bounds.upper is None:
         yield Notice(
             "range-end",
             f"nothing above {format_rate(settings.high)} was tried: the device may hold more; "
-            "raise --to",
+            f"raise {option('high')}",
         )
     if lower.exceeding:
         yield Notice(
             "trials-disagree",
             f"{lower.exceeding} of {lower.trials} trials at {format_rate(lower.rate)} lost more "
-            f"than allowed; --exceed {settings.exceed:g} permits that, --exceed 0 does not",
+            f"than allowed; {option('exceed')} {settings.exceed:g} permits that, "
+            f"{option('exceed')} 0 does not",
         )
     lossy = sorted(
         {r.trial.rate for r in full if r.trial.rate < lower.rate and r.loss > bounds.loss}
@@ -154,7 +156,7 @@ def _warnings(
         yield Notice(
             "loss-below",
             f"more than allowed was lost at {_rates(lossy)} too, below the rate that was found: "
-            "loss does not only depend on the rate here; longer trials (--trial) tell",
+            f"loss does not only depend on the rate here; longer trials ({option('trial')}) tell",
         )
     upper = bounds.upper
     inverted = sorted(
@@ -174,7 +176,8 @@ def _warnings(
         yield Notice(
             "loss-unproven",
             f"the loss at {format_rate(lower.rate)} may be as high as {100 * limit:.3g} % "
-            f"({100 * CONFIDENCE:g} % confidence): more or longer trials (--trials, --trial) tell",
+            f"({100 * CONFIDENCE:g} % confidence): more or longer trials ({option('trials')}, "
+            f"{option('trial')}) tell",
         )
 
 

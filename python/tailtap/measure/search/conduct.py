@@ -62,6 +62,7 @@ from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import ExperimentRecord
 from tailtap.records.files import make_folder, write_text
 from tailtap.records.machine import Booted
+from tailtap.records.options import command_line, option
 from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
 from tailtap.records.search import Ended, SearchedRecord, SearchRecord
@@ -99,17 +100,22 @@ class Plan:
         """Raise `InputError` for an experiment or settings that no search can use."""
         if any(not 0 < share <= 1 for share in self.shares):
             raise InputError(
-                "--latency-at must be above 0 and at most 100 %: it is a share of the rate"
+                f"{option('latency_at')} must be above 0 and at most 100 %: it is a share of the "
+                "rate"
             )
         chosen = [said.partition("=")[0].strip() for said in self.checked.overrides]
         varied = self.checked.combinations[0][0]
-        for key, remedy in ((RATE, "--from and --to"), (DURATION, "--trial and --short")):
+        for key, remedy in (
+            (RATE, f"{option('low')} and {option('high')}"),
+            (DURATION, f"{option('trial')} and {option('short')}"),
+        ):
             if key in varied:
                 place = self.checked.document.place(where_varied(self.checked.document, key) or ())
                 raise InputError(f"{place}: {key}: the search chooses it: give {remedy}")
         if RATE in chosen:
             raise InputError(
-                "--set traffic.rate: the search chooses the rate: give --from and --to"
+                f"{option('set')} traffic.rate: the search chooses the rate: give {option('low')} "
+                f"and {option('high')}"
             )
         for _, experiment in self.checked.combinations:
             self._require_searchable(experiment)
@@ -136,14 +142,15 @@ class Plan:
         least = Trial(self.settings.low, self.settings.short)
         if trial_of(experiment, least).traffic.packets < 1:
             raise InputError(
-                f"not a single packet fits in --short {format_time(least.duration)} at --from "
-                f"{format_rate(least.rate)}: raise one of them"
+                f"not a single packet fits in {option('short')} {format_time(least.duration)} at "
+                f"{option('low')} {format_rate(least.rate)}: raise one of them"
             )
         most = Trial(self.settings.high, self.settings.trial)
         if trial_of(experiment, most).traffic.packets >= MAX_PACKETS:
             raise InputError(
-                f"--to {format_rate(most.rate)} for --trial {format_time(most.duration)} are more "
-                "packets than the 32-bit ids can tell apart: lower one of them"
+                f"{option('high')} {format_rate(most.rate)} for {option('trial')} "
+                f"{format_time(most.duration)} are more packets than the 32-bit ids can tell "
+                "apart: lower one of them"
             )
 
 
@@ -196,8 +203,9 @@ def search_experiment(
                 search.end("interrupted", "stopped by the user")
                 kept = f"{len(search.record.trials)} trials are kept"
                 raise Interrupted(
-                    f"interrupted: {'the rates are known' if search.answers else kept}; `tailtap "
-                    f"search {plan.source} --out {out} --resume` with the same options goes on"
+                    f"interrupted: {'the rates are known' if search.answers else kept}; "
+                    f"`{command_line('search', plan.source, out=str(out), resume=True)}` with "
+                    "the same options goes on"
                 ) from None
             except (TailtapError, OSError) as error:
                 with contextlib.suppress(OSError):  # the first error tells more
@@ -315,7 +323,8 @@ class Search:
                 trial = steps.send(made.result)
             raise MachineError(
                 f"{MOST_TRIALS} trials did not settle it: the loss here depends on chance more "
-                "than on the rate; longer trials (--trial) or a coarser --precision may"
+                f"than on the rate; longer trials ({option('trial')}) or a coarser "
+                f"{option('precision')} may"
             )
         except StopIteration as end:
             found = end.value

@@ -28,6 +28,7 @@ from tailtap.lab.platforms.vm.kernels import PACKAGES
 from tailtap.measure.testbed.cpio import write_cpio
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.files import make_folder, write_json
+from tailtap.records.options import option
 from tailtap.records.printed import ImageContentRecord
 from tailtap.remote.local import LocalHost, require_program
 
@@ -209,7 +210,7 @@ def _take_kernel(root: Path, target: Path) -> None:
                 with target.open("wb") as file:
                     shutil.copyfileobj(source, file)
                 return
-    raise MachineError("the packages of the image have no kernel: see --kernel")
+    raise MachineError(f"the packages of the image have no kernel: see {option('kernel')}")
 
 
 @contextlib.contextmanager

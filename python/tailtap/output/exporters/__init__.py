@@ -12,6 +12,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.kinds.registry import Registry
 from tailtap.output.exporters.base import Exporter
 from tailtap.records.errors import InputError
+from tailtap.records.options import option
 
 __all__ = ["EXPORTERS", "Exported", "Exporter", "export"]
 
@@ -69,12 +70,17 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
     kind = "postgresql" if scheme == "postgres" else scheme
     exporter = EXPORTERS.get(kind)
     if exporter is None or exporter.address != bool(separator):
-        raise InputError(f"--to {scheme}: unknown format; give {_formats()}")
+        raise InputError(f"{option('to')} {scheme}: unknown format; give {_formats()}")
     if exporter.address and out is not None:
-        raise InputError("--out is for files; with an address, --to says where the tables go")
+        raise InputError(
+            f"{option('out')} is for files; with an address, {option('to')} says where the tables "
+            "go"
+        )
     if packets and not exporter.holds_packets:
         others = [name for name, one in EXPORTERS.working() if one.holds_packets]
-        raise InputError(f"--packets: {kind} has no place for them; {' and '.join(others)} have")
+        raise InputError(
+            f"{option('packets')}: {kind} has no place for them; {' and '.join(others)} have"
+        )
     runs = finished_runs(source)
     _refuse_two_clocks(runs)
     destination = to if exporter.address else str(out or source / "export" / kind)

@@ -13,6 +13,7 @@ from tailtap.analysis.runs.groups import group, label_parts
 from tailtap.analysis.runs.run import Run
 from tailtap.kinds.check import Check
 from tailtap.output.exporters.base import write_text
+from tailtap.records.options import command_line
 
 NAME = "benchmark.json"
 
@@ -24,8 +25,9 @@ class Benchmark:
     documentation = (
         "One file for `tool: customSmallerIsBetter`. A value is the median of a configuration's "
         "valid repeats in ns, and its range reaches from the lowest to the highest of them. "
-        "Percentiles are listed that every repeat has ten packets above. `tailtap compare "
-        "--worse-than` tells noise from changes, which a threshold of that action does not."
+        "Percentiles are listed that every repeat has ten packets above. "
+        f"`{command_line('compare', worse_than=True)}` tells noise from changes, which a "
+        "threshold of that action does not."
     )
     address = False
     holds_packets = False

@@ -12,6 +12,7 @@ from tailtap.analysis.evaluation.settings import of_evaluation
 from tailtap.analysis.runs.run import Run
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Side
+from tailtap.records.options import command_line, option
 
 
 def all_packets(run: Run) -> pa.Table:
@@ -26,8 +27,8 @@ def all_packets(run: Run) -> pa.Table:
     found = evaluate_by(settings, *(_capture(run, side) for side in stored.inputs.both))
     if (found.counts, found.min, found.max) != (stored.counts, stored.min, stored.max):
         raise InputError(
-            f"{run.folder}: --packets: the captures are not those that were evaluated; run "
-            "tailtap evaluate --out again"
+            f"{run.folder}: {option('packets')}: the captures are not those that were evaluated; "
+            f"run {command_line('evaluate', out=True)} again"
         )
     return tables.worst(found.worst_packets).sort_by("ingress_ns")
 
@@ -37,11 +38,11 @@ def _capture(run: Run, side: Side) -> Path:
     path = Path(side.path)
     if not side.whole:
         raise InputError(
-            f"{path}: --packets: this side is several files, or a part of one: only captures of "
-            "one side each can be read again"
+            f"{path}: {option('packets')}: this side is several files, or a part of one: only "
+            "captures of one side each can be read again"
         )
     beside = [run.folder.parent / path.name] if run.folder else []
     for place in (*beside, path) if run.record else (path, *beside):
         if place.is_file():
             return place
-    raise InputError(f"{path}: --packets: this capture of {run.slug} is no longer there")
+    raise InputError(f"{path}: {option('packets')}: this capture of {run.slug} is no longer there")

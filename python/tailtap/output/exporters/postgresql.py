@@ -11,6 +11,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.kinds.check import Check
 from tailtap.output.exporters.rows import COLUMNS, rows, tables
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.options import option
 
 if TYPE_CHECKING:
     import psycopg
@@ -68,7 +69,7 @@ class PostgreSQL:
             session = psycopg.connect(destination, autocommit=True)
         except psycopg.Error as error:
             raise MachineError(
-                f"the database of --to cannot be reached: {_reason(error)}"
+                f"the database of {option('to')} cannot be reached: {_reason(error)}"
             ) from error
         try:
             with session as connection:
@@ -82,8 +83,8 @@ class PostgreSQL:
                         _replace(connection, run, tables(packets))
         except psycopg.Error as error:
             raise MachineError(
-                f"the database of --to cannot be written: {_reason(error)}; runs before this one "
-                "are kept"
+                f"the database of {option('to')} cannot be written: {_reason(error)}; runs before "
+                "this one are kept"
             ) from error
         return list(tables(packets))
 
@@ -124,8 +125,8 @@ def _require_tables(connection: psycopg.Connection[Any], wanted: Sequence[str]) 
     ).fetchall()
     if found:
         raise InputError(
-            f"the database of --to has something else than a table called {found[0][0]!r}: "
-            "rename it, or give another database"
+            f"the database of {option('to')} has something else than a table called "
+            f"{found[0][0]!r}: rename it, or give another database"
         )
 
 

@@ -15,6 +15,7 @@ from tailtap.output.database.database import evaluation_row
 from tailtap.output.database.hops import hop_table
 from tailtap.output.exporters.packets import all_packets
 from tailtap.records.errors import InputError
+from tailtap.records.options import command_line
 from tailtap.records.record import as_json
 
 COLUMNS: Mapping[str, Columns] = {
@@ -51,7 +52,7 @@ def rows(run: Run, table: str) -> pa.Table:
     except (LookupError, TypeError, pa.ArrowException) as error:
         raise InputError(
             f"{run.folder}: its {table} are not whole ({str(error).splitlines()[0]}); "
-            "run tailtap evaluate --out again"
+            f"run {command_line('evaluate', out=True)} again"
         ) from error
     identity = [pa.repeat(run.number, len(found)), pa.repeat(run.slug, len(found))]
     whole = pa.table([*identity, *found.columns], names=["run", "slug", *columns])

@@ -20,6 +20,7 @@ from tailtap.output.importers.tools.runs import find_tool_runs
 from tailtap.records.errors import InputError
 from tailtap.records.files import make_folder
 from tailtap.records.foreign import storable
+from tailtap.records.options import option
 from tailtap.records.printed import ImportedTree
 from tailtap.records.record import Notice
 from tailtap.records.writing import writing
@@ -63,7 +64,7 @@ def import_tree(tree: Path, database: Path) -> Imported:
         runs += find_tool_runs(tree, {path for run in published for path in run.files.values()})
     if not runs:
         raise InputError(_nothing(tree, pos))
-    with writing(database, "give another file by --into"):
+    with writing(database, f"give another file by {option('into')}"):
         make_folder(database.parent)
     with opened(database, "nothing was imported") as connection:
         connection.begin()

@@ -22,6 +22,7 @@ from tailtap.output.publish.contents import Contents
 from tailtap.output.publish.site import Building, build
 from tailtap.records.errors import InputError, Occupied
 from tailtap.records.files import DRAFT, make_folder, move, remove_tree
+from tailtap.records.options import option
 from tailtap.records.record import read
 from tailtap.records.site import PublishRecord, RedactedKind, SiteRecord
 from tailtap.records.writing import writing
@@ -57,8 +58,8 @@ def where_captures_are(text: str) -> tuple[bool, str | None]:
         return True, None
     if word != "refer" or (equals and not url.startswith(("https://", "http://", "file://"))):
         raise InputError(
-            f"--captures {text!r}: write embed, refer, or refer=URL with an address such as "
-            "https://zenodo.org/records/1/files"
+            f"{option('captures')} {text!r}: write embed, refer, or refer=URL with an address "
+            "such as https://zenodo.org/records/1/files"
         )
     return False, url or None
 
@@ -81,7 +82,7 @@ def publish(
     """
     chosen = options or Options()
     if chosen.anonymous and chosen.authors:
-        raise InputError("--anonymous leaves authors out: leave out --author")
+        raise InputError(f"{option('anonymous')} leaves authors out: leave out {option('authors')}")
     if (folder / "run.json").is_file():
         raise InputError(f"{folder}: this is a run: give the folder of its experiment")
     target = out or folder / "site"

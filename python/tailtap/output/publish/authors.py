@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tailtap.records.errors import InputError
+from tailtap.records.options import option
 
 _AUTHOR = re.compile(
     r"(?P<name>[^<>()]+?)\s*(?:<(?P<orcid>[^<>]+)>)?\s*(?:\((?P<affiliation>[^()]+)\))?"
@@ -40,8 +41,8 @@ def parse_author(text: str) -> Author:
     orcid = _ORCID.fullmatch((found["orcid"] or "").strip()) if found else None
     if found is None or (found["orcid"] and (orcid is None or not _sound(orcid[1]))):
         raise InputError(
-            f"--author {text!r}: write NAME <ORCID> (AFFILIATION), the last two if you like, such "
-            "as 'Ada Lovelace <0000-0002-1825-0097> (Analytical Society)'"
+            f"{option('authors')} {text!r}: write NAME <ORCID> (AFFILIATION), the last two if you "
+            "like, such as 'Ada Lovelace <0000-0002-1825-0097> (Analytical Society)'"
         )
     return Author(found["name"], orcid[1] if orcid else "", (found["affiliation"] or "").strip())
 
@@ -66,7 +67,7 @@ def parse_licence(text: str) -> str:
         found = ""
     if not found or " " in found or found.startswith("LicenseRef"):
         raise InputError(
-            f"--license {text!r}: this is no name of the SPDX list (spdx.org/licenses): data are "
-            "often under CC-BY-4.0 or CC0-1.0"
+            f"{option('licence')} {text!r}: this is no name of the SPDX list (spdx.org/licenses): "
+            "data are often under CC-BY-4.0 or CC0-1.0"
         )
     return found

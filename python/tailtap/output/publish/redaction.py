@@ -23,6 +23,7 @@ from typing import Any, cast, get_args
 import pyarrow as pa
 
 from tailtap.records.errors import InputError
+from tailtap.records.options import option
 from tailtap.records.site import Redacted, RedactedKind
 
 KINDS: tuple[RedactedKind, ...] = get_args(RedactedKind)
@@ -35,7 +36,7 @@ def allowed_kinds(names: Iterable[str]) -> list[RedactedKind]:
     kinds = [name.strip() for name in names if name.strip()]
     for kind in kinds:
         if kind not in ALLOWED:
-            raise InputError(f"--allow: {kind!r} is none of {', '.join(ALLOWED)}")
+            raise InputError(f"{option('allow')}: {kind!r} is none of {', '.join(ALLOWED)}")
     return cast("list[RedactedKind]", kinds)
 
 

@@ -33,6 +33,7 @@ from tailtap.records.errors import Bug, InputError
 from tailtap.records.files import copy, drafted, make_folder, move, write_json, write_text
 from tailtap.records.foreign import open_file
 from tailtap.records.machine import Environment
+from tailtap.records.options import option
 from tailtap.records.record import Notice, as_json
 from tailtap.records.site import (
     SiteCapture,
@@ -156,7 +157,7 @@ def _captures(building: Building) -> Iterator[SiteCapture]:
             if source.path.suffix == HOLDS_PACKETS and needed:
                 raise InputError(
                     f"{source.path}: it holds packets with their addresses, which are published as "
-                    f"they are: add --allow {','.join(needed)}, or refer to captures"
+                    f"they are: add {option('allow')} {','.join(needed)}, or refer to captures"
                 )
             target = building.site / name
             make_folder(target.parent, below=building.site)

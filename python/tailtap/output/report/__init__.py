@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tailtap.analysis.runs.reader import load_experiment, load_search
 from tailtap.records.errors import Occupied
 from tailtap.records.files import drafted, make_folder
+from tailtap.records.options import option
 from tailtap.records.writing import writing
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def write_report(
     if len(drawn) < len(groups):
         progress(
             f"{len(groups) - len(drawn)} imported configurations are in the tables alone; "
-            "choose what the figures show by --runs"
+            f"choose what the figures show by {option('runs')}"
         )
     target = out or folder / "report"
     told, sampled = stories(drawn, knobs, progress), sampled_of(drawn, progress)

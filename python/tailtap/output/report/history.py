@@ -15,6 +15,7 @@ from tailtap.analysis.runs.text import time_text
 from tailtap.output.report.page import packaged
 from tailtap.records.files import drafted, make_folder
 from tailtap.records.history import HistoryRecord, Mark, Point, Series
+from tailtap.records.options import option
 from tailtap.records.writing import writing
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 1000, 260, 70, 12, 12, 26
@@ -59,7 +60,7 @@ class Figure:
 
 def write_history(found: HistoryRecord, file: Path) -> None:
     """Write the page. Raises `MachineError` when it cannot be written."""
-    with writing(file, "give another file by --page"):
+    with writing(file, f"give another file by {option('page')}"):
         make_folder(file.parent)
         with drafted(file) as draft:
             draft.write(page(found).encode("utf-8", "backslashreplace"))

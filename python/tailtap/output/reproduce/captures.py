@@ -19,6 +19,7 @@ from tailtap.output.reproduce.steps import contradicted, not_shown, step
 from tailtap.records.errors import InputError, TailtapError
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import copy, make_folder, make_link
+from tailtap.records.options import option
 from tailtap.records.record import read
 from tailtap.records.reproduction import Finding, RepeatedStep
 from tailtap.records.site import SiteCapture, SiteRecord
@@ -97,8 +98,10 @@ def _found(
             left -= one.bytes
         if path is None:
             size = format_size(one.bytes)
-            where = f": {one.url} has it ({size}; --fetch SIZE)" if one.url else ""
-            return found, not_shown(one.path, f"this capture is not here{where}; --captures DIR")
+            where = f": {one.url} has it ({size}; {option('fetch')} SIZE)" if one.url else ""
+            return found, not_shown(
+                one.path, f"this capture is not here{where}; {option('captures')} DIR"
+            )
         try:
             same = sha256(path, top) == one.sha256
         except (OSError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailtap.records.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The captures and their evaluation"
@@ -21,7 +22,8 @@ ENTRIES = (
         "open-requests",
         "Requests had no answer yet when the capture ended, and their window had not passed. They "
         "count as unanswered and may not be; a verdict that they could change is not shown.",
-        "Let the capture run on for a window after the last request, or give a shorter `--window`.",
+        "Let the capture run on for a window after the last request, or give a shorter "
+        f"`{spelled('window')}`.",
     ),
     Entry(
         "requests-given-up",
@@ -54,8 +56,8 @@ ENTRIES = (
         "A capture holds marks of a sample of the packets, which all taps choose by the same hash. "
         "The others are in no count: losses and latencies are those of the packets in the sample. "
         "Of two samples the thinner one counts.",
-        "Nothing where the sample is large enough. Else tap with a denser `--sample`, or a larger "
-        "`--budget`.",
+        f"Nothing where the sample is large enough. Else tap with a denser `{spelled('sample')}`, "
+        f"or a larger `{spelled('budget')}`.",
     ),
     Entry(
         "capture-drops",
@@ -79,7 +81,7 @@ ENTRIES = (
         "both-directions",
         "Both captures hold packets of both directions. Each direction is evaluated by itself; if "
         "the clocks differ, they were aligned by the packets of both.",
-        "Nothing; or ask for one of them with `--direction`.",
+        f"Nothing; or ask for one of them with `{spelled('direction')}`.",
     ),
     Entry(
         "direction-unknown",
@@ -105,25 +107,25 @@ ENTRIES = (
     Entry(
         "snap-length",
         "The snap length cut the key off some packets.",
-        "Capture longer packets, or choose a key nearer to the start with `--key`.",
+        f"Capture longer packets, or choose a key nearer to the start with `{spelled('key')}`.",
     ),
     Entry(
         "foreign-packets",
         "Packets do not carry the key and were left out.",
-        "Nothing, if they are of others; else choose another `--key`.",
+        f"Nothing, if they are of others; else choose another `{spelled('key')}`.",
     ),
     Entry(
         "no-ethernet-header",
         "Packets were captured without their Ethernet header, from which the key counts, and were "
         "left out.",
-        "Choose a key that follows IP with `--key`, such as `packet`.",
+        f"Choose a key that follows IP with `{spelled('key')}`, such as `packet`.",
     ),
     Entry(
         "trailers-unused",
         "The frames of one capture end in stamps of a switch, and those of the other do not. The "
         "stamps of the records count.",
-        "Nothing; or `--stamps trailer`, where the clock of the switch is that of the other "
-        "capture.",
+        f"Nothing; or `{spelled('stamps')} trailer`, where the clock of the switch is that of the "
+        "other capture.",
     ),
     Entry(
         "trailers-one-side",
@@ -165,12 +167,13 @@ ENTRIES = (
         "Packets before the device are equal to others within the window. They were told apart by "
         "their order, where as many came out as went in.",
         "Nothing, if the device keeps the order of equal packets; else send packets that differ, "
-        "or shorten `--window`.",
+        f"or shorten `{spelled('window')}`.",
     ),
     Entry(
         "duplicate-ingress",
         "Packets before the device share their key within the window and were left out.",
-        "Send packets with unique ids, shorten `--window`, or choose another `--key`.",
+        f"Send packets with unique ids, shorten `{spelled('window')}`, or choose another "
+        f"`{spelled('key')}`.",
     ),
     Entry(
         "unmatched-egress",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailtap.records.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The causes of late packets"
@@ -9,7 +10,7 @@ ENTRIES = (
     Entry(
         "noise-unkept",
         "A core was taken so often that its later gaps have no names.",
-        "Measure for a shorter time, or give a higher `--above`.",
+        f"Measure for a shorter time, or give a higher `{spelled('above')}`.",
     ),
     Entry(
         "trace-damaged",
@@ -39,8 +40,8 @@ ENTRIES = (
             "enough for some late ones: these are unexplained."
         ),
         (
-            "Give a higher `--late`; hosts that answer quickly make the interval narrow "
-            "([clocks](../howto/testbed.md#clocks))."
+            f"Give a higher `{spelled('late')}`; hosts that answer quickly make the interval "
+            "narrow ([clocks](../howto/testbed.md#clocks))."
         ),
     ),
     Entry(
@@ -49,7 +50,8 @@ ENTRIES = (
             "The clock of the virtual machine is not known well enough for some late packets: what "
             "the guest did counts as service for them."
         ),
-        "Give a higher `--late`; packets that pass the guest quickly make the interval narrow.",
+        f"Give a higher `{spelled('late')}`; packets that pass the guest quickly make the "
+        "interval narrow.",
     ),
     Entry(
         "undisturbed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailtap.records.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The comparison"
@@ -29,7 +30,7 @@ ENTRIES = (
     Entry(
         "few-samples",
         "Fewer than ten packets lie above the percentile.",
-        "Choose a lower `--percentile`, or measure longer.",
+        f"Choose a lower `{spelled('percentile')}`, or measure longer.",
     ),
     Entry(
         "unknown-samples",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailtap.records.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The counters of interrupts"
@@ -9,6 +10,6 @@ ENTRIES = (
     Entry(
         "no-interrupts",
         "A run has no samples of the interrupt counters.",
-        "Measure it with `interrupts: counters`, or give samples with `--samples`.",
+        f"Measure it with `interrupts: counters`, or give samples with `{spelled('samples')}`.",
     ),
 )

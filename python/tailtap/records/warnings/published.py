@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailtap.records.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "What is published"
@@ -9,13 +10,13 @@ ENTRIES = (
     Entry(
         "no-licence",
         "The site does not say under which licence it may be used, so that nobody may use it.",
-        "Choose one with `--license`.",
+        f"Choose one with `{spelled('license')}`.",
         note=True,
     ),
     Entry(
         "no-authors",
         "The site names nobody as its author, so that it cannot be cited.",
-        "Name them with `--author`, or publish with `--anonymous`.",
+        f"Name them with `{spelled('author')}`, or publish with `{spelled('anonymous')}`.",
         note=True,
     ),
     Entry(
@@ -30,7 +31,8 @@ ENTRIES = (
             "The site names captures with their checksums, and does not say where they are. Nobody "
             "can evaluate them again."
         ),
-        "Name their place with `--captures refer=URL`, or publish them with `--captures embed`.",
+        f"Name their place with `{spelled('captures')} refer=URL`, or publish them with "
+        f"`{spelled('captures')} embed`.",
         note=True,
     ),
     Entry(
@@ -48,13 +50,13 @@ ENTRIES = (
             "The name of a machine or person is also a word of the experiment, such as a host that "
             "is called `vm`. It was replaced in the fields that hold names, and stays elsewhere."
         ),
-        "Name such texts with `--hide`, if they must not be published.",
+        f"Name such texts with `{spelled('hide')}`, if they must not be published.",
         note=True,
     ),
     Entry(
         "large-site",
         "The site is larger than the 1 GB that hosts of static pages take.",
-        "Put its captures into an archive and name it with `--captures refer=URL`.",
+        f"Put its captures into an archive and name it with `{spelled('captures')} refer=URL`.",
         note=True,
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailtap.records.options import command_line, spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The run"
@@ -32,9 +33,9 @@ ENTRIES = (
     Entry(
         "written-meanwhile",
         (
-            "The taps wrote their stamps while packets were sent, for `--live` or `--metrics`. "
-            "Where there is no CPU besides those of generator and device, that woke up the "
-            "generator's."
+            f"The taps wrote their stamps while packets were sent, for `{spelled('live')}` or "
+            f"`{spelled('metrics')}`. Where there is no CPU besides those of generator and "
+            "device, that woke up the generator's."
         ),
         "Nothing; measure without these options what must not be disturbed at all.",
         note=True,
@@ -129,7 +130,7 @@ ENTRIES = (
             "The trace had no room for some events. What happened on these CPUs then is not known, "
             "and no packet of that time gets a cause."
         ),
-        "Give `tailtap trace` more `--records`, or leave more CPU time to its writer.",
+        f"Give `tailtap trace` more `{spelled('records')}`, or leave more CPU time to its writer.",
     ),
     Entry(
         "trace-blind",
@@ -145,7 +146,8 @@ ENTRIES = (
             "The trace was written while packets were sent, on a CPU that sends or serves them: "
             "more came than the memory for it holds. That makes packets late."
         ),
-        "Send for a shorter time, or leave a CPU to nobody; `tailtap run --check` says what fits.",
+        f"Send for a shorter time, or leave a CPU to nobody; `{command_line('run', check=True)}` "
+        "says what fits.",
     ),
     Entry(
         "trace-incomplete",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailtap.records.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The search for the highest rate"
@@ -19,22 +20,23 @@ ENTRIES = (
     Entry(
         "none-holds",
         "The device lost more than allowed even at the lowest rate.",
-        "Lower `--from`, or allow more with `--loss`.",
+        f"Lower `{spelled('from')}`, or allow more with `{spelled('loss')}`.",
     ),
     Entry(
         "range-end",
         "The highest rate that was tried holds.",
-        "Raise `--to`.",
+        f"Raise `{spelled('to')}`.",
     ),
     Entry(
         "trials-disagree",
-        "Some trials at the rate found lost more than allowed; `--exceed` permits that.",
-        "Use `--exceed 0`, or longer trials.",
+        f"Some trials at the rate found lost more than allowed; `{spelled('exceed')}` permits "
+        "that.",
+        f"Use `{spelled('exceed')} 0`, or longer trials.",
     ),
     Entry(
         "loss-below",
         "More than allowed was lost at a rate below the one that was found.",
-        "Use longer trials with `--trial`.",
+        f"Use longer trials with `{spelled('trial')}`.",
     ),
     Entry(
         "loss-inversion",
@@ -44,6 +46,6 @@ ENTRIES = (
     Entry(
         "loss-unproven",
         "The trials are too short to show that no more than allowed is lost.",
-        "Use more or longer trials with `--trials` and `--trial`.",
+        f"Use more or longer trials with `{spelled('trials')}` and `{spelled('trial')}`.",
     ),
 )

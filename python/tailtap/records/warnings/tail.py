@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailtap.records.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The tail model"
@@ -22,17 +23,17 @@ ENTRIES = (
     Entry(
         "no-tail",
         "A run has no stored tail, or too many packets exceed a threshold to be its tail.",
-        "Evaluate the run again, or choose a higher `--threshold`.",
+        f"Evaluate the run again, or choose a higher `{spelled('threshold')}`.",
     ),
     Entry(
         "below-stored",
         "The threshold lies below the largest latencies, which alone are stored.",
-        "Choose a higher `--threshold`, or a larger `--fit`.",
+        f"Choose a higher `{spelled('threshold')}`, or a larger `{spelled('fit')}`.",
     ),
     Entry(
         "too-few",
         "Fewer clusters exceed the threshold than a model needs.",
-        "Measure longer, or choose a lower `--threshold`.",
+        f"Measure longer, or choose a lower `{spelled('threshold')}`.",
     ),
     Entry(
         "few-bursts",
@@ -60,7 +61,7 @@ ENTRIES = (
     Entry(
         "no-maximum",
         "The likelihood has no maximum above xi = -1: there is no fit.",
-        "Choose another `--threshold`.",
+        f"Choose another `{spelled('threshold')}`.",
     ),
     Entry(
         "irregular",
@@ -80,7 +81,7 @@ ENTRIES = (
     Entry(
         "misfit",
         "The exceedances do not follow a generalised Pareto distribution.",
-        "Choose a higher `--threshold`, or measure longer.",
+        f"Choose a higher `{spelled('threshold')}`, or measure longer.",
     ),
     Entry(
         "unstable",

@@ -256,7 +256,7 @@ def test_one_direction_is_evaluated_as_ever(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(pcap(side))
     found = evaluate(tmp_path / "in", tmp_path / "out")
     assert found.back is None and codes(found) == set()
-    with pytest.raises(InputError, match="--direction back: no packets go both ways"):
+    with pytest.raises(InputError, match="direction back: no packets go both ways"):
         evaluate(tmp_path / "in", tmp_path / "out", direction="back")
 
 

@@ -215,7 +215,7 @@ def test_of_many_the_figures_show_some_and_the_tables_all(tmp_path: Path) -> Non
     import_tree(tree, experiment / "results.duckdb")
     steps: list[str] = []
     page = write_report(experiment, figures=False, progress=steps.append).page.read_text()
-    assert any("4 imported configurations" in step and "--runs" in step for step in steps)
+    assert any("4 imported configurations" in step and "by runs" in step for step in steps)
     assert "The figures show 8 of 12 imported configurations" in page
     found = configurations(load_experiment(experiment), every=False)
     assert [group.drawn for group in found] == [True] * (1 + DRAWN) + [False] * 4

@@ -134,7 +134,7 @@ def test_captures(copy: Path, tmp_path: Path) -> None:
     moved.mkdir(parents=True)
     (copy / RUN / "egress.stamps").rename(moved / "egress.stamps")
     found = step(None)
-    assert found.answer == "not shown" and "--captures" in told(found)[f"{RUN}/egress.stamps"]
+    assert found.answer == "not shown" and "captures DIR" in told(found)[f"{RUN}/egress.stamps"]
     assert step(moved.parent).findings == []
     flip(moved / "egress.stamps")
     found = step(moved.parent)

@@ -13,6 +13,7 @@ from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.tuning.audit import judge
 from tailtap.host.tuning.bootline import Word, bootline
 from tailtap.records.cpulist import ranges
+from tailtap.records.options import command_line
 
 HEAD = "# Made by `tailtap host export`"
 SYSCTLS = "/proc/sys/"
@@ -97,7 +98,8 @@ def _setting(knob: Knob, tree: Tree, purpose: Purpose) -> Setting:
     if judged.answer == "not-applicable" and not judged.differs:
         raise Absent(judged.reason)
     if knob.disruptive:
-        raise Absent("setting it takes links down: `tailtap host apply --disruptive` sets it")
+        typed = command_line("host apply", disruptive=True)
+        raise Absent(f"setting it takes links down: `{typed}` sets it")
     where = knob.where
     if not isinstance(where, Files):
         raise Absent("what it is set in differs between machines: `tailtap host apply` finds it")

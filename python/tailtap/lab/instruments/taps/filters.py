@@ -7,6 +7,7 @@ import ctypes.util
 from collections.abc import Iterator
 
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.options import option
 
 Instruction = tuple[int, int, int, int]
 """Of the classic machine of filters: code, jump where true, jump where false, number."""
@@ -54,7 +55,9 @@ def compile_filter(text: str, link_type: int = ETHERNET) -> list[Instruction]:
     try:
         if library.pcap_compile(handle, ctypes.byref(program), text.encode(), 1, ANY_NETMASK) < 0:
             why = library.pcap_geterr(handle).decode(errors="replace")
-            raise InputError(f"--filter {text!r}: {why} (`man pcap-filter` has its words)")
+            raise InputError(
+                f"{option('filter')} {text!r}: {why} (`man pcap-filter` has its words)"
+            )
         found = list(_instructions(program))
         library.pcap_freecode(ctypes.byref(program))
     finally:
@@ -80,7 +83,8 @@ def _library() -> ctypes.CDLL:
     name = ctypes.util.find_library("pcap")
     if name is None:
         raise MachineError(
-            f"--filter needs libpcap, which is not here: `apt-get install {PACKAGE}` installs it"
+            f"{option('filter')} needs libpcap, which is not here: `apt-get install "
+            f"{PACKAGE}` installs it"
         )
     library = ctypes.CDLL(name)
     library.pcap_open_dead.restype = ctypes.c_void_p

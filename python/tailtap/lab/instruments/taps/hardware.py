@@ -9,6 +9,7 @@ from pathlib import Path
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.options import option
 from tailtap.records.taps import TappedLink, of_core
 
 STAMPERS = ("hardware", "software")
@@ -81,13 +82,14 @@ def stamp(
     for link, path in links:
         if link.namespace is not None:
             raise InputError(
-                f"link {link.name!r}: --clock {clock} stamps in the current network namespace: "
-                f"leave {link.namespace}/ out, and start it by `ip netns exec`"
+                f"link {link.name!r}: {option('clock')} {clock} stamps in the current network "
+                f"namespace: leave {link.namespace}/ out, and start it by `ip netns exec`"
             )
         if link.at is not At.INGRESS or link.onward is not None:
             raise InputError(
-                f"link {link.name!r}: --clock {clock} stamps what an interface receives and "
-                "forwards nothing: leave @egress, @receipt and the interface to forward to out"
+                f"link {link.name!r}: {option('clock')} {clock} stamps what an interface receives "
+                "and forwards nothing: leave @egress, @receipt and the interface to forward to "
+                "out"
             )
         method = "messages"
         if clock == "hardware":

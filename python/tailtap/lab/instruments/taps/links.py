@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tailtap.records.errors import InputError, naming
+from tailtap.records.options import option
 
 FORM = "[NAME=][NETNS/]INTERFACE[@arrival|@egress|@receipt][:FORWARD]"
 DROP = "drop"
@@ -104,8 +105,8 @@ def parse_link(text: str) -> TapLink:
     name = name or interface
     if name.startswith("/") or ".." in name.split("/"):
         raise InputError(
-            f"link name {name!r} is a place for its file in the folder of --write: a / in it "
-            "leads into a folder there, and nothing leads out"
+            f"link name {name!r} is a place for its file in the folder of {option('write')}: a / "
+            "in it leads into a folder there, and nothing leads out"
         )
     if onward == interface:
         raise InputError(f"{text!r} sends packets back where they came from: that is a loop")
@@ -124,7 +125,8 @@ def parse_links(links: Sequence[str], write: str) -> list[TapLink]:
     """
     if len(links) > 1 and "{link}" not in write:
         raise InputError(
-            f"--write {write!r} is one file for {len(links)} links: put {{link}} into its name"
+            f"{option('write')} {write!r} is one file for {len(links)} links: put {{link}} into "
+            "its name"
         )
     parsed: dict[str, TapLink] = {}
     for link in map(parse_link, links):
@@ -146,12 +148,14 @@ def with_rooms(
     for text in records:
         name, equals, number = text.rpartition("=")
         if not (number.isascii() and number.isdecimal()):
-            raise InputError(f"--records {text!r} is no number of packets: write 4096 or NAME=4096")
+            raise InputError(
+                f"{option('records')} {text!r} is no number of packets: write 4096 or NAME=4096"
+            )
         if equals and name not in named:
-            raise InputError(f"--records {text!r}: the links are {', '.join(named)}")
+            raise InputError(f"{option('records')} {text!r}: the links are {', '.join(named)}")
         said = named[name].records if equals else every
         if said is not None:
-            raise InputError(f"--records {text!r}: this is said twice: give it once")
+            raise InputError(f"{option('records')} {text!r}: this is said twice: give it once")
         if equals:
             named[name] = replace(named[name], records=int(number))
         else:
@@ -172,10 +176,10 @@ def with_hashes(links: Sequence[TapLink], hashes: Sequence[str]) -> list[TapLink
     for text in hashes:
         name, equals, key = text.rpartition("=")
         if equals and name not in names:
-            raise InputError(f"--hash {text!r}: the links are {', '.join(names)}")
+            raise InputError(f"{option('hash')} {text!r}: the links are {', '.join(names)}")
         if (equals and name in named) or (not equals and every is not None):
-            raise InputError(f"--hash {text!r}: this is said twice: give it once")
-        with naming("--hash"):
+            raise InputError(f"{option('hash')} {text!r}: this is said twice: give it once")
+        with naming(option("hash")):
             _core.check_key(key)
         if equals:
             named[name] = key
@@ -192,5 +196,5 @@ def with_sides(links: Sequence[TapLink], behind: Sequence[str]) -> list[TapLink]
     names = [link.name for link in links]
     for name in behind:
         if name not in names:
-            raise InputError(f"--behind {name!r}: the links are {', '.join(names)}")
+            raise InputError(f"{option('behind')} {name!r}: the links are {', '.join(names)}")
     return [replace(link, behind=link.name in behind or None) for link in links]

@@ -7,11 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tailtap.analysis.causes.stored import causes_of
-from tailtap.analysis.causes.trace import NO_TRACE, has_trace
+from tailtap.analysis.causes.trace import has_trace, with_trace
 from tailtap.analysis.runs.run import Run
 from tailtap.kinds.check import Check
 from tailtap.output.exporters.base import whole
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.options import option, spelled
 
 REMEDY = "pip install perfetto"
 
@@ -21,9 +22,9 @@ class Perfetto:
 
     summary = "Traces for ui.perfetto.dev: what each core did, and late packets with their causes."
     documentation = (
-        "Of each run with a trace, the surroundings of its worst packets or, with `--packets`, the "
-        "whole run and every packet. docs/howto/why-late.md describes the tracks. Needs "
-        "`pip install perfetto`."
+        "Of each run with a trace, the surroundings of its worst packets or, with "
+        f"`{spelled('packets')}`, the whole run and every packet. docs/howto/why-late.md "
+        "describes the tracks. Needs `pip install perfetto`."
     )
     address = False
     holds_packets = True
@@ -45,7 +46,7 @@ class Perfetto:
         traced = [run for run in runs if has_trace(run)]
         if not traced:
             where = runs[0].own_folder or runs[0].slug
-            raise InputError(f"--to perfetto: {where}: no trace: {NO_TRACE}")
+            raise InputError(f"{option('to')} perfetto: {where}: no trace: {with_trace()}")
         written = []
         for run in traced:
             folder, name = Path(destination), f"{run.slug}.pftrace"

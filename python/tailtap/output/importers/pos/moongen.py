@@ -13,6 +13,7 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT, papers, percentiles
 from tailtap.analysis.evaluation.values import Column, Pair, require_counts
 from tailtap.output.importers.importable import Content
 from tailtap.records.errors import InputError
+from tailtap.records.options import command_line
 
 HISTOGRAM = re.compile(r"hist[^/]*_run\d+\.csv")
 THROUGHPUT = re.compile(r"throughput[^/]*_run\d+\.log")
@@ -138,7 +139,7 @@ def _every_second(starts: Column, packets: Column) -> Column:
     if places.min() < 0 or places.max() >= MOST_SECONDS:
         raise InputError(
             f"its packets are {places.min()} s to {places.max()} s apart: these are no rates of "
-            "one run; run tailtap evaluate --out again"
+            f"one run; run {command_line('evaluate', out=True)} again"
         )
     found = np.zeros(int(places.max()) + 1, np.int64)
     found[places] = packets

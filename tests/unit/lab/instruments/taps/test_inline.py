@@ -130,7 +130,7 @@ def test_hashes_are_said_once_for_all_or_for_a_link() -> None:
         (["c=packet"], "the links are a, b"),
         (["packet", "packet-nat"], "said twice"),
         (["a=packet", "a=packet"], "said twice"),
-        (["a=nonsense"], "--hash: 'nonsense' is not a key"),
+        (["a=nonsense"], "hash: 'nonsense' is not a key"),
     ):
         with pytest.raises(InputError, match=said):
             with_hashes(links, wrong)
