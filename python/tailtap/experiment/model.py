@@ -322,10 +322,10 @@ class Experiment(Strict):
                 [("dut", "line")],
             )
         check_hops(self.dut)
+        check_polling(self.dut)
         if self.dut.is_network:
             check_network(self)
         else:
-        check_polling(self.dut)
             check_line(self.dut, self.traffic)
         if self.dut.over != VETH:
             check_over(self.dut.over, self.dut.taps, self.graph())

@@ -354,6 +354,7 @@ def _threads(
     graph: Graph, port: Port, identity: str, cpus: Sequence[int], card: str | None
 ) -> PortThreads:
     namespace, cores = name_of(identity, port.node), list_cpus(cpus)
+    busy = graph.node(port.node).placement.napi == BUSY_POLL
     if card is not None:
         return PortThreads(namespace, port.name, cores, card=card, busy=busy)
     peer = graph.peer(port)
@@ -367,7 +368,6 @@ def receive_steering(namespace: str, port: str, cpus: Iterable[int]) -> KernelVa
     mask = cpu_mask(cpus)
     return KernelValue(
         [f"/sys/class/net/{port}/queues/rx-*/rps_cpus"],
-    busy = graph.node(port.node).placement.napi == BUSY_POLL
         mask,
         "mask",
         namespace,
