@@ -12,7 +12,7 @@ from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import files, named_folders, one_of
 from tailtap.cli.gate import Gate, bisected, print_gate, status_of
 from tailtap.cli.options import undisturbed_latencies
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, steps, warn
 from tailtap.records.units import format_share, format_us
 
 if TYPE_CHECKING:
@@ -141,9 +141,7 @@ def compare(
     from tailtap.records.errors import InputError
     from tailtap.records.record import printed
 
-    def progress(step: str) -> None:
-        if not quiet:
-            warn(f"compare: {step}")
+    progress = steps("compare", quiet=quiet)
 
     sources = [_source(text) for text in runs]
     if worse_than is not None:

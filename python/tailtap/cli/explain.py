@@ -9,7 +9,7 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.options import runs_and_folders
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, steps
 from tailtap.library import keep_causes, kept_undisturbed, remedies
 
 if TYPE_CHECKING:
@@ -95,9 +95,7 @@ def explain(
     from tailtap.records.errors import NotTraced
     from tailtap.records.record import printed
 
-    def progress(run: str) -> None:
-        if not quiet:
-            warn(f"explain: {run}")
+    progress = steps("explain", quiet=quiet)
 
     where = Where(scheduler, chunk=None, jobs=None, quiet=quiet)
     try:

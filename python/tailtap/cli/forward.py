@@ -8,7 +8,7 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import beginning, say
 from tailtap.records.errors import InputError
 
 HOLD_FOR = "1 ms"
@@ -104,11 +104,9 @@ def forward(
     from tailtap import _core
     from tailtap.records.units import parse_rate, parse_time
 
-    def ready() -> None:
-        if json:
-            print(json_module.dumps({"event": "ready"}), flush=True)
-        elif not quiet:
-            warn(f"forwarding {input} -> {output}; SIGINT (Ctrl-C) stops")
+    ready = beginning(
+        f"forwarding {input} -> {output}; SIGINT (Ctrl-C) stops", json=json, quiet=quiet
+    )
 
     if xdp is not None:
         of_user_space = {"--hold": hold, "--hold-for": hold_for, "--drop": drop,

@@ -10,7 +10,7 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import files, folders
 from tailtap.cli.options import runs_and_folders
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, steps, warn
 
 if TYPE_CHECKING:
     from tailtap.analysis.interrupts.analysis import Finding
@@ -97,9 +97,7 @@ def interrupts(
     from tailtap.analysis.interrupts import Options, interrupts_of
     from tailtap.records.record import printed
 
-    def progress(step: str) -> None:
-        if not quiet:
-            warn(f"interrupts: {step}")
+    progress = steps("interrupts", quiet=quiet)
 
     options = Options(None if offset is None else _offset(offset), worst)
     found = interrupts_of(runs, options, samples=samples, out=out, progress=progress)

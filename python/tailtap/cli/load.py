@@ -6,7 +6,7 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import beginning, say
 from tailtap.records.errors import InputError
 
 KINDS = ("cpu", "cache", "memory", "interrupts", "packets")
@@ -108,11 +108,7 @@ def load(
     if period_ns <= 0:
         raise InputError(f"--period {period!r} is no time to work in: give '10 ms'")
 
-    def ready() -> None:
-        if json:
-            print(json_module.dumps({"event": "ready"}), flush=True)
-        elif not quiet:
-            warn(f"loading CPU {cpu}; SIGINT (Ctrl-C) stops")
+    ready = beginning(f"loading CPU {cpu}; SIGINT (Ctrl-C) stops", json=json, quiet=quiet)
 
     done = _core.load(
         kind,

@@ -10,7 +10,7 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders
 from tailtap.cli.options import runs_and_folders
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, steps, warn
 from tailtap.records.units import exact_time, format_rate, format_us, format_wait
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ def model(
     from tailtap.records.record import printed
     from tailtap.records.units import parse_time
 
-    def progress(step: str) -> None:
-        if not quiet:
-            warn(f"model: {step}")
+    progress = steps("model", quiet=quiet)
 
     defaults = Options()
     options = Options(

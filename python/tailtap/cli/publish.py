@@ -9,7 +9,7 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders, one_of, result_folders
-from tailtap.cli.terminal import say, say_whole, warn
+from tailtap.cli.terminal import say, say_whole, steps, warn
 
 if TYPE_CHECKING:
     from tailtap.records.site import PublishRecord
@@ -134,9 +134,7 @@ def publish(
         authors=[parse_author(text) for text in authors],
     )
 
-    def progress(step: str) -> None:
-        if not quiet:
-            warn(f"publish: {step}")
+    progress = steps("publish", quiet=quiet)
 
     record = make(folder, out, options, check=check, knobs=remedies(), progress=progress)
     if json:

@@ -9,7 +9,7 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders, result_folders
 from tailtap.cli.options import selected_runs
-from tailtap.cli.terminal import say_whole, warn
+from tailtap.cli.terminal import say_whole, steps
 
 
 @command(computes=True)
@@ -87,9 +87,7 @@ def report(
     from tailtap.records.printed import ReportRecord
     from tailtap.records.record import printed
 
-    def progress(step: str) -> None:
-        if not quiet:
-            warn(f"report: {step}")
+    progress = steps("report", quiet=quiet)
 
     result = write_report(
         folder,

@@ -12,7 +12,7 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files, folders, settings
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, steps
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
@@ -128,9 +128,7 @@ def reproduce(
     from tailtap.records.record import printed
     from tailtap.records.units import parse_size
 
-    def progress(text: str) -> None:
-        if not quiet:
-            warn(f"reproduce: {text}")
+    progress = steps("reproduce", quiet=quiet)
 
     measuring = level in MEASURING
     if not measuring and (out is not None or set_ or testbed is not None or allow_commands):

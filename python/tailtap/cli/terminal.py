@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import textwrap
+from collections.abc import Callable
 from typing import TextIO
 
 UNKNOWN_WIDTH = 80
@@ -67,6 +68,23 @@ class Telling(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print a sentence on standard error."""
         warn(f"tailtap: {record.getMessage()}")
+
+
+def steps(command: str, *, quiet: bool) -> Callable[[str], None]:
+    """What says that `command` is at a step; nothing if `quiet`."""
+    return lambda step: None if quiet else warn(f"{command}: {step}")
+
+
+def beginning(text: str, *, json: bool, quiet: bool) -> Callable[[], None]:
+    """What says that a command that lasts has begun: as JSON, or `text` unless `quiet`."""
+
+    def begun() -> None:
+        if json:
+            print('{"event": "ready"}', flush=True)
+        elif not quiet:
+            warn(text)
+
+    return begun
 
 
 def say_whole(text: str) -> None:

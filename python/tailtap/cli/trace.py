@@ -10,7 +10,7 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import files, one_of
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import beginning, say, warn
 from tailtap.records.errors import InputError
 
 
@@ -159,11 +159,7 @@ def trace(
     if limit == 0:
         raise InputError("--budget 0 leaves nothing to measure with: give at least 0.1 %")
 
-    def ready() -> None:
-        if json:
-            print(json_module.dumps({"event": "ready"}), flush=True)
-        elif not quiet:
-            warn(f"tracing CPUs {cpus}; SIGINT (Ctrl-C) stops")
+    ready = beginning(f"tracing CPUs {cpus}; SIGINT (Ctrl-C) stops", json=json, quiet=quiet)
 
     with writing(out, doing="make the folder of the trace"):
         rotated = [] if rotate is None else out.glob(f"{Path(EVENTS).stem}-[0-9]*")

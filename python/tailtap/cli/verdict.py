@@ -12,7 +12,7 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import files, profiles, result_folders
 from tailtap.cli.options import selected_runs, undisturbed_latencies
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -132,9 +132,7 @@ def verdict(
     from tailtap.analysis.verdict.requirement import parse_requirements
     from tailtap.analysis.verdict.runs import judge_runs
 
-    def progress(run: str) -> None:
-        if not quiet:
-            warn(f"verdict: {run}")
+    progress = steps("verdict", quiet=quiet)
 
     required = parse_requirements([*require, *(f"profile {name}" for name in profile)])
     claims = [] if required or runs else claims_at(folders)

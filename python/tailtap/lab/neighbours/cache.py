@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pydantic import BaseModel, Field, field_validator
 
-from tailtap.kinds.check import Check
-from tailtap.lab.neighbours.options import Busy
+from tailtap.lab.neighbours.options import Busy, Sharing
 from tailtap.records.schema import Size
 
 LARGEST = 1 << 32
@@ -31,7 +30,7 @@ class CacheOptions(Busy):
         return size
 
 
-class Cache:
+class Cache(Sharing):
     """Each line says which one is next, so that no prefetcher helps."""
 
     summary = "Reads cache lines in a random order for a share of the time."
@@ -39,18 +38,6 @@ class Cache:
     unit = "lines"
     Options: type[BaseModel] = CacheOptions
 
-    def diagnose(self) -> Iterator[Check]:
-        """Nothing: it is a part of tailtap."""
-        return iter(())
-
     def arguments(self, options: CacheOptions) -> Sequence[str]:
         """How much memory, how long in which period."""
-        return [*options.arguments(), "--size", f"{options.size} B"]
-
-    def asked(self, options: CacheOptions) -> float:
-        """The share of the CPU's time."""
-        return options.busy / 100
-
-    def reached(self, done: int, cpu_ns: int, elapsed_ns: int) -> float:
-        """The share of the CPU's time."""
-        return cpu_ns / elapsed_ns
+        return [*super().arguments(options), "--size", f"{options.size} B"]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from tailtap.kinds.check import Check
-from tailtap.lab.neighbours.options import OnCpus
+from tailtap.lab.neighbours.options import Paced, Rated
 
 
-class MemoryOptions(OnCpus):
+class MemoryOptions(Rated):
     """How much per second."""
 
     rate: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
@@ -21,7 +19,7 @@ class MemoryOptions(OnCpus):
     )
 
 
-class Memory:
+class Memory(Paced):
     """It takes bandwidth of memory from others."""
 
     summary = "Copies memory at a rate."
@@ -29,18 +27,6 @@ class Memory:
     unit = "bytes"
     Options: type[BaseModel] = MemoryOptions
 
-    def diagnose(self) -> Iterator[Check]:
-        """Nothing: it is a part of tailtap."""
-        return iter(())
-
-    def arguments(self, options: MemoryOptions) -> Sequence[str]:
-        """How many bytes per second."""
-        return ["--per-second", str(options.rate * 1_000_000)]
-
     def asked(self, options: MemoryOptions) -> float:
         """Bytes per second."""
         return options.rate * 1_000_000
-
-    def reached(self, done: int, cpu_ns: int, elapsed_ns: int) -> float:
-        """Bytes per second."""
-        return done * 1e9 / elapsed_ns

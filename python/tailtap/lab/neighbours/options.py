@@ -1,11 +1,13 @@
-"""Options that neighbours have in common."""
+"""What neighbours have in common: options, and what these ask for."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from tailtap.kinds.check import Check
 from tailtap.records.schema import Cpus, Strict, Time
 
 Percent = Annotated[int, Field(ge=1, le=100)]
@@ -49,6 +51,50 @@ class Busy(OnCpus):
             raise ValueError("a period lasts from 100 us to 10 s")
         return period
 
-    def arguments(self) -> list[str]:
-        """Those of ``tailtap load``."""
-        return ["--busy", str(self.busy), "--period", f"{self.period} ns"]
+
+class Rated(OnCpus):
+    """A neighbour that does something so often per second."""
+
+    rate: int
+
+
+class _Own:
+    """A neighbour that is a part of tailtap."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """Nothing: it needs nothing of its own."""
+        return iter(())
+
+
+class Sharing(_Own):
+    """A kind of neighbour that is asked for a share of its CPUs' time."""
+
+    def arguments(self, options: Any) -> Sequence[str]:
+        """How long in which period."""
+        return ["--busy", str(options.busy), "--period", f"{options.period} ns"]
+
+    def asked(self, options: Any) -> float:
+        """The share of the CPU's time."""
+        share: float = options.busy / 100
+        return share
+
+    def reached(self, done: int, cpu_ns: int, elapsed_ns: int) -> float:
+        """The share of the CPU's time."""
+        return cpu_ns / elapsed_ns
+
+
+class Paced(_Own):
+    """A kind of neighbour that is asked for so many `unit` per second."""
+
+    def arguments(self, options: Any) -> Sequence[str]:
+        """How many per second."""
+        return ["--per-second", f"{self.asked(options):.0f}"]
+
+    def asked(self, options: Any) -> float:
+        """So many per second."""
+        rate: float = options.rate
+        return rate
+
+    def reached(self, done: int, cpu_ns: int, elapsed_ns: int) -> float:
+        """So many per second."""
+        return done * 1e9 / elapsed_ns

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from tailtap.kinds.check import Check
-from tailtap.lab.neighbours.options import OnCpus
+from tailtap.lab.neighbours.options import Paced, Rated
 
 
-class PacketsOptions(OnCpus):
+class PacketsOptions(Rated):
     """How many per second, and how many at once."""
 
     rate: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
@@ -27,7 +26,7 @@ class PacketsOptions(OnCpus):
     )
 
 
-class Packets:
+class Packets(Paced):
     """They are sent and received on the same CPU, by way of a loopback interface."""
 
     summary = "Has the receive softirq deliver packets of its own at a rate."
@@ -38,18 +37,6 @@ class Packets:
     unit = "datagrams"
     Options: type[BaseModel] = PacketsOptions
 
-    def diagnose(self) -> Iterator[Check]:
-        """Nothing: it is a part of tailtap."""
-        return iter(())
-
     def arguments(self, options: PacketsOptions) -> Sequence[str]:
         """How many per second, how many at once."""
-        return ["--per-second", str(options.rate), "--burst", str(options.burst)]
-
-    def asked(self, options: PacketsOptions) -> float:
-        """Datagrams per second."""
-        return options.rate
-
-    def reached(self, done: int, cpu_ns: int, elapsed_ns: int) -> float:
-        """Datagrams per second."""
-        return done * 1e9 / elapsed_ns
+        return [*super().arguments(options), "--burst", str(options.burst)]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tailtap.lab.instruments.observing import Warning
@@ -202,12 +201,7 @@ class AtWork:
         """Itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End what still runs."""
         self.close()
 

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from tailtap.measure.testbed.ssh import SshStation
 from tailtap.records.errors import MachineError
@@ -52,12 +51,7 @@ class FarHost:
         """The host itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Log out."""
         self.close()
 
