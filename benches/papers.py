@@ -91,6 +91,8 @@ class Measured(msgspec.Struct):
     failed: int
     rows: list[Row]
     claims: list[Answered]
+    rates: list[list[str]] = []
+    """Of a search: the heads of a table, and its rows."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,11 @@ def counterparts(figure: Figure) -> list[str]:
 
 def take(folder: Path) -> tuple[str, Measured]:
     """The name and the figures of a finished experiment."""
+    rates: list[list[str]] = []
     if (folder / "search.json").is_file():
-        experiment, _ = load_search(folder)  # the latencies at the rates that it found
+        experiment, search = load_search(folder)  # the latencies at the rates that it found
+        rates = [[*search.varied, "loss allowed", *search.heads[:2]]]
+        rates += [[*row.names, *row.cells[:2]] for row in search.rows]
     else:
         experiment = load_experiment(folder)
     groups = [group for group in configurations(experiment) if group.origin is None]
@@ -168,6 +173,7 @@ def take(folder: Path) -> tuple[str, Measured]:
         len(experiment.failed) + len(planned_runs(experiment)),
         rows,
         [Answered(row.says, row.answer) for row in claims_shown(experiment)],
+        [[cell.replace("\xa0", " ") for cell in row] for row in rates],
     )
     return experiment.name, measured
 
@@ -260,6 +266,13 @@ def _output(measured: Measured | None) -> Iterator[str]:
         cells = ["–" if value is None else format_time(value) for value in row.latency_ns]
         loss = "–" if row.loss is None else format_share(row.loss)
         yield f"| {row.configuration} | {runs} | {' | '.join(cells)} | {loss} |"
+    if measured.rates:
+        heads, *rows = measured.rates
+        yield from ("", "The rates that the search found, and the next one that does not hold:", "")
+        yield f"| {' | '.join(heads)} |"
+        yield "|---" * (len(heads) - 2) + "|---:|---:|"
+        for row in rows:
+            yield f"| {' | '.join(row)} |"
     if measured.failed:
         yield ""
         have = "1 run has" if measured.failed == 1 else f"{measured.failed} runs have"
