@@ -271,8 +271,8 @@ def _output(measured: Measured | None) -> Iterator[str]:
         yield from ("", "The rates that the search found, and the next one that does not hold:", "")
         yield f"| {' | '.join(heads)} |"
         yield "|---" * (len(heads) - 2) + "|---:|---:|"
-        for row in rows:
-            yield f"| {' | '.join(row)} |"
+        for cells in rows:
+            yield f"| {' | '.join(cells)} |"
     if measured.failed:
         yield ""
         have = "1 run has" if measured.failed == 1 else f"{measured.failed} runs have"
