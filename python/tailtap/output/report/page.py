@@ -195,7 +195,7 @@ def render(
         verdicts=verdict_rows(experiment),
         claims=claim_rows(experiment),
         improvement=improvement_of(experiment.folder),
-        told=tables.told(experiment, groups),
+        told=tables.told(experiment, groups, causes.advised),
         search=search,
         summary=tables.summary(groups),
         flows=flow_table(experiment),
@@ -264,11 +264,12 @@ def _header(experiment: Experiment) -> Header:
         len(experiment.imported),
         count_text(sum(evaluation.packets or 0 for evaluation in counted)),
         [fact for fact in facts if fact],
-        _question(experiment),
+        question_of(experiment),
     )
 
 
-def _question(experiment: Experiment) -> str:
+def question_of(experiment: Experiment) -> str:
+    """What the experiment is to answer, as its file says."""
     path = experiment.folder / "experiment.yaml"
     try:
         return str(load(path).data.get("question", ""))

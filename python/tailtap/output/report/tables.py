@@ -405,15 +405,20 @@ class Told:
     doubts: Sequence[Warnings]
     notes: Sequence[Warnings]
     """Warnings that put no number in doubt."""
+    remedies: Sequence[tuple[str, str]]
+    """What to type for candidate remedies of late packets, and in which runs these are late."""
 
 
-def told(experiment: Experiment, groups: list[Configuration]) -> Told:
+def told(
+    experiment: Experiment, groups: list[Configuration], remedies: Mapping[str, list[Run]]
+) -> Told:
     """What stands above all numbers, and the notes below them."""
     rows = warning_rows(experiment, groups)
     return Told(
         experiment.failed,
         [row for row in rows if row.code not in NOTES],
         [row for row in rows if row.code in NOTES],
+        [(line, runs_text(runs, experiment, groups)) for line, runs in remedies.items()],
     )
 
 
@@ -426,12 +431,12 @@ def warning_rows(experiment: Experiment, groups: list[Configuration]) -> list[Wa
         for notice in run.all_warnings:
             found.setdefault((notice.code, notice.message), []).append(run)
     return [
-        Warnings(code, message, _runs_text(runs, experiment, groups))
+        Warnings(code, message, runs_text(runs, experiment, groups))
         for (code, message), runs in found.items()
     ]
 
 
-def _runs_text(runs: list[Run], experiment: Experiment, groups: list[Configuration]) -> str:
+def runs_text(runs: list[Run], experiment: Experiment, groups: list[Configuration]) -> str:
     """Runs by their labels; whole configurations, and all runs, in short."""
     # Own runs are known by the names of their folders, imported ones by their numbers.
     left = {(run.number, run.slug): run for run in runs}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from told import write_told
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.remedies import Knob
+from tailtap.analysis.causes.shares import shares
 from tailtap.analysis.causes.stored import Causes, causes_of
 from tailtap.analysis.causes.taxonomy import CAUSES
 from tailtap.analysis.runs.reader import finished_runs
@@ -56,10 +58,36 @@ def test_the_page_tells_causes_knobs_and_figures(folder: Path, causes: Causes) -
     assert "% of the late packets" not in text
     for row in causes.record.causes:
         assert f"<b>{row.cause}</b> {row.detail}" in text
+    keys = text[text.index('class="keys legend-causes"') :].partition("</p>")[0]
+    assert all(f"</span>{part}<" in keys for part in shares(causes).by_cause)
     assert text.count('data-kind="timeline"') == 1
     names = {path.name for path in report.figures}
     assert {f"{name}.{kind}" for name in ("causes", "shares") for kind in ("pdf", "svg")} <= names
     assert report.size < 1_500_000
+
+
+def test_a_remedy_is_said_once_with_the_runs_that_it_is_for(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("report"))
+    for number, lines in ((2, ["sudo tailtap host apply other"]), (3, None)):
+        again = shutil.copytree(copy / "runs/001-told", copy / f"runs/00{number}-told")
+        run = json.loads((again / "run.json").read_text())
+        (again / "run.json").write_text(
+            json.dumps(run | {"number": number, "slug": again.name, "repeat": number})
+        )
+        if lines:
+            told = json.loads((again / "causes.json").read_text())
+            told["remove"]["lines"].extend(lines)
+            (again / "causes.json").write_text(json.dumps(told))
+    text = write_report(copy, figures=False, knobs=KNOBS).page.read_text()
+    begin = text.index('<h2 id="warnings">')
+    notice = text[begin : text.index("</section>", begin)]
+    rows = re.findall("<code>([^<]+)</code> <span class=.runs.>([^<]+)<", notice)
+    assert rows == [
+        ("sudo tailtap host apply stat-interval", "every run with a result"),
+        ("tailtap host bootline isolated-cpus", "every run with a result"),
+        ("sudo tailtap host apply other", "bare-metal #2"),
+    ]
 
 
 def test_causes_are_found_out_for_a_report_and_not_stored(folder: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tailtap.analysis.runs.run import Run
 from tailtap.output.report.causes import Story
 from tailtap.output.report.causes.interactive import Figure, figures
 from tailtap.output.report.causes.palette import COLOURS, Colour
@@ -30,9 +31,13 @@ class Section:
     """By configuration, the packets whose surroundings can be looked at."""
 
     @property
-    def advised(self) -> list[RunCauses]:
-        """The runs with candidate remedies for their late packets."""
-        return [run for run in self.runs if run.lines]
+    def advised(self) -> dict[str, list[Run]]:
+        """What to type for candidate remedies of late packets, and the runs that each is for."""
+        found: dict[str, list[Run]] = {}
+        for run in self.runs:
+            for line in run.lines:
+                found.setdefault(line, []).append(run.story.member.run)
+        return found
 
 
 def _states(lines: Iterable[Any]) -> dict[str, Colour]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tailtap.analysis.causes.proven import proven_words
+from tailtap.analysis.causes.shares import shares
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.causes.words import estimate_words
 from tailtap.analysis.runs.text import count_text, share_text, time_text, with_micro_sign
@@ -74,6 +75,8 @@ def used(stories: Sequence[Story]) -> dict[str, Colour]:
         if story.causes is not None and story.drawn:
             for cause in story.causes.late["blamed"].to_pylist():
                 counts[cause] = counts.get(cause, 0) + 1
+            for part in shares(story.causes).by_cause:  # of a packet with another cause, say
+                counts.setdefault(part, 0)
     ordered = sorted(counts, key=lambda cause: (cause == "unexplained", -counts[cause]))
     return {cause: COLOURS[cause] for cause in ordered}
 
