@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from browsers import MISSING, read_log
+from browsers import MISSING, read_log, window
 from experiment_folders import write_run
 from selenium import webdriver
 
@@ -18,6 +18,10 @@ const done = arguments[0], images = [...document.images];
 images.forEach((image) => { image.loading = "eager"; });
 Promise.allSettled(images.map((image) => image.decode())).then((found) =>
   done(images.filter((_, place) => found[place].status !== "fulfilled").map((one) => one.src)));
+"""
+CUT_OFF = """
+return [...document.querySelectorAll(".wide")].filter((one) => one.scrollWidth > one.clientWidth)
+  .map((one) => one.textContent.trim().slice(0, 40));
 """
 LINKS = "return [...document.links].map((link) => link.href)"
 
@@ -36,6 +40,8 @@ def test_a_site_asks_nobody_for_anything(browser: webdriver.Chrome, tmp_path: Pa
     for page in pages:
         browser.get(page.as_uri())
         assert browser.execute_async_script(BROKEN) == []
+        window(browser, 390, 800)
+        assert browser.execute_script(CUT_OFF) == []
         linked |= {link.partition("#")[0] for link in browser.execute_script(LINKS)}
     assert [row for row in read_log(browser, "browser") if row["level"] != "INFO"] == []
     events = [json.loads(row["message"])["message"] for row in read_log(browser, "performance")]

@@ -161,7 +161,7 @@ class Figure(Strict):
         default=None,
         min_length=1,
         max_length=200,
-        description="By default what the kind shows.",
+        description="By default what the kind shows, and by what it is told apart.",
         examples=["Latency on three kernels"],
     )
     caption: str = Field(
@@ -325,9 +325,12 @@ class Figure(Strict):
 
     @property
     def heading(self) -> str:
-        """What stands above it: of a counter which one it is, as a page may have many."""
+        """What stands above it: what it is of and by what, as a page may have many of a kind."""
         own = f"{self.counter} per {self.per or 'packet'}" if self.counter else self.made.title
-        return self.title or own
+        told = dict.fromkeys(
+            variable.rpartition(".")[2] for _, one in self.along for variable in one.by
+        )
+        return self.title or (f"{own} by {' and '.join(told)}" if told else own)
 
     @property
     def required(self) -> Sequence[Requirement]:

@@ -17,7 +17,7 @@ from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.analysis.runs.text import count_text, date_text, share_text, time_text
 from tailtap.output.publish.authors import Author
 from tailtap.output.publish.crate import PREVIEW, SPDX
-from tailtap.output.report.page import packaged
+from tailtap.output.report.page import packaged, question_of
 from tailtap.output.report.verdicts import VerdictRow, verdict_rows
 from tailtap.records.causes import CauseRow, CausesRecord
 from tailtap.records.document import load
@@ -107,15 +107,6 @@ def size_text(size: int) -> str:
     return f"{size / 1e9:.3g}\u00a0GB"
 
 
-def titles(site: Path) -> Mapping[str, str]:
-    """What each figure is of: those of every report, and those that the experiment file names."""
-    path = site / "experiment.yaml"
-    asked = load(path).data.get("figures") if path.is_file() else None
-    rows = [row for row in asked if isinstance(row, Mapping)] if isinstance(asked, list) else []
-    own = {str(row["name"]): str(row["title"]) for row in rows if {"name", "title"} <= row.keys()}
-    return {**own, **CAPTIONS}
-
-
 def write(
     site: Path, experiment: Experiment, record: SiteRecord, authors: Sequence[Author]
 ) -> None:
@@ -143,6 +134,7 @@ def write(
         "index.html",
         "index.html.j2",
         findings=findings,
+        question=question_of(experiment),
         asked=_asked(site),
         verdicts=_verdicts(experiment),
         measured=by_slug,

@@ -190,7 +190,7 @@ def _figures(building: Building) -> None:
     # Its links to figures stay true.
     move(report.page, site / pages.REPORT, below=site)
     written = [path.stem for path in report.figures]
-    titles = pages.titles(site)
+    titles = {**report.asked, **pages.CAPTIONS}
     for name in dict.fromkeys(written):
         if name not in told:  # the experiment asks for it, and it has its data already
             write_typed(site / f"figures/{name}.csv", below=site)
@@ -202,7 +202,7 @@ def _figures(building: Building) -> None:
         building.figures.append(
             SiteFigure(
                 name=name,
-                title=titles.get(name, name),
+                title=titles[name],
                 page=f"figures/{name}.html",
                 files=kinds,
                 data=data,

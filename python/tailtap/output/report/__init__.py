@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +38,8 @@ class Report:
     failed: int
     imported: int
     """How many imported runs it shows."""
+    asked: Mapping[str, str]
+    """The headings of the figures that the experiment asks for, by their names."""
 
 
 def figure(evaluation: Evaluation, name: str) -> Figure:
@@ -138,4 +140,5 @@ def write_report(
         len(finished) - imported,
         len(experiment.failed),
         imported,
+        {one.name: one.title for one in asked},
     )
