@@ -4,6 +4,9 @@ A sender that sleeps between bursts, on CPU 1, sends 64 B packets to a device th
 CPU 0, where receive packet steering puts its work. Each program observes both of its interfaces in
 turn, and writes what it has of each packet on CPU 1.
 
+A sample costs a hash of each packet. A tap with a budget takes none while it stamps all packets:
+its row stands beside that of a sample that hardly any packet is in, which is the cost of hashes.
+
 The cost is the time for which CPU 0 was in the softirq that receives packets, for each packet that
 passed, by a trace that is the same in all rounds; it is compared with the rounds in which nobody
 observes. The softirq cannot be preempted, so that other work on the machine delays it little.
@@ -61,7 +64,9 @@ def programs(folder: Path) -> dict[str, list[list[str]]]:
     found = {
         NOBODY: [],
         "tailtap tap, marks": [marks],
+        "the same, all by a budget": [[*marks, "--budget", "100 %"]],
         "the same, 1/16": [[*marks, "--sample", "1/16"]],
+        "the same, 1/65536": [[*marks, "--sample", "1/65536"]],
         "tailtap tap, pcap": [[*tap, f"{folder}/{{link}}.pcap", "--snap-length", f"{SNAP} B"]],
         "tcpdump -w": [
             [*cpu, "tcpdump", "-n", "-i", port, "-s", str(SNAP), "-B", str(64 << 10), "-Z", "root",
@@ -167,11 +172,11 @@ def line(name: str, row: Row, base: Row, ours: float) -> str:
     """A row of the table; `ours` is what marks add."""
     cost = statistics.median(row.cost)
     if name == NOBODY:
-        return f"{name:24}{cost:8.0f} ns"
+        return f"{name:27}{cost:8.0f} ns"
     added = statistics.median(mine - other for mine, other in zip(row.cost, base.cost, strict=True))
     ratio = f"{added / ours:9.1f}" if ours > 0 else f"{'':9}"
     kept = f"{100 * statistics.median(row.kept):9.1f} %" if row.kept else ""
-    return f"{name:24}{cost:8.0f} ns{added:+9.0f} ns{ratio}{kept}"
+    return f"{name:27}{cost:8.0f} ns{added:+9.0f} ns{ratio}{kept}"
 
 
 def main() -> None:
