@@ -1,4 +1,8 @@
-"""`tailtap observe` on interfaces that the tests' own kernel may lack: in a guest with Debian's."""
+"""`tailtap observe` on interfaces that the tests' own kernel may lack: in guests with Debian's.
+
+The newer one lets the recorder say when packets were handed over. Where a guest's CPUs are
+emulated, what the recorder itself takes says how near its times can be (`handovers`).
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,21 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from handovers import RECEIVED, SENT, SKB, Recording, build, not_near, read_recording
+from marks import read_marks
 from standing import standing
 
 from tailtap.lab.platforms import DutSpec
-from tailtap.lab.platforms.vm import VmOptions
+from tailtap.lab.platforms.vm import VmOptions, kernels
+from tailtap.records.errors import MachineError
 from tailtap.remote.guest import GuestHost
 
 TAILTAP = str(Path(sys.executable).with_name("tailtap"))
@@ -112,6 +122,34 @@ END
 done
 ip -n sender route add 10.9.2.0/24 via 10.9.1.1
 """
+SPACES = """
+for name in sender device sink; do ip netns add $name; ip -n $name link set lo up; done
+ip netns exec device sysctl -qw net.ipv4.ip_forward=1
+"""
+PPP = """
+quiet='noauth local nodetach nodefaultroute novj noccp noipv6'
+for link in in:sender:10.9.1.1:10.9.1.2 out:sink:10.9.2.1:10.9.2.2; do
+    IFS=: read port far ours theirs <<END
+$link
+END
+    setsid ip netns exec device pppd $quiet ifname $port $ours:$theirs \\
+        pty "ip netns exec $far pppd $quiet ifname t0 notty $theirs:$ours" \\
+        < /dev/null > /run/ppp-$port 2>&1 &
+    echo $! >> /run/held
+done
+for at in sender:t0 device:in device:out sink:t0; do
+    for try in $(seq 600); do
+        ip -n ${at%:*} -4 addr show dev ${at#*:} 2> /dev/null | grep -q peer && break; sleep 1
+    done
+done
+ip -n sender route add 10.9.2.0/24 dev t0
+"""
+NETKIT = """
+for link in in:sender out:sink; do
+    ip -n device link add ${link%:*} type netkit
+    ip -n device link set nk0 netns ${link#*:} name t0
+done
+"""
 SEND = """
 import socket, time
 sending = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -128,18 +166,75 @@ END
 setsid ip netns exec sender {python} /run/send.py < /dev/null > /run/sent 2>&1 &
 echo $! > /run/sender
 """
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a device is made, its interfaces, where the recorder sees what comes and what leaves, and
+    the sender's interface.
+    """
+
+    script: str
+    came: str
+    left: str
+    recorded: tuple[str, str]
+    """Each a way of the recorder's and an interface. The kernel keeps the stamp that a packet has,
+    so that one in a tag or a tunnel is stamped when it is handed over with that around it."""
+    sender: str = "eth0"
+
+
+@dataclass(frozen=True)
+class Routed:
+    """How a router between `device/in` and `device/out` is made, what their kind is called, and
+    where the recorder sees what comes.
+    """
+
+    script: str
+    kind: str
+    came: str
+
+
 DEVICES = {
-    "vlan": (TAGGED + BRIDGE.format(filtering=0, ports="in.5 out.6"), "in.5", "out.6", "tagged"),
-    "bond": (BONDED + BRIDGE.format(filtering=0, ports="in bond0"), "in", "bond0", "eth0"),
-    "filtering bridge": (
-        BRIDGE.format(filtering=1, ports="in out") + FILTERED, "in", "out", "eth0",
+    "vlan": Made(
+        TAGGED + BRIDGE.format(filtering=0, ports="in.5 out.6"),
+        "in.5", "out.6", (f"{SKB} in", f"{SENT} out.6"), "tagged",
     ),
-    "open vswitch": (SWITCH, "in", "out", "eth0"),
+    "bond": Made(
+        BONDED + BRIDGE.format(filtering=0, ports="in bond0"),
+        "in", "bond0", (f"{SKB} in", f"{SENT} bond0"),
+    ),
+    "filtering bridge": Made(
+        BRIDGE.format(filtering=1, ports="in out") + FILTERED,
+        "in", "out", (f"{SKB} in", f"{SENT} out"),
+    ),
+    "open vswitch": Made(SWITCH, "in", "out", (f"{SKB} in", f"{SENT} out")),
 }  # fmt: skip
-"""How a device is made, its interfaces, and that of the sender."""
-TUNNELS = {"gre": (GRE, "GRE"), "wireguard": (WIREGUARD, "WireGuard")}
-"""How the interfaces of a router are made that have no Ethernet, and what they are called."""
-NEEDED = {"open vswitch": "ovs-vswitchd", "wireguard": "wg"}
+ROUTERS = {
+    "gre": Routed(UNDERLAY + GRE + ADDRESSED, "GRE, packets of IP", f"{SKB} u1"),
+    "wireguard": Routed(
+        UNDERLAY + WIREGUARD + ADDRESSED, "WireGuard, packets of IP", f"{RECEIVED} in"
+    ),
+    "ppp": Routed(SPACES + PPP, "PPP, packets of IP", f"{SKB} in"),
+    "netkit": Routed(SPACES + NETKIT + ADDRESSED, "netkit", f"{SKB} in"),
+}
+NEEDED = {"open vswitch": "ovs-vswitchd", "wireguard": "wg", "ppp": "pppd"}
+SINCE_6_7 = ("netkit",)
+OLDER, NEWER = "vanilla", "linux-image-6.12-amd64"
+"""Kernels: Debian 12's own, and a package that it has beside that."""
+RECORDING = """
+cd /run
+place() {{ # way, interface
+    echo $1:$({inside} cat /sys/class/net/$2/ifindex):$({inside} stat -Lc %i /proc/self/ns/net)
+}}
+setsid sh recorder.sh records $(place {came}) $(place {left}) < /dev/null > told 2> said &
+for try in $(seq 600); do grep -q ready told && exit 0; sleep 1; done
+cat said >&2; exit 1
+"""
+RECORDED = """
+cd /run; kill $(cat recorder.pid)
+for try in $(seq 600); do test -d /proc/$(cat recorder.pid) || break; sleep 1; done
+tail -n 1 told
+"""
 
 pytestmark = [
     pytest.mark.slow,
@@ -148,62 +243,129 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def guest() -> Iterator[GuestHost]:
-    options = VmOptions.model_validate({"memory": "1024 MiB"})
-    with standing("vm", DutSpec((0, 1), options)) as (_, device):
-        assert isinstance(device.host, GuestHost)
-        device.host.run(["modprobe", "-a", *MODULES])
-        yield device.host
+@dataclass(frozen=True)
+class Guest:
+    """A guest, and whether its kernel runs the recorder, which lies in its /run then."""
+
+    host: GuestHost
+    records: bool
+
+    def sh(self, script: str) -> str:
+        """What a script says, every line of which succeeds."""
+        return self.host.run(["sh", "-ec", script], seconds=SECONDS).stdout
+
+    @contextmanager
+    def recording(
+        self, folder: Path, came: str, left: str, inside: str = ""
+    ) -> Iterator[list[Recording]]:
+        """Write down what passes two places until the body ends; the list then has it.
+
+        Where the kernel runs no recorder it stays empty.
+        """
+        found: list[Recording] = []
+        if not self.records:
+            yield found
+            return
+        self.sh(RECORDING.format(came=came, left=left, inside=inside))
+        yield found
+        lost = int(self.sh(RECORDED))
+        self.host.get(Path("/run/records"), folder / "records")
+        found.append(read_recording(folder / "records", lost))
 
 
-def observed(guest: GuestHost, folder: str, came: str, left: str, *options: str) -> dict[str, Any]:
-    """The run of what passes two interfaces for a while: every packet is found again."""
-    words = ["observe", came, left, "--for", "2 s", "--trace", "none", "--out", f"/run/{folder}"]
+@pytest.fixture(scope="module", params=[OLDER, NEWER])
+def guest(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Guest]:
+    given: dict[str, Any] = {"memory": "1024 MiB"}
+    if request.param != OLDER:
+        try:
+            folder = kernels.unpacked(request.param)
+        except MachineError as error:
+            pytest.skip(str(error))
+        given["kernel"] = str(next((folder / "boot").glob("vmlinuz-*")))
+    with standing("vm", DutSpec((0, 1), VmOptions.model_validate(given))) as (_, device):
+        host = device.host
+        assert isinstance(host, GuestHost)
+        host.run(["modprobe", "-a", *MODULES])
+        if request.param != OLDER:
+            folder = tmp_path_factory.mktemp("recorder")
+            build(folder)
+            (folder / "recorder.sh").write_text(
+                "echo $$ > recorder.pid; chmod +x recorder; exec ./recorder recorder.bpf.o $@\n"
+            )
+            for name in ("recorder", "recorder.bpf.o", "recorder.sh"):
+                host.put(folder / name, Path("/run") / name)
+        yield Guest(host, request.param != OLDER)
+
+
+def observed(
+    guest: Guest, folder: Path, came: str, left: str, *options: str
+) -> tuple[dict[str, Any], Sequence[Any]]:
+    """The record of the run of what passes two interfaces for a while, in which every packet is
+    found again, and its times on each side.
+    """
+    out = f"/run/{folder.name}"
+    words = ["observe", came, left, "--for", "2 s", "--trace", "none", "--out", out]
     words += ["--json", "--quiet", "--budget", "100 %", *options]
-    [run] = json.loads(guest.run([TAILTAP, *words], seconds=SECONDS).stdout)["runs"]
+    [run] = json.loads(guest.host.run([TAILTAP, *words], seconds=SECONDS).stdout)["runs"]
     counts = run["evaluation"]["counts"]
-    print(folder, counts)
+    print(folder.name, counts)
     assert counts["matched"] > 300 and counts["lost"] == counts["unmatched_egress"] == 0
-    kept: dict[str, Any] = json.loads(guest.run(
-        ["cat", f"/run/{folder}/runs/001-observed/run.json"], seconds=SECONDS
-    ).stdout)  # fmt: skip
-    return kept
+    kept = Path(out, "runs/001-observed")
+    for name in ("run.json", "ingress.marks", "egress.marks"):
+        guest.host.get(kept / name, folder / name)
+    times = [
+        read_marks(folder / f"{side}.marks").records["time"].astype(np.int64)
+        for side in ("ingress", "egress")
+    ]
+    return json.loads((folder / "run.json").read_text()), times
 
 
-def require(device: str) -> None:
-    """Skip the test where what makes the device is not installed."""
+def require(guest: Guest, device: str) -> None:
+    """Skip the test where what makes the device is not installed, or the kernel is too old."""
     if device in NEEDED and shutil.which(NEEDED[device]) is None:
         pytest.skip(f"{NEEDED[device]} is not installed")
+    if device in SINCE_6_7 and not guest.records:
+        pytest.skip("not in this kernel")
+
+
+def compare(times: Sequence[Any], recordings: Sequence[Recording]) -> None:
+    """Stamps are near the recorder's times, where there is a recording."""
+    for found in recordings:
+        assert found.lost == 0
+        for place, stamped in enumerate(times):
+            assert not not_near(stamped, found.packets(place))
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_passes_is_observed(guest: GuestHost, device: str) -> None:
+def test_what_passes_is_observed(guest: Guest, device: str, tmp_path: Path) -> None:
     """The kernel refuses no program."""
-    require(device)
-    made, came, left, port = DEVICES[device]
-    sending = SENDING.format(tailtap=TAILTAP, port=port)
-    guest.run(["sh", "-ec", PAIRS + made + sending], seconds=SECONDS)
+    require(guest, device)
+    made = DEVICES[device]
+    guest.sh(PAIRS + made.script + SENDING.format(tailtap=TAILTAP, port=made.sender))
     try:
-        observed(guest, device.replace(" ", "-"), came, left)
+        with guest.recording(tmp_path, *made.recorded) as recorded:
+            _, times = observed(guest, tmp_path, made.came, made.left)
+        compare(times, recorded)
     finally:
-        guest.run(["sh", "-ec", AWAY], seconds=SECONDS)
+        guest.sh(AWAY)
 
 
-@pytest.mark.parametrize("device", TUNNELS)
-def test_what_passes_without_ethernet_is_observed(guest: GuestHost, device: str) -> None:
+@pytest.mark.parametrize("device", ROUTERS)
+def test_what_is_routed_is_observed(guest: Guest, device: str, tmp_path: Path) -> None:
     """Packets begin with IP where they leave a tunnel, and where they enter the next one."""
-    require(device)
-    made, called = TUNNELS[device]
-    sending = TUNNELLED.format(program=SEND, python=sys.executable)
-    guest.run(["sh", "-ec", UNDERLAY + made + ADDRESSED + sending], seconds=SECONDS)
+    require(guest, device)
+    made = ROUTERS[device]
+    guest.sh(made.script + TUNNELLED.format(program=SEND, python=sys.executable))
+    inside = "ip netns exec device"
     try:
-        kept = observed(guest, device, "device/in", "device/out", "--filter", "udp")
-        assert {point["kind"] for point in kept["observed"]["points"]} == {
-            f"{called}, packets of IP"
-        }
+        with guest.recording(tmp_path, made.came, f"{SENT} out", inside) as recorded:
+            kept, times = observed(guest, tmp_path, "device/in", "device/out", "--filter", "udp")
+        compare(times, recorded)
+        assert {point["kind"] for point in kept["observed"]["points"]} == {made.kind}
     finally:
-        guest.run(["sh", "-ec", AWAY], seconds=SECONDS)
+        guest.sh(AWAY)
 
 
 KILLED = """
@@ -216,24 +378,27 @@ tc filter show dev in ingress | grep -q 'bpf.*handle'
 """
 
 
-def test_what_a_killed_tap_left_is_cleaned(guest: GuestHost) -> None:
+def test_what_a_killed_tap_left_is_cleaned(guest: Guest) -> None:
     """Before Linux 6.6 its filter stays, with the queueing discipline that it made."""
+    if guest.records:
+        pytest.skip("a newer kernel removes it")
+    host = guest.host
 
     def cleaned() -> list[dict[str, Any]]:
-        told = guest.run([TAILTAP, "clean", "--json"], seconds=SECONDS).stdout
+        told = host.run([TAILTAP, "clean", "--json"], seconds=SECONDS).stdout
         return [one for one in json.loads(told)["removed"] if one["kind"] == "tap-filter"]
 
-    guest.run(["sh", "-ec", PAIRS], seconds=SECONDS)
+    host.run(["sh", "-ec", PAIRS], seconds=SECONDS)
     try:
-        guest.run(["sh", "-ec", KILLED.format(tailtap=TAILTAP)], seconds=SECONDS)
+        host.run(["sh", "-ec", KILLED.format(tailtap=TAILTAP)], seconds=SECONDS)
         assert cleaned() == []  # a tap that runs keeps it
-        guest.run(["sh", "-ec", "kill -9 $(cat /run/killed)"], seconds=SECONDS)
-        shown = guest.run(["tc", "filter", "show", "dev", "in", "ingress"], seconds=SECONDS)
+        host.run(["sh", "-ec", "kill -9 $(cat /run/killed)"], seconds=SECONDS)
+        shown = host.run(["tc", "filter", "show", "dev", "in", "ingress"], seconds=SECONDS)
         assert "bpf" in shown.stdout
         [left] = cleaned()
         assert left["name"] == "in ingress"
-        shown = guest.run(["tc", "qdisc", "show", "dev", "in"], seconds=SECONDS)
+        shown = host.run(["tc", "qdisc", "show", "dev", "in"], seconds=SECONDS)
         assert "clsact" not in shown.stdout
         assert cleaned() == []
     finally:
-        guest.run(["sh", "-c", "ip netns del sender; ip netns del sink"], seconds=SECONDS)
+        host.run(["sh", "-c", "ip netns del sender; ip netns del sink"], seconds=SECONDS)

@@ -60,6 +60,8 @@ static __always_inline void put(__u64 now, __u32 kind, __u32 what, __u32 id)
 	record->kind = kind;
 	record->what = what;
 	record->cpu = bpf_get_smp_processor_id();
+	record->unused = 0;
+	record->took_ns = bpf_ktime_get_ns() - now;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
@@ -107,6 +109,13 @@ SEC("tp_btf/netif_receive_skb_entry")
 int BPF_PROG(to_tun, struct sk_buff *skb)
 {
 	packet(skb, WAY_TUN, ID_BEHIND_ETHERNET);
+	return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(received, struct sk_buff *skb)
+{
+	packet(skb, WAY_RECEIVED, ID_BEHIND_ETHERNET);
 	return 0;
 }
 

@@ -15,6 +15,7 @@ enum way {
 	WAY_SKB = 2,   /* the other end of the port's veth pair has sent it an skb: netif_rx() */
 	WAY_TUN = 3,   /* it is a tap device that was written to: netif_receive_skb() */
 	WAY_FRAME = 4, /* the port, one end of a veth pair, has been given XDP frames to send */
+	WAY_RECEIVED = 5, /* the kernel begins to receive the skb, which its driver handed over by NAPI */
 };
 
 enum kind {
@@ -40,6 +41,8 @@ struct record {
 	unsigned char kind;
 	unsigned char what;
 	unsigned short cpu;
+	unsigned int took_ns; /* from that time until the rest of the record was known */
+	unsigned int unused;
 };
 
 struct port {

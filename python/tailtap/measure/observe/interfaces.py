@@ -34,6 +34,7 @@ WORDS = {
     "macvlan": "macvlan",
     "wireguard": "WireGuard",
     "gre": "GRE",
+    "ppp": "PPP",
 }
 """What the kernel calls a kind of interface, and what people do; others are called as they are."""
 _TUN = re.compile(r"^iff:\s*(\S+)", re.MULTILINE)
