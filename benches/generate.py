@@ -1,11 +1,12 @@
 """The generator beside DPDK's testpmd (how fast) and trafgen (how evenly). Needs root.
 
-Throughput: each program sends 64 B packets into a veth pair as fast as it can, on CPU 1, in turn;
-the kernel's counter of the other end is read at the start and the end of two seconds. All have the
-same priority; as a shared machine takes time from them all the same, the CPU time of the sending
-thread for each packet is shown beside it: its own, and the kernel's. The kernel's part limits a
-veth pair, whoever sends: it allocates each packet and hands it to the other end. A card that takes
-frames from memory by itself (AF_XDP's zero copy) has no such part for each packet, so what is left
+Throughput: each program sends 64 B packets as fast as it can, on CPU 1, in turn: into a veth pair,
+and into a dummy device, which throws all away, where the kernel has such. What the kernel counted
+at the other end, or at the dummy device, is read at the start and the end of two seconds. All have
+the same priority; as a shared machine takes time from them all the same, the CPU time for each
+packet is shown beside it: the program's own, and the kernel's. On a veth pair the kernel allocates
+each packet and hands it to the other end; for a dummy device it allocates and frees it. A card that
+takes frames from memory by itself (AF_XDP's zero copy) has neither for each packet, so what is left
 there is the program's own, to be compared with the `NEEDED` rate. Only tailtap writes ids.
 
 Pacing: each program sends 100 kpkt/s on CPU 1; the tap at the other end of the pair stamps. Beside
@@ -15,6 +16,7 @@ interrupt that takes longer than a gap makes one gap too long and several too sh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -68,10 +70,10 @@ HURRY = 'echo -20 > /proc/self/autogroup; exec nice --adjustment=-20 "$@"'
 """Our generator raises its priority; the others get the same."""
 
 
-def received(namespace: Namespace) -> int:
-    """Packets that the far end has received."""
-    shown = namespace.run("ip", "-s", "-j", "link", "show", "dev", "in").stdout
-    return int(json.loads(shown)[0]["stats64"]["rx"]["packets"])
+def passed(namespace: Namespace, port: str, way: str) -> int:
+    """Packets that a port has received (`rx`) or sent (`tx`)."""
+    shown = namespace.run("ip", "-s", "-j", "link", "show", "dev", port).stdout
+    return int(json.loads(shown)[0]["stats64"][way]["packets"])
 
 
 def spent_by(pid: int) -> tuple[float, float]:
@@ -85,9 +87,26 @@ def spent_by(pid: int) -> tuple[float, float]:
     return own, kernel
 
 
-def throughput(namespace: Namespace, command: list[str]) -> list[float]:
-    """Packets a second, and nanoseconds of CPU time for each: the program's own, the kernel's."""
+class NoDummy(Exception):
+    """The kernel was built without dummy devices."""
+
+
+def into_pair(namespace: Namespace, command: list[str]) -> list[float]:
+    """The throughput into a veth pair, by what its other end receives."""
     namespace.veth("gen", "in")
+    return throughput(namespace, command, "in", "rx")
+
+
+def into_nothing(namespace: Namespace, command: list[str]) -> list[float]:
+    """The throughput into a dummy device."""
+    if namespace.run("ip", "link", "add", "gen", "up", "type", "dummy", check=False).returncode:
+        print("this kernel has none")
+        raise NoDummy
+    return throughput(namespace, command, "gen", "tx")
+
+
+def throughput(namespace: Namespace, command: list[str], port: str, way: str) -> list[float]:
+    """Packets a second, and nanoseconds of CPU time for each: the program's own, the kernel's."""
     with tempfile.TemporaryDirectory() as folder:
         # `ip netns exec` becomes the command, so the process id is the command's.
         process = subprocess.Popen(
@@ -99,10 +118,10 @@ def throughput(namespace: Namespace, command: list[str]) -> list[float]:
             env=os.environ | {"RUNTIME_DIRECTORY": folder},  # where DPDK leaves files
         )
         try:
-            wait_for(lambda: received(namespace) > 10_000, command[0])
+            wait_for(lambda: passed(namespace, port, way) > 10_000, command[0])
             counts, busy, times = [], [], []
             for pause in (SECONDS, 0.0):
-                counts.append(received(namespace))
+                counts.append(passed(namespace, port, way))
                 busy.append(spent_by(process.pid))
                 times.append(time.monotonic())
                 time.sleep(pause)
@@ -180,9 +199,11 @@ def main() -> None:
         fast[f"tailtap generate, {driver}"] = own(driver)
         fast[f"testpmd txonly, net_{driver}"] = testpmd(driver)
     print(f"as fast as it goes, median of {ROUNDS} rounds in turn\n")
-    print(f"{'':32}{'kpkt/s':>8}{'own ns/packet':>16}{'kernel ns/packet':>18}")
-    for name, (rate, own_ns, kernel_ns) in in_turn(fast, throughput).items():
-        print(f"{name:32}{rate / 1000:8.0f}{own_ns:16.0f}{kernel_ns:18.0f}")
+    for where, measure in (("veth pair", into_pair), ("dummy device", into_nothing)):
+        print(f"{where:32}{'kpkt/s':>8}{'own ns/packet':>16}{'kernel ns/packet':>18}")
+        with contextlib.suppress(NoDummy):
+            for name, (rate, own_ns, kernel_ns) in in_turn(fast, measure).items():
+                print(f"{name:32}{rate / 1000:8.0f}{own_ns:16.0f}{kernel_ns:18.0f}")
     print(
         f"at {NEEDED / 1e6:g} Mpkt/s, the papers' highest rate, a packet has {1e9 / NEEDED:.0f} ns"
     )
