@@ -279,6 +279,17 @@ kill -9 $running; wait $running
 """Kills a run once vfio-pci has both cards, which stay with it."""
 
 
+def test_a_program_has_the_cards_to_its_end(guest: GuestHost, tmp_path: Path) -> None:
+    """It is handed their PCI addresses by vfio-pci."""
+    require("testpmd")
+    [(made, found)] = run(guest, tmp_path, "own", OWN, 8 * SECONDS)
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(PACKETS))
+    assert made["forwarder"]["driver"] == "vfio-pci"
+    log = guest.run(["sh", "-c", "cat /root/own/runs/001-*/forwarder.log"]).stdout
+    assert log.count("Probe PCI driver: net_e1000_em") == 2
+
+
 def test_cards_that_a_program_was_given_come_back_after_a_kill(guest: GuestHost) -> None:
     require("testpmd")
     guest.run(["sh", "-c", 'cat > "$1"', "write", "/root/own.yaml"], stdin=OWN)
@@ -301,6 +312,32 @@ def test_a_virtual_machine_has_cards_passed_through(guest: GuestHost, tmp_path: 
     facts = made["platform"]
     assert [len(address.split(":")) for address in facts["passed_through"]] == [3, 3]
     assert (facts["cards"].keys(), facts["interrupt_cpus"]) == ({"tt-a1", "tt-b0"}, "1")
+
+
+FUNCTIONS = """\
+name: functions
+dut: {platform: container, forwarder: kernel-route, cpus: [1], irq: [2],
+  ports: [eth0, eth3], functions: true}
+tap: {ports: [eth1, eth2]}
+traffic: {rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}
+"""
+
+
+def test_functions_of_the_outer_cards_are_the_ports(guest: GuestHost, tmp_path: Path) -> None:
+    [(made, found)] = run(guest, tmp_path, "functions", FUNCTIONS)
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(PACKETS))
+    cards = {port: card for port, card in made["platform"]["cards"].items() if "function" in card}
+    assert {port: (card["card"], card["driver"]) for port, card in cards.items()} == {
+        "tt-in": ("eth0", "igbvf"),
+        "tt-out": ("eth3", "igbvf"),
+    }
+    wrong = ["--set", "dut.ports=[eth1, eth2]", "--set", "tap.ports=[eth0, eth3]"]
+    [told] = tailtaps(guest, ["run", "/root/functions.yaml", "--check", "--json", *wrong])
+    [row] = json.loads(told["out"])["runs"]
+    assert [problem["message"].split(":")[0] for problem in row["problems"]] == [
+        f"{card} can have no virtual functions (SR-IOV)" for card in ("eth1", "eth2")
+    ]
 
 
 def test_a_namespace_that_went_first_loses_no_card(guest: GuestHost) -> None:

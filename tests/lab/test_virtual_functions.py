@@ -81,8 +81,8 @@ def test_what_the_cards_cannot_do_is_told_beforehand(guest: GuestHost, tmp_path:
         ],
         "dut.over.sriov=[eth0, eth1]": [
             (
-                "eth1 can have no virtual functions (SR-IOV): choose another card in dut.over, or "
-                "switch them on in its firmware"
+                "eth1 can have no virtual functions (SR-IOV): choose another card, or switch them "
+                "on in its firmware"
             )
         ],
         "dut.over.sriov=[eth9, eth3]": [

@@ -71,12 +71,14 @@ def state(guest: GuestHost) -> str:
     return guest.run(["sh", "-c", STATE]).stdout
 
 
-def run(guest: GuestHost, folder: Path, name: str, text: str) -> list[tuple[dict[str, Any], Any]]:
+def run(
+    guest: GuestHost, folder: Path, name: str, text: str, seconds: float = SECONDS
+) -> list[tuple[dict[str, Any], Any]]:
     """What ``run.json`` of each run says, and the stamps behind the DuT."""
     guest.run(["sh", "-c", 'cat > "$1"', "write", f"/root/{name}.yaml"], stdin=text)
     before = state(guest)
     command = [*TAILTAP, "run", f"/root/{name}.yaml", "--out", f"/root/{name}"]
-    done = guest.run(["sh", "-c", SAMPLES, "run", *command], check=False, seconds=SECONDS)
+    done = guest.run(["sh", "-c", SAMPLES, "run", *command], check=False, seconds=seconds)
     assert state(guest) == before
     made: list[tuple[dict[str, Any], Any]] = []
     places = guest.run(["sh", "-c", f"echo /root/{name}/runs/*"]).stdout.split()

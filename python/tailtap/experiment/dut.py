@@ -102,6 +102,13 @@ class Dut(Strict):
         "hardware-supported-containers. By default address where there are dut.flows, else port.",
         examples=["port"],
     )
+    functions: bool = Field(
+        default=False,
+        description="Whether a virtual function (SR-IOV) of each of dut.ports, or of the DuT's "
+        "cards of a testbed, is the DuT's port in place of the card. tailtap makes it, and removes "
+        "it again.",
+        examples=[True],
+    )
     over: Over = Field(
         default=VETH,
         description="What the nodes are reached by: veth pairs, a macvlan on the end of each link, "

@@ -31,7 +31,7 @@ OTHERS: Final = (GENERATOR, TAPS, INGRESS, EGRESS, "in", "out")
 of `dut.links`."""
 OF_THE_WHOLE: Final = (
     "line", "nodes", "links", "flows", "route_by", "over", "tuning", "queues", "ports",
-    "neighbours", "silent",
+    "neighbours", "silent", "functions",
 )  # fmt: skip
 """Keys of `dut` that a node has not: what they say holds for all nodes, or for none of a line."""
 COUNT: Final = "count"

@@ -30,7 +30,7 @@ from tailtap.experiment.events import Event, check_events
 from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line, check_polling
 from tailtap.experiment.matching import Matching
 from tailtap.experiment.network import check_network, sent_as
-from tailtap.experiment.over import VETH, Sriov, check_over, with_links_over
+from tailtap.experiment.over import VETH, Sriov, check_functions, check_over, with_links_over
 from tailtap.experiment.own_files import check_own_files
 from tailtap.experiment.server import TRANSACTIONS, check_server
 from tailtap.experiment.tuning import FULL
@@ -300,9 +300,12 @@ class Experiment(Strict):
         return self
 
     @model_validator(mode="after")
-    def _queues_are_of_cards(self, info: ValidationInfo) -> Experiment:
+    def _there_are_cards(self, info: ValidationInfo) -> Experiment:
         testbed = info.context is not None and info.context[ON_TESTBED]
-        cards = testbed or self._ports() is not None or isinstance(self.dut.over, Sriov)
+        cards = testbed or self._ports() is not None
+        if self.dut.functions and self.traits.has_dut:
+            check_functions(self.dut.members, cards=cards, both_ways=self.traffic.bidirectional)
+        cards = cards or isinstance(self.dut.over, Sriov)
         if self.dut.queues is not None and not cards and self.traits.has_dut:
             raise Misfit(
                 ("dut", "queues"),
@@ -525,7 +528,7 @@ class Experiment(Strict):
             paths=self.dut.paths if self.dut.is_network else None,
             clients=self.senders if self.answers else (),
         )
-        return with_links_over(graph, self.dut.over)
+        return with_links_over(graph, self.dut.over, functions=self.dut.functions)
 
     def _ports(self) -> Ports | None:
         """The network cards that are the DuT's ports."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from tailtap.experiment.line import ENDS
+from tailtap.experiment.line import ENDS, Member
 from tailtap.host.net import pci
 from tailtap.host.net.cards import CardState
 from tailtap.host.net.reached import require_way
 from tailtap.host.net.virtual_functions import Ability
 from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders import FORWARDERS
-from tailtap.lab.topology.channels import over_channels, over_ways
+from tailtap.lab.topology.channels import by_functions, over_channels, over_ways
 from tailtap.lab.topology.graph import Graph
 from tailtap.records.document import Misfit
 from tailtap.records.schema import Ports, Strict, Written
@@ -87,8 +89,31 @@ def _check_way(way: str, taps: str, graph: Graph) -> None:
                      "leave it out", [("dut", "ports")])  # fmt: skip
 
 
-def with_links_over(graph: Graph, over: Sriov | str) -> Graph:
-    """The same graph, with the links of its DuT made of what `over` says."""
+def check_functions(members: Sequence[Member], *, cards: bool, both_ways: bool) -> None:
+    """Raises `Misfit` unless packets can come in by functions of the DuT's cards, and leave."""
+    at = ("dut", "functions")
+    if not cards:
+        raise Misfit(
+            at,
+            "links of the lab have no virtual functions: name network cards with dut.ports, "
+            "measure on a testbed, or leave it out",
+            [("dut", "ports")],
+        )
+    ends = (members[0], members[-1])
+    if both_ways and not all(FORWARDERS[one.dut.forwarder].routes for one in ends):
+        raise Misfit(
+            at,
+            "a card keeps what goes to the address of one of its functions, as packets both ways "
+            "do that no router has addressed anew: take one direction, or a forwarder that routes",
+            [("traffic", "bidirectional")],
+        )
+
+
+def with_links_over(graph: Graph, over: Sriov | str, *, functions: bool) -> Graph:
+    """The same graph, with the links of its DuT made of what `over` says, and with virtual
+    functions of its outer cards in place of these.
+    """
+    graph = by_functions(graph) if functions else graph
     if over == VETH:
         return graph
     return over_ways(graph, over) if isinstance(over, str) else over_channels(graph, over.sriov)
@@ -98,14 +123,13 @@ def foresee_over(graph: Graph, findings: Findings) -> None:
     """Find out whether the cards of a graph have the virtual functions that it needs."""
     for way in {link.way for link in graph.links if link.way is not None}:
         findings.ask(require_way, way)
-    wanted = len(graph.channels)
-    for card in dict.fromkeys(card for link in graph.channels for _, card in link.carded):
+    wanted = Counter(dict(link.carded)[port] for port, link in graph.functions)
+    for card, count in wanted.items():
         if findings.ask(CardState.of, card) is None:
             continue
         able = Ability.of(card)
-        findings.ask(able.require, wanted)
+        findings.ask(able.require, count)
         findings.ask(able.require_driver)
-    ends = [port.node for link in graph.channels for port in link.ends]
-    if any(graph.node(name).kind == "guest" for name in ends):
+    if any(graph.node(port.node).kind == "guest" for port, _ in graph.functions):
         findings.ask(pci.require_iommu)
         findings.ask(pci.require_vfio)

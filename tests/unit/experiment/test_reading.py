@@ -31,6 +31,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "links": [],
             "flows": {},
             "route_by": None,
+            "functions": False,
             "over": "veth",
             "taps": "ends",
             "cpus": [1],

@@ -77,8 +77,8 @@ class Ability:
         """Raises `MachineError` unless `wanted` functions can be made."""
         if self.total == 0:
             raise MachineError(
-                f"{self.interface} can have no virtual functions (SR-IOV): choose another card in "
-                "dut.over, or switch them on in its firmware"
+                f"{self.interface} can have no virtual functions (SR-IOV): choose another card, or "
+                "switch them on in its firmware"
             )
         if self.made:
             raise MachineError(
@@ -93,7 +93,7 @@ class Ability:
             )
         if self.carrier is False:
             raise MachineError(
-                f"{self.interface} is up and has no link: join the two cards of dut.over by a cable"
+                f"{self.interface} is up and has no link: join it to another card by a cable"
             )
 
     def require_driver(self) -> None:
@@ -252,7 +252,7 @@ class VirtualFunction(Resource):
             )
             raise MachineError(
                 f"{self.card} does not give its virtual function {self.number} {differing} "
-                f"({reason}): choose other cards in dut.over, or leave it out"
+                f"({reason}): choose other cards, or leave out what asks for such functions"
             )
         address = (ROOT / "sys/class/net" / self.card / "device" / f"virtfn{self.number}").resolve()
         told = {"address": address.name, "alias": read_text(address / "modalias") or ""}
@@ -270,7 +270,7 @@ class VirtualFunction(Resource):
         raise MachineError(
             f"the driver of virtual function {self.number} of {self.card} took it {GIVEN_TIMES} "
             f"times with another hardware address, {mac} at last, and {self.mac} was set: choose "
-            "other cards in dut.over"
+            "another card"
         )
 
     def undo(self, old: Mapping[str, Any], applied: Value = None) -> None:
@@ -325,5 +325,5 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise MachineError(
             f"{path}: cannot write {text}: {error.strerror}: the card's driver or firmware says "
-            "no (`dmesg`): choose another card in dut.over"
+            "no (`dmesg`): choose another card"
         ) from error

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tailtap.host.net.virtual_functions import FIRST_VLAN, LAST_VLAN
-from tailtap.lab.topology.graph import Channel, Function, Graph, Link
+from tailtap.lab.topology.graph import Function, Graph, Link, Port
 from tailtap.records.errors import InputError
 
 
@@ -26,6 +26,20 @@ def over_channels(graph: Graph, cards: tuple[str, str]) -> Graph:
     Raises `InputError` for more links than there are VLANs.
     """
     return replace(graph, links=tuple(_links(graph, cards)))
+
+
+def by_functions(graph: Graph) -> Graph:
+    """The same graph with a virtual function of each of the DuT's cards in the card's place."""
+
+    def function(link: Link, port: Port) -> Function | None:
+        whole = port.node in graph.devices and link.function(port) is None
+        return Function(dict(link.carded)[port], 0) if whole else link.function(port)
+
+    return replace(graph, links=tuple(
+        replace(link, functions=(function(link, link.ends[0]), function(link, link.ends[1])))
+        if link.cards is not None else link
+        for link in graph.links
+    ))  # fmt: skip
 
 
 def over_ways(graph: Graph, way: str) -> Graph:
@@ -52,5 +66,5 @@ def _links(graph: Graph, cards: tuple[str, str]) -> Iterator[Link]:
             )
         one, other = cards if number % 2 == 0 else cards[::-1]
         ends = Function(one, number), Function(other, number)
-        yield replace(link, channel=Channel(ends, vlan))
+        yield replace(link, cards=(one, other), functions=ends, vlan=vlan)
         number += 1

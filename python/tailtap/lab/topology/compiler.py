@@ -31,7 +31,7 @@ from tailtap.host.net.port_threads import PortThreads
 from tailtap.host.net.reached import Reached
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.lab.topology.graph import TASKS, Graph, Link, Node, Port, Task
-from tailtap.lab.topology.numbering import Addresses, numbered
+from tailtap.lab.topology.numbering import DESTINATION_MAC, LEAVING_MAC, Addresses, numbered
 from tailtap.lab.topology.placement import (
     BUSY_POLL,
     CORE,
@@ -90,17 +90,21 @@ def compile_graph(
     reached = [port.node for link in graph.links if (port := link.reached(graph.devices))]
     for name in [name for name in steps if name in reached][:1]:
         steps[name].append(Step(namespaces.Namespace(name_of(identity, BELOW))))
-    shared = {port.node for link in graph.channels for port in link.ends}
-    for name in [name for name in steps if name in shared][:1]:
+    with_functions = {port.node for port, _ in graph.functions}
+    for name in [name for name in steps if name in with_functions][:1]:
         steps[name] += (Step(resource) for resource in _functions(graph))
     for number, link in enumerate(graph.links):
         if link.carded:
             for port, card in link.carded:
                 if port.node in steps:
                     guest = graph.node(port.node).kind == "guest"
-                    if link.channel is not None:
+                    if (function := link.function(port)) is not None:
                         called = None if guest else _called(link, port, identity)
-                        steps[port.node].append(_function(link, port, called, addresses[port]))
+                        mac = addresses[port].mac if port in addresses else _outer(graph, port)
+                        made = VirtualFunction(
+                            function.card, function.number, called, mac, link.vlan or 0
+                        )
+                        steps[port.node].append(Step(made, port if called is None else None))
                     if guest:
                         _require_default(graph.node(port.node))
                         continue
@@ -157,19 +161,18 @@ def _node(graph: Graph, node: Node, identity: str) -> Iterator[Resource]:
 
 
 def _functions(graph: Graph) -> Iterator[Resource]:
-    """As many virtual functions of each card as links share its cable."""
-    every = [(card, link.mtu) for link in graph.channels for _, card in link.carded]
+    """As many virtual functions of each card as ports are."""
+    every = [(dict(link.carded)[port], link.mtu) for port, link in graph.functions]
     for card in dict.fromkeys(card for card, _ in every):
         own = [mtu for other, mtu in every if other == card]
         yield VirtualFunctions(card, len(own), max(own))
 
 
-def _function(link: Link, port: Port, called: str | None, own: Addresses) -> Step:
-    """The virtual function that is a port, and what it is called, if a kernel's driver has it."""
-    function, channel = link.function(port), link.channel
-    assert channel is not None and function is not None
-    made = VirtualFunction(function.card, function.number, called, own.mac, channel.vlan)
-    return Step(made, port if called is None else None)
+def _outer(graph: Graph, port: Port) -> str:
+    """The hardware address of a virtual function that is an outer port of the DuT: what the
+    generator's packets have, as a card gives a function only what is addressed to it.
+    """
+    return DESTINATION_MAC if _is_entered(graph, port) else LEAVING_MAC
 
 
 def _called(link: Link, port: Port, identity: str) -> str:

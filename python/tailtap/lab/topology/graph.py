@@ -87,14 +87,6 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Channel:
-    """A VLAN of a cable that several links share, with a virtual function at each end."""
-
-    ends: tuple[Function, Function]
-    vlan: int
-
-
-@dataclass(frozen=True)
 class Link:
     """Two ports that are joined: by a virtual link, or by a cable between two network cards."""
 
@@ -102,12 +94,14 @@ class Link:
     mtu: int
     """In bytes."""
     cards: tuple[str, str] | None = None
-    """The network cards that are its ends, by their names on their machines; None for a virtual
-    link, and for a channel."""
+    """The network cards that are its ends, or whose functions are, by their names on their
+    machines; None for a virtual link."""
     splitter: Splitter | None = None
     """Who sees what its first end sends to its second one. Only cables have one."""
-    channel: Channel | None = None
-    """What it has of a cable that it shares with others."""
+    functions: tuple[Function | None, Function | None] = (None, None)
+    """The virtual functions that are its ends; None for an end that is the card itself."""
+    vlan: int | None = None
+    """Its VLAN on a cable that it shares with other links; None where it has the cable alone."""
     way: str | None = None
     """By what the last of its ends is reached; None where that is the end of the link itself."""
 
@@ -122,16 +116,12 @@ class Link:
         return self.ends if self.splitter is None else (*self.ends, self.splitter.port)
 
     def function(self, port: Port) -> Function | None:
-        """The virtual function that an end is; None for one that is something else."""
-        return None if self.channel is None else self.channel.ends[self.ends.index(port)]
+        """The virtual function that a port is; None for one that is something else."""
+        return dict(zip(self.ends, self.functions, strict=True)).get(port)
 
     @property
     def carded(self) -> tuple[tuple[Port, str], ...]:
         """Its ports that are network cards, or functions of these, with the cards."""
-        if self.channel is not None:
-            return tuple(
-                (port, end.card) for port, end in zip(self.ends, self.channel.ends, strict=True)
-            )
         split = () if self.splitter is None else ((self.splitter.port, self.splitter.card),)
         return (*zip(self.ends, self.cards or (), strict=False), *split)
 
@@ -140,11 +130,13 @@ class Link:
         found = run.Link(ends=[str(port) for port in self.ends], mtu=self.mtu, way=self.way)
         if self.cards is not None:
             found.cards = list(self.cards)
-        if self.channel is not None:
+        functions = [end for end in self.functions if end is not None]
+        if functions:
             found.functions = [
-                run.Function(card=end.card, function=end.number) for end in self.channel.ends
+                run.Function(card=one.card, function=one.number) for one in functions
             ]
-            found.vlan = self.channel.vlan
+        if self.vlan is not None:
+            found.vlan = self.vlan
         if self.splitter is not None:
             found.splitter = run.Splitter(port=str(self.splitter.port), card=self.splitter.card)
         return found
@@ -291,8 +283,8 @@ class Graph:
 
     def cards_of(self, node: str) -> dict[str, str]:
         """The network cards that are ports of a node, by the names of these ports."""
-        shared = {port.name for link in self.channels for port in link.ends if port.node == node}
-        return {port: card for port, card in self.cards_behind(node).items() if port not in shared}
+        own = {port.name for port, _ in self.functions if port.node == node}
+        return {port: card for port, card in self.cards_behind(node).items() if port not in own}
 
     def cards_behind(self, node: str) -> dict[str, str]:
         """The network cards that are ports of a node, or whose functions are."""
@@ -316,7 +308,17 @@ class Graph:
     @property
     def channels(self) -> list[Link]:
         """The links that share a cable, in their order."""
-        return [link for link in self.links if link.channel is not None]
+        return [link for link in self.links if link.vlan is not None]
+
+    @property
+    def functions(self) -> list[tuple[Port, Link]]:
+        """The ports that are virtual functions, with their links, in the order of these."""
+        return [
+            (port, link)
+            for link in self.links
+            for port in link.ends
+            if link.function(port) is not None
+        ]
 
     def ports_of(self, node: str) -> list[Port]:
         """The ports of a node in the order of the links."""

@@ -224,16 +224,16 @@ class Lab:
         for port, card in self._cards.items():
             found = card.facts()
             link = self.graph.link(port)
-            if link.channel is not None and (function := link.function(port)) is not None:
-                found |= {**function.as_json(), "vlan": link.channel.vlan, "mac": card.address}
+            if (function := link.function(port)) is not None:
+                found |= {**function.as_json(), "vlan": link.vlan, "mac": card.address}
             lent[self._told(port)] = found
         for port, passed in self._functions.items():
             link = self.graph.link(port)
-            function, channel = link.function(port), link.channel
-            assert function is not None and channel is not None
+            function = link.function(port)
+            assert function is not None
             lent[self._told(port)] = {
                 **function.as_json(),
-                "vlan": channel.vlan,
+                "vlan": link.vlan,
                 "passed_through": passed.address,
             }
         return {"cards": lent} if lent else {}
@@ -387,9 +387,9 @@ class Lab:
 
     def _shared_cards(self) -> list[str]:
         """The cards of this machine whose virtual functions are in the lab."""
-        links = [self.graph.link(port) for port in self._cards]
-        shared = (end.card for link in links if link.channel for end in link.channel.ends)
-        return list(dict.fromkeys(shared))
+        lent = [(port, link) for port, link in self.graph.functions
+                if not self._cards.keys().isdisjoint(link.ends)]  # fmt: skip
+        return list(dict.fromkeys(dict(link.carded)[port] for port, link in lent))
 
     def _links(
         self, host: NamespaceHost, *options: str, port: str | None = None

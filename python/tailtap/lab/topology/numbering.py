@@ -16,6 +16,9 @@ from tailtap.records.errors import InputError
 
 DESTINATION_MAC = "02:74:74:00:00:02"
 """The hardware address that the generator's packets have, unless it is told another."""
+LEAVING_MAC = "02:74:74:00:00:04"
+"""That of a virtual function by which packets leave the DuT: a card sends nothing out that has the
+address of one of its functions."""
 NEXT_HOP_MAC = "02:74:74:00:00:03"
 """That of the neighbour behind the DuT."""
 _FIRST_V4, _FIRST_V6 = IPv4Address("169.254.0.0"), IPv6Address("fe80::")

@@ -52,13 +52,13 @@ def test_as_many_as_a_card_can_have_can_be_made(able: Ability) -> None:
     ("able", "wanted", "reason"),
     [
         (replace(CARD, total=0), 1, ("ens1f0 can have no virtual functions (SR-IOV): choose "
-         "another card in dut.over, or switch them on in its firmware")),
+         "another card, or switch them on in its firmware")),
         (replace(CARD, made=2), 1, ("ens1f0 has 2 virtual functions already, which may be in use: "
          "remove them first (`echo 0 > /sys/class/net/ens1f0/device/sriov_numvfs`)")),
         (CARD, 8, ("ens1f0 can have 7 virtual functions, and 8 are needed, one for each link "
          "between nodes: take fewer nodes, or another card in dut.over")),
-        (replace(CARD, carrier=False), 1, ("ens1f0 is up and has no link: join the two cards of "
-         "dut.over by a cable")),
+        (replace(CARD, carrier=False), 1, ("ens1f0 is up and has no link: join it to "
+         "another card by a cable")),
     ],
 )  # fmt: skip
 def test_what_stands_in_the_way_is_one_line(able: Ability, wanted: int, reason: str) -> None:
