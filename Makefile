@@ -13,6 +13,8 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 # memory, where it has 4 GB of room and files there may be programs.
 TESTS_FOLDER ?= $(shell test "$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1)" -gt 4000000 \
     && ! grep -q '^[^ ]* /dev/shm .*noexec' /proc/mounts && echo /dev/shm || echo $${TMPDIR:-/tmp})
+# What the Rust tests are built with: that of the module (release) serves where both are built.
+RUST_PROFILE ?= test
 # How long each fuzz target runs. The sanitizers are for nightly toolchains only; without one,
 # stable will do: nearly all of the code is safe Rust, checked for panics, hangs and memory.
 FUZZ_SECONDS ?= 600
@@ -168,11 +170,14 @@ fresh-demo: ## Type the README's first commands on a fresh Debian 12, and say wh
 compiled: packages setup $(VENV)/complete
 	@$(BIN)/python -m compileall -q python tests/support
 
-# The lints and tests of Rust share one build, which needs nothing of Python.
-.PHONY: lint-rust
-lint-rust: packages ## Check the format and style of the Rust sources
+.PHONY: lint-format
+lint-format:
 	@cargo fmt --all --check
 	@cargo fmt --manifest-path fuzz/Cargo.toml --check
+
+# The lints and tests of Rust share one build, which needs nothing of Python.
+.PHONY: lint-rust
+lint-rust: packages lint-format ## Check the format and style of the Rust sources
 	@cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 
 .PHONY: lint-python
@@ -189,7 +194,7 @@ lint: lint-rust lint-python ## Check format, style and types
 .PHONY: test-rust
 test-rust: packages ## Run the Rust tests
 	@# Examples in comments would be tests, too: there are none, and to look for them takes a third build.
-	@cargo test --quiet --locked --workspace --all-targets
+	@cargo test --quiet --locked --profile $(RUST_PROFILE) --workspace --tests
 
 .PHONY: test-python
 test-python: compiled ## Run the Python tests that need no root, side by side
