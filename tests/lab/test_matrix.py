@@ -42,8 +42,8 @@ BOOTS = [name for name in OTHERS if PLATFORMS[name].traits.own_kernel]
 ALIKE = ("crun", "runc", "podman", "vm-vhost")
 """Like others: `test_runtimes` tries these containers in CI, `test_polling_guests` the last one."""
 SHARED = [name for name in OTHERS if name not in ALIKE]
-DPDK = ("testpmd", "dpdk-l3fwd", "ovs-dpdk")
-"""Programs of DPDK like `dpdk-l2fwd`, which CI tries in a kernel of its own."""
+LIKE_OTHERS = ("testpmd", "dpdk-l3fwd", "ovs-dpdk", "suricata", "external", "nat")
+"""In a guest CI has one of each mechanism: `dpdk-l2fwd`, `ovs`, `fault`, `nftables`."""
 FAST, PACKETS = {"rate": "2 kpkt/s", "duration": "500 ms", "warm_up": "100 ms"}, 1_000
 SLOW, SLOW_PACKETS = {"rate": "200 pkt/s", "duration": "2 s", "warm_up": "0 s"}, 400
 """What is sent, and how many packets that are: to see all of them, and to see the drain time."""
@@ -84,7 +84,7 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
         pytest.param(
             platform,
             forwarder,
-            marks=pytest.mark.slow if platform in BOOTS and forwarder in DPDK else (),
+            marks=pytest.mark.slow if platform in BOOTS and forwarder in LIKE_OTHERS else (),
         )
         for platform in SHARED
         for forwarder in PASSING
