@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.runs.text import with_micro_sign
 from tailtap.records.improve import ImproveRecord, KnobTrial, Measured
 from tailtap.records.record import read
 from tailtap.records.units import format_share, format_time
@@ -38,9 +39,9 @@ def improvement_of(folder: Path) -> Improvement | None:
     heads = ("against", "late before", "late after", f"{p} without it", f"{p} with it",
              "late packets", "pairs", "answer")  # fmt: skip
     return Improvement(
-        words=_words(found),
+        words=with_micro_sign(_words(found)),
         heads=heads,
-        rows=[(row.knob, _cells(row)) for row in found.trials],
+        rows=[(row.knob, tuple(map(with_micro_sign, _cells(row)))) for row in found.trials],
         left=[(one.name, one.why) for one in found.left],
     )
 

@@ -26,12 +26,12 @@ def test_the_page_has_a_row_for_each_trial(tmp_path: Path) -> None:
     told = improvement_of(tmp_path)
     assert told is not None
     assert told.words == (
-        "p99.9 < 1 ms: violated before (2.1 ms), holds in the end (300 us); ended: holds; "
+        "p99.9 < 1 ms: violated before (2.1 ms), holds in the end (300 µs); ended: holds; "
         "kept: groups"
     )
     first, second = told.rows
     assert first == ("groups", (
-        "task (hog)", "2 %", "0.01 %", "2.1 ms (1.9 ms to 2.3 ms)", "300 us", "x 0.33 (0.2 to 0.5)",
+        "task (hog)", "2 %", "0.01 %", "2.1 ms (1.9 ms to 2.3 ms)", "300 µs", "x 0.33 (0.2 to 0.5)",
         "9", "helps, kept",
     ))  # fmt: skip
     assert second[1][3:6] == ("–", "–", "–")
