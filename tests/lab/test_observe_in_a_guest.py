@@ -218,6 +218,11 @@ ROUTERS = {
     "netkit": Routed(SPACES + NETKIT + ADDRESSED, "netkit", f"{SKB} in"),
 }
 NEEDED = {"open vswitch": "ovs-vswitchd", "wireguard": "wg", "ppp": "pppd"}
+LEAST = 100
+"""Packets in two seconds; an emulated sender has its own pace."""
+EMULATED = 10
+"""In place of `TIMES_SLOWER`: where QEMU translates instructions (TCG), those that it comes to for
+the first time take many times as long. A stamp that waits for a softirq there is later by far."""
 SINCE_6_7 = ("netkit",)
 OLDER, NEWER = "vanilla", "linux-image-6.12-amd64"
 """Kernels: Debian 12's own, and a package that it has beside that."""
@@ -311,7 +316,7 @@ def observed(
     [run] = json.loads(guest.host.run([TAILTAP, *words], seconds=SECONDS).stdout)["runs"]
     counts = run["evaluation"]["counts"]
     print(folder.name, counts)
-    assert counts["matched"] > 300 and counts["lost"] == counts["unmatched_egress"] == 0
+    assert counts["matched"] > LEAST and counts["lost"] == counts["unmatched_egress"] == 0
     kept = Path(out, "runs/001-observed")
     for name in ("run.json", "ingress.marks", "egress.marks"):
         guest.host.get(kept / name, folder / name)
@@ -335,7 +340,7 @@ def compare(times: Sequence[Any], recordings: Sequence[Recording]) -> None:
     for found in recordings:
         assert found.lost == 0
         for place, stamped in enumerate(times):
-            assert not not_near(stamped, found.packets(place))
+            assert not not_near(stamped, found.packets(place), EMULATED)
 
 
 @pytest.mark.parametrize("device", DEVICES)

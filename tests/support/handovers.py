@@ -33,7 +33,7 @@ TICK_NS = 10_000_000
 """The longest time between two ticks (CONFIG_HZ=100)."""
 APART_NS = 2_000
 """A stamp and the recorder's time of a packet are nearer than this,"""
-TIMES_SLOWER = 4
+TIMES_SLOWER = 6
 """or than so many times what the recorder itself takes: on a machine that is busy, or emulated, all
 programs find cold caches. Between both times the tap's program runs, and the recorder's, and what
 of the kernel lies between their hooks."""
@@ -144,16 +144,16 @@ def read_recording(file: Path, lost: int) -> Recording:
     return Recording(np.sort(np.fromfile(file, RECORD), order="time", kind="stable"), lost)
 
 
-def not_near(stamped: NDArray[np.int64], seen: NDArray[Any]) -> str:
+def not_near(stamped: NDArray[np.int64], seen: NDArray[Any], slower: int = TIMES_SLOWER) -> str:
     """What is said of stamps that are not near the times of the recorder's packets; nothing where
-    they are.
+    they are. `slower` is in place of `TIMES_SLOWER`.
     """
     recorded = seen["time"]
     place = np.clip(np.searchsorted(recorded, stamped), 1, len(recorded) - 1)
     apart = np.minimum(np.abs(recorded[place] - stamped), np.abs(stamped - recorded[place - 1]))
     p50, far = np.quantile(apart, [0.5, NEAR_SHARE], method="inverted_cdf")
     took = np.quantile(seen["took"], NEAR_SHARE, method="inverted_cdf")
-    most = max(APART_NS, TIMES_SLOWER * int(took))
+    most = max(APART_NS, slower * int(took))
     share = float((apart < APART_NS).mean())
     said = (
         f"{len(stamped)} packets, {share:.4f} nearer than {APART_NS} ns; apart by p50 {p50} ns, "
