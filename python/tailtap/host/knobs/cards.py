@@ -93,9 +93,9 @@ ROWS = (
         "deferred-interrupts",
         Files(f"{CARD}/napi_defer_hard_irqs", "number"),
         fixed("0"),
-        "After a poll without packets interrupts stay off for so many polls more. Where interrupts "
-        "serve packets that delays them. Where a program polls AF_XDP or other sockets "
-        "(SO_PREFER_BUSY_POLL), interrupts come in between unless it is above 0.",
+        "After a poll without packets interrupts stay off for so many polls more, which delays "
+        "what they serve. A program that polls (SO_PREFER_BUSY_POLL, AF_XDP) is interrupted "
+        "unless it is above 0.",
         f"{NAPI}: software IRQ coalescing, busy polling; RTC-Testbench pull request 55",
         removes=("device-interrupt", "link"),
         risk=1,
@@ -105,9 +105,9 @@ ROWS = (
         "flush-timeout",
         Files(f"{CARD}/gro_flush_timeout", "number"),
         fixed("0"),
-        "Packets wait for others to be joined with, and deferred interrupts for a poll, so many "
-        "nanoseconds. Preferred busy polling, as of AF_XDP, needs it above 0 and longer than the "
-        "program takes from one poll to the next.",
+        "Packets wait so many nanoseconds for others to be joined with, and deferred interrupts "
+        "for a poll. Preferred busy polling (AF_XDP) needs more than lies between two polls of "
+        "its program.",
         f"{NAPI}: software IRQ coalescing, busy polling; RTC-Testbench pull request 55",
         removes=("link",),
         risk=1,

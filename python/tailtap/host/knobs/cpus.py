@@ -175,8 +175,8 @@ ROWS = (
         "nohz-full",
         Told(f"{CPU}/nohz_full", _tickless, "cpus"),
         lambda purpose, _tree: Wish(purpose.isolated, "contains"),
-        "The tick interrupts a core even when it has one task. It pays for forwarders that poll; "
-        "others enter the kernel for each packet, and that costs more on such a core.",
+        "The tick interrupts a core even when it has one task. It pays for forwarders that poll: "
+        "entering the kernel costs more on such a core.",
         f"Documentation/admin-guide/cpu-isolation.rst; {LOW}",
         removes=("timer",),
         risk=2,
@@ -259,8 +259,8 @@ ROWS = (
         "interrupt-threads",
         Told("threadirqs in /proc/cmdline, or a real-time kernel", _threaded, "switch"),
         fixed("1"),
-        "Interrupts of devices are handled in threads, which have a priority that can be changed, "
-        "and must be woken up. A real-time kernel does so always.",
+        "Interrupts of devices are handled in threads, which have a priority and must be woken "
+        "up. A real-time kernel does so always.",
         f"{PARAMETERS}: threadirqs",
         removes=("device-interrupt", "waiting"),
         risk=2,
@@ -308,8 +308,8 @@ ROWS = (
         "ipi-broadcast",
         Told("IPI shorthand broadcast in the kernel's log", _broadcasting),
         fixed("disabled"),
-        "An interrupt for all other cores is one message to every core, those that are switched "
-        "off included. Sent one by one it takes the sender longer, and reaches who is meant.",
+        "An interrupt for all other cores is one message to every core, those that are off "
+        "included. One by one it reaches who is meant, and takes the sender longer.",
         "arch/x86/kernel/apic/ipi.c: no_ipi_broadcast",
         removes=("function-call-ipi",),
         risk=1,

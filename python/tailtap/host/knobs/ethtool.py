@@ -213,7 +213,7 @@ ROWS = (
         ),
         _cores,
         "Packets are spread over more queues than the device has cores, so that some arrive at "
-        "others. That needs no fewer queues, and so no link goes down.",
+        "others. No link goes down for this.",
         "Documentation/networking/scaling.rst: RSS; ethtool(8): --set-rxfh-indir",
         removes=("foreign-net-rx",),
         risk=1,
@@ -236,8 +236,8 @@ ROWS = (
         "receive-ring",
         Card("rings", "receive ring", _largest, lambda told, _value: {"rx": told["max rx"]}),
         fixed(LARGEST),
-        "Packets that find no room in the card's ring are lost. A larger one loses fewer while the "
-        "device is held up, and packets wait longer in it; it also takes more of the cache.",
+        "Packets that find no room in the card's ring are lost. In a larger one fewer are, and "
+        "they wait longer; it also takes more of the cache.",
         "ethtool(8): --set-ring; Red Hat Enterprise Linux 9, Monitoring and managing system status "
         "and performance: ring buffers",
         removes=(),

@@ -65,7 +65,7 @@ ROWS = (
         Told(f"MSR {SMI_COUNT:#x} of a core, for a second", _interrupts, "number"),
         fixed("0"),
         "The firmware takes all cores for tens of microseconds and more (System Management "
-        "Interrupts), and no tracer sees it. Its settings for power, memory errors and legacy USB "
+        "Interrupts), unseen by tracers. Its settings for power, memory errors and legacy USB "
         "decide how often.",
         "Documentation/admin-guide/cpu-isolation.rst; turbostat(8): SMI",
         removes=("gap",),

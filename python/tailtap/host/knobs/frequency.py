@@ -169,8 +169,8 @@ ROWS = (
         "turbo",
         Files(f"{CPU}/intel_pstate/no_turbo", "switch"),
         fixed("1"),
-        "How fast a core is beyond its base frequency depends on what others do and how warm it "
-        "is. Without that it is slower, and always the same.",
+        "How fast a core is beyond its base frequency depends on what others do and on warmth. "
+        "Without that it is slower, and always the same.",
         f"{STATES}: no_turbo",
         removes=("frequency",),
         risk=1,
@@ -182,8 +182,8 @@ ROWS = (
         "boost",
         Files(f"{CPU}/cpufreq/boost", "switch"),
         fixed("0"),
-        "How fast a core is beyond its base frequency depends on what others do and how warm it "
-        "is. Without that it is slower, and always the same.",
+        "How fast a core is beyond its base frequency depends on what others do and on warmth. "
+        "Without that it is slower, and always the same.",
         "Documentation/admin-guide/pm/cpufreq.rst: frequency boost",
         removes=("frequency",),
         risk=1,
@@ -195,8 +195,8 @@ ROWS = (
         "lowest-frequency",
         Floor(f"{CPU}/cpu{{cpu}}/cpufreq/scaling_min_freq"),
         fixed(FIXED),
-        "Between its lowest and its highest frequency the governor chooses. With one frequency "
-        "there is nothing to choose, and the core is never slower.",
+        "The governor chooses between a lowest and a highest frequency. With one alone the core "
+        "is never slower.",
         "Documentation/admin-guide/pm/cpufreq.rst: scaling_min_freq; tuned: profile "
         "latency-performance, min_perf_pct",
         removes=("frequency",),
@@ -221,8 +221,8 @@ ROWS = (
         WakeUpTime(),
         fixed(Wish(str(QUICK_US), "at-most")),
         "All idle processors sleep as deeply as they like. An experiment that names this knob "
-        "holds the wish for short sleeps while it runs; the device's cores alone need "
-        "resume-latency.",
+        "holds the wish for short sleeps while it runs. For the device's cores alone resume-"
+        "latency will do.",
         "Documentation/power/pm_qos_interface.rst; tuned: profile latency-performance, "
         "force_latency",
         removes=("idle-exit",),
@@ -253,7 +253,7 @@ ROWS = (
         Files("/sys/module/intel_idle/parameters/max_cstate", "number", readonly=True),
         lambda _purpose, tree: _driven(tree, "intel_idle"),
         "A core that sleeps deeply takes tens of microseconds to wake up. This limit is for all "
-        "cores, and also holds before anything else can be set.",
+        "cores, from the start of the kernel on.",
         "Documentation/admin-guide/pm/intel_idle.rst; how-low-can-you-go, Table 1",
         removes=("idle-exit",),
         risk=1,
@@ -266,7 +266,7 @@ ROWS = (
         Files("/sys/module/processor/parameters/max_cstate", "number", readonly=True),
         lambda _purpose, tree: _driven(tree, "acpi_idle"),
         "A core that sleeps deeply takes tens of microseconds to wake up. This limit is for all "
-        "cores, and also holds before anything else can be set.",
+        "cores, from the start of the kernel on.",
         "Documentation/admin-guide/kernel-parameters.txt: processor.max_cstate",
         removes=("idle-exit",),
         risk=1,
@@ -309,8 +309,8 @@ ROWS = (
         "idle-poll",
         on_the_line("idle", otherwise="default"),
         fixed("poll"),
-        "Idle cores never sleep at all: no wake-up costs time, and every core is hot and at full "
-        "power, so that none has room for turbo.",
+        "Idle cores never sleep: no wake-up costs time, and every core is at full power, so that "
+        "none has room for turbo.",
         "how-low-can-you-go, Table 1; packet-processing-in-virtualized-environments, Table 2",
         removes=("idle-exit",),
         risk=2,

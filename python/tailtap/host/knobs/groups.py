@@ -134,8 +134,8 @@ ROWS = (
         "slices",
         Slices(),
         _within,
-        "Services and people's programs run on the device's cores. A device that is started as a "
-        "service or by somebody who is logged in is one of them.",
+        "Services and people's programs run on the device's cores. A device that is itself one of"
+        " them moves, too.",
         f"systemd.resource-control(5): AllowedCPUs; {_CGROUPS}",
         removes=("task",),
         risk=1,

@@ -118,8 +118,8 @@ ROWS = (
         "card-interrupts",
         Interrupts("cards"),
         lambda purpose, _tree: Wish(purpose.isolated, "within"),
-        "The core that a card interrupts receives its packets. For a forwarder in the kernel that "
-        "is the device's work and belongs on its cores; for one that polls it does not.",
+        "The core that a card interrupts receives its packets. That belongs on the device's cores"
+        " for a forwarder in the kernel, and not for one that polls.",
         "hardware-supported-containers, section III-B",
         removes=("foreign-net-rx", "device-interrupt"),
         risk=1,

@@ -115,8 +115,7 @@ ROWS = (
         "watermarks",
         Files("/proc/sys/vm/watermark_scale_factor", "number"),
         fixed(Wish("100", "at-least")),
-        "With little memory kept free, whoever asks for a page reclaims one first. How much to "
-        "keep depends on how fast it is used.",
+        "With little memory kept free, whoever asks for a page reclaims one first.",
         f"{VM}: watermark_scale_factor",
         removes=("page-fault",),
         risk=1,
@@ -126,8 +125,8 @@ ROWS = (
         "writeback",
         Files("/proc/sys/vm/dirty_background_ratio", "number"),
         _writing,
-        "The kernel starts to write pages back when so many per cent of memory wait for it: rarely "
-        "and much, or often and little.",
+        "The kernel starts to write pages back when so many per cent of memory wait: rarely and "
+        "much, or often and little.",
         f"{VM}: dirty_background_ratio; tuned: profile latency-performance",
         removes=("kernel-thread",),
         risk=1,
