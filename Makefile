@@ -40,6 +40,8 @@ APT_RUN := iproute2 ethtool kmod python3-venv libpcap0.8
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 # What builds libelf, and the kernel's headers for the other architecture.
 APT_WHEEL := autoconf automake autopoint libtool gettext flex bison gawk make linux-libc-dev-arm64-cross
+# What tests the wheel for the other architecture.
+APT_EMULATORS := qemu-user-static
 # What other platforms and the counters run; `tailtap doctor` names the packages of each.
 APT_PLATFORMS := linux-perf lxc crun runc podman catatonit mmdebstrap qemu-system-x86 libvirt-daemon cpio
 # Servers and clients of examples, and the tool of NAT; `tailtap doctor` names them.
@@ -232,6 +234,7 @@ test-lab: ## Run the tests that need root (run nothing else)
 test: lint test-rust test-python test-package test-lab ## Run every check and the tests that CI runs
 
 .PHONY: test-slow
+test-slow: APT_MORE = $(APT_EMULATORS)
 test-slow: compiled forwarders emulator newer-kernel ## Run the slow tests that CI leaves out, except test-nested
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m slow tests
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,32 +11,16 @@ from pathlib import Path
 import pytest
 from captures import write_many
 from sites import write_site
-
-ROOT = Path(__file__).parents[2]
-
-
-def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
-    text = [str(part) for part in command]
-    done = subprocess.run(text, check=False, capture_output=True, text=True, env=env, cwd="/")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+from wheels import build, constraints, run
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("target", ["wheel-here", pytest.param("wheel", marks=pytest.mark.slow)])
-def test_a_fresh_environment_evaluates_captures(target: str, tmp_path: Path) -> None:
-    run("make", "--directory", ROOT, target, f"DIST={tmp_path / 'dist'}")
-    [wheel] = (tmp_path / "dist").glob("tailtap-*x86_64.whl")
-    if target == "wheel":  # maturin refuses symbols of a newer glibc than the name says
-        names = {one.name.partition("abi3-")[2] for one in wheel.parent.iterdir()}
-        assert names == {"manylinux_2_28_x86_64.whl", "manylinux_2_28_aarch64.whl"}
+def test_a_fresh_environment_evaluates_captures(tmp_path: Path) -> None:
+    [wheel] = build("wheel-here", tmp_path / "dist")
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     binaries = tmp_path / "venv/bin"
     pip: list[str | Path] = [binaries / "python", "-m", "pip", "install", "--quiet"]
-    locked = (ROOT / "requirements.lock").read_text()
-    versions = re.findall(r"^[^ ]+==[^ ]+(?: ;[^\\]+)?", locked, re.MULTILINE)
-    (tmp_path / "constraints.txt").write_text("\n".join(versions))
-    run(*pip, "--constraint", tmp_path / "constraints.txt", wheel)
+    run(*pip, "--constraint", constraints(tmp_path), wheel)
     write_many(tmp_path / "in.pcap", range(10**9, 10**9 + 100_000, 1_000), range(100))
     write_many(tmp_path / "out.pcap", range(10**9 + 700, 10**9 + 100_700, 1_000), range(100))
     # Nothing but the wheel's own programs on the path: no clang, no cargo.
