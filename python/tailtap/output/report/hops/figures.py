@@ -57,7 +57,8 @@ def percentiles_figure(lines: Sequence[Line]) -> Figure:
         axes.tick_params(axis="x", labelrotation=35 if len(line.nodes) > 6 else 0)
 
     figure, _ = _panels(lines, draw, "Node", "Time for the hop")
-    names = list(dict.fromkeys(name for line in lines for name in line.percentiles))
+    told = {name for line in lines for name in line.percentiles}
+    names = [name for name in STYLES if name in told]
     handles = [Line2D([], [], color="#555", linestyle=STYLES[name], linewidth=1) for name in names]
     figure.legend(handles, names, loc="outside upper left", ncols=4, borderaxespad=0.2)
     return figure
