@@ -118,8 +118,12 @@ def _socket(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def machine_with_cards(folder: Path, cables: Sequence[int] = NEIGHBOURS) -> Iterator[GuestHost]:
-    """It runs commands, and sees this machine's files, read-only under an overlay."""
+def machine_with_cards(
+    folder: Path, cables: Sequence[int] = NEIGHBOURS, image: str = "vanilla"
+) -> Iterator[GuestHost]:
+    """It runs commands, and sees this machine's files, read-only under an overlay; `image` is its
+    kernel as `dut.kernel` names it.
+    """
     if not EMULATOR.exists():
         pytest.skip("no emulator of igb cards is here: run `make emulator`")
     for boot in range(1, BOOTS + 1):
@@ -127,7 +131,7 @@ def machine_with_cards(folder: Path, cables: Sequence[int] = NEIGHBOURS) -> Iter
         place.mkdir()
         with contextlib.ExitStack() as stack:
             try:
-                guest = stack.enter_context(_booted(place, cables))
+                guest = stack.enter_context(_booted(place, cables, image))
             except (TimeoutError, MachineError):
                 if boot == BOOTS:
                     raise
@@ -137,9 +141,9 @@ def machine_with_cards(folder: Path, cables: Sequence[int] = NEIGHBOURS) -> Iter
 
 
 @contextlib.contextmanager
-def _booted(folder: Path, cables: Sequence[int]) -> Iterator[GuestHost]:
+def _booted(folder: Path, cables: Sequence[int], chosen: str) -> Iterator[GuestHost]:
     """Such a machine whose CPUs all have their timers."""
-    debian = kernel("vanilla")
+    debian = kernel(chosen)
     image, console = folder / "initramfs", folder / "console.log"
     initramfs.write(image, debian, {"links": "", "mtu": "1500", "cpus": "0"})
     # Programs in it have their time limits: tests beside it wait for it, not it for them.
