@@ -267,7 +267,7 @@ generator is asked to start after that, and waits for `LEASE_SECONDS` again."""
 def test_a_network_that_is_cut(hosts: Hosts, tmp_path: Path, host: str) -> None:
     """The run fails, and its host puts everything back though nobody can tell it to."""
     machine = hosts.machines[host]
-    before = state(machine)
+    before = hosts.at_first[host]
     arguments = words(hosts, tmp_path / "out", "--set", "repeat=2")
     held = partial(hosts.controller.held, tmp_path, *arguments, number=2, first=HURRIED)
     with held() as running, hosts.cut(host):
@@ -285,7 +285,7 @@ def test_a_network_that_is_cut(hosts: Hosts, tmp_path: Path, host: str) -> None:
 def test_a_controller_that_vanishes_without_a_word(hosts: Hosts, tmp_path: Path) -> None:
     """Its connections are neither closed nor reset: hosts leave when their lease ends."""
     machines = [hosts.machines[name] for name in ("tester", "dut")]
-    before = [state(machine)[:2] for machine in machines]
+    before = [hosts.at_first[name][:2] for name in ("tester", "dut")]
     held = partial(hosts.controller.held, tmp_path, *words(hosts, tmp_path / "out"), first=HURRIED)
     with held() as running, hosts.cut("tester"), hosts.cut("dut"):
         os.killpg(running.process.pid, signal.SIGKILL)

@@ -6,9 +6,10 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from labtools import Machine, own_machine, wait_for
 
@@ -37,6 +38,9 @@ Host *
     StrictHostKeyChecking yes
 """
 
+State: TypeAlias = tuple[list[str], list[str], str]
+"""Namespaces, journals and files of roles, and the cards with their names and flags."""
+
 
 @dataclass(frozen=True)
 class Hosts:
@@ -48,6 +52,8 @@ class Hosts:
     folder: Path
     """Keys, and the configuration of the controller's ssh: `ssh_config`."""
     servers: Mapping[str, subprocess.Popen[bytes]]
+    at_first: dict[str, State] = field(default_factory=dict)
+    """What each host was like when a test looked for the first time."""
 
     def threads(self, host: str) -> dict[int, str]:
         """The threads of a host's sshd, and of everything that it started, with their names."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from labtools import Machine, record, wait_for
-from ssh_hosts import Hosts
+from ssh_hosts import Hosts, State
 
 TESTBED = """
 hosts:
@@ -31,19 +31,22 @@ traffic: {rate: 5 kpkt/s, duration: 400 ms, warm_up: 100 ms, cpu: 0, slip_limit:
 
 @contextlib.contextmanager
 def as_it_was(hosts: Hosts) -> Iterator[None]:
-    """Whatever is done within, every host is as before afterwards."""
-    before = {name: state(machine) for name, machine in hosts.machines.items()}
+    """Whatever is done within, every host is as it was at first afterwards.
+
+    Right before, something that the last test broke could still be at work.
+    """
+    for name, machine in hosts.machines.items():
+        hosts.at_first.setdefault(name, state(machine))
     yield
     for name, machine in hosts.machines.items():
-        wait_for(partial(is_as, machine, before[name]), name)
+        wait_for(partial(is_as, machine, hosts.at_first[name]), name)
 
 
-def is_as(machine: Machine, before: tuple[list[str], list[str], str]) -> bool:
+def is_as(machine: Machine, before: State) -> bool:
     return state(machine) == before
 
 
-def state(machine: Machine) -> tuple[list[str], list[str], str]:
-    """Namespaces, journals and files of roles, and the cards with their names and flags."""
+def state(machine: Machine) -> State:
     folders = ["/var/lib/tailtap/journals", "/var/tmp"]
     kept = machine.run("find", *folders, "-mindepth", "1").stdout.splitlines()
     links = json.loads(machine.run("ip", "-j", "link", "show").stdout)

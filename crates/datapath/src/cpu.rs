@@ -3,7 +3,7 @@
 use std::io;
 use std::num::NonZeroU64;
 
-use rustix::process::{getpid, getsid, setpriority_process};
+use rustix::process::setpriority_process;
 use rustix::thread::{
     CpuSet, MembarrierCommand, membarrier, sched_setaffinity, set_current_timer_slack,
 };
@@ -57,7 +57,11 @@ pub fn be_nice(nice: i32) {
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     // Where the scheduler groups tasks by session (autogroup), niceness counts within a session
     // only, and between sessions that of the group counts. Ours to set if the session is ours.
-    if getsid(None).is_ok_and(|leader| leader == getpid()) {
+    // It is 0 where its leader is outside this PID namespace, as in a container, which rustix does
+    // not foresee.
+    // SAFETY: it takes no pointer.
+    let leader = unsafe { libc::getsid(0) };
+    if u32::try_from(leader) == Ok(std::process::id()) {
         let _ = std::fs::write("/proc/self/autogroup", nice.to_string());
     }
 }
