@@ -149,12 +149,15 @@ def held_before_the_device(folder: Path) -> Explanation:
 @pytest.mark.alone
 @pytest.mark.timed
 def test_what_waits_before_the_device_is_no_task_s(tmp_path: Path) -> None:
-    """The device's core was told of nothing, whichever task it had."""
+    """The device's core was told of nothing, so that its task kept nobody waiting.
+
+    Other tasks of the machine may: those that take the core while packets are there.
+    """
     found = held_before_the_device(tmp_path)
     mine, _ = held(found.late, found.injections[0])
     assert mine.sum() > 200
     assert found.blamed("waiting", "nobody had told its core")[mine].mean() >= 0.95
-    assert found.blamed("task")[mine].sum() <= 0.01 * mine.sum()
+    assert not found.blamed("task", "yes")[mine].any()
 
 
 @pytest.mark.alone
