@@ -123,11 +123,11 @@ def test_threads_that_poll_without_a_pause_have_their_core(guest: GuestHost) -> 
         told = script(guest, WATCHED, *run, "--out", f"/run/{napi}", "--json", seconds=300)
         assert told["status"] == 0, told["said"]
         [made] = json.loads(told["out"])["runs"]
-        assert made["evaluation"]["counts"]["matched"] == PACKETS
+        assert made["evaluation"]["counts"]["matched"] == PACKETS, (napi, made, told["said"])
         [share] = told["shares"]
         shares.append(share)
-    assert shares[0] < 0.3
-    assert shares[1] > 0.7
+    assert shares[0] < 0.2, shares
+    assert shares[1] > 0.4, shares
 
 
 def test_a_port_is_polled_as_before_afterwards(guest: GuestHost) -> None:
@@ -135,4 +135,5 @@ def test_a_port_is_polled_as_before_afterwards(guest: GuestHost) -> None:
     told: list[list[Any]] = script(guest, PUT_BACK, seconds=60)
     for before, busy, during, after, pending, still, left in told:
         assert (during, after) == ([2 if busy else 1], [before])
-        assert (pending, still, left) == (during != after, False, None)
+        assert (still, left) == (False, None)
+        assert pending or during == after

@@ -324,6 +324,7 @@ traffic: {rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}
 
 
 def test_functions_of_the_outer_cards_are_the_ports(guest: GuestHost, tmp_path: Path) -> None:
+    guest.run(["sh", "-c", MOUNT])
     [(made, found)] = run(guest, tmp_path, "functions", FUNCTIONS)
     assert made["status"] == "done", made["error"]
     assert [row["id"] for row in found] == list(range(PACKETS))
