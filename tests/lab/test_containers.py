@@ -295,6 +295,7 @@ def test_a_container_that_does_not_start_says_why(
         assert not lxc.LXC.folder(spec.name).exists()
 
 
+@pytest.mark.apart  # senders of other tests, which are urgent, take the CPU of its forwarder
 def test_a_debian_of_its_own_keeps_its_services_on_one_cpu(tmp_path: Path) -> None:
     ROOTS["debian"].lower()  # the first time it downloads packages, which own_machine cannot
     out = tmp_path / "out"
