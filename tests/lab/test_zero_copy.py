@@ -36,8 +36,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.mark.xfail(
     strict=True,
-    reason="the card is down for a while when the generator takes its queue: nothing waits for it, "
-    "and the frames of that time are counted as failed again with each wake-up",
+    reason="no frame leaves, and 64,880 of 400 are counted as failed: each wake-up that is refused "
+    "counts all frames that wait; why it is refused was not looked at",
 )
 def test_a_card_takes_the_frames_from_the_generator_s_memory(tmp_path: Path) -> None:
     """Every packet leaves once, in order, and not before it is due."""
