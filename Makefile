@@ -211,14 +211,23 @@ test-package: setup $(VENV)/complete ## Build the wheel and test it in a fresh e
 LAB := -m pytest -p no:cacheprovider tests/lab
 IN_CI := not slow and not nested
 
+# Runs the lab tests that $(1) selects, with the options $(2). What fails while other tests run is run
+# once more when these have ended: they may have taken its time. A test that fails by itself fails.
+define beside_others
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	again="$(BIN)/python -m pytest -o cache_dir=$$folder tests/lab -m '$(IN_CI) and $(1)'"; \
+	$(SUDO) sh -c "$$again $(2)" || { test $$? -eq 1; echo "Once more, by itself, what failed:"; \
+	    $(SUDO) sh -c "$$again --last-failed --last-failed-no-failures none"; }
+endef
+
 .PHONY: test-lab-together
 test-lab-together: compiled forwarders ## Run the tests that need root and judge no times, side by side
-	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and not alone and not apart" --numprocesses $(WORKERS) \
-	    --dist loadfile --no-loadscope-reorder
+	$(call beside_others,not alone and not apart,--numprocesses $(WORKERS) --dist loadfile \
+	    --no-loadscope-reorder)
 
 .PHONY: test-lab-apart
 test-lab-apart: compiled forwarders ## Run the tests that need root and no other such test beside them
-	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and apart"
+	$(call beside_others,apart)
 
 .PHONY: test-lab-alone
 test-lab-alone: compiled forwarders ## Run the tests that need root and judge times (run nothing else)
