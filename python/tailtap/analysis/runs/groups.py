@@ -342,7 +342,9 @@ def _tail(configuration: Configuration, groups: list[Configuration]) -> Finding:
         name, value = "max", "unknown" if slowest is None else time_text(slowest)
         sentence = "Too few packets for any percentile: only the extremes are known"
         if configuration.origin:
-            sentence = "No percentiles are published"
+            known = any(one.percentiles for one in evaluations)
+            lacks = "percentile is supported by all runs" if known else "percentiles are published"
+            sentence = f"No {lacks}"
     else:
         name, value = percentile_label(p), time_text(max(row.value for row in rows))
         sentence = f"{percent_text(p)} of the packets took at most {value}"

@@ -25,7 +25,7 @@ Server listening on UDP port 5001 with pid 3596
 Enabled receive histograms bin-width=0.010 ms, bins=2000 (clients should use --trip-times)
 ------------------------------------------------------------
 [ ID] Interval            Transfer     Bandwidth        Jitter   Lost/Total  Latency avg/min/max
-[  1] 0.0000-1.0000 sec T8(f)-PDF: bin(w=10us):cnt(100)=1:99,2:1 (5.00/95.00/99.7%=1/1/1,obl/obu=0/0)
+[  1] 0.0000-1.0000 sec T8-PDF: bin(w=10us):cnt(100)=1:99,2:1 (5.00/95.00/99.7%=1/1/1,obl/obu=0/0)
 [  1] 0.0000-2.0111 sec T8(f)-PDF: bin(w=10us):cnt(344)=1:302,2:36,3:5,9:1 (5.00/95.00/99.7%=1/2/3,obl/obu=0/2)
 """  # noqa: E501
 SOCKPERF = """\

@@ -21,7 +21,8 @@ from tailtap.records.foreign import parse_json
 from tailtap.records.record import Notice
 
 _IPERF = re.compile(
-    r"^\[ *(?P<id>[^\]]+)\] (?P<start>[\d.]+)-(?P<end>[\d.]+) sec +(?P<what>\S*)-PDF: "
+    r"^\[ *(?P<id>[^\]]+)\] (?P<start>[\d.]+)-(?P<end>[\d.]+) sec +"
+    r"(?P<what>[^\s(-]*)(?:\(f\))?-PDF: "  # the final line of a connection is marked (f)
     r"bin\(w=(?P<width>[\d.]+)(?P<unit>us|ms|s)\):cnt\((?P<count>\d+)\)=(?P<bins>[\d:,]*)"
     r".*?obl/obu=(?P<below>\d+)/(?P<beyond>\d+)",
     re.M,
