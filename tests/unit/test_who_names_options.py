@@ -1,7 +1,7 @@
 """Options of the command line are named by `cli`: below it a message says `option("late")`.
 
 Found are texts that name an option of ours, which the parser lists. What is a word of its own in a
-list is for a program that is started.
+list is for a program that is started. Rust names no command either.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ SOURCES = Path(tailtap.__file__).parent
 WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 LINE = re.compile(r"`(?:sudo )?tailtap ([a-z]+)(?: ([a-z]+))?")
 """A command of ours in a message."""
+CRATES = SOURCES.parents[1] / "crates"
+RUST = re.compile(
+    r"""//[^\n]*|r(\#+)"(?P<raw>.*?)"\1|b?"(?P<text>(?:\\.|[^"\\])*)"|'(?:\\.|[^'\\])'""", re.DOTALL
+)
+"""What has quotes in Rust: a comment, a text as it is, a text, a character."""
+ASKED = re.compile(r'\boption\(\s*"(\w+)"')
+"""What a message of Rust calls by the name that it has for whoever asked."""
 ALLOWED = {
     "lab/forwarders/external.py": "options of somebody's image",
     "lab/instruments/tracer/__init__.py": "starts `tailtap trace`",
@@ -52,6 +59,7 @@ def declared(name: str) -> dict[str, str]:
 
 
 OPTIONS = {name: declared(name) for name in COMMANDS}
+GROUPS = {name.split()[0] for name in COMMANDS}
 EVERY = {text: name for found in OPTIONS.values() for text, name in found.items()}
 
 
@@ -98,6 +106,54 @@ def test_nobody_below_cli_names_an_option() -> None:
     assert set(ALLOWED) == set(found), "an exception that nothing needs any more"
 
 
+def naming_in_rust(source: str) -> Iterator[tuple[int, str]]:
+    """The lines that name an option or a command of ours in a text, and what they name."""
+    for found in RUST.finditer(source):
+        text = found["raw"] or found["text"] or ""
+        named = [word for word in WORD.findall(text) if word in EVERY]
+        named += [
+            f"tailtap {word}" for word in re.findall(r"\btailtap ([a-z]+)", text) if word in GROUPS
+        ]
+        yield from ((source.count("\n", 0, found.start()) + 1, word) for word in named)
+
+
+def _crates() -> Iterator[tuple[str, str]]:
+    assert CRATES.is_dir()
+    for path in sorted(CRATES.rglob("src/**/*.rs")):
+        yield str(path.relative_to(CRATES)), path.read_text()
+
+
+def test_names_are_found_in_rust() -> None:
+    told = '// "--late"\nlet a = \'"\'; let b = "see \\"--late\\"";\n'
+    assert list(naming_in_rust(told)) == [(2, "--late")]
+    said = '#[error("{0}: x, \\\n    --key y")]\nlet c = r#"`tailtap clean` "--at""#; // "--key"'
+    assert list(naming_in_rust(said)) == [(1, "--key"), (3, "--at"), (3, "tailtap clean")]
+    assert list(naming_in_rust('"what tailtap knows" "--unheard-of"')) == []
+
+
+def test_no_text_of_rust_names_an_option_or_a_command() -> None:
+    found = {name: named for name, text in _crates() if (named := list(naming_in_rust(text)))}
+    assert found == {}
+
+
+def test_what_rust_names_is_an_option() -> None:
+    asked = [(name, word) for name, text in _crates() for word in ASKED.findall(text)]
+    assert len(asked) > 40
+    there = {parameter for found in OPTIONS.values() for parameter in found.values()}
+    assert [row for row in asked if row[1] not in there] == []
+
+
+def test_rust_calls_options_as_whoever_asked(tmp_path: Path) -> None:
+    from tailtap.analysis.evaluation.evaluate import evaluate
+
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(InputError, match=r"or give format mscap"):
+        evaluate(picture, picture)
+    with naming_options(spelled), pytest.raises(InputError, match=r"or give --format mscap"):
+        evaluate(picture, picture)
+
+
 def _asked(call: ast.Call) -> Iterator[tuple[str, Collection[str]]]:
     """What a call takes for a parameter or an option, and those that there are."""
     called = call.func.id if isinstance(call.func, ast.Name) else ""
@@ -132,8 +188,7 @@ def test_commands_in_messages_exist() -> None:
         for found in LINE.findall(str(node.value))
     }
     assert len(words) > 20
-    groups = {name.split()[0] for name in COMMANDS}
-    assert {row for row in words if row[1] not in groups} == set()
+    assert {row for row in words if row[1] not in GROUPS} == set()
 
 
 def test_the_library_names_parameters() -> None:

@@ -7,6 +7,7 @@ use rustix::process::setpriority_process;
 use rustix::thread::{
     CpuSet, MembarrierCommand, membarrier, sched_setaffinity, set_current_timer_slack,
 };
+use tailtap_analysis::naming::option;
 
 /// A thread could not be put on a CPU.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +15,8 @@ pub enum CpuError {
     /// No such CPU, or it is offline, or outside this process's cpuset.
     #[error(
         "CPU {cpu} cannot be used: it does not exist, is offline, or is outside this process's \
-         cpuset (choose another with --cpu)"
+         cpuset (choose another with {})",
+        option("cpu")
     )]
     NotUsable {
         /// The CPU asked for.
@@ -90,7 +92,7 @@ mod tests {
     fn a_cpu_that_does_not_exist_is_refused() {
         for cpu in [1023, 1024, usize::MAX] {
             let message = pin(cpu).expect_err("no such CPU").to_string();
-            assert!(message.contains(&cpu.to_string()) && message.contains("--cpu"));
+            assert!(message.contains(&cpu.to_string()) && message.contains("with cpu"));
         }
     }
 

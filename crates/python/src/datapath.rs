@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tailtap_analysis::key::KeyKind;
 use tailtap_datapath::OnReady;
-use tailtap_datapath::bpf::Classic;
+use tailtap_datapath::bpf::{BpfError, Classic};
 use tailtap_datapath::device::Mode;
 use tailtap_datapath::device::af_xdp::AfXdpError;
 use tailtap_datapath::device::registry::{BackEnd, DeviceError};
@@ -156,6 +156,7 @@ fn tap<'py>(
                 let input = match &error {
                     TapError::Interface(error) => is_input(error),
                     TapError::Namespace(error) => matches!(error, NamespaceError::Missing { .. }),
+                    TapError::Bpf(BpfError::Busy { .. }) => return raise("Tapped", error),
                     TapError::Bpf(error) => error.is_input(),
                     TapError::Ready(error) => return raised(py, error.as_ref()),
                     TapError::Create(_) | TapError::Write { .. } => {

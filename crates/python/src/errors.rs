@@ -1,4 +1,4 @@
-//! Rust errors as the exceptions of `tailtap.records.errors`.
+//! Rust errors as the exceptions of `tailtap.records.errors`, with options as Python calls them.
 
 use std::fmt::Display;
 
@@ -16,4 +16,12 @@ pub fn raise(class: &str, error: impl Display) -> PyErr {
             Err(failure) => failure,
         }
     })
+}
+
+/// What to call the parameter `name` in a message, as `tailtap.records.options` says it.
+pub fn option(name: &str) -> String {
+    let called = Python::attach(|py| {
+        py.import("tailtap.records.options")?.getattr("option")?.call1((name,))?.extract()
+    });
+    called.unwrap_or_else(|_: PyErr| name.to_owned())
 }

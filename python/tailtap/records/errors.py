@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
+from tailtap.records.options import command_line
+
 
 @contextlib.contextmanager
 def naming(what: str) -> Iterator[None]:
@@ -119,6 +121,16 @@ class NothingBegun(InputError):
 
 class NotTraced(InputError):
     """No run at `place` has a trace."""
+
+
+class Tapped(InputError):
+    """An interface has a tap already where another one should be."""
+
+    def __init__(self, what: str) -> None:
+        """`what` says which interface."""
+        clean = f"`sudo {command_line('clean')}` removes it"
+        left = f"only before Linux 6.6 a tap that was killed stays: {clean}"
+        super().__init__(what, remedy=f"stop it ({left})")
 
 
 class NothingMatched(InputError):

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::naming::option;
+
 /// A capture cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
@@ -20,7 +22,8 @@ pub enum CaptureError {
     #[error(
         "{path}: not a capture that tailtap reads (first bytes {magic}): pcap, pcapng, stamp files, \
          ERF and MoonSniff's mscap are known, plain or compressed with zstd, gzip, xz, lz4 or bzip2; \
-         name an mscap file *.mscap or give --format mscap, and an ERF file *.erf or --format erf"
+         name an mscap file *.mscap or give {format} mscap, and an ERF file *.erf or {format} erf",
+        format = option("format")
     )]
     UnknownFormat {
         /// The file.
@@ -61,8 +64,9 @@ pub enum CaptureError {
     },
     /// The stamps are nanoseconds and the file says otherwise.
     #[error(
-        "{path}: its stamps are nanoseconds, but {says}: evaluate with --nanoseconds ingress, egress \
-         or both, whichever captures are so; {mend}"
+        "{path}: its stamps are nanoseconds, but {says}: evaluate with {} ingress, egress \
+         or both, whichever captures are so; {mend}",
+        option("nanoseconds")
     )]
     Nanoseconds {
         /// The file.

@@ -13,6 +13,7 @@ use crate::capture::{CaptureError, Content, Damage, Format, Notes};
 use crate::clocks::Clocks;
 use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet, Segment, Stream};
 use crate::matching::{Match, Matching, Verdict};
+use crate::naming::option;
 use crate::series::Series;
 use crate::source::{Copies, Feed, Source};
 use crate::stream::Span;
@@ -279,10 +280,11 @@ pub(super) fn key(
     } else {
         format!(
             "no key found: only {} of the first {} packets differ in addresses, ports, IP id and \
-             payload, and they carry no ids in MoonSniff's layout; say where the id is with --key \
+             payload, and they carry no ids in MoonSniff's layout; say where the id is with {} \
              OFFSET:WIDTH:le|be or by header (ip.id, udp.payload+0:4:le)",
             sample.packets_of_their_own.len(),
-            sample.packets
+            sample.packets,
+            option("key")
         )
     };
     Err(EvaluateError::NoKey { path: source.name().to_owned(), why })
@@ -436,16 +438,18 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
     let why = if side.notes.packets == 0 {
         no_packet(&side.notes)
     } else if intake.frameless > 0 {
-        format!("{} files hold packet ids, not frames: use --key moonsniff", side.format.name())
+        let name = side.format.name();
+        format!("{name} files hold packet ids, not frames: use {} moonsniff", option("key"))
     } else if intake.headless > 0 {
         format!(
             "its packets were captured without the Ethernet header that the key '{key}' counts from: \
-             try --key packet, or --key moonsniff"
+             try {} packet, or moonsniff",
+            option("key")
         )
     } else if intake.short >= intake.foreign {
         format!("the snap length cuts the key '{key}' off every packet: capture more bytes")
     } else {
-        format!("no packet carries the key '{key}': try --key auto")
+        format!("no packet carries the key '{key}': try {} auto", option("key"))
     };
     Err(EvaluateError::NoKey { path: side.path.clone(), why })
 }
@@ -475,13 +479,15 @@ pub(super) fn why_no_match(
     if let Some(outside) = outside::look(choice, options)
         && counts.trimmed_egress < counts.egress
     {
-        return format!("{pair} within --window: {}", outside.told(options.window_ns));
+        let window = option("window");
+        return format!("{pair} within {window}: {}", outside.told(options.window_ns));
     }
     if counts.trimmed_egress == counts.egress {
         return format!(
-            "nothing is left after trimming: the capture after the device is {:.3} s long, --trim \
+            "nothing is left after trimming: the capture after the device is {:.3} s long, {} \
              takes {:.3} s",
             seconds(after.last_ns - after.first_ns),
+            option("trim"),
             seconds(options.trim_ns)
         );
     }
@@ -490,9 +496,11 @@ pub(super) fn why_no_match(
     {
         return format!(
             "every key before the device occurs more than once within {:.3} s: '{}' does not tell \
-             packets apart; choose another --key or a shorter --window",
+             packets apart; choose another {} or a shorter {}",
             seconds(options.window_ns),
-            choice.key
+            choice.key,
+            option("key"),
+            option("window")
         );
     }
     let apart = before
@@ -501,15 +509,20 @@ pub(super) fn why_no_match(
         .max(after.first_ns.saturating_sub(before.last_ns));
     if apart >= options.window_ns {
         return format!(
-            "{pair}: the captures lie {:.3} s apart, more than --window; were they taken at the \
-             same time and with the same clock? (--egress-ahead and --back are for two)",
-            seconds(apart)
+            "{pair}: the captures lie {:.3} s apart, more than {}; were they taken at the \
+             same time and with the same clock? ({} and {} are for two)",
+            seconds(apart),
+            option("window"),
+            option("egress_ahead"),
+            option("back")
         );
     }
     format!(
         "{pair} by the key '{}': if the device changes these bytes, match by bytes that it keeps \
-         with --key OFFSET:WIDTH:le|be or by header (ip.id, udp.payload+0:4:le); if the same number \
-         stands elsewhere behind it, say where with --key-after",
-        choice.key
+         with {} OFFSET:WIDTH:le|be or by header (ip.id, udp.payload+0:4:le); if the same number \
+         stands elsewhere behind it, say where with {}",
+        choice.key,
+        option("key"),
+        option("key_after")
     )
 }

@@ -6,6 +6,7 @@ use super::piece::side;
 use super::{EvaluateError, Options, Side, choose};
 use crate::capture::Trailer;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
+use crate::naming::option;
 use crate::source::{Feed, Source};
 use crate::stream::{Cursor, Reading, Span, StreamError};
 
@@ -57,10 +58,11 @@ pub fn crossings(
     if times.is_empty() {
         return Err(EvaluateError::NoMatch(format!(
             "clocks cannot be aligned: no packet of {} is in {} by the key '{}' and occurs once in \
-             each; give --key bytes that the device keeps and that differ from packet to packet",
+             each; give {} bytes that the device keeps and that differ from packet to packet",
             choice.ingress.name().display(),
             choice.egress.name().display(),
-            choice.key
+            choice.key,
+            option("key")
         )));
     }
     let sides = [first.side, second.side];

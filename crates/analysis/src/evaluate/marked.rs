@@ -6,6 +6,7 @@ use std::path::Path;
 use super::EvaluateError;
 use crate::capture::{CaptureError, Marked};
 use crate::key::{KeyKind, Packet};
+use crate::naming::option;
 use crate::source::Source;
 
 /// The key that the hashes of one or both captures are of, where there are any. Fails where they are of
@@ -42,10 +43,12 @@ pub(super) fn key(
             };
             let why = format!(
                 "it holds hashes of {}, and {} those of {}, so that no packet is found again: give \
-                 all links of `tailtap tap` the same --hash and --snap-length",
+                 all links that are stamped the same {} and {}",
                 said(after),
                 names[0].display(),
-                said(before)
+                said(before),
+                option("hash"),
+                option("snap_length")
             );
             return refuse(names[1], why);
         }
@@ -60,8 +63,10 @@ pub(super) fn key(
         Some(asked) if !is_asked(asked) => {
             let holder = if before.is_some() { names[0] } else { names[1] };
             let why = format!(
-                "it holds hashes of {found}, of which nobody can make {asked}: leave --key out, or \
-                 capture with --hash {asked}"
+                "it holds hashes of {found}, of which nobody can make {asked}: leave {} out, or \
+                 capture with {} {asked}",
+                option("key"),
+                option("hash")
             );
             refuse(holder, why)
         }

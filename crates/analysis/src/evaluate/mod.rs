@@ -40,6 +40,7 @@ use crate::clocks::{Clocks, Excess};
 use crate::distribution::Distribution;
 use crate::exceedances::Exceedance;
 use crate::key::{KeyKind, Name};
+use crate::naming::option;
 use crate::series::Series;
 use crate::source::{ParseSelectError, SetAside, Source};
 use crate::stream::Intake;
@@ -261,7 +262,9 @@ pub enum EvaluateError {
     #[error(
         "the captures look swapped: {noncausal} packets of {egress} were stamped there before they \
          were in {ingress}, {matched} after; give the capture from before the device first (or \
-         the two clocks are not synchronised: say how they are by --egress-ahead or --back)"
+         the two clocks are not synchronised: say how they are by {} or {})",
+        option("egress_ahead"),
+        option("back")
     )]
     Swapped {
         /// The first file.
@@ -277,7 +280,8 @@ pub enum EvaluateError {
     #[error(
         "neither {ingress} nor {egress} has frames that end in a trailer of Arista's 7130 series \
          (Metamako) or of Cisco's Nexus 3550 (Exablaze) with a time within a day of the record's: \
-         leave --stamps trailer out"
+         leave {} trailer out",
+        option("stamps")
     )]
     NoTrailer {
         /// The first file.

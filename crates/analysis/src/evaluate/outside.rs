@@ -8,6 +8,7 @@ use super::choose::KeyChoice;
 use super::crossings::{common, once};
 use crate::clocks::Clocks;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
+use crate::naming::option;
 use crate::source::Source;
 
 /// So many packets of each capture are looked at.
@@ -119,7 +120,9 @@ impl Outside {
         let longer = (2.0 * seconds(far)).ceil();
         let window = match middle_ns < 0 {
             true => String::new(),
-            false => format!("if the device takes that long, give --window '{longer} s'; "),
+            false => {
+                format!("if the device takes that long, give {} '{longer} s'; ", option("window"))
+            }
         };
         let range = match format!("{:.3}", seconds(near)) == format!("{:.3}", seconds(far)) {
             true => format!("{:.6} s", seconds(middle_ns)),
@@ -131,9 +134,12 @@ impl Outside {
             _ => format!(" ({others} others later)"),
         };
         format!(
-            "{packets} of the first {looked_at} packets are there {range} {how}{others}{known}, and --window \
-             is {:.3} s: {window}if the captures are of two clocks, give --egress-ahead '{ahead}' or --back",
-            window_ns as f64 / 1e9
+            "{packets} of the first {looked_at} packets are there {range} {how}{others}{known}, and {} \
+             is {:.3} s: {window}if the captures are of two clocks, give {} '{ahead}' or {}",
+            option("window"),
+            window_ns as f64 / 1e9,
+            option("egress_ahead"),
+            option("back")
         )
     }
 }
@@ -152,13 +158,13 @@ mod tests {
     fn the_option_that_mends_it_is_named() {
         let tai = told([37_000_020_000, 37_000_024_000, 37_000_028_000]);
         assert!(tai.contains("37.000024 s later, as TAI and UTC differ"), "{tai}");
-        assert!(tai.contains("--egress-ahead '37 s..37 s'"), "{tai}");
+        assert!(tai.contains("egress_ahead '37 s..37 s'"), "{tai}");
         let slow = told([6_000_000_000, 6_200_000_000, 7_500_000_000]);
         assert!(slow.contains("6.000 to 7.500 s later"), "{slow}");
-        assert!(slow.contains("--window '15 s'"), "{slow}");
+        assert!(slow.contains("give window '15 s'"), "{slow}");
         let behind = told([-8_300_000_000, -8_250_000_000, -8_200_000_000]);
         assert!(behind.contains("8.200 to 8.300 s earlier"), "{behind}");
-        assert!(behind.contains("--egress-ahead '-8300000 us..-8199999 us'"), "{behind}");
+        assert!(behind.contains("egress_ahead '-8300000 us..-8199999 us'"), "{behind}");
         assert!(!behind.contains("if the device takes"), "{behind}");
     }
 }

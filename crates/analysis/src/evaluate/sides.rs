@@ -7,6 +7,7 @@ use tailtap_wire::ethernet::Mac;
 use super::{EvaluateError, Options};
 use crate::capture::{Content, Interface};
 use crate::key::{self, Extract, Keeps, Packet};
+use crate::naming::option;
 use crate::source::{End, Names, Select, Source, ends, macs, vlan};
 
 /// So many packets are looked at.
@@ -173,8 +174,10 @@ fn refuse(
     };
     EvaluateError::NoSides(format!(
         "{}: {why}; give the capture from behind the device as well, or say which packets are of \
-         which side by --ingress SELECT --egress SELECT; of the first {} packets there are {}; {}; {}",
+         which side by {} SELECT {} SELECT; of the first {} packets there are {}; {}; {}",
         source.name().display(),
+        option("before"),
+        option("behind"),
         packets.len(),
         list(&interface),
         list(&vlan),

@@ -7,6 +7,7 @@ use super::choose::KeyChoice;
 use super::{Counts, Options, Side, outside};
 use crate::capture::{Damage, Marked, Notes, Reason};
 use crate::key::{Keeps, KeyKind, Packet};
+use crate::naming::option;
 use crate::source::SetAside;
 use crate::source::Source;
 
@@ -88,7 +89,8 @@ fn of_sides(sides: [Told<'_>; 2]) -> Vec<Warning> {
                 "trailers-unused",
                 format!(
                     "{path}: the frames end in stamps of a switch ({trailer}), and those of {other} do \
-                     not: the stamps of the records count; --stamps trailer takes those of the switch"
+                     not: the stamps of the records count; {} trailer takes those of the switch",
+                    option("stamps")
                 ),
             );
         }
@@ -101,7 +103,9 @@ fn of_sides(sides: [Told<'_>; 2]) -> Vec<Warning> {
                 format!(
                     "{path}: the stamps are those of a switch's trailers ({trailer}), and those of \
                      {other} are of its records: unless one clock is behind both, say how they are by \
-                     --egress-ahead or --back"
+                     {} or {}",
+                    option("egress_ahead"),
+                    option("back")
                 ),
             );
         }
@@ -191,10 +195,11 @@ fn of_counts(counts: &Counts, choice: &KeyChoice, options: &Options) -> Vec<Warn
     }
     if counts.duplicate_ingress > 0 {
         let remedy = match choice.key {
-            KeyKind::Packet(_) => {
-                "; a shorter --window, of the longest time in the device, leaves fewer of them out"
-            }
-            _ => "",
+            KeyKind::Packet(_) => format!(
+                "; a shorter {}, of the longest time in the device, leaves fewer of them out",
+                option("window")
+            ),
+            _ => String::new(),
         };
         warn(
             "duplicate-ingress",

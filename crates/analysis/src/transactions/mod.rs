@@ -28,6 +28,7 @@ use crate::capture::CaptureError;
 use crate::clocks::Excess;
 use crate::evaluate::{self, Changes, EvaluateError, Evaluation, Side, Warning};
 use crate::key::KeyKind;
+use crate::naming::option;
 use crate::series::Series;
 use crate::source::Source;
 use crate::stream::{Findings, Intake};
@@ -466,9 +467,10 @@ fn kind_warnings(kind: Kind, counts: &Counts, options: &Options) -> Vec<Warning>
         warn(
             "open-requests",
             format!(
-                "{name}: {} requests were sent less than --window ({seconds} s) before the capture \
+                "{name}: {} requests were sent less than {} ({seconds} s) before the capture \
                  ended and had no answer yet: they count as unanswered and may not be",
-                counts.open_at_end
+                counts.open_at_end,
+                option("window")
             ),
         );
     }

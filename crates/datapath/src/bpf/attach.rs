@@ -79,15 +79,13 @@ impl Place {
         }
     }
 
-    /// How that is removed.
+    /// How that is removed, after a colon; empty where another of our programs does it.
     fn freed_by(self, name: &str) -> String {
         match self {
-            Self::Tcx(_) | Self::Filter(_) => {
-                "stop it (only before Linux 6.6 a tap that was killed stays: `sudo tailtap clean` \
-                 removes it)"
-                    .into()
+            Self::Tcx(_) | Self::Filter(_) => String::new(),
+            Self::Xdp(_) => {
+                format!(": stop its owner, or `ip link set dev {name} xdp off` ends it")
             }
-            Self::Xdp(_) => format!("stop its owner, or `ip link set dev {name} xdp off` ends it"),
         }
     }
 

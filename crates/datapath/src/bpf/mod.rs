@@ -104,13 +104,13 @@ pub enum BpfError {
         reason: String,
     },
     /// Another program is attached.
-    #[error("interface {name} has {place} already: {remedy}")]
+    #[error("interface {name} has {place} already{remedy}")]
     Busy {
         /// The interface.
         name: String,
         /// What is there.
         place: &'static str,
-        /// How it is removed.
+        /// How it is removed, after a colon; empty where another of our programs does it.
         remedy: String,
     },
     /// A filter cannot be used.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::c_int;
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
+use tailtap_analysis::naming::option;
 
 use super::{Device, Mode};
 use crate::cpu::check;
@@ -39,8 +40,8 @@ const KICKS: usize = 64;
 pub enum AfXdpError {
     /// The kernel is too old or built without it.
     #[error(
-        "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, Linux 5.4): send with --generator \
-         af_packet"
+        "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, Linux 5.4): send with {} af_packet",
+        option("generator")
     )]
     Missing,
     /// Not enough memory may be locked.
@@ -56,8 +57,10 @@ pub enum AfXdpError {
     },
     /// Frames are too large.
     #[error(
-        "AF_XDP holds packets of up to {most} B, not {size} B: lower --size or send with \
-         --generator af_packet"
+        "AF_XDP holds packets of up to {most} B, not {size} B: lower {} or send with \
+         {} af_packet",
+        option("size"),
+        option("generator")
     )]
     Large {
         /// The largest size asked for, FCS included.

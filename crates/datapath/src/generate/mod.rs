@@ -24,6 +24,7 @@ pub mod template;
 use std::io;
 use std::path::PathBuf;
 
+use tailtap_analysis::naming::option;
 use tailtap_wire::ethernet::{self, FCS_LEN};
 use tailtap_wire::vlan;
 
@@ -135,12 +136,13 @@ pub enum GenerateError {
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// There is no pace.
-    #[error("give --rate: only packets of a capture have a pace of their own")]
+    #[error("give {}: only packets of a capture have a pace of their own", option("rate"))]
     NoPace,
     /// The size is too large.
     #[error(
-        "packets of {size} B do not fit interface {name}: its MTU of {mtu} B allows --size up to \
-         {largest} B (or raise it with `ip link set {name} mtu`)"
+        "packets of {size} B do not fit interface {name}: its MTU of {mtu} B allows {} up to \
+         {largest} B (or raise it with `ip link set {name} mtu`)",
+        option("size")
     )]
     Size {
         /// The size asked for.
@@ -156,10 +158,18 @@ pub enum GenerateError {
     #[error("there is no flow to send")]
     NoFlow,
     /// There would be nothing to send.
-    #[error("that is not a single packet: give a longer --duration or a --count of at least 1")]
+    #[error(
+        "that is not a single packet: give a longer {} or a {} of at least 1",
+        option("duration"),
+        option("count")
+    )]
     Nothing,
     /// Ids would repeat.
-    #[error("more than 2^32 packets would repeat ids: give a shorter --duration or --count")]
+    #[error(
+        "more than 2^32 packets would repeat ids: give a shorter {} or {}",
+        option("duration"),
+        option("count")
+    )]
     TooMany,
     /// The interface cannot be opened.
     #[error(transparent)]
@@ -340,26 +350,26 @@ mod tests {
     fn impossible_options_are_refused_by_name() {
         type Change = fn(&mut Options);
         let cases: [(Change, &str); 15] = [
-            (|o| o.length = Some(Length::Duration(0)), "--duration"),
+            (|o| o.length = Some(Length::Duration(0)), "duration"),
             (
                 |o| {
                     (o.length, o.warm_up) =
                         (Some(Length::Duration(1)), Length::Duration(1_000_000_000));
                 },
-                "--duration",
+                "duration",
             ),
-            (|o| o.pace = Some((Pattern::Constant, 0)), "--rate"),
-            (|o| o.pace = None, "--rate"),
+            (|o| o.pace = Some((Pattern::Constant, 0)), "rate"),
+            (|o| o.pace = None, "rate"),
             (
                 |o| o.content = Content::Replay { path: "tt-none".into(), stamp_ids: false },
                 "tt-none",
             ),
-            (|o| o.pace = Some((Pattern::Constant, 1_000_000_001)), "--rate"),
+            (|o| o.pace = Some((Pattern::Constant, 1_000_000_001)), "rate"),
             (|o| o.pace = Some((Pattern::Burst { packets: 0 }, 1)), "pattern"),
-            (|o| o.content = made(|l| l.flows.source.count = 0), "--src"),
-            (|o| o.content = made(|l| l.sizes = vec![63]), "--size"),
-            (|o| o.length = Some(Length::Count(0)), "--count"),
-            (|o| o.length = Some(Length::Duration(999_999)), "--duration"),
+            (|o| o.content = made(|l| l.flows.source.count = 0), "src"),
+            (|o| o.content = made(|l| l.sizes = vec![63]), "size"),
+            (|o| o.length = Some(Length::Count(0)), "count"),
+            (|o| o.length = Some(Length::Duration(999_999)), "duration"),
             (|o| o.length = Some(Length::Count(1 << 33)), "2^32"),
             (|o| o.length = Some(Length::Duration(u64::MAX)), "a year"),
             (|o| o.pause_ns = u64::MAX, "a year"),

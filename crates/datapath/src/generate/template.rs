@@ -7,6 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use tailtap_analysis::naming::option;
 use tailtap_wire::ethernet::{self, FCS_LEN, MIN_SIZE, Mac};
 use tailtap_wire::moonsniff::Kind;
 use tailtap_wire::{checksum, ipv4, ipv6, moonsniff, udp, vlan};
@@ -83,11 +84,12 @@ pub struct Layout {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LayoutError {
     /// There is no size.
-    #[error("packets need a size: give --size at least one")]
+    #[error("packets need a size: give {} at least one", option("size"))]
     NoSize,
     /// Headers and id do not fit.
     #[error(
-        "packets of {size} B are too small: headers, id and check sequence take {least} B (--size)"
+        "packets of {size} B are too small: headers, id and check sequence take {least} B ({})",
+        option("size")
     )]
     Small {
         /// The size asked for.
@@ -96,20 +98,24 @@ pub enum LayoutError {
         least: usize,
     },
     /// Addresses of IPv4 and IPv6.
-    #[error("source and destination addresses must be of one IP version (--src, --dst)")]
+    #[error(
+        "source and destination addresses must be of one IP version ({}, {})",
+        option("src"),
+        option("dst")
+    )]
     Versions,
     /// A range is empty or goes too far.
-    #[error("{count} values from {first} on are no range: change {option}")]
+    #[error("{count} values from {first} on are no range: change {}", option(parameter))]
     Range {
         /// The first value.
         first: String,
         /// How many.
         count: u32,
-        /// The option with the range.
-        option: &'static str,
+        /// What has the range.
+        parameter: &'static str,
     },
     /// No such VLAN.
-    #[error("there is no VLAN {vlan}: give --vlan a value from 1 to {}", vlan::MAX_ID)]
+    #[error("there is no VLAN {vlan}: give {} a value from 1 to {}", option("vlan"), vlan::MAX_ID)]
     Vlan {
         /// The VLAN asked for.
         vlan: u16,
@@ -150,19 +156,19 @@ impl Layout {
             Some(&size) if size < least => return Err(LayoutError::Small { size, least }),
             Some(_) => {}
         }
-        for (addresses, option) in [(source, "--src"), (destination, "--dst")] {
+        for (addresses, parameter) in [(source, "src"), (destination, "dst")] {
             let most = if addresses.first.is_ipv4() { u128::from(u32::MAX) } else { u128::MAX };
             let room = most - bits(addresses.first);
             if addresses.count == 0 || u128::from(addresses.count - 1) > room {
                 let first = addresses.first.to_string();
-                return Err(LayoutError::Range { first, count: addresses.count, option });
+                return Err(LayoutError::Range { first, count: addresses.count, parameter });
             }
         }
-        for (ports, option) in [(source_ports, "--sport"), (destination_ports, "--dport")] {
+        for (ports, parameter) in [(source_ports, "sport"), (destination_ports, "dport")] {
             let room = u32::from(u16::MAX - ports.first);
             if ports.count == 0 || ports.count - 1 > room {
                 let first = ports.first.to_string();
-                return Err(LayoutError::Range { first, count: ports.count, option });
+                return Err(LayoutError::Range { first, count: ports.count, parameter });
             }
         }
         match self.vlan {
@@ -448,16 +454,16 @@ mod tests {
             flows.destination.first = IpAddr::V6(Ipv6Addr::LOCALHOST);
         };
         let cases: [(Change, &str); 10] = [
-            (|l| l.sizes.clear(), "--size"),
+            (|l| l.sizes.clear(), "size"),
             (|l| l.sizes.push(63), "63 B are too small"),
             (|l| l.flows.source.first = IpAddr::V6(Ipv6Addr::LOCALHOST), "one IP version"),
-            (|l| l.flows.source.count = 0, "--src"),
-            (|l| l.flows.destination.count = u32::MAX, "--dst"),
-            (|l| l.flows.source_ports.count = 0, "--sport"),
-            (|l| l.flows.destination_ports.count = 65_536, "--dport"),
-            (|l| l.vlan = Some(0), "--vlan"),
-            (|l| l.vlan = Some(4095), "--vlan"),
-            (|l| l.flows.source_ports.count = u32::MAX, "--sport"),
+            (|l| l.flows.source.count = 0, "src"),
+            (|l| l.flows.destination.count = u32::MAX, "dst"),
+            (|l| l.flows.source_ports.count = 0, "sport"),
+            (|l| l.flows.destination_ports.count = 65_536, "dport"),
+            (|l| l.vlan = Some(0), "vlan"),
+            (|l| l.vlan = Some(4095), "vlan"),
+            (|l| l.flows.source_ports.count = u32::MAX, "sport"),
         ];
         for (change, expected) in cases {
             let mut layout = layout(64);

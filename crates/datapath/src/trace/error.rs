@@ -4,6 +4,8 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use tailtap_analysis::naming::option;
+
 use super::{MAX_CPUS, MAX_RECORDS};
 use crate::bpf::BpfError;
 use crate::cpu::CpuError;
@@ -12,15 +14,19 @@ use crate::cpu::CpuError;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The ring would be empty or too large.
-    #[error("{records} records are not possible: give --records a number from 1 to {MAX_RECORDS}")]
+    #[error(
+        "{records} records are not possible: give {} a number from 1 to {MAX_RECORDS}",
+        option("records")
+    )]
     Records {
         /// The number asked for.
         records: u64,
     },
     /// No such CPU.
     #[error(
-        "CPU {cpu} cannot be traced: it does not exist or is offline (choose others with --cpus; at \
-         most {MAX_CPUS} CPUs can be told from each other)"
+        "CPU {cpu} cannot be traced: it does not exist or is offline (choose others with {}; at \
+         most {MAX_CPUS} CPUs can be told from each other)",
+        option("cpus")
     )]
     Cpus {
         /// The CPU asked for.
@@ -40,8 +46,8 @@ pub enum TraceError {
     Bpf(#[from] BpfError),
     /// No memory for the ring.
     #[error(
-        "no memory for {records} records of 32 B for each CPU in the kernel: give a lower number to \
-         --records"
+        "no memory for {records} records of 32 B for each CPU in the kernel: give a lower number to {}",
+        option("records")
     )]
     Memory {
         /// The number asked for.

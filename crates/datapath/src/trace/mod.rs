@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use tailtap_analysis::naming::option;
+
 use crate::OnReady;
 use crate::bpf::enable_statistics;
 use crate::clock::{Deadline, now_ns};
@@ -71,7 +73,7 @@ impl Mode {
 
 /// A word that is no mode.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no mode {0:?}: give --mode thin or full")]
+#[error("there is no mode {0:?}: give {mode} thin or full", mode = option("mode"))]
 pub struct NoMode(String);
 
 impl FromStr for Mode {

@@ -11,6 +11,8 @@ mod poisson;
 mod ramp;
 mod recorded;
 
+use tailtap_analysis::naming::option;
+
 pub use recorded::Recorded;
 
 /// Nanoseconds in a second.
@@ -69,7 +71,10 @@ pub enum Length {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PatternError {
     /// Zero, or more than one packet a nanosecond.
-    #[error("{rate} pkt/s cannot be scheduled: give --rate a value from 1 pkt/s to 1000 Mpkt/s")]
+    #[error(
+        "{rate} pkt/s cannot be scheduled: give {} a value from 1 pkt/s to 1000 Mpkt/s",
+        option("rate")
+    )]
     Rate {
         /// The rate asked for.
         rate: u64,
@@ -296,8 +301,8 @@ mod tests {
     #[test]
     fn numbers_that_make_no_pattern_are_refused() {
         let cases = [
-            (Pattern::Constant, 0, "--rate"),
-            (Pattern::Constant, MAX_RATE + 1, "--rate"),
+            (Pattern::Constant, 0, "give rate"),
+            (Pattern::Constant, MAX_RATE + 1, "give rate"),
             (Pattern::Burst { packets: 0 }, 1, "bursts of no packets"),
             (Pattern::Burst { packets: u64::MAX }, 1, "2^32"),
             (Pattern::OnOff { on_ns: 0, off_ns: 1 }, 1, "no time with packets"),

@@ -14,8 +14,8 @@ use crate::interface::{Interface, control_socket, with_data};
 pub enum FilterError {
     /// The driver stamps nothing, or not all packets.
     #[error(
-        "interface {name} cannot stamp every received packet in hardware: {why} (`tailtap doctor` \
-         tells which interfaces can)"
+        "interface {name} cannot stamp every received packet in hardware: {why} (`ethtool -T {name}` \
+         tells what it can)"
     )]
     Unable {
         /// The interface.
