@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, NotRead, OfAnotherKind, WrongKey
 
 KeyPath = tuple[str | int, ...]
 """Where a value stands: keys of mappings and positions in lists, from the outside in."""
@@ -66,6 +66,10 @@ class Document:
                 return self.places[path[:length]]
         return self.name
 
+    def wrong(self, path: KeyPath, what: str) -> WrongKey:
+        """The error for the value at `path`, with file, line and key."""
+        return WrongKey(dotted(path), what).at(self.place(path))
+
     def with_value(self, path: KeyPath, value: object, place: str) -> Document:
         """A copy with `value` at `path`; mappings on the way are made where they are missing.
 
@@ -81,7 +85,7 @@ class Document:
 def set_in(data: Mapping[str, Any], path: KeyPath, value: object, place: str) -> dict[str, Any]:
     """A copy of `data` with `value` at `path`. Raises `InputError` naming `place`."""
     if len(path) > MAX_DEPTH:
-        raise InputError(f"{place}: a key path has {MAX_DEPTH} parts at most")
+        raise InputError(f"a key path has {MAX_DEPTH} parts at most").at(place)
     copy: dict[str, Any] = dict(data)
     key = str(path[0])
     if len(path) == 1:
@@ -89,7 +93,7 @@ def set_in(data: Mapping[str, Any], path: KeyPath, value: object, place: str) ->
         return copy
     inner = copy.get(key, {})
     if not isinstance(inner, Mapping):
-        raise InputError(f"{place}: {dotted(path)}: {key!r} holds a single value, no keys")
+        raise InputError(f"{key!r} holds a single value, no keys").at(dotted(path)).at(place)
     copy[key] = set_in(inner, path[1:], value, place)
     return copy
 
@@ -111,14 +115,14 @@ def load(path: Path, kind: FileKind = EXPERIMENT) -> Document:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)  # of a device without an end, too
         if len(content) > MAX_BYTES:
-            raise InputError(f"{path}: this is no {kind.name} file: it is larger than 1 MB")
+            raise OfAnotherKind(f"{kind.name} file", "it is larger than 1 MB").at(path)
         text = content.decode("utf-8-sig")  # editors of other systems begin with a mark
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: this is no {kind.name} file: it is not UTF-8 text") from error
+        raise OfAnotherKind(f"{kind.name} file", "it is not UTF-8 text").at(path) from error
     except IsADirectoryError as error:
-        raise InputError(f"{path}: this is a folder: give the {kind.name} file (YAML)") from error
+        raise InputError(f"this is a folder: give the {kind.name} file (YAML)").at(path) from error
     except OSError as error:
-        raise InputError(f"{path}: cannot read the {kind.name}: {error.strerror}") from error
+        raise NotRead(error, f"cannot read the {kind.name}").at(path) from error
     return parse(text, str(path), kind)
 
 
@@ -136,13 +140,13 @@ def parse(text: str, name: str, kind: FileKind = EXPERIMENT) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = "" if mark is None else f":{mark.line + 1}"
-        raise InputError(f"{name}{line}: not valid YAML: {_fault(error, text)}") from error
+        raise InputError(f"not valid YAML: {_fault(error, text)}").at(name + line) from error
     except yaml.YAMLError as error:
-        raise InputError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from error
+        raise InputError(f"not valid YAML: {' '.join(str(error).split())}").at(name) from error
     except ValueError as error:  # dates such as 2024-99-99, built by the loader
-        raise InputError(f"{name}: not valid YAML: {error}") from error
+        raise InputError(f"not valid YAML: {error}").at(name) from error
     if not isinstance(data, dict):
-        raise InputError(f"{name}:1: {kind.shape}")
+        raise InputError(kind.shape).at(f"{name}:1")
     return Document(name, data, places)
 
 
@@ -186,22 +190,22 @@ def _refuse_what_no_json_says(text: str, name: str) -> None:
     """Raises `InputError` for references, what is no text, and what nobody nests so deeply."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = 0 if event.start_mark is None else event.start_mark.line + 1
+        place = f"{name}:{0 if event.start_mark is None else event.start_mark.line + 1}"
         if isinstance(event, yaml.ScalarEvent) and _NO_TEXT.search(event.value):
-            raise InputError(f"{name}:{line}: {event.value!a} has a zero byte or half a character")
+            raise InputError(f"{event.value!a} has a zero byte or half a character").at(place)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise InputError(f"{name}:{line}: anchors and aliases (&, *) are not supported")
+            raise InputError("anchors and aliases (&, *) are not supported").at(place)
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise InputError(f"{name}:{line}: more than {MAX_DEPTH} lists and mappings in a row")
+            raise InputError(f"more than {MAX_DEPTH} lists and mappings in a row").at(place)
 
 
 def _places(node: yaml.Node, path: KeyPath, name: str) -> Iterator[tuple[KeyPath, str]]:
     place = f"{name}:{node.start_mark.line + 1}"
     yield path, place
     if node.tag.endswith(":int") and len(node.value) > MAX_DIGITS:
-        raise InputError(f"{place}: {dotted(path)}: a number has {MAX_DIGITS} digits at most")
+        raise InputError(f"a number has {MAX_DIGITS} digits at most").at(dotted(path)).at(place)
     if isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
             yield from _places(item, (*path, position), name)
@@ -211,13 +215,13 @@ def _places(node: yaml.Node, path: KeyPath, name: str) -> Iterator[tuple[KeyPath
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode) or not key_node.tag.endswith(":str"):
                 what = getattr(key_node, "value", "")
-                raise InputError(
-                    f"{name}:{line}: the key {what!r} is not a word to YAML: write it in quotes"
-                )
+                wrong = InputError(f"the key {what!r} is not a word to YAML: write it in quotes")
+                raise wrong.at(f"{name}:{line}")
             key = key_node.value
             if key in seen:
                 at = dotted((*path, key))
-                raise InputError(f"{name}:{line}: {at}: given twice, first on line {seen[key]}")
+                twice = InputError(f"given twice, first on line {seen[key]}").at(at)
+                raise twice.at(f"{name}:{line}")
             seen[key] = line
             yield from _places(value_node, (*path, key), name)
             yield (*path, key), f"{name}:{line}"

@@ -43,12 +43,12 @@ def connect(database: Path | None = None, *, read_only: bool = False) -> duckdb.
     import duckdb  # takes a tenth of a second to load
 
     if database is not None and database.exists() and not database.is_file():
-        raise InputError(f"{database}: this is no file: give a database")
+        raise InputError("this is no file: give a database").at(database)
     if database is not None and storable(str(database)) != str(database):
         raise InputError(
-            f"{database}: the name of this file or of a folder around it is no UTF-8, and DuckDB "
+            "the name of this file or of a folder around it is no UTF-8, and DuckDB "
             "opens no such file: rename it"
-        )
+        ).at(database)
     return duckdb.connect(
         ":memory:" if database is None else str(database), read_only=read_only, config=CLOSED
     )
@@ -85,14 +85,13 @@ def require_tables(
     others = sorted({name for (name,) in views if name.lower() in wanted})
     if others:
         raise InputError(
-            f"{database}: {others[0]!r} in it is a view instead of a table: it is no database of "
+            f"{others[0]!r} in it is a view instead of a table: it is no database of "
             "tailtap: give another one"
-        )
+        ).at(database)
     macro = connection.execute(
         "SELECT function_name FROM duckdb_functions() WHERE NOT internal ORDER BY ALL LIMIT 1"
     ).fetchone()
     if macro is not None:
         raise InputError(
-            f"{database}: {macro[0]!r} in it is a macro: it is no database of tailtap: give "
-            "another one"
-        )
+            f"{macro[0]!r} in it is a macro: it is no database of tailtap: give another one"
+        ).at(database)

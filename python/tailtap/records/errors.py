@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from tailtap.records.options import command_line
+from tailtap.records.options import command_line, option
 
 
 @contextlib.contextmanager
@@ -48,9 +48,9 @@ class TailtapError(Exception):
         """The class and the fields."""
         return restored, (type(self), vars(self))
 
-    def at(self, place: str) -> Self:
+    def at(self, place: object) -> Self:
         """This error, seen from where all that it tells of is at `place`."""
-        return self.but(place=f"{place}: {self.place}" if self.place else place)
+        return self.but(place=f"{place}: {self.place}" if self.place else str(place))
 
     def but(self, **fields: object) -> Self:
         """This error with other values of some fields."""
@@ -101,6 +101,53 @@ class QuantityError(InputError):
         self.text = text if isinstance(text, str) else ""
 
 
+class NotRead(InputError):
+    """What is at `place` cannot be read: is not there, or the system refuses it."""
+
+    errno: int
+    """Of the system's error; 0 if it told none."""
+
+    def __init__(self, error: OSError, what: str = "cannot read it") -> None:
+        """`what` the system answered with `error`."""
+        super().__init__(f"{what}: {error.strerror or error}")
+        self.errno = error.errno or 0
+
+
+class OfAnotherKind(InputError):
+    """What is at `place` can be read, and is not of the kind that it should be, or damaged."""
+
+    kind: str
+
+    def __init__(self, kind: str, why: object = "") -> None:
+        """It is no `kind`, such as ``stamp file``."""
+        super().__init__(f"this is no {kind}" + (f": {why}" if why else ""))
+        self.kind = kind
+
+
+class WrongKey(InputError):
+    """The value of a key in a file cannot be as it is."""
+
+    key: str
+    """``vary.traffic.rate[1]``; file and line are before it in `place`."""
+
+    def __init__(self, key: str, what: str) -> None:
+        """`what` is wrong with the value of `key`."""
+        super().__init__(what, place=key)
+        self.key = key
+
+
+class WrongValue(InputError):
+    """`parameter` was given a `value` that it does not take."""
+
+    parameter: str
+    value: str
+
+    def __init__(self, parameter: str, value: str, what: str) -> None:
+        """`what` is wrong with it, or what to give instead."""
+        super().__init__(what, place=f"{option(parameter)} {value!r}")
+        self.parameter, self.value = parameter, value
+
+
 class Occupied(InputError):
     """What is at `place` stays as it is, and so nothing is written there.
 
@@ -148,6 +195,19 @@ class MachineError(TailtapError):
     """This machine cannot do it: the message says what is missing and how to get it."""
 
     exit_status = 3
+
+
+class PackageMissing(MachineError):
+    """What is asked for needs a Python package that is not installed."""
+
+    package: str
+
+    def __init__(self, what: str, package: str, install: str = "") -> None:
+        """`what` needs it, as in ``PostgreSQL needs``; pip is told `install`, or its name."""
+        super().__init__(
+            f"{what} the package {package}", remedy=f"pip install {install or package}"
+        )
+        self.package = package
 
 
 class NotWritten(MachineError):

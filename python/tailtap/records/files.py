@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from tailtap.records.errors import InputError, Occupied
+from tailtap.records.errors import InputError, NotRead, Occupied, OfAnotherKind
 from tailtap.records.foreign import RECORD_BYTES, parse_json, read_bytes
 
 DRAFT = ".tailtap-"
@@ -160,7 +160,7 @@ def _open_folder(folder: Path, below: Path | None, *, make: bool = False) -> int
         for part in folder.relative_to(top).parts:
             here /= part
             if part == "..":
-                raise InputError(f"{here}: this leads out of {top}: use another folder")
+                raise InputError(f"this leads out of {top}: use another folder").at(here)
             if make:
                 _make_one(part, there)
             there, above = _open_part(part, here, there), there
@@ -186,9 +186,9 @@ def _open_part(name: str, path: Path, above: int) -> int:
         with contextlib.suppress(OSError):
             if stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
                 raise InputError(
-                    f"{path}: this is a link, and nothing is written through links in a folder "
+                    "this is a link, and nothing is written through links in a folder "
                     "of results: remove it"
-                ) from error
+                ).at(path) from error
         raise type(error)(error.errno, error.strerror, str(path)) from error
 
 
@@ -327,7 +327,9 @@ def file_name(text: object, source: str) -> str:
         wrong = f"a name has {MOST_BYTES} bytes at most"
     else:
         return text
-    raise InputError(f"{source}: {ascii(text)[:60]} cannot be the name of a file: {wrong}: mend it")
+    raise InputError(f"{ascii(text)[:60]} cannot be the name of a file: {wrong}: mend it").at(
+        source
+    )
 
 
 def path_within(text: object, source: str) -> Path:
@@ -420,11 +422,11 @@ def read_json(path: Path) -> dict[str, Any]:
         if _SURROGATE in text.lower():  # half a character, which no file can have
             json.dumps(content, ensure_ascii=False).encode()
     except OSError as error:
-        raise InputError(f"{path}: cannot read it: {error.strerror}") from error
+        raise NotRead(error).at(path) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: this is no JSON file: {error}") from error
+        raise OfAnotherKind("JSON file", error).at(path) from error
     if not isinstance(content, dict):
-        raise InputError(f"{path}: this is no file of tailtap: it holds no JSON object")
+        raise OfAnotherKind("file of tailtap", "it holds no JSON object").at(path)
     return cast("dict[str, Any]", content)
 
 

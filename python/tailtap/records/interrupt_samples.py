@@ -160,37 +160,39 @@ def read_samples(path: Path) -> Samples:
         text = read_bytes(file, file.parent, RECORD_BYTES).decode()
         head, *rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=";")) or [[]]
     except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"{path}: cannot read samples of interrupts: {error}") from error
+        raise InputError(f"cannot read samples of interrupts: {error}").at(path) from error
     if TIME not in head:
         raise InputError(
-            f"{path}: no column {TIME}: give samples of /proc/interrupts, separated by semicolons"
-        )
+            f"no column {TIME}: give samples of /proc/interrupts, separated by semicolons"
+        ).at(path)
     twice = {name for name in head if head.count(name) > 1}
     if twice:
-        raise InputError(f"{path}: the column {min(twice)} is there twice")
+        raise InputError(f"the column {min(twice)} is there twice").at(path)
     if rows and len(rows[-1]) < len(head):
         rows.pop()  # the recorder was ended while it wrote
     if len(rows) < 2:
-        raise InputError(f"{path}: {len(rows)} samples; increments need two")
+        raise InputError(f"{len(rows)} samples; increments need two").at(path)
     columns: dict[str, list[int | None]] = {name: [] for name in head}
     for number, row in enumerate(rows, 2):
         if len(row) != len(head):
-            raise InputError(f"{path}:{number}: {len(row)} cells under {len(head)} columns")
+            raise InputError(f"{len(row)} cells under {len(head)} columns").at(f"{path}:{number}")
         for name, cell in zip(head, row, strict=True):
             if cell and not (cell.isascii() and cell.isdigit() and len(cell) <= MOST_DIGITS):
-                raise InputError(f"{path}:{number}: '{cell}' of {name} is no count")
+                raise InputError(f"'{cell}' of {name} is no count").at(f"{path}:{number}")
             columns[name].append(int(cell) if cell else None)
     since = _all_there(path, TIME, columns.pop(TIME))
     own = [_all_there(path, name, columns.pop(name)) for name in OWN if name in columns]
     times, took = own if len(own) == len(OWN) else ([time * 1000 for time in since], None)
     for number, (before, after) in enumerate(pairwise(times), 3):
         if after <= before:
-            raise InputError(f"{path}:{number}: this sample is not later than the one before it")
+            raise InputError("this sample is not later than the one before it").at(
+                f"{path}:{number}"
+            )
     return Samples(times, took, dict(columns))
 
 
 def _all_there(path: Path, name: str, values: Sequence[int | None]) -> list[int]:
     found = [value for value in values if value is not None]
     if len(found) < len(values):
-        raise InputError(f"{path}:{list(values).index(None) + 2}: no {name}")
+        raise InputError(f"no {name}").at(f"{path}:{list(values).index(None) + 2}")
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tailtap.records.errors import InputError
+from tailtap.records.errors import NotRead, OfAnotherKind
 from tailtap.records.files import drafted
 
 RECORD = np.dtype(
@@ -36,13 +36,13 @@ def read_marks(path: Path) -> Marks:
         with path.open("rb") as file:
             head, size = file.read(len(_MAGIC)), path.stat().st_size
         if head != _MAGIC:
-            raise InputError(f"{path}: this is no file of marks")
+            raise OfAnotherKind("file of marks").at(path)
         count = max(0, (size - HEADER_BYTES) // RECORD.itemsize)
         if not count:
             return np.empty(0, RECORD)
         return np.memmap(path, RECORD, "r", HEADER_BYTES, (count,))
     except OSError as error:
-        raise InputError(f"{path}: cannot read it: {error.strerror}") from error
+        raise NotRead(error).at(path) from error
 
 
 def keep(path: Path, marks: Marks, chosen: npt.NDArray[np.bool_], *, below: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, NotRead
 
 MAX_BYTES = 100_000
 
@@ -34,7 +34,7 @@ def read_private(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no file of passwords: it is not UTF-8 text") from error
     except OSError as error:
-        raise InputError(f"cannot read the passwords in {path}: {error.strerror}") from error
+        raise NotRead(error, f"cannot read the passwords in {path}") from error
 
 
 def read_password(path: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tailtap.records.errors import InputError
+from tailtap.records.errors import NotRead, OfAnotherKind
 
 RECORD = np.dtype([("time_ns", "<u8"), ("id", "<u4"), ("length", "<u2"), ("cpu", "<u2")])
 _MAGIC = b"\x89TTSTMP\n\x01\x00\x10\x00"
@@ -25,10 +25,10 @@ def read_stamps(path: Path) -> npt.NDArray[np.void]:
         with path.open("rb") as file:
             head, size = file.read(len(_MAGIC)), os.fstat(file.fileno()).st_size
         if head != _MAGIC:
-            raise InputError(f"{path}: this is no stamp file of this version of tailtap")
+            raise OfAnotherKind("stamp file of this version of tailtap").at(path)
         count = (size - _HEADER_BYTES) // RECORD.itemsize
         if count <= 0:
             return np.empty(0, RECORD)
         return np.memmap(path, RECORD, "r", _HEADER_BYTES, (count,))
     except OSError as error:
-        raise InputError(f"{path}: cannot read it: {error.strerror}") from error
+        raise NotRead(error).at(path) from error
