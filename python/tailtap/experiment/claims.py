@@ -8,8 +8,7 @@ from typing import Any
 from tailtap.experiment.combinations import combinations
 from tailtap.experiment.tuning import VARIED, expanded
 from tailtap.lab.topology.line import FORWARD, REVERSE
-from tailtap.records.document import Document, KeyPath, dotted
-from tailtap.records.errors import InputError
+from tailtap.records.document import Document, KeyPath
 from tailtap.records.suggest import did_you_mean
 
 CLAIMS = "claims"
@@ -27,7 +26,7 @@ def check_claims(document: Document, scales: Sequence[Document]) -> None:
         at: KeyPath = (CLAIMS, number)
         name = claim.get("id") or f"claim-{number + 1}"
         if name in known:
-            raise InputError(f"{_where(document, (*at, 'id'))}: {name} is claimed twice")
+            raise document.wrong((*at, "id"), f"{name} is claimed twice")
         known[name] = at
         about = claim.get("for") or {}
         for key, others in (("for", {}), ("against", about)):
@@ -35,14 +34,11 @@ def check_claims(document: Document, scales: Sequence[Document]) -> None:
             for path, value in wanted.items():
                 _require_known(document, (*at, key, path), value, every)
             if wanted and not any(_fits(one, {**others, **wanted}) for one in every):
-                raise InputError(
-                    f"{_where(document, (*at, key))}: no combination has all of these values"
-                )
+                raise document.wrong((*at, key), "no combination has all of these values")
         others = {**about, **(claim.get("against") or {})}
         if "against" in claim and all(_fits(one, others) for one in every if _fits(one, about)):
-            raise InputError(
-                f"{_where(document, (*at, 'against'))}: these are the runs that it is about: "
-                "name others"
+            raise document.wrong(
+                (*at, "against"), "these are the runs that it is about: name others"
             )
 
 
@@ -64,20 +60,19 @@ def _values(document: Document) -> list[dict[str, Any]]:
 def _require_known(
     document: Document, at: KeyPath, wanted: object, every: Sequence[Mapping[str, Any]]
 ) -> None:
-    key, where = str(at[-1]), _where(document, at)
+    key = str(at[-1])
     keys = list(dict.fromkeys(key for one in every for key in one))
     if key not in keys:
         advice = did_you_mean(key, keys) if keys else "nothing varies in this file"
-        raise InputError(f"{where}: this key does not vary: {advice}")
+        raise document.wrong(at, f"this key does not vary: {advice}")
     values = [one[key] for one in every if key in one]
     wholes = [wanted] if wanted in values or not isinstance(wanted, list) else wanted
     unknown = [value for value in wholes if value not in values]
     # Which knobs an ablation leaves out depends on the machine.
     if key != VARIED and (unknown or not wholes):
         told = ", ".join(dict.fromkeys(str(value) for value in values))
-        raise InputError(
-            f"{where}: {unknown[0] if unknown else wanted!r} is none of the values of this key: "
-            f"{told}"
+        raise document.wrong(
+            at, f"{unknown[0] if unknown else wanted!r} is none of the values of this key: {told}"
         )
 
 
@@ -87,7 +82,3 @@ def _fits(one: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
         or (key in one and one[key] in [value, *(value if isinstance(value, list) else ())])
         for key, value in wanted.items()
     )
-
-
-def _where(document: Document, at: KeyPath) -> str:
-    return f"{document.place(at)}: {dotted(at)}"

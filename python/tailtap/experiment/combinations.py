@@ -23,8 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailtap.records.document import Document, KeyPath, dotted
-from tailtap.records.errors import InputError
+from tailtap.records.document import Document, KeyPath
 from tailtap.records.run import CASE
 from tailtap.records.suggest import did_you_mean
 
@@ -72,9 +71,8 @@ def combinations(document: Document) -> list[Combination]:
     count = math.prod(len(axis) for axis in axes)
     if count > MAX_COMBINATIONS:
         what = VARY if vary else CASES
-        raise InputError(
-            f"{document.place((what,))}: {what}: {count} combinations, "
-            f"at most {MAX_COMBINATIONS} make sense"
+        raise document.wrong(
+            (what,), f"{count} combinations, at most {MAX_COMBINATIONS} make sense"
         )
     every: list[Combination] = [
         {key: value for part in parts for key, value in part.items()}
@@ -99,15 +97,12 @@ def where_varied(document: Document, key: str) -> KeyPath | None:
 def _vary(document: Document) -> dict[str, list[Chosen]]:
     vary = document.data.get(VARY, {})
     if not isinstance(vary, Mapping):
-        raise InputError(
-            f"{document.place((VARY,))}: vary: this is a mapping from a key path to a list of "
-            "values"
-        )
+        raise document.wrong((VARY,), "this is a mapping from a key path to a list of values")
     found: dict[str, list[Chosen]] = {}
     for key, values in vary.items():
-        where = _require_path(document, (VARY, key))
+        _require_path(document, (VARY, key))
         if not isinstance(values, list) or not values:
-            raise InputError(f"{where}: write a list of values, such as [1, 2]")
+            raise document.wrong((VARY, key), "write a list of values, such as [1, 2]")
         _refuse_repeated(document, (VARY, key), values)
         found[key] = [Chosen(value, (VARY, key, at)) for at, value in enumerate(values)]
     return found
@@ -123,15 +118,14 @@ def _cases(document: Document) -> list[dict[str, Chosen]]:
         for key in [*case, *cases[0]]:
             if key not in case or key not in cases[0]:
                 lacking = 0 if key in case else number
-                raise InputError(
-                    f"{_where(document, at)}: {key} is missing in {CASES}[{lacking}]: all cases "
-                    "name the same key paths"
+                raise document.wrong(
+                    at, f"{key} is missing in {CASES}[{lacking}]: all cases name the same key paths"
                 )
         # In the order of the first case, so that it does not matter in which they are written.
         found.append({key: Chosen(case[key], (*at, key)) for key in cases[0]})
         name = case.get(CASE, CASE)
         if not isinstance(name, str) or not name:
-            raise InputError(f"{_where(document, (*at, CASE))}: write the name of this case")
+            raise document.wrong((*at, CASE), "write the name of this case")
     _refuse_repeated(document, (CASES,), cases)
     return found
 
@@ -140,23 +134,23 @@ def _mappings(document: Document, section: str, advice: str) -> list[Mapping[str
     """The content of a section that is a list of mappings, none of them empty."""
     rows = document.data.get(section, [])
     if not isinstance(rows, list):
-        raise InputError(f"{_where(document, (section,))}: {advice}")
+        raise document.wrong((section,), advice)
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping) or not row:
-            raise InputError(f"{_where(document, (section, number))}: {advice}")
+            raise document.wrong((section, number), advice)
     return rows
 
 
-def _require_path(document: Document, at: KeyPath) -> str:
-    """Where this is, for messages. Raises `InputError` when its last part is no path to vary."""
-    key, where = str(at[-1]), _where(document, at)
+def _require_path(document: Document, at: KeyPath) -> None:
+    """Raises `InputError` when the last part is no path to vary."""
+    key = str(at[-1])
     inside = "." in key and key.split(".", maxsplit=1)[0] in SECTIONS
     if not inside and key not in SINGLE and (key != CASE or at[0] != CASES):
-        raise InputError(
-            f"{where}: only a path into {', '.join(SECTIONS)} can vary, such as traffic.rate, and "
-            f"{', '.join(SINGLE)}"
+        raise document.wrong(
+            at,
+            f"only a path into {', '.join(SECTIONS)} can vary, such as traffic.rate, and "
+            f"{', '.join(SINGLE)}",
         )
-    return where
 
 
 def _require_apart(document: Document, cases: Iterable[str], vary: Iterable[str]) -> None:
@@ -164,9 +158,9 @@ def _require_apart(document: Document, cases: Iterable[str], vary: Iterable[str]
     places: dict[str, KeyPath] = {key: (CASES, 0, key) for key in cases}
     for key in vary:
         if key in places:
-            raise InputError(
-                f"{_where(document, (VARY, key))}: the cases vary it already "
-                f"({document.place(places[key])}): leave one of them out"
+            raise document.wrong(
+                (VARY, key),
+                f"the cases vary it already ({document.place(places[key])}): leave one of them out",
             )
         places[key] = (VARY, key)
     for key, place in places.items():
@@ -174,7 +168,7 @@ def _require_apart(document: Document, cases: Iterable[str], vary: Iterable[str]
         for length in range(1, len(parts)):
             whole = ".".join(parts[:length])
             if whole in places:
-                raise InputError(f"{_where(document, place)}: {whole} varies as a whole already")
+                raise document.wrong(place, f"{whole} varies as a whole already")
 
 
 def _without_exclusions(
@@ -191,16 +185,14 @@ def _without_exclusions(
             if all(_matches(one[key].value, wanted) for key, wanted in row.items())
         ]
         if not matching:
-            raise InputError(
-                f"{_where(document, at)}: this excludes nothing: no combination has all of these "
-                "values"
+            raise document.wrong(
+                at, "this excludes nothing: no combination has all of these values"
             )
         for place in matching:
             left[place] = False
     if not any(left):
-        raise InputError(
-            f"{_where(document, (EXCLUDE,))}: this excludes every combination: nothing is left to "
-            "measure"
+        raise document.wrong(
+            (EXCLUDE,), "this excludes every combination: nothing is left to measure"
         )
     return [one for one, stays in zip(every, left, strict=True) if stays]
 
@@ -209,18 +201,17 @@ def _require_known(
     document: Document, at: KeyPath, wanted: object, every: list[Combination], keys: Sequence[str]
 ) -> None:
     """Raises `InputError` for an excluded key or value that the file does not vary."""
-    key, where = str(at[-1]), _where(document, at)
+    key = str(at[-1])
     if key not in keys:
         advice = did_you_mean(key, keys) if keys else "the file has neither vary nor cases"
-        raise InputError(f"{where}: this key does not vary: {advice}")
+        raise document.wrong(at, f"this key does not vary: {advice}")
     values = [one[key].value for one in every]
     wholes = [wanted] if wanted in values or not isinstance(wanted, list) else wanted
     unknown = [value for value in wholes if value not in values]
     if unknown or not wholes:
         known = ", ".join(dict.fromkeys(str(value) for value in values))
-        raise InputError(
-            f"{where}: {unknown[0] if unknown else wanted!r} is none of the values of this key: "
-            f"{known}"
+        raise document.wrong(
+            at, f"{unknown[0] if unknown else wanted!r} is none of the values of this key: {known}"
         )
 
 
@@ -234,12 +225,8 @@ def _refuse_repeated(document: Document, at: KeyPath, values: Sequence[object]) 
         return  # a later error says so, and comparing all of them would take too long
     for number, value in enumerate(values):
         if value in values[:number]:
-            raise InputError(f"{_where(document, (*at, number))}: {value!r} is in the list twice")
+            raise document.wrong((*at, number), f"{value!r} is in the list twice")
 
 
 def _encloses(path: str, key: str) -> bool:
     return key == path or key.startswith(f"{path}.")
-
-
-def _where(document: Document, at: KeyPath) -> str:
-    return f"{document.place(at)}: {dotted(at)}"

@@ -31,7 +31,7 @@ from tailtap.records.document import (
     parse_value,
     set_in,
 )
-from tailtap.records.errors import InputError, InputErrors
+from tailtap.records.errors import InputError, InputErrors, WrongValue
 from tailtap.records.explaining import Detail, explain, reason
 from tailtap.records.options import option
 from tailtap.records.run import CASE
@@ -121,7 +121,7 @@ def _override(document: Document, override: str) -> Document:
     place = f"{option('set')} {override!r}"
     key = key.strip()
     if not equals or not key:
-        raise InputError(f"{place}: write it as path=value, such as traffic.rate='20 kpkt/s'")
+        raise InputError("write it as path=value, such as traffic.rate='20 kpkt/s'").at(place)
     return document.with_value(path_of(key), parse_value(text, place), place)
 
 
@@ -131,9 +131,11 @@ def _refuse_hidden(document: Document, overrides: Sequence[str]) -> None:
         key = override.partition("=")[0].strip()
         varied = where_varied(document, key)
         if varied is not None:
-            raise InputError(
-                f"{option('set')} {override!r}: {key} is varied by {document.place(varied)}: "
-                f"set the list instead, {option('set')} '{dotted(varied)}=[…]'"
+            raise WrongValue(
+                "set",
+                override,
+                f"{key} is varied by {document.place(varied)}: "
+                f"set the list instead, {option('set')} '{dotted(varied)}=[…]'",
             )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tailtap.experiment.combinations import where_varied
 from tailtap.records.document import Document, KeyPath, dotted
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, WrongValue
 from tailtap.records.options import option
 from tailtap.records.suggest import did_you_mean
 
@@ -40,14 +40,10 @@ def split_choice(overrides: Overrides) -> tuple[str | None, list[str]]:
         key = key.strip()
         if key == CHOICE:
             if chosen is not None:
-                raise InputError(
-                    f"{option('set')} {override!r}: the scale is {chosen} already: choose one"
-                )
+                raise WrongValue("set", override, f"the scale is {chosen} already: choose one")
             chosen = value.strip()
         elif key.split(".")[0] == SECTION:
-            raise InputError(
-                f"{option('set')} {override!r}: set the value itself, not that of a scale"
-            )
+            raise WrongValue("set", override, "set the value itself, not that of a scale")
         else:
             others.append(override)
     return chosen, others
@@ -61,9 +57,9 @@ def scaled(document: Document, name: str) -> Document:
     scales = _scales(document)
     said = f"{option('set')} {f'{CHOICE}={name}'!r}"
     if not scales:
-        raise InputError(f"{said}: {document.name} has no scales")
+        raise InputError(f"{document.name} has no scales").at(said)
     if name not in scales:
-        raise InputError(f"{said}: there is no scale {name!r}: {did_you_mean(name, scales)}")
+        raise InputError(f"there is no scale {name!r}: {did_you_mean(name, scales)}").at(said)
     return _apply(document, name)
 
 
@@ -87,31 +83,26 @@ def _apply(document: Document, name: str) -> Document:
     result = Document(document.name, data, places)
     for key, value in values.items():
         place = document.place((SECTION, name, key))
-        where = f"{place}: {SECTION}.{name}.{key}"
         if key.split(".")[0] in OUTSIDE:
-            raise InputError(f"{where}: a scale cannot set {key.split('.')[0]}")
+            raise document.wrong((SECTION, name, key), f"a scale cannot set {key.split('.')[0]}")
         result = result.with_value(path_of(key), value, place)
     for key in values:
         varied = where_varied(result, key)
         if varied is not None:
-            place = document.place((SECTION, name, key))
-            raise InputError(
-                f"{place}: {SECTION}.{name}.{key}: {key} is varied by {result.place(varied)}: "
-                f"set the list instead, as {dotted(varied)}"
+            raise document.wrong(
+                (SECTION, name, key),
+                f"{key} is varied by {result.place(varied)}: set the list instead, as "
+                f"{dotted(varied)}",
             )
     return result
 
 
 def _scales(document: Document) -> Mapping[str, Mapping[str, object]]:
     scales = document.data.get(SECTION, {})
-    place = document.place((SECTION,))
     if not isinstance(scales, Mapping):
-        raise InputError(f"{place}: {SECTION}: this is a mapping from a name to key paths")
+        raise document.wrong((SECTION,), "this is a mapping from a name to key paths")
     for name, values in scales.items():
         if not isinstance(values, Mapping) or not values:
-            at = document.place((SECTION, name))
-            raise InputError(
-                f"{at}: {SECTION}.{name}: write a mapping from key paths to values, "
-                "such as {repeat: 10}"
-            )
+            advice = "write a mapping from key paths to values, such as {repeat: 10}"
+            raise document.wrong((SECTION, name), advice)
     return scales

@@ -52,17 +52,18 @@ class Question:
         for checked in (self.new, self.base):
             if len(checked.combinations) > 1:
                 key = "vary" if "vary" in checked.document.data else "cases"
-                raise InputError(
-                    f"{checked.document.place((key,))}: {key}: only one configuration is held "
+                raise checked.document.wrong(
+                    (key,),
+                    "only one configuration is held "
                     f"against another: choose a value with {option('set')} and remove {key} from "
-                    "the file"
+                    "the file",
                 )
         if not 0 <= self.margin <= 1:
-            raise InputError(f"{option('worse_than')}: give a share from 0 to 100 %, such as '5 %'")
+            raise InputError("give a share from 0 to 100 %, such as '5 %'").at(option("worse_than"))
         if not 0 < self.p < 1:
-            raise InputError(f"{option('at')}: a percentile lies between p0 and p100")
+            raise InputError("a percentile lies between p0 and p100").at(option("at"))
         if self.within_ns <= 0:
-            raise InputError(f"{option('within')}: give a time above zero, such as 30min")
+            raise InputError("give a time above zero, such as 30min").at(option("within"))
 
 
 @dataclass

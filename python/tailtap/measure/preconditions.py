@@ -19,8 +19,7 @@ from tailtap.lab.instruments.taps.inline import slot_of
 from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.records.cpulist import ranges
-from tailtap.records.document import dotted
-from tailtap.records.errors import InputError, MachineError, NotWritten
+from tailtap.records.errors import MachineError, NotWritten
 from tailtap.records.options import option
 
 SIDES = 2
@@ -65,8 +64,7 @@ def require_events(checked: CheckedExperiment) -> None:
         encodings(events.events)
     except UnknownEvent as error:
         path = ("counters", "events", error.position)
-        where = f"{checked.document.place(path)}: {dotted(path)}"
-        raise InputError(f"{where}: {error.reason}") from error
+        raise checked.document.wrong(path, str(error.reason)) from error
 
 
 def shared_cpus(experiment: Experiment) -> tuple[set[int], set[int]]:

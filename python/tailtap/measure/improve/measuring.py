@@ -53,7 +53,7 @@ class Measuring(ABC):
                 return made
         made = self.run(name, knobs, p, trace=trace)
         if made.error is not None:
-            raise MachineError(f"{made.slug}: {made.error}; so were {TRIES - 1} runs before it")
+            raise MachineError(f"{made.error}; so were {TRIES - 1} runs before it").at(made.slug)
         return made
 
 

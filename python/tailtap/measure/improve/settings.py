@@ -42,9 +42,9 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise `InputError` for settings that make no sense."""
         if not 0.01 <= self.margin <= 1:
-            raise InputError(f"{option('margin')}: give a share from 1 % to 100 %, such as '20 %'")
+            raise InputError("give a share from 1 % to 100 %, such as '20 %'").at(option("margin"))
         if self.within_ns <= 0:
-            raise InputError(f"{option('within')}: give a time above zero, such as 30min")
+            raise InputError("give a time above zero, such as 30min").at(option("within"))
 
     @property
     def error_each(self) -> float:
@@ -78,17 +78,21 @@ class Goal:
         found = parse_requirements(texts)
         if len(found) != 1 or found[0].quantity not in ("percentile", "reliability"):
             told = ", ".join(one.text for one in found) or "nothing"
-            raise InputError(
-                f"{option('require')}: {told}: give one percentile, such as 'p99.9 < 1 ms', or one "
-                "reliability, such as 'reliability(1 ms) >= 99.9 %'"
+            raise (
+                InputError(
+                    "give one percentile, such as 'p99.9 < 1 ms', or one "
+                    "reliability, such as 'reliability(1 ms) >= 99.9 %'"
+                )
+                .at(told)
+                .at(option("require"))
             )
         one = found[0]
         share, time = one.argument or 0, one.limit
         if one.quantity == "reliability":
             share, time = time, share
         if share == 1:
-            raise InputError(
-                f"{option('require')}: no run shows that no packet at all is late: name a share"
+            raise InputError("no run shows that no packet at all is late: name a share").at(
+                option("require")
             )
         return cls(one, float(share), int(time))
 
@@ -133,25 +137,27 @@ class ExperimentPlan:
         document = self.checked.document
         for key in (VARY, CASES):
             if document.data.get(key):
-                raise InputError(
-                    f"{document.place((key,))}: {key}: an improvement looks at one configuration: "
-                    f"choose a value with {option('set')} and remove {key} from the file"
+                raise document.wrong(
+                    (key,),
+                    "an improvement looks at one configuration: "
+                    f"choose a value with {option('set')} and remove {key} from the file",
                 )
         experiment = self.experiment
         if not experiment.traits.has_dut:
-            raise InputError(
-                f"{document.place(('dut', 'platform'))}: dut.platform: {experiment.dut.platform} "
-                "has no device, and so nothing to improve"
+            raise document.wrong(
+                ("dut", "platform"),
+                f"{experiment.dut.platform} has no device, and so nothing to improve",
             )
         if experiment.dut.tuning == FULL:
-            raise InputError(
-                f"{document.place(('dut', 'tuning'))}: dut.tuning: full asks for words of the "
-                "kernel's line, which no trial can leave out: write runtime, none or a list"
+            raise document.wrong(
+                ("dut", "tuning"),
+                "full asks for words of the "
+                "kernel's line, which no trial can leave out: write runtime, none or a list",
             )
         if experiment.snap is not None:
-            raise InputError(
-                f"{document.place(('tap',))}: tap: a trace is joined with stamps, and these taps "
-                "keep packets: leave tap.snap out"
+            raise document.wrong(
+                ("tap",),
+                "a trace is joined with stamps, and these taps keep packets: leave tap.snap out",
             )
 
     @property

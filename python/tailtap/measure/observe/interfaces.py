@@ -88,7 +88,7 @@ def look_at(target: Target) -> Interface:
         [found] = inside([(place.path, partial(_read, target.interface))])
     if found is None:
         there = f"in {place.words}" if target.place else "here"
-        raise InputError(f"{target.text}: there is no interface {target.interface} {there}")
+        raise InputError(f"there is no interface {target.interface} {there}").at(target.text)
     link, steered, interrupts, is_threaded, device = found
     info = link.get("linkinfo", {})
     kind = info.get("info_kind") or ("physical" if device else link.get("link_type", "unknown"))

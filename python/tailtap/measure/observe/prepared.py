@@ -126,7 +126,7 @@ def _serving(asked: Asked, came: Interface, left: Interface, looked: Looked) -> 
     found = serving_of(came, left, looked.seen, is_behind=is_behind)
     cpus = sorted(asked.cpus or found.cpus)
     if missing := set(cpus) - usable():
-        raise InputError(f"{option('cpus')}: there is no CPU {min(missing)} here")
+        raise InputError(f"there is no CPU {min(missing)} here").at(option("cpus"))
     servers, rows, said = list(found.servers), list(found.rows), list(found.found)
     if asked.served:
         servers = list(asked.served)

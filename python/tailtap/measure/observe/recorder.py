@@ -35,10 +35,9 @@ from tailtap.measure.observe.segments import (
     row_of,
 )
 from tailtap.records.bugs import STORAGE
-from tailtap.records.errors import InputError, MachineError
+from tailtap.records.errors import MachineError, WrongValue
 from tailtap.records.files import remove_tree, write_json
 from tailtap.records.live import LiveIncidents, LiveRecord, RecordingRecord
-from tailtap.records.options import option
 from tailtap.records.record import as_json, opened
 from tailtap.records.run import Facts, RunRecord
 from tailtap.records.taps import Tapped, TapsSoFar
@@ -415,7 +414,5 @@ def parse_rate(text: str) -> tuple[int, int]:
     units = {"s": 1, "min": 60, "h": 3600, "d": 86400}
     number, slash, unit = text.replace(" ", "").partition("/")
     if not (slash and number.isascii() and number.isdecimal() and int(number) and unit in units):
-        raise InputError(
-            f"{option('rate')} {text!r}: write how many incidents in a time, such as 1/min"
-        )
+        raise WrongValue("rate", text, "write how many incidents in a time, such as 1/min")
     return int(number), units[unit] * 1_000_000_000

@@ -162,7 +162,7 @@ def join_traces(files: Sequence[TraceFile], folder: Path, *, below: Path) -> Tra
     Raises `OSError`, and `InputError` where there is none.
     """
     if not files:
-        raise InputError(f"{folder}: nothing was traced in that time")
+        raise InputError("nothing was traced in that time").at(folder)
     with drafted(folder / EVENTS, below=below) as whole:
         for place, one in enumerate(files):
             with one.events.open("rb") as part:

@@ -223,5 +223,5 @@ class CheckedSession:
         said = self._session.ask(question.name, as_json(asked or Asked()))
         answer = parsed(self._name, said, question.answer, MachineError)
         if not self._flows <= {*getattr(answer, "flows", self._flows)}:
-            raise MachineError(f"{self._name}: it leaves out flows")
+            raise MachineError("it leaves out flows").at(self._name)
         return answer

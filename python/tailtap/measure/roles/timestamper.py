@@ -232,9 +232,9 @@ def require_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise MachineError(
-            f"{folder}: the stamps of this run need {needed / 1e6:.1f} MB and the disk has "
+            f"the stamps of this run need {needed / 1e6:.1f} MB and the disk has "
             f"{free / 1e6:.1f} MB: make room there"
-        )
+        ).at(folder)
 
 
 def _allowed(pid: int) -> str | None:

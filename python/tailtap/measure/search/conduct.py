@@ -111,7 +111,7 @@ class Plan:
         ):
             if key in varied:
                 place = self.checked.document.place(where_varied(self.checked.document, key) or ())
-                raise InputError(f"{place}: {key}: the search chooses it: give {remedy}")
+                raise InputError(f"the search chooses it: give {remedy}").at(key).at(place)
         if RATE in chosen:
             raise InputError(
                 f"{option('set')} traffic.rate: the search chooses the rate: give {option('low')} "
@@ -124,20 +124,15 @@ class Plan:
         document = self.checked.document
         for name, flow in experiment.dut.flows.items():
             if "rate" in flow:
-                place = document.place(("dut", "flows", name, "rate"))
-                raise InputError(
-                    f"{place}: dut.flows.{name}.rate: the search sets one rate for all flows: "
-                    "leave it out"
-                )
+                why = "the search sets one rate for all flows: leave it out"
+                raise document.wrong(("dut", "flows", name, "rate"), why)
         if isinstance(experiment.traffic.pattern, Ramp):
-            place = document.place(("traffic", "pattern"))
-            raise InputError(f"{place}: traffic.pattern: a ramp has no rate to search for")
+            raise document.wrong(("traffic", "pattern"), "a ramp has no rate to search for")
         replay = experiment.traffic.replay
         if replay is not None and (replay.pace == "own" or replay.ids == "keep"):
-            place = document.place(("traffic", "replay"))
-            raise InputError(
-                f"{place}: traffic.replay: a search needs {{pace: rate, ids: stamp}}, as "
-                "it sends the capture at many rates"
+            raise document.wrong(
+                ("traffic", "replay"),
+                "a search needs {pace: rate, ids: stamp}, as it sends the capture at many rates",
             )
         least = Trial(self.settings.low, self.settings.short)
         if trial_of(experiment, least).traffic.packets < 1:

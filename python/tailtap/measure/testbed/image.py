@@ -134,7 +134,7 @@ def make_image(
     program = require_program("mmdebstrap")
     squeeze = require_program("zstd")
     if not keys.is_file() or not keys.read_text("utf-8", "replace").strip():
-        raise InputError(f"{keys}: there is no public key in it that may log in: see ssh-keygen(1)")
+        raise InputError("there is no public key in it that may log in: see ssh-keygen(1)").at(keys)
     make_folder(folder)
     host_key = folder / HOST_KEY
     if not host_key.exists():

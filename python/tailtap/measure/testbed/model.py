@@ -13,7 +13,6 @@ from tailtap.measure.testbed.boot.options import BootOptions
 from tailtap.measure.testbed.power import checked
 from tailtap.measure.testbed.power.command import Command
 from tailtap.records.document import Misfit, load
-from tailtap.records.errors import InputError
 from tailtap.records.schema import Matching, Strict, Written, as_value_error, name_words
 
 WORD = r"^[^\s-]\S*$"
@@ -190,8 +189,7 @@ def read_testbed(path: Path) -> Testbed:
         return testbed
     config = path.absolute().parent / testbed.ssh_config
     if not config.is_file():
-        place = document.place(("ssh_config",))
-        raise InputError(f"{place}: ssh_config: there is no file {config}")
+        raise document.wrong(("ssh_config",), f"there is no file {config}")
     return testbed.model_copy(update={"ssh_config": str(config)})
 
 

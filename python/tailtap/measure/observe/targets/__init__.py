@@ -49,7 +49,7 @@ def parse_target(text: str) -> Target:
         kind, name = "", place
     elif kind not in PLACES:
         forms = ", ".join(one.form for one in PLACES.values())
-        raise InputError(f"{text!r}: an interface is in one of these places: {forms}")
+        raise InputError(f"an interface is in one of these places: {forms}").at(repr(text))
     wrong = not interface or (slash and not name) or (moment and moment not in get_args(Moment))
     if wrong or rest.endswith("@"):
         raise InputError(

@@ -292,7 +292,7 @@ class Booting:
         self._power.cycle()
         after = "it is back after a power cycle" if self._back(before) else (
             f"nor within {limit} of a power cycle")  # fmt: skip
-        raise MachineError(f"{why}: {after}")
+        raise MachineError(after).at(why)
 
     def _back(self, before: str | None) -> bool:
         """Wait until the host is in another boot than `before`; whether it came in time."""
@@ -319,8 +319,8 @@ class Booting:
             if b"Host key verification failed" in done.stderr:
                 # It is up, and no power cycle gives it another key.
                 raise MachineError(
-                    f"{self._station.name}: its host key is not the one that ssh knows: all that "
+                    "its host key is not the one that ssh knows: all that "
                     "it boots needs the same one; copy it between the folders of live images and "
                     "make these again, or remove the old one with `ssh-keygen -R`"
-                )
+                ).at(self._station.name)
         return None

@@ -25,7 +25,7 @@ def brought(host: FarHost, files: Files, folder: str = PUT) -> list[str]:
         try:
             host.put(path, f"{folder}/{path.name}")
         except OSError as error:
-            raise MachineError(f"{path}: {error.strerror}") from error
+            raise MachineError(str(error.strerror)).at(path) from error
         found.append(f"{folder}/{path.name}")
     return found
 

@@ -79,30 +79,29 @@ class Grub:
         program = self._program(host)
         if program is None:
             raise MachineError(
-                f"{host.name}: there is no grub-editenv: apt-get install grub-common, "
-                "or take another `via`"
-            )
+                "there is no grub-editenv: apt-get install grub-common, or take another `via`"
+            ).at(host.name)
         config = f"{self._folder}/grub.cfg"
         told = host.run(["cat", config], check=False)
         if told.status != 0:
-            raise MachineError(
-                f"{host.name}: there is no {config}: say where it is in `boot.folder`"
+            raise MachineError(f"there is no {config}: say where it is in `boot.folder`").at(
+                host.name
             )
         for word, why in (
             ("next_entry", "does not know entries for one boot"),
             ("custom.cfg", "does not read custom.cfg"),
         ):
             if word not in told.stdout:
-                raise MachineError(
-                    f"{host.name}: {config} {why}: run update-grub, or take another `via`"
+                raise MachineError(f"{config} {why}: run update-grub, or take another `via`").at(
+                    host.name
                 )
         layers = self._probe(host, program, "abstraction", self._folder)
         kind = self._probe(host, program, "fs", self._folder)
         if layers or kind in UNWRITABLE:
             raise MachineError(
-                f"{host.name}: GRUB cannot write {self._folder}/grubenv, which is on "
+                f"GRUB cannot write {self._folder}/grubenv, which is on "
                 f"{layers or kind}, so it would boot the same entry for ever: take another `via`"
-            )
+            ).at(host.name)
         return program
 
     def _program(self, host: FarHost) -> str | None:

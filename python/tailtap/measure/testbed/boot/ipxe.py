@@ -51,9 +51,9 @@ class Ipxe:
         """Serve, and have the host reboot; it must boot from its network first."""
         if not files.ours:
             raise MachineError(
-                f"{host.name}: by iPXE a host boots a live image, and there is none for "
+                "by iPXE a host boots a live image, and there is none for "
                 f"{files.release}: name it in `boot.images`"
-            )
+            ).at(host.name)
         where = f"http://{self._options.address}:{self._options.port}"
         served: dict[str, bytes | Path] = {
             f"/{self._name}.ipxe": script(self._name, files).encode(),
@@ -65,10 +65,10 @@ class Ipxe:
             yield
             if secret is not None and len(asked.get(secret, ())) > 1:
                 raise MachineError(
-                    f"{host.name}: its host key was asked for more than once, by "
+                    "its host key was asked for more than once, by "
                     f"{', '.join(asked[secret])}: make a new one (docs/howto/testbed.md), and let "
                     "nobody else into the network that it boots from"
-                )
+                ).at(host.name)
             if f"/{self._name}.ipxe" not in asked:
                 raise MachineError(
                     f"{host.name} rebooted, but did not ask for {where}/{self._name}.ipxe: have "

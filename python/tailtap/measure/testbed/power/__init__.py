@@ -106,5 +106,5 @@ def power_of(options: Mapping[str, Any]) -> Power:
         first = error.errors(include_url=False)[0]
         known = POWERS[options["kind"]].Options.model_fields
         said = explain(first, first["loc"], lambda _: list(known))
-        raise InputError(f"{dotted(first['loc'])}: {said}") from error
+        raise InputError(said).at(dotted(first["loc"])) from error
     return row.open(model)

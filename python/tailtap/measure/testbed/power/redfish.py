@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from tailtap.kinds.check import Check
 from tailtap.measure.testbed.power import State
 from tailtap.measure.testbed.power.settling import settle
-from tailtap.records.errors import MachineError
+from tailtap.records.errors import MachineError, PackageMissing
 from tailtap.records.private_file import read_password
 from tailtap.records.schema import Matching, Strict
 
@@ -68,7 +68,7 @@ class RedfishPower:
         and `MachineError` without sushy.
         """
         if find_spec("sushy") is None:
-            raise MachineError(f"Redfish needs the package sushy: {REMEDY}")
+            raise PackageMissing("Redfish needs", "sushy")
         self.options = options
         self._password = read_password(Path(options.password_file).expanduser())
         self._known: Any = None
