@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tailtap._core import TRACE_KINDS
 from tailtap.analysis.causes.trace import Trace
 from tailtap.analysis.evaluation.values import Column
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, OfAnotherKind
 from tailtap.records.stamps import read_stamps
 
 MAGIC = b"TTTRACE1"
@@ -169,12 +169,11 @@ def whole(path: Path) -> npt.NDArray[Any]:
     try:
         with path.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
-                raise InputError(
-                    f"{path}: this is no trace: give a run that was measured with `trace: thin`"
-                )
+                why = "give a run that was measured with `trace: thin`"
+                raise OfAnotherKind("trace", why).at(path)
         count = (path.stat().st_size - len(MAGIC)) // RECORD.itemsize
         records = np.fromfile(path, RECORD, count, offset=len(MAGIC))
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise InputError(str(error.strerror)).at(path) from error
     bad = np.flatnonzero((records["kind"] == 0) | (records["start"] > _LATEST_NS))
     return records[: bad[0]] if bad.size else records

@@ -105,12 +105,12 @@ def _require_clock(run: Run, trace: Trace, late: Late) -> None:
         return
     if too_coarse(trace.clock, late.packets.egress_ns, excess).all():
         raise InputError(
-            f"{run.slug}: another machine than the DuT's stamped its packets, the clocks are known "
+            "another machine than the DuT's stamped its packets, the clocks are known "
             f"to {format_time(trace.clock.width_ns)}, and the latest packet was "
             f"{format_time(int(excess.max()))} later than the median: what made it late cannot be "
             "told. Bring the hosts nearer to each other (docs/howto/testbed.md, Clocks), or "
             "measure on one machine"
-        )
+        ).at(run.slug)
 
 
 def _usual_gap(run: Run) -> int:

@@ -16,7 +16,7 @@ from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import Column, Matching
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.tail import StoredTail
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, WrongValue
 from tailtap.records.evaluation import Side
 from tailtap.records.options import option
 from tailtap.records.units import format_time, parse_time
@@ -82,34 +82,33 @@ def late_packets(run: Run, text: str = DEFAULT) -> Late:
     p = percentile_of(text)
     if p is not None:
         if not 0 < p < 1:
-            raise InputError(f"{option('late')} {text!r}: a percentile lies between p0 and p100")
+            raise WrongValue("late", text, "a percentile lies between p0 and p100")
         threshold = stored.percentile(p).value
         words = f"{label(p)}, {format_time(threshold)}"
     else:
         try:
             threshold = parse_time(text)
         except InputError as error:
-            raise InputError(
-                f"{option('late')} {text!r}: give a percentile such as p99.9, or a latency such "
-                "as '100 us'"
+            raise WrongValue(
+                "late", text, "give a percentile such as p99.9, or a latency such as '100 us'"
             ) from error
         words = format_time(threshold)
     if threshold < tail.floor_ns:
         raise InputError(
-            f"{run.slug}: {option('late')} {text}: the evaluation keeps the packets above "
-            f"{format_time(tail.floor_ns)} only; give a threshold of at least that"
-        )
+            f"the evaluation keeps the packets above {format_time(tail.floor_ns)} only; give a "
+            "threshold of at least that"
+        ).at(f"{run.slug}: {option('late')} {text}")
     kept = tail.latency_ns > threshold
     if not kept.any():
         raise InputError(
-            f"{run.slug}: no packet took longer than {words}: give a lower {option('late')}; the "
+            f"no packet took longer than {words}: give a lower {option('late')}; the "
             f"longest latency is {format_time(stored.max)}"
-        )
+        ).at(run.slug)
     if int(kept.sum()) > MOST_LATE:
         raise InputError(
-            f"{run.slug}: {int(kept.sum()):,} packets took longer than {words}: give a higher "
+            f"{int(kept.sum()):,} packets took longer than {words}: give a higher "
             f"{option('late')}, for {MOST_LATE:,} at most"
-        )
+        ).at(run.slug)
     return Late(_above(tail, threshold), threshold, words, stored.percentile(0.5).value)
 
 
@@ -210,7 +209,7 @@ def capture_of(side: Side, folder: Path) -> Path:
         path = path.with_suffix(MARKS)
     if not path.is_file():
         raise InputError(
-            f"{path}: the stamps of the run are gone; without them nobody can say which core "
+            "the stamps of the run are gone; without them nobody can say which core "
             "served a packet, or what usual packets see"
-        )
+        ).at(path)
     return path

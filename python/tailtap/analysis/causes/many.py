@@ -192,7 +192,7 @@ def _result(executor: Executor, folder: Path, task: Task) -> Told | TailtapError
         return told
     if isinstance(error, TailtapError):
         return error
-    return MachineError(f"{folder}: {executor.explain(error)}")
+    return MachineError(executor.explain(error)).at(folder)
 
 
 def _traced(paths: Sequence[Path]) -> dict[Path, Run]:

@@ -60,9 +60,9 @@ def segments(run: Run, trace: Trace, folder: Path) -> tuple[Segment, ...]:
     if not hops:
         cores = ", ".join(f"{node} on {ranges(trace.nodes[node].cpus)}" for node in nodes)
         raise InputError(
-            f"{run.slug}: its nodes work on different CPUs ({cores}), and nobody knows in which of "
+            f"its nodes work on different CPUs ({cores}), and nobody knows in which of "
             "them a packet was late: measure with `dut.taps: hops`"
-        )
+        ).at(run.slug)
     return tuple(
         _joined([(hop.node, trace.nodes[hop.node], hop.ingress, hop.egress) for hop in hops])
     )

@@ -79,13 +79,13 @@ def load(run: Run) -> Trace:
             if none
             else with_trace()
         )
-        raise InputError(f"{folder or run.slug}: it has no trace: {remedy}")
+        raise InputError(f"it has no trace: {remedy}").at(folder or run.slug)
     path = folder / "trace.json"
     if not path.is_file():
         raise InputError(
-            f"{path}: there is none: the trace was cut off before its end and cannot be trusted; "
+            "there is none: the trace was cut off before its end and cannot be trusted; "
             "measure again"
-        )
+        ).at(path)
     record = _read(path)
     trace = _trace(folder / "trace.events", record)
     trace = replace(trace, clock=host_clock(run.record, f"{path}: the trace"))
@@ -107,9 +107,9 @@ def _read(path: Path) -> TraceRecord:
     record = read(path, TraceRecord)
     if record.served is None:
         raise InputError(
-            f"{path}: it does not say by what packets are served: give "
+            "it does not say by what packets are served: give "
             f"`{command_line('trace', served=True)}`, or measure with a forwarder that says so"
-        )
+        ).at(path)
     return record
 
 
@@ -152,27 +152,27 @@ def _belongs(path: Path, record: TraceRecord, trace: Trace, run: Run) -> None:
     boot = run.environment.boot_id
     if boot and record.boot_id and boot != record.boot_id:
         raise InputError(
-            f"{path}: the trace is of another boot of the DuT's machine than the run; its clock "
+            "the trace is of another boot of the DuT's machine than the run; its clock "
             "says nothing of the packets"
-        )
+        ).at(path)
     if run.clock != "monotonic" or record.clock != "monotonic":
         raise InputError(
-            f"{run.slug}: its packets were stamped by the clock {run.clock}, its trace by "
+            f"its packets were stamped by the clock {run.clock}, its trace by "
             f"{record.clock}: only stamps of the kernel's monotonic clock can be joined"
-        )
+        ).at(run.slug)
     side = run.stored.inputs.ingress
     first, last = side.first_ns, side.last_ns
     began, ended = trace.span_ns
     if ended <= first or last <= began:
         raise InputError(
-            f"{path}: the trace is of another run: it began and ended "
+            "the trace is of another run: it began and ended "
             f"{_away(began, ended, first, last)} the run's packets"
-        )
+        ).at(path)
     if not set(trace.served.cpus) <= set(trace.cpus):
         raise InputError(
-            f"{path}: packets are served on CPUs {_list(trace.served.cpus)}, and traced were "
+            f"packets are served on CPUs {_list(trace.served.cpus)}, and traced were "
             f"{_list(trace.cpus)}: measure again with these among the traced ones"
-        )
+        ).at(path)
 
 
 def _away(began: int, ended: int, first: int, last: int) -> str:

@@ -15,8 +15,7 @@ from tailtap.analysis.verdict.runs import ANSWERS
 from tailtap.records import claims as answered
 from tailtap.records import verdict
 from tailtap.records.claims import ClaimRow
-from tailtap.records.document import Document, dotted, load
-from tailtap.records.errors import InputError
+from tailtap.records.document import Document, load
 from tailtap.records.verdict import VerdictRecord
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def claims_in(document: Document) -> list[Claim]:
 
     rows = document.data.get(SECTION, [])
     if not isinstance(rows, list):
-        raise InputError(f"{document.place((SECTION,))}: {SECTION}: write a list of claims")
+        raise document.wrong((SECTION,), "write a list of claims")
     known = [field.alias or name for name, field in Claim.model_fields.items()]
     found = []
     for number, row in enumerate(rows):
@@ -73,7 +72,7 @@ def claims_in(document: Document) -> list[Claim]:
             detail = error.errors(include_url=False)[0]
             path = (SECTION, number, *detail["loc"])
             said = explain(detail, path, lambda _: known)
-            raise InputError(f"{document.place(path)}: {dotted(path)}: {said}") from error
+            raise document.wrong(path, said) from error
     return found
 
 

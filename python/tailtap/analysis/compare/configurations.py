@@ -97,10 +97,10 @@ def _require_one_load(members: Sequence[Run]) -> None:
     rates = [run.offered_rate for run in members if run.offered_rate]
     if rates and max(rates) > (1 + _NEAR) * min(rates):
         raise InputError(
-            f"{members[0].root}: runs of different traffic "
+            "runs of different traffic "
             f"({format_rate(min(rates))} and {format_rate(max(rates))}) are no "
             "repeats of each other: give them different names"
-        )
+        ).at(members[0].root)
 
 
 def _labels(firsts: Sequence[Run]) -> list[str]:

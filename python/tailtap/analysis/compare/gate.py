@@ -189,7 +189,7 @@ def _require_good(name: str, runs: Sequence[Run]) -> None:
     if all(run.excluded for run in devices):
         why = "; ".join(f"{run.slug}: {run.excluded}" for run in devices[:_REASONS])
         told = f" ({why})" if why else ""
-        raise MachineError(f"{name}: it has no good run of a device{told}: measure it again")
+        raise MachineError(f"it has no good run of a device{told}: measure it again").at(name)
 
 
 def _paired(loads: Sequence[Load], base: set[int]) -> tuple[list[Load], list[str]]:

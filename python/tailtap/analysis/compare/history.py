@@ -21,7 +21,7 @@ import numpy as np
 
 from tailtap.analysis.compare.significance import rank_test
 from tailtap.analysis.compare.words import percentile_text
-from tailtap.records.errors import InputError, MachineError
+from tailtap.records.errors import InputError, PackageMissing
 from tailtap.records.history import Mark, Origin, Point, Series
 
 PENALTY = 4.0
@@ -83,9 +83,7 @@ def changes(values: Sequence[float]) -> list[int]:
     try:
         import ruptures  # with scipy, which takes a second to load
     except ImportError as error:
-        raise MachineError(
-            "finding changes needs the package ruptures: pip install ruptures"
-        ) from error
+        raise PackageMissing("finding changes needs", "ruptures") from error
     finite = [max(value, 1.0) for value in values if math.isfinite(value)]
     beyond = BEYOND * max(finite, default=1.0)
     logs = np.log([max(value, 1.0) if math.isfinite(value) else beyond for value in values])

@@ -259,9 +259,9 @@ def values_of(configuration: Configuration, p: float) -> tuple[Value, ...]:
         row = run.percentile(p)
         if row is None:
             raise InputError(
-                f"{run.slug}: its published percentiles do not have {100 * p:.10g}; leave out "
+                f"its published percentiles do not have {100 * p:.10g}; leave out "
                 f"{option('percentile')}, or choose one of theirs, such as 99.9"
-            )
+            ).at(run.slug)
         latency = None if (run.loss or 0) > 1 - p and p < 1 else row.value
         supported = None if run.packets is None else row.supported
         values.append(Value(run, latency, supported, _interval(run, p)))

@@ -18,7 +18,7 @@ from typing import Any
 from tailtap import _core
 from tailtap.analysis.evaluation.sources import Path_, Source
 from tailtap.analysis.evaluation.values import Matching, column
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, WrongValue
 from tailtap.records.evaluation import (
     ClocksRecord,
     PacketsBothWays,
@@ -95,14 +95,16 @@ def parse_interval(text: str) -> tuple[int, int]:
     """The least and the most, in ns, of a text such as ``-3 us..5 us``. Raises `InputError`."""
     ends = text.split("..")
     if len(ends) != 2:
-        raise InputError(
-            f"{option('egress_ahead')} '{text}': write the least and the most by which the clock "
-            "of the second capture is ahead, such as '-3 us..5 us'"
+        raise WrongValue(
+            "egress_ahead",
+            text,
+            "write the least and the most by which the clock "
+            "of the second capture is ahead, such as '-3 us..5 us'",
         )
     try:
         least, most = map(_signed, ends)
     except InputError as error:
-        raise InputError(f"{option('egress_ahead')} '{text}': {error}") from error
+        raise WrongValue("egress_ahead", text, str(error)) from error
     if least > most:
         raise InputError(
             f"{option('egress_ahead')} '{text}' is reversed: write the least first, "
@@ -195,9 +197,9 @@ def aligned(
             if found_within
             else ", and give the capture with the clock of EGRESS first"
         )
-        raise InputError(f"{place}: {error}; leave that time out{mend}") from error
+        raise InputError(f"{error}; leave that time out{mend}").at(place) from error
     except InputError as error:
-        raise InputError(f"{place}: {error}") from error
+        raise InputError(str(error)).at(place) from error
     at = np.array(forth["spans"][0], np.int64)
     least, most = found.ahead_ns(at)
     record = ClocksRecord(

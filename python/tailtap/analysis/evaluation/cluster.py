@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tailtap.analysis.evaluation.executors import Task, explain
-from tailtap.records.errors import InputError, MachineError
+from tailtap.records.errors import MachineError, PackageMissing, WrongValue
 from tailtap.records.options import option
 
 if TYPE_CHECKING:
@@ -162,19 +162,17 @@ class Cluster:
 
     def _without_workers(self) -> MachineError:
         return MachineError(
-            f"{option('scheduler')} {self._address}: it has no workers; start some with "
-            f"`dask worker {self._address}` where tailtap is installed"
-        )
+            f"it has no workers; start some with `dask worker {self._address}` where tailtap is "
+            "installed"
+        ).at(f"{option('scheduler')} {self._address}")
 
 
 def _connect(address: str) -> Client:
     try:
         import distributed
     except ImportError as error:
-        raise MachineError(
-            "a cluster needs the package distributed: pip install distributed, here and "
-            "where the workers run"
-        ) from error
+        there = "distributed, here and where the workers run"
+        raise PackageMissing("a cluster needs", "distributed", there) from error
     # What goes wrong becomes an error of ours; Dask's own account of it has many lines.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -183,13 +181,15 @@ def _connect(address: str) -> Client:
         return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except OSError as error:  # a TimeoutError is one
         raise MachineError(
-            f"{option('scheduler')} {address}: no Dask scheduler answers there "
-            f"({explain(error)}): start one with `dask scheduler`, which says its address"
-        ) from error
+            f"no Dask scheduler answers there ({explain(error)}): start one with `dask scheduler`, "
+            "which says its address"
+        ).at(f"{option('scheduler')} {address}") from error
     except (ValueError, OverflowError, ImportError) as error:
-        raise InputError(
-            f"{option('scheduler')} '{address}': this is no address ({explain(error)}): write "
-            "tcp://HOST:PORT, as the scheduler says when it starts"
+        raise WrongValue(
+            "scheduler",
+            address,
+            f"this is no address ({explain(error)}): write "
+            "tcp://HOST:PORT, as the scheduler says when it starts",
         ) from error
 
 

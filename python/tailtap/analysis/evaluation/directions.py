@@ -11,7 +11,7 @@ from tailtap.analysis.evaluation.clocks import Clocks, aligned, known
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.settings import Settings, sides_of
 from tailtap.analysis.evaluation.sources import Source
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, WrongValue
 from tailtap.records.evaluation import Nanoseconds
 from tailtap.records.options import option
 from tailtap.records.record import Notice
@@ -45,7 +45,7 @@ def evaluate_directions(
     only where `direction` asks for the way back.
     """
     if direction is not None and direction not in DIRECTIONS:
-        raise InputError(f"{option('direction')} '{direction}': give {', '.join(DIRECTIONS)}")
+        raise WrongValue("direction", direction, f"give {', '.join(DIRECTIONS)}")
     found = None if direction == "both" else _core.both_ways(ingress, egress, settings.matching)
     if found is None:
         if direction == "back":

@@ -219,7 +219,7 @@ class _Work:
         else:
             yield (
                 attempt.index,
-                MachineError(f"{_name(pair.ingress)}: {self.executor.explain(error)}"),
+                MachineError(self.executor.explain(error)).at(_name(pair.ingress)),
             )
 
     def _tell(self, done: int, known: int) -> None:

@@ -313,12 +313,11 @@ class Evaluation:
                 found = replace(found, back=cls.load(folder / BACK))
             return found if meta.hops is None else found._with_hops(meta, meta.hops, folder)
         except OSError as error:
-            raise InputError(f"{folder}: not an evaluation: {error}") from error
+            raise InputError(f"not an evaluation: {error}").at(folder) from error
         except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
             raise InputError(
-                f"{folder}: not a whole evaluation ({error}); run "
-                f"{command_line('evaluate', out=True)} again"
-            ) from error
+                f"not a whole evaluation ({error}); run {command_line('evaluate', out=True)} again"
+            ).at(folder) from error
 
     def _with_hops(
         self, meta: EvaluationRecord, rows: Sequence[HopRecord], folder: Path

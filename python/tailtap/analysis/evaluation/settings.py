@@ -9,7 +9,7 @@ import msgspec
 
 from tailtap.analysis.evaluation.clocks import Clocks, require_shorter
 from tailtap.analysis.evaluation.values import Matching
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, WrongValue
 from tailtap.records.evaluation import Nanoseconds, Options, Stamps
 from tailtap.records.options import option
 from tailtap.records.units import parse_time
@@ -119,7 +119,7 @@ def sides_of(nanoseconds: str | None) -> tuple[bool, bool]:
     if nanoseconds is None:
         return False, False
     if nanoseconds not in NANOSECONDS:
-        raise InputError(f"{option('nanoseconds')} '{nanoseconds}': give {', '.join(NANOSECONDS)}")
+        raise WrongValue("nanoseconds", nanoseconds, f"give {', '.join(NANOSECONDS)}")
     return NANOSECONDS[nanoseconds]
 
 
@@ -127,4 +127,4 @@ def source_of(stamps: str | None) -> Stamps | None:
     """Where stamps are taken from. Raises `InputError` for a word that names no source."""
     if stamps is None or stamps in get_args(Stamps):
         return cast("Stamps | None", stamps)
-    raise InputError(f"{option('stamps')} '{stamps}': give {' or '.join(get_args(Stamps))}")
+    raise WrongValue("stamps", stamps, f"give {' or '.join(get_args(Stamps))}")

@@ -141,7 +141,7 @@ class _Copying(Thread):
         except TailtapError as error:
             self.error = error
         except OSError as error:
-            self.error = InputError(f"{self._pipe}: {error.strerror}")
+            self.error = InputError(str(error.strerror)).at(self._pipe)
 
     def _opened(self) -> IO[bytes]:
         if self._pipe == STANDARD_INPUT:
@@ -195,10 +195,10 @@ def _source(path: Path) -> Source:
     if not path.exists() and any(sign in str(path) for sign in "*?["):
         found = sorted(_matching(path))
         if not found:
-            raise InputError(f"{path}: no file has such a name")
+            raise InputError("no file has such a name").at(path)
         return _of_files(path, found)
     if not path.exists():
-        raise InputError(f"{path}: {os.strerror(errno.ENOENT)} (os error {errno.ENOENT})")
+        raise InputError(f"{os.strerror(errno.ENOENT)} (os error {errno.ENOENT})").at(path)
     return source_of(path)
 
 
@@ -213,9 +213,9 @@ def _of_folder(folder: Path) -> Source:
     try:
         found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
-        raise InputError(f"{folder}: {error.strerror}") from error
+        raise InputError(str(error.strerror)).at(folder) from error
     if not found:
-        raise InputError(f"{folder}: there is no capture in this folder")
+        raise InputError("there is no capture in this folder").at(folder)
     return _of_files(folder, found)
 
 
@@ -223,7 +223,7 @@ def _of_files(name: Path, found: Sequence[Path]) -> Source:
     for path in found:
         if not path.is_file():
             raise InputError(
-                f"{path}: not a file: a capture of several files holds files alone; choose them by "
+                "not a file: a capture of several files holds files alone; choose them by "
                 "a pattern in quotes, such as 'DIR/*.pcap'"
-            )
+            ).at(path)
     return Source(str(name), tuple(found))

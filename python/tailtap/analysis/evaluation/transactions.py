@@ -198,9 +198,9 @@ def transactions_by(
     if not any(kind.evaluation for kind in kinds):
         if egress is not None and has_transactions(settings, egress, ingress):
             raise NothingMatched(
-                f"{', '.join(captures)}: the captures look swapped: the requests are in the second "
+                "the captures look swapped: the requests are in the second "
                 "one; give the capture of the requests first"
-            )
+            ).at(", ".join(captures))
         _nothing(captures, kinds)
     warnings = [Notice(*warning) for warning in found["warnings"]]
     if egress is not None and all(has_transactions(settings, one) for one in sources):
@@ -252,11 +252,15 @@ def _nothing(captures: Sequence[str], kinds: Sequence[Kind]) -> None:
     for kind in kinds:
         counts = kind.counts
         if counts.requests or counts.unmatched_answers:
-            raise NothingMatched(
-                f"{where}: {kind.kind}: none of {counts.requests} requests has an answer within "
-                f"{option('window')}, and {counts.unmatched_answers} answers have no request"
+            raise (
+                NothingMatched(
+                    f"none of {counts.requests} requests has an answer within "
+                    f"{option('window')}, and {counts.unmatched_answers} answers have no request"
+                )
+                .at(kind.kind)
+                .at(where)
             )
     raise NothingMatched(
-        f"{where}: no request with an answer of a known kind ({', '.join(KINDS)}); an id at any "
+        f"no request with an answer of a known kind ({', '.join(KINDS)}); an id at any "
         f"place is found with {option('key')} OFFSET:WIDTH:le|be"
-    )
+    ).at(where)

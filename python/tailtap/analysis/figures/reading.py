@@ -40,9 +40,8 @@ def figures_in(file: Path, values: Mapping[str, Sequence[str]]) -> list[Figure]:
     """
     document = load(file)
     written = document.data.get(SECTION, [])
-    where = document.place((SECTION,))
     if not isinstance(written, list) or len(written) > MOST:
-        raise InputError(f"{where}: {SECTION}: write a list of at most {MOST} mappings")
+        raise document.wrong((SECTION,), f"write a list of at most {MOST} mappings")
     try:
         found = TypeAdapter(list[Figure]).validate_python(written)
     except ValidationError as error:

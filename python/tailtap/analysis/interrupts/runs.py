@@ -100,7 +100,7 @@ def finding_of(
     taps' unless these are on another one, or cards stamped.
     """
     if run.evaluation is None or run.evaluation.stored is None:
-        raise InputError(f"{run.slug}: {run.failure or 'it has no evaluation'}")
+        raise InputError(run.failure or "it has no evaluation").at(run.slug)
     shared = one_clock and run.clock == TAPS_CLOCK
     stored = run.evaluation.stored
     given = options is not None and options.offset_ns is not None

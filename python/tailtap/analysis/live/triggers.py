@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.live.counting import Counted
 from tailtap.analysis.live.histogram import Histogram
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
+from tailtap.records.errors import InputError, WrongValue
 from tailtap.records.units import format_time, parse_time
 
 _PERCENTILE = re.compile(r"p(?P<p>\d+(?:\.\d+)?)\s*>\s*(?P<limit>.+?)\s+over\s+(?P<over>.+)")
@@ -111,14 +110,13 @@ def parse_trigger(text: str) -> Trigger:
     if found := _PERCENTILE.fullmatch(text.strip()):
         p = float(Decimal(found["p"]) / 100)
         if not 0 < p < 1:
-            raise InputError(f"{option('above')} {text!r}: a percentile lies between p0 and p100")
+            raise WrongValue("above", text, "a percentile lies between p0 and p100")
         return PercentileAbove(p, parse_time(found["limit"]), parse_time(found["over"]))
     try:
         return Above(parse_time(text))
     except InputError as error:
-        raise InputError(
-            f"{option('above')} {text!r}: give a latency ('200 us'), 'p99.9 > 1 ms over 10 s', or "
-            "'loss'"
+        raise WrongValue(
+            "above", text, "give a latency ('200 us'), 'p99.9 > 1 ms over 10 s', or 'loss'"
         ) from error
 
 

@@ -179,7 +179,7 @@ class _Records:
         bytes_ = os.fstat(self._file).st_size
         if len(magic) == _MAGIC_LEN and not self._head:
             os.close(self._file)
-            raise InputError(f"{self._path}: what is no stamp file cannot be counted as it grows")
+            raise InputError("what is no stamp file cannot be counted as it grows").at(self._path)
         if self._head and bytes_ >= self._head:
             self.is_begun = True
             self.count = (bytes_ - self._head) // self._size

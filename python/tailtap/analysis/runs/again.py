@@ -67,9 +67,9 @@ def find(path: Path) -> Runs:
     found = [RunFolder(folder, path) for folder in run_folders(path)]
     if not found:
         raise InputError(
-            f"{path}: there are no runs in it (no runs/*/run.json, no */run.json): give the "
+            "there are no runs in it (no runs/*/run.json, no */run.json): give the "
             "folder of an experiment, or two captures"
-        )
+        ).at(path)
     numbers = {run.path: run.read().number for run in found}
     found.sort(key=lambda run: (numbers[run.path], run.path.name))
     return Runs(path, found, _experiment_of(path))
@@ -112,15 +112,15 @@ def evaluate_again(
     pending = [run for run in runs.folders if run.done]
     if not pending:
         raise InputError(
-            f"{runs.path}: no run of it was finished; {command_line('run', resume=True)} goes on"
-        )
+            f"no run of it was finished; {command_line('run', resume=True)} goes on"
+        ).at(runs.path)
     if not replace:
         require_same(runs.path, pending, changes)
     for run in pending:
         if not os.access(run.evaluation if run.evaluation.exists() else run.path, os.W_OK):
             raise MachineError(
-                f"{run.path}: its results could not be written: this needs the user who made it"
-            )
+                "its results could not be written: this needs the user who made it"
+            ).at(run.path)
     requests = [run for run in pending if are_requests(_asked(run))]
     work = [_Work.of(run, changes) for run in pending if run not in requests]
     captures = [pair for one in work for pair in one.captures]

@@ -203,9 +203,8 @@ def locked(folder: Path) -> Iterator[None]:
     except BlockingIOError as error:
         os.close(lock)
         raise InputError(
-            f"{folder}: another tailtap is writing into this folder: wait for it or "
-            "choose another folder"
-        ) from error
+            "another tailtap is writing into this folder: wait for it or choose another folder"
+        ).at(folder) from error
     try:
         yield
     finally:

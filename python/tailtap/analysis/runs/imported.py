@@ -54,9 +54,8 @@ def load_imported(database: Path) -> list[Run]:
     except (duckdb.Error, *DAMAGED) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"{database}: cannot read it: {reason}; close it elsewhere, or remove it and repeat "
-            "tailtap import"
-        ) from error
+            f"cannot read it: {reason}; close it elsewhere, or remove it and repeat tailtap import"
+        ).at(database) from error
     origins = [run.origin for run in runs if run.origin]
     short = short_places({origin.path for origin in origins})
     return [

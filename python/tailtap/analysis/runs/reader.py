@@ -51,10 +51,10 @@ def read_runs(path: Path, *, imported: bool = True) -> Experiment:
     elif not path.is_dir():
         if path.is_file():
             raise InputError(
-                f"{path}: this is a file: give the folder that `tailtap run` wrote; "
+                "this is a file: give the folder that `tailtap run` wrote; "
                 "`tailtap evaluate` takes captures"
-            )
-        raise InputError(f"{path}: no such folder; give the folder that `tailtap run` wrote")
+            ).at(path)
+        raise InputError("no such folder; give the folder that `tailtap run` wrote").at(path)
     elif (path / "search.json").is_file():
         measured = read_runs(_measured(path), imported=imported)
         own = tuple(replace(run, top=path) for run in measured.runs)
@@ -121,8 +121,8 @@ def finished_runs(path: Path) -> list[Run]:
     finished = [run for run in runs if run.status == "done"]
     if not finished:
         raise InputError(
-            f"{path}: no run of it was finished; {command_line('run', resume=True)} goes on"
-        )
+            f"no run of it was finished; {command_line('run', resume=True)} goes on"
+        ).at(path)
     return finished
 
 
@@ -171,10 +171,10 @@ def with_result(experiment: Experiment) -> Experiment:
     if not experiment.finished:
         reasons = "; ".join(f"{run.slug}: {run.failure}" for run in experiment.failed[:3])
         raise InputError(
-            f"{experiment.folder}: no finished run to report "
+            "no finished run to report "
             f"({reasons or 'the folder holds no run'}); "
             f"`{command_line('run', resume=True)}` measures what is missing"
-        )
+        ).at(experiment.folder)
     return experiment
 
 
@@ -223,8 +223,8 @@ def _measured(folder: Path) -> Path:
     measured = [inner for inner in ("latency", "trials") if any(folder.glob(f"{inner}/runs/*/"))]
     if not measured:
         raise InputError(
-            f"{folder}: this search has no trial yet; {command_line('search', resume=True)} goes on"
-        )
+            f"this search has no trial yet; {command_line('search', resume=True)} goes on"
+        ).at(folder)
     return folder / measured[0]
 
 
@@ -271,7 +271,7 @@ def _load(folder: Path, lost_around_events: int = 0) -> RunEvaluation:
     """Read one evaluation folder. Raises `InputError` when it is damaged or has no latency."""
     stored = Evaluation.load(folder)
     if not stored.distribution[0].size:
-        raise InputError(f"{folder}: no latency: no packet was seen on both sides")
+        raise InputError("no latency: no packet was seen on both sides").at(folder)
     return replace(as_shown(stored), lost_around_events=lost_around_events)
 
 

@@ -9,8 +9,7 @@ from pathlib import PurePath
 
 from tailtap.analysis.runs.reader import with_result
 from tailtap.analysis.runs.run import Experiment, Run
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
+from tailtap.records.errors import InputError, WrongValue
 from tailtap.records.units import parse_rate
 
 
@@ -33,7 +32,7 @@ def select(experiment: Experiment, selections: Sequence[str]) -> Experiment:
             if words and all(fits(run, word) for word in words)
         ]
         if not fitting:
-            raise InputError(f"{option('runs')} {selection!r}: no run fits; {_choice(experiment)}")
+            raise WrongValue("runs", selection, f"no run fits; {_choice(experiment)}")
         chosen.update(fitting)
     kept = tuple(run for place, run in enumerate(experiment.runs) if place in chosen)
     return with_result(replace(experiment, runs=kept))

@@ -69,9 +69,8 @@ def tail_of(evaluation: Evaluation, folder: Path | None, name: str) -> StoredTai
         return _tail(evaluation, name)
     except ValueError as error:
         raise InputError(
-            f"{folder or name}: not a whole evaluation ({error}); run "
-            f"{command_line('evaluate', out=True)} again"
-        ) from error
+            f"not a whole evaluation ({error}); run {command_line('evaluate', out=True)} again"
+        ).at(folder or name) from error
 
 
 def _tail(evaluation: Evaluation, name: str) -> StoredTail:

@@ -73,9 +73,9 @@ def model_runs(
         for run in _runs(path):
             if out is not None and taken.setdefault(out / run.slug, path) != path:
                 raise InputError(
-                    f"{path}: its run {run.slug} and that of {taken[out / run.slug]} would have "
+                    f"its run {run.slug} and that of {taken[out / run.slug]} would have "
                     f"one place in {option('out')}: model them one after the other"
-                )
+                ).at(path)
             progress(run.slug)
             try:
                 tail = run.tail
@@ -139,13 +139,12 @@ def _mean(values: Iterable[float]) -> float | None:
 def _runs(path: Path) -> list[Run]:
     if path.is_file() and path.suffix == ".duckdb":
         raise InputError(
-            f"{path}: give the folder of the runs instead, as a database holds no exceedances; "
-            f"{NO_TIMES}"
-        )
+            f"give the folder of the runs instead, as a database holds no exceedances; {NO_TIMES}"
+        ).at(path)
     try:
         return finished_runs(path)
     except InputError:
         bare = path.is_dir() and not (path / "runs").is_dir()
         if bare and (has_imported(path / DATABASE) or any(path.rglob("latencies-*.csv*"))):
-            raise InputError(f"{path}: {NO_TIMES}; evaluate the captures themselves") from None
+            raise InputError(f"{NO_TIMES}; evaluate the captures themselves").at(path) from None
         raise

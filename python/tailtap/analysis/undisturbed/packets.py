@@ -32,8 +32,8 @@ def all_packets(run: Run, before: Path, after: Path) -> tuple[Column, Column]:
     again, numbers = np.unique(latency, return_counts=True)
     if not (np.array_equal(again, values) and np.array_equal(numbers, counts)):
         raise InputError(
-            f"{before}: the stamps are not those that were evaluated: run `tailtap evaluate "
+            "the stamps are not those that were evaluated: run `tailtap evaluate "
             f"{before.parent}` again"
-        )
+        ).at(before)
     order = np.argsort(ingress, kind="stable")
     return ingress[order], latency[order]

@@ -356,7 +356,7 @@ def undisturbed_run(run: Run) -> Run:
 def _read(run: Run) -> RunEvaluation:
     found = undisturbed_of(run)
     if found is None:
-        raise InputError(f"{run.slug}: {UNKNOWN}")
+        raise InputError(str(UNKNOWN)).at(run.slug)
     if found.evaluation is None:
-        raise InputError(f"{run.slug}: its undisturbed percentiles are not shown: {found.reason}")
+        raise InputError(f"its undisturbed percentiles are not shown: {found.reason}").at(run.slug)
     return as_shown(found.evaluation)

@@ -104,9 +104,9 @@ def judge_runs(
         required = requirements or required_by(home)
         if not required and not claimed:
             raise InputError(
-                f"{home}: nothing is required: give {option('require')} 'p99.999 < 1 ms' or "
+                f"nothing is required: give {option('require')} 'p99.999 < 1 ms' or "
                 f"{option('profile')} urllc-5g, or put `require: [...]` into the experiment file"
-            )
+            ).at(home)
         verdicts.append(judge_experiment(experiment, required, confidence, progress))
     rows = (row for verdict in verdicts for row in verdict.rows)
     for finding in (finding for row in rows for finding in row.findings):
@@ -154,7 +154,7 @@ def required_by(folder: Path) -> tuple[Requirement, ...]:
             raise InputError("write a list, such as ['p99.9 < 1 ms']")
         return parse_requirements(texts)
     except InputError as error:
-        raise InputError(f"{place}: require: {error}") from error
+        raise InputError(f"require: {error}").at(place) from error
 
 
 def evidence_of(run: Run) -> Evidence:
