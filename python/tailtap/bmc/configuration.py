@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from tailtap.bmc import MACHINES, MachineKind
 from tailtap.experiment.reading import errors_in
-from tailtap.records.document import Document, FileKind, KeyPath, dotted, load, parse
-from tailtap.records.errors import InputError, naming
+from tailtap.records.document import Document, FileKind, KeyPath, load, parse
+from tailtap.records.errors import InputError, WrongValue, naming
 from tailtap.records.options import option
 from tailtap.records.private_file import read_private
 from tailtap.records.schema import Strict
@@ -103,15 +103,19 @@ def read_users(path: Path) -> dict[str, str]:
     data = parse(read_private(path), str(path), USERS).data
     for name, password in data.items():
         if not isinstance(password, str):
-            raise InputError(f"{path}: {name}: a password is text: put quotes around it")
+            raise InputError("a password is text: put quotes around it").at(name).at(path)
         if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
-            raise InputError(f"{path}: {name}: names have {MOST_NAME_BYTES} bytes at most in IPMI")
+            raise (
+                InputError(f"names have {MOST_NAME_BYTES} bytes at most in IPMI").at(name).at(path)
+            )
         if not 0 < len(password.encode()) <= MOST_PASSWORD_BYTES:
-            raise InputError(
-                f"{path}: {name}: passwords have 1 to {MOST_PASSWORD_BYTES} bytes in IPMI"
+            raise (
+                InputError(f"passwords have 1 to {MOST_PASSWORD_BYTES} bytes in IPMI")
+                .at(name)
+                .at(path)
             )
     if not data:
-        raise InputError(f"{path}: there is no user: {USERS.shape}")
+        raise InputError(f"there is no user: {USERS.shape}").at(path)
     return dict(data)
 
 
@@ -149,8 +153,7 @@ def _listed(document: Document) -> Listed:
 
 def _served(document: Document, path: KeyPath, row: Mapping[str, Any]) -> Served:
     def wrong(key: str, reason: str) -> InputError:
-        at = (*path, key)
-        return InputError(f"{document.place(at)}: {dotted(at)}: {reason}")
+        return document.wrong((*path, key), reason)
 
     for key in ("kind", "listen"):
         if key not in row:
@@ -175,9 +178,8 @@ def _served(document: Document, path: KeyPath, row: Mapping[str, Any]) -> Served
 def _of_words(text: str) -> Served:
     found = _SERVED.fullmatch(text)
     if found is None:
-        raise InputError(
-            f"{option('serve')} {text!r}: write it as KIND:NAME@LISTEN, such as "
-            "lxc:web@127.0.0.1:6230"
+        raise WrongValue(
+            "serve", text, "write it as KIND:NAME@LISTEN, such as lxc:web@127.0.0.1:6230"
         )
     row = {"kind": found[1], "name": found[2], "listen": found[3]}
     with naming(f"{option('serve')} {text!r}"):

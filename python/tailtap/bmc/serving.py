@@ -8,9 +8,7 @@ from importlib.util import find_spec
 
 from tailtap.bmc.configuration import Configuration
 from tailtap.bmc.events import BmcEvent
-from tailtap.records.errors import MachineError
-
-REMEDY = "pip install cryptography"
+from tailtap.records.errors import MachineError, PackageMissing
 
 
 def serve(
@@ -24,7 +22,7 @@ def serve(
     Raises `MachineError` when a machine is missing or an address is taken; then nothing is served.
     """
     if find_spec("cryptography") is None:
-        raise MachineError(f"controllers need the package cryptography: {REMEDY}")
+        raise PackageMissing("controllers need", "cryptography")
     from tailtap.bmc.controller import Controller
 
     with contextlib.ExitStack() as stack:
@@ -33,7 +31,7 @@ def serve(
             try:
                 machine = one.kind.open(one.options)
             except MachineError as error:
-                raise MachineError(f"{one.name}: {error}") from error
+                raise MachineError(str(error)).at(one.name) from error
             made = Controller(
                 one.name, machine, one.listen, configuration.users, tell, number=number
             )

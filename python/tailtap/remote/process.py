@@ -176,7 +176,7 @@ class Process:
             while (line := self.read_line(max(0.0, deadline - time.monotonic()))) is not None:
                 lines.append(line)
         except TimeoutError as error:
-            raise MachineError(f"{self.title}: still running after {timeout:g} s") from error
+            raise MachineError(f"still running after {timeout:g} s").at(self.title) from error
         if self._child.wait() != 0 and not self._interrupted:
             raise MachineError(self.failure())
         return "\n".join(lines)

@@ -80,8 +80,8 @@ class Pages:
         try:
             set_value(path, str(total))
         except OSError as error:
-            raise MachineError(
-                f"{path}: cannot reserve huge pages: {error.strerror}: run it with sudo"
+            raise MachineError(f"cannot reserve huge pages: {error.strerror}: run it with sudo").at(
+                path
             ) from error
 
     def _read(self, name: str) -> int:

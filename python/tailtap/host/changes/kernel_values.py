@@ -105,7 +105,7 @@ class KernelValue(Joint):
         except MachineError as error:
             if not self.hint:
                 raise
-            raise MachineError(f"{self.hint}: {error}") from error
+            raise MachineError(str(error)).at(self.hint) from error
 
     def _write_and_check(self) -> None:
         for file in self._files():
@@ -116,7 +116,7 @@ class KernelValue(Joint):
         if self.optional:
             return
         if not answer:
-            raise MachineError(f"{self.label}: there is no such file")
+            raise MachineError("there is no such file").at(self.label)
         for path, text in answer.items():
             if not self._same(text, self.value):
                 raise MachineError(f"{path} should be {self.value}, but the kernel says {text}")

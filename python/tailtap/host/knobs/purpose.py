@@ -92,8 +92,8 @@ def _role(tree: Tree, role: str | None) -> Role:
     if role is None:
         return "vm-guest" if facts.under_hypervisor(tree.root) else "bare-metal"
     if role not in ROLES:
-        raise InputError(
-            f"{option('role')}: there is no role {role!r}: {did_you_mean(role, ROLES)}"
+        raise InputError(f"there is no role {role!r}: {did_you_mean(role, ROLES)}").at(
+            option("role")
         )
     return role
 
@@ -107,8 +107,8 @@ def _known(cpus: str | Sequence[int], online: tuple[int, ...], option: str) -> t
         raise InputError(f"{option} names no CPU: leave it out, or name one of {ranges(online)}")
     if missing := set(given) - set(online):
         raise InputError(
-            f"{option}: this machine has no CPU {ranges(tuple(missing))}: it has {ranges(online)}"
-        )
+            f"this machine has no CPU {ranges(tuple(missing))}: it has {ranges(online)}"
+        ).at(option)
     return tuple(sorted(set(given)))
 
 
@@ -130,7 +130,7 @@ def _interfaces(tree: Tree, given: Sequence[str] | None) -> tuple[str, ...]:
         return tuple(sorted(path.name for path in facts.physical_nics(tree.root)))
     for name in given:
         if name not in there:
-            raise InputError(
-                f"{option('interface')}: there is no {name!r}: {did_you_mean(name, there)}"
+            raise InputError(f"there is no {name!r}: {did_you_mean(name, there)}").at(
+                option("interface")
             )
     return tuple(dict.fromkeys(given))

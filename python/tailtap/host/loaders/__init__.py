@@ -25,8 +25,8 @@ def loader_of(tree: Tree, name: str | None = None) -> Loader:
     """
     if name is not None:
         if name not in LOADERS:
-            raise InputError(
-                f"{option('loader')}: there is no {name!r}: {did_you_mean(name, LOADERS)}"
+            raise InputError(f"there is no {name!r}: {did_you_mean(name, LOADERS)}").at(
+                option("loader")
             )
         return LOADERS[name]
     there = [loader for loader in LOADERS.values() if loader.found(tree)]

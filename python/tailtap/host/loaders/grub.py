@@ -38,7 +38,7 @@ class Grub:
     def draft(self, tree: Tree, words: Sequence[tuple[str, str]], base: str | None) -> Draft:
         """The drop-in. Raises `MachineError` when this machine's GRUB reads none."""
         if base is not None:
-            raise InputError(f"{option('entry')}: GRUB has no entries to copy: leave it out")
+            raise InputError("GRUB has no entries to copy: leave it out").at(option("entry"))
         program = _mkconfig(tree)
         if program is None or "default/grub.d" not in (tree.look(program) or ""):
             raise MachineError(

@@ -79,8 +79,8 @@ class SystemdBoot:
         there = [name for name in entries(tree, folder) if name != ENTRY]
         if asked is not None:
             if asked not in there:
-                raise InputError(
-                    f"{option('entry')}: there is no {asked!r}: {did_you_mean(asked, there)}"
+                raise InputError(f"there is no {asked!r}: {did_you_mean(asked, there)}").at(
+                    option("entry")
                 )
             return asked
         booted = variable(tree, "LoaderEntrySelected")

@@ -132,7 +132,7 @@ class CardSetting(Resource):
         for name, value in self.values.items():
             if after.get(name) != value:
                 said = after.get(name, "not there")
-                raise MachineError(f"{self.label}: {name} should be {value}, but is {said}")
+                raise MachineError(f"{name} should be {value}, but is {said}").at(self.label)
 
     def undo(self, old: Mapping[str, Any], applied: None = None) -> str | None:
         """Make those that still are as we made them what they were before.

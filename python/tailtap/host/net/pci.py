@@ -156,7 +156,7 @@ def _write(path: Path, text: str) -> None:
     try:
         set_value(path, text)
     except OSError as error:
-        raise MachineError(f"{path}: cannot change the driver: {error.strerror}") from error
+        raise MachineError(f"cannot change the driver: {error.strerror}").at(path) from error
 
 
 def _entries(folder: Path) -> list[Path]:

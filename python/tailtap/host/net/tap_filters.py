@@ -69,7 +69,7 @@ class TapFilter(Resource):
 
     def apply(self) -> None:
         """Taps attach it. Raises `MachineError`."""
-        raise MachineError(f"{self.label}: only a tap attaches its filter")
+        raise MachineError("only a tap attaches its filter").at(self.label)
 
     def undo(self, old: Value, applied: Value = None) -> None:
         """Remove it, and the queueing discipline if its tap made that and nobody else uses it."""

@@ -324,6 +324,6 @@ def _write(path: Path, text: str) -> None:
         set_value(path, text)
     except OSError as error:
         raise MachineError(
-            f"{path}: cannot write {text}: {error.strerror}: the card's driver or firmware says "
+            f"cannot write {text}: {error.strerror}: the card's driver or firmware says "
             "no (`dmesg`): choose another card"
-        ) from error
+        ).at(path) from error

@@ -74,7 +74,7 @@ def _set(plan: Plan, journal: Journal, stack: contextlib.ExitStack) -> None:
                 journal.apply(entry, resource)
             _verify(change, plan)
         except MachineError as error:
-            raise MachineError(f"{change.knob.name}: {error}; nothing is changed") from error
+            raise MachineError(f"{error}; nothing is changed").at(change.knob.name) from error
 
 
 def _verify(change: Change, plan: Plan) -> None:

@@ -80,20 +80,20 @@ def require_handable(driver: PciDriver, asked: Asked, key: str) -> bool:
     if asked.own_kernel:
         if driver == VFIO and not asked.iommu:
             raise InputError(
-                f"{key}: vfio-pci needs an IOMMU in the virtual machine: say dut.iommu: true, or "
+                "vfio-pci needs an IOMMU in the virtual machine: say dut.iommu: true, or "
                 f"drive its ports without one by {UIO}"
-            )
+            ).at(key)
         return True
     if driver == UIO:
         raise InputError(
-            f"{key}: {UIO} lets a device write anywhere, which is for a virtual machine alone: "
+            f"{UIO} lets a device write anywhere, which is for a virtual machine alone: "
             "take vfio-pci"
-        )
+        ).at(key)
     if not asked.cards:
         raise InputError(
-            f"{key}: vfio-pci drives network cards, and the DuT's ports are links of the lab: "
+            "vfio-pci drives network cards, and the DuT's ports are links of the lab: "
             f"name its cards with {option('set')} dut.ports='[INGRESS, EGRESS]' and the cards at "
             f"the other ends of their cables with {option('set')} tap.ports='[BEFORE, BEHIND]', "
             "or choose another driver"
-        )
+        ).at(key)
     return True

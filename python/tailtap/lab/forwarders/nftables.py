@@ -108,4 +108,4 @@ def _try(rules: str) -> None:
 def _require(rules: str, done: Completed) -> None:
     if done.status != 0:
         said = " ".join(done.stderr.split()).replace("/dev/stdin", rules)
-        raise InputError(f"{rules}: nft, or this kernel, does not take these rules: {said}")
+        raise InputError(f"nft, or this kernel, does not take these rules: {said}").at(rules)

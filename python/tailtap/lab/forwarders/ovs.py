@@ -200,7 +200,7 @@ def require_rules(host: Host, rules: str | None) -> None:
     done = host.run(["ovs-ofctl", "parse-flows", "-"], stdin=read_rules(rules), check=False)
     if done.status != 0:
         said = " ".join(done.stderr.split()).replace("-:", f"{rules}:")
-        raise InputError(f"{rules}: Open vSwitch does not take these rules: {said}")
+        raise InputError(f"Open vSwitch does not take these rules: {said}").at(rules)
 
 
 class Ovs:

@@ -63,7 +63,7 @@ def _read(path: str | Path, root: Path | None = None) -> bytes:
     try:
         return read_bytes(file, root or file.resolve().parent, MOST_BYTES)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot read these rules: {error}") from error
+        raise InputError(f"cannot read these rules: {error}").at(path) from error
 
 
 def _is_wanted(name: str) -> bool:
@@ -96,7 +96,7 @@ def _of_archive(path: str, content: bytes) -> Iterator[tuple[str, bytes]]:
                     continue
                 left -= member.size
                 if left < 0:
-                    raise InputError(f"{path}: holds more than {MOST_BYTES} B of rules")
+                    raise InputError(f"holds more than {MOST_BYTES} B of rules").at(path)
                 yield member.name, file.read(member.size)
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise InputError(f"{path}: cannot read these rules: {error}") from error
+        raise InputError(f"cannot read these rules: {error}").at(path) from error

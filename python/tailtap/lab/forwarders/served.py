@@ -70,9 +70,8 @@ class Server:
         try:
             return cls(Served.parse(written), node, parse_cpus(cpus) if "@" in rest else ())
         except ValueError:
-            raise InputError(
-                f"{text!r}: {cpus!r} is no list of CPUs: write them as in '2-3,5'"
-            ) from None
+            wrong = InputError(f"{cpus!r} is no list of CPUs: write them as in '2-3,5'")
+            raise wrong.at(repr(text)) from None
 
     def __str__(self) -> str:
         """As `tailtap trace --served` takes it."""

@@ -308,9 +308,9 @@ def _judge(running: Program, work: WorkFolder, options: SuricataOptions, patienc
     if not options.paths or rejected > options.rejected * (loaded + rejected):
         why = " / ".join(_told(lines)[:2])
         raise InputError(
-            f"{what}: suricata does not take these rules: {rejected} of {loaded + rejected} are "
+            f"suricata does not take these rules: {rejected} of {loaded + rejected} are "
             f"rejected, more than dut.options.rejected allows: {why}"
-        )
+        ).at(what)
     more = f" and {rejected - len(names)} more" if rejected > len(names) else ""
     running.tell(
         {"rules_rejected_named": names},

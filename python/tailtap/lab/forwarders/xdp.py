@@ -121,4 +121,4 @@ def _poll_in_thread(lab: Lab, dut: Dut, port: str) -> list[int]:
     try:
         return sorted(map(int, poll_in_threads(dut.host, port, list_cpus(cpus))))
     except MachineError as error:
-        raise MachineError(f"{error}: use dut.options.mode: generic") from error
+        raise MachineError("use dut.options.mode: generic").at(error) from error

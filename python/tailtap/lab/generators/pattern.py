@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, TypeAdapter, ValidationError
 
 from tailtap.records.document import KeyPath
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, WrongValue
 from tailtap.records.explaining import explain
 from tailtap.records.options import option
 from tailtap.records.schema import Rate, Strict, Time, Written
@@ -185,8 +185,8 @@ def parse_pattern(text: str) -> Constant | Burst | Poisson | OnOff | Ramp:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = f"{first['loc'][-1]}: " if first["loc"] else ""
-        raise InputError(
-            f"{option('pattern')} {text!r}: {where}{explain(first, first['loc'], _keys_of)}"
+        raise WrongValue(
+            "pattern", text, f"{where}{explain(first, first['loc'], _keys_of)}"
         ) from error
     return pattern
 

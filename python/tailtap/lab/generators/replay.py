@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, NotRead
 from tailtap.records.schema import Strict, Written
 
 
@@ -52,10 +52,10 @@ class Replay(Strict):
         try:
             status = path.stat()
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}") from error
+            raise NotRead(error, f"cannot read {path}") from error
         found = _read(path, self.ids == "stamp", status.st_mtime_ns, status.st_size)
         if not found.with_id:
-            raise InputError(f"{path}: no packet has an id that taps read: write ids: stamp")
+            raise InputError("no packet has an id that taps read: write ids: stamp").at(path)
         return found
 
 

@@ -149,7 +149,7 @@ class ResourceGroup(Resource):
                         f"kernel says {said}"
                     )
         if parse_cpus(after["own"]["cpus"]) != parse_cpus(self.cpus):
-            raise MachineError(f"{self.label}: the kernel says CPUs {after['own']['cpus']}")
+            raise MachineError(f"the kernel says CPUs {after['own']['cpus']}").at(self.label)
 
     def undo(self, old: Value, applied: Value = None) -> str | None:
         """Give the ways back, and remove the group if it was not there."""

@@ -6,7 +6,7 @@ import ctypes
 import ctypes.util
 from collections.abc import Iterator
 
-from tailtap.records.errors import InputError, MachineError
+from tailtap.records.errors import InputError, MachineError, WrongValue
 from tailtap.records.options import option
 
 Instruction = tuple[int, int, int, int]
@@ -55,9 +55,7 @@ def compile_filter(text: str, link_type: int = ETHERNET) -> list[Instruction]:
     try:
         if library.pcap_compile(handle, ctypes.byref(program), text.encode(), 1, ANY_NETMASK) < 0:
             why = library.pcap_geterr(handle).decode(errors="replace")
-            raise InputError(
-                f"{option('filter')} {text!r}: {why} (`man pcap-filter` has its words)"
-            )
+            raise WrongValue("filter", text, f"{why} (`man pcap-filter` has its words)")
         found = list(_instructions(program))
         library.pcap_freecode(ctypes.byref(program))
     finally:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from tailtap.records.errors import InputError, naming
+from tailtap.records.errors import InputError, WrongValue, naming
 from tailtap.records.options import option
 
 FORM = "[NAME=][NETNS/]INTERFACE[@arrival|@egress|@receipt][:FORWARD]"
@@ -112,9 +112,9 @@ def parse_link(text: str) -> TapLink:
         raise InputError(f"{text!r} sends packets back where they came from: that is a loop")
     if colon and at is At.RECEIPT:
         raise InputError(
-            f"{text!r}: a tap @{at} listens beside another one, and takes no packet from it: "
+            f"a tap @{at} listens beside another one, and takes no packet from it: "
             f"leave :{forward} out, or @{at}"
-        )
+        ).at(repr(text))
     return TapLink(name, interface, namespace or None, at, onward, absorb)
 
 
@@ -152,10 +152,10 @@ def with_rooms(
                 f"{option('records')} {text!r} is no number of packets: write 4096 or NAME=4096"
             )
         if equals and name not in named:
-            raise InputError(f"{option('records')} {text!r}: the links are {', '.join(named)}")
+            raise WrongValue("records", text, f"the links are {', '.join(named)}")
         said = named[name].records if equals else every
         if said is not None:
-            raise InputError(f"{option('records')} {text!r}: this is said twice: give it once")
+            raise WrongValue("records", text, "this is said twice: give it once")
         if equals:
             named[name] = replace(named[name], records=int(number))
         else:
@@ -176,9 +176,9 @@ def with_hashes(links: Sequence[TapLink], hashes: Sequence[str]) -> list[TapLink
     for text in hashes:
         name, equals, key = text.rpartition("=")
         if equals and name not in names:
-            raise InputError(f"{option('hash')} {text!r}: the links are {', '.join(names)}")
+            raise WrongValue("hash", text, f"the links are {', '.join(names)}")
         if (equals and name in named) or (not equals and every is not None):
-            raise InputError(f"{option('hash')} {text!r}: this is said twice: give it once")
+            raise WrongValue("hash", text, "this is said twice: give it once")
         with naming(option("hash")):
             _core.check_key(key)
         if equals:
@@ -196,5 +196,5 @@ def with_sides(links: Sequence[TapLink], behind: Sequence[str]) -> list[TapLink]
     names = [link.name for link in links]
     for name in behind:
         if name not in names:
-            raise InputError(f"{option('behind')} {name!r}: the links are {', '.join(names)}")
+            raise WrongValue("behind", name, f"the links are {', '.join(names)}")
     return [replace(link, behind=link.name in behind or None) for link in links]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tailtap.host.containers.container import Inner
 from tailtap.lab.platforms.dut import OwnFiles
-from tailtap.records.errors import InputError, MachineError
+from tailtap.records.errors import MachineError, NotRead
 from tailtap.remote import CommandFailed
 from tailtap.remote.guest import GuestHost
 
@@ -52,7 +52,7 @@ def form(image: Path) -> str:
         with image.open("rb") as file:
             return "qcow2" if file.read(len(QCOW2)) == QCOW2 else "raw"
     except OSError as error:
-        raise InputError(f"dut.image: cannot read {image}: {error.strerror}") from error
+        raise NotRead(error, f"cannot read {image}").at("dut.image") from error
 
 
 @dataclass(frozen=True)

@@ -93,5 +93,5 @@ def _modules(host: LocalHost, kernel: Kernel, names: Sequence[str]) -> Iterator[
 def _read(path: Path) -> bytes:
     reader = READERS.get(path.suffix)
     if reader is None:
-        raise InputError(f"{path}: cannot read modules packed this way: unpack them, then depmod")
+        raise InputError("cannot read modules packed this way: unpack them, then depmod").at(path)
     return reader(path.read_bytes())
