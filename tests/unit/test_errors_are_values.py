@@ -1,18 +1,32 @@
 """No code reads the text of an error back: who must tell errors apart asks for class and fields.
 
 Found are names bound by ``except … as NAME`` and what is called error or reason: their text may be
-printed and put into other texts, but not be searched, split or compared.
+printed and put into other texts, but not be searched, split or compared. What an error is about,
+and what was given for which parameter, are fields: texts that begin with these are found, too.
 """
 
 from __future__ import annotations
 
 import ast
+import errno
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tailtap
+from tailtap.records import errors
+from tailtap.records.errors import (
+    InputError,
+    MachineError,
+    NotRead,
+    OfAnotherKind,
+    TailtapError,
+    WrongValue,
+)
+from tailtap.records.files import read_json
+from tailtap.records.options import naming_options, spelled
 
 SOURCES = Path(tailtap.__file__).parent
 READERS = {
@@ -27,6 +41,11 @@ ALLOWED = {
     "records/document.py": "PyYAML tells what is wrong in words alone",
     "records/duck.py": "DuckDB has no class for damage and locks",
     "records/writing.py": "libraries that write for us quote the system's words, without a number",
+}
+OURS = {
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, TailtapError)
 }
 
 
@@ -116,3 +135,75 @@ def test_nobody_reads_the_text_of_an_error() -> None:
     }
     assert {name: lines for name, lines in found.items() if name not in ALLOWED} == {}
     assert set(ALLOWED) == set(found), "an exception that nothing needs any more"
+
+
+def placed(source: str) -> Iterator[int]:
+    """The lines that make an error of ours of a text that begins with what it is about.
+
+    Such a text is ``{path}: …``, ``{path}:{line}: …`` or ``{option("late")} {text!r}: …``.
+    """
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(
+                func=ast.Name(id=name),
+                args=[ast.JoinedStr(values=[ast.FormattedValue() as what, *rest]), *_],
+            ) if name in OURS:
+                told = "".join(str(getattr(one, "value", "")) for one in rest[:1])
+                value = rest[2] if isinstance(what.value, ast.Call) and len(rest) > 2 else None
+                given = told in (" ", " '") and str(getattr(value, "value", "")).startswith(
+                    (": ", "': ")
+                )
+                if told.startswith(":") or given:
+                    yield node.lineno
+
+
+@pytest.mark.parametrize(
+    ("made", "is_found"),
+    [
+        ("InputError(f'{path}: this is empty')", True),
+        ("InputError(f'{path}:{line}: this is empty')", True),
+        ("InputError(f'{option(name)} {text!r}: too much')", True),
+        ("MachineError(f'{path}: this is empty')", True),
+        ("InputError('this is empty').at(path)", False),
+        ("InputError(f'{count} packets: too few')", False),
+        ("ValueError(f'{path}: this is empty')", False),
+    ],
+)
+def test_texts_that_begin_with_a_place_are_found(made: str, is_found: bool) -> None:
+    assert bool(list(placed(f"raise {made}"))) == is_found
+
+
+def test_what_an_error_is_about_is_a_field() -> None:
+    found = {
+        str(path.relative_to(SOURCES)): lines
+        for path in sorted(SOURCES.rglob("*.py"))
+        if (lines := list(placed(path.read_text())))
+    }
+    assert found == {}
+
+
+def test_a_caller_is_told_what_is_missing_and_what_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    with pytest.raises(NotRead) as missing:
+        read_json(path)
+    assert (missing.value.place, missing.value.errno) == (str(path), errno.ENOENT)
+    path.write_text("{")
+    with pytest.raises(OfAnotherKind) as damaged:
+        read_json(path)
+    assert (damaged.value.place, damaged.value.kind) == (str(path), "JSON file")
+    assert str(damaged.value).startswith(f"{path}: this is no JSON file: ")
+
+
+def test_a_wrong_value_says_what_was_given_for_what() -> None:
+    with naming_options(spelled):
+        told = WrongValue("egress_ahead", "5", "give two times")
+    assert str(told) == "--egress-ahead '5': give two times"
+    assert (told.parameter, told.value) == ("egress_ahead", "5")
+    assert str(pickle.loads(pickle.dumps(told))) == str(told)
+    assert str(WrongValue("late", "5", "give a time")) == "late '5': give a time"
+
+
+def test_places_go_from_the_outside_in(tmp_path: Path) -> None:
+    error = MachineError("it is full", remedy="make room").at(tmp_path).at("host a")
+    assert str(error) == f"host a: {tmp_path}: it is full: make room"
+    assert isinstance(error, MachineError) and not isinstance(error, InputError)

@@ -61,7 +61,7 @@ class Command(click.Command):
             ]
             if not given or not error.text:
                 raise
-            raise InputError(f"{' or '.join(given)}: {error}") from error
+            raise InputError(str(error)).at(" or ".join(given)) from error
 
     @property
     def _place(self) -> str | None:

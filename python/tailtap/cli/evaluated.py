@@ -29,9 +29,9 @@ def require_same(found: Evaluation, out: Path) -> None:
         there, here = (_known(getattr(content, name)) for content in (stored, found))
         if there != here:
             raise InputError(
-                f"{out}: there is an evaluation with other {name} in it: choose another --out, or "
+                f"there is an evaluation with other {name} in it: choose another --out, or "
                 "give --replace"
-            )
+            ).at(out)
 
 
 def _known(content: object) -> object:

@@ -65,7 +65,7 @@ def boot(
     with naming(str(testbed)):
         booting = booting_of(read_testbed(testbed), host, tell)
     if booting is None:
-        raise InputError(f"{testbed}: hosts.{host}.boot: this key is missing: it says how")
+        raise InputError(f"hosts.{host}.boot: this key is missing: it says how").at(testbed)
     if default:
         told = booting.default()
         record = {"boot_id": told.boot_id, "release": told.release, "command_line": told.line,

@@ -41,7 +41,7 @@ def power(testbed: Path, host: str, action: str, json: bool, quiet: bool) -> Non
         raise InputError(f"{testbed} has no host {host}: there are {', '.join(hosts)}")
     options = hosts[host].power
     if options is None:
-        raise InputError(f"{testbed}: hosts.{host}.power: this key is missing: it says how")
+        raise InputError(f"hosts.{host}.power: this key is missing: it says how").at(testbed)
     power = power_of(options)
     if action != "status":
         {"on": power.on, "off": power.off, "cycle": power.cycle}[action]()

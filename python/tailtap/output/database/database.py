@@ -129,8 +129,8 @@ def _require_no_links(database: Path) -> None:
     for path in (database, _log_of(database), database.with_name(f"{database.name}.tmp")):
         if path.is_symlink():
             raise InputError(
-                f"{path}: this is a link, and no database is written through links: remove it"
-            )
+                "this is a link, and no database is written through links: remove it"
+            ).at(path)
 
 
 def _log_of(database: Path) -> Path:
@@ -150,9 +150,9 @@ def _require_columns(connection: duckdb.DuckDBPyConnection, database: Path) -> N
         for column in TABLES[table]:
             if (table, column) not in there:
                 raise InputError(
-                    f"{database}: its table {table} has no column {column}: another version of "
+                    f"its table {table} has no column {column}: another version of "
                     "tailtap made it: rename it"
-                )
+                ).at(database)
 
 
 def _read_imported(connection: duckdb.DuckDBPyConnection) -> None:
@@ -180,14 +180,14 @@ def refused_by(database: Path, error: Exception, kept: str) -> MachineError:
         remedy = refused(database, error).or_elsewhere("use another folder").remedy
     else:
         remedy = "open it with the program that made it, or use another folder"
-    return MachineError(f"{database}: cannot write: {reason}: {remedy}; {kept}")
+    return MachineError(f"cannot write: {reason}: {remedy}; {kept}").at(database)
 
 
 def _record(folder: Path) -> RunRecord:
     try:
         return read(folder / "run.json", RunRecord)
     except InputError as error:
-        raise InputError(f"{folder}: not a run folder: {error}") from error
+        raise InputError(f"not a run folder: {error}").at(folder) from error
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: Path) -> None:

@@ -20,7 +20,7 @@ from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.output.database.database import refused_by
 from tailtap.records.duck import connect, require_tables
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, OfAnotherKind
 from tailtap.records.foreign import parse_json, storable
 from tailtap.records.machine import Environment
 from tailtap.records.noise import NOISE, NoiseRecord
@@ -67,10 +67,10 @@ def add(history: Path, source: Path, commit: str, date: str = "") -> Added:
     good = [run for run in runs if not run.excluded]
     if not good:
         told = "; ".join(f"{run.slug}: {run.excluded}" for run in runs[:3])
-        raise InputError(f"{source}: no run of it can be kept ({told})")
+        raise InputError(f"no run of it can be kept ({told})").at(source)
     date = date or min((started for run in good if (started := _started(run))), default="")
     if not date:
-        raise InputError(f"{source}: nothing says when its runs were made: give the commit's date")
+        raise InputError("nothing says when its runs were made: give the commit's date").at(source)
     try:  # one form for all, as they are in the order of their letters
         date = datetime.fromisoformat(date).astimezone(UTC).isoformat(timespec="seconds")
     except ValueError:
@@ -102,14 +102,14 @@ def load(history: Path) -> list[Measured]:
     import duckdb
 
     if not history.is_file():
-        raise InputError(f"{history}: no such file: `tailtap history add` makes it")
+        raise InputError("no such file: `tailtap history add` makes it").at(history)
     try:
         with connect(history, read_only=True) as connection:
             require_tables(connection, history, TABLES)
             return _loaded(connection)
     except (duckdb.Error, *DAMAGED) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{history}: this is no history of tailtap: {reason}") from error
+        raise OfAnotherKind("history of tailtap", reason).at(history) from error
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
     kind = "postgresql" if scheme == "postgres" else scheme
     exporter = EXPORTERS.get(kind)
     if exporter is None or exporter.address != bool(separator):
-        raise InputError(f"{option('to')} {scheme}: unknown format; give {_formats()}")
+        raise InputError(f"unknown format; give {_formats()}").at(f"{option('to')} {scheme}")
     if exporter.address and out is not None:
         raise InputError(
             f"{option('out')} is for files; with an address, {option('to')} says where the tables "
@@ -78,8 +78,8 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
         )
     if packets and not exporter.holds_packets:
         others = [name for name, one in EXPORTERS.working() if one.holds_packets]
-        raise InputError(
-            f"{option('packets')}: {kind} has no place for them; {' and '.join(others)} have"
+        raise InputError(f"{kind} has no place for them; {' and '.join(others)} have").at(
+            option("packets")
         )
     runs = finished_runs(source)
     _refuse_two_clocks(runs)
@@ -94,9 +94,9 @@ def _refuse_two_clocks(runs: Sequence[Run]) -> None:
         clocks = run.stored.clocks
         if clocks is not None and clocks.within_ns:
             raise InputError(
-                f"{run.folder}: no other format has a place for what its latencies may be off by, "
+                "no other format has a place for what its latencies may be off by, "
                 f"{Within(clocks.within_ns).text}; its tables are Parquet files already"
-            )
+            ).at(run.folder)
 
 
 def _formats() -> str:

@@ -26,9 +26,13 @@ def all_packets(run: Run) -> pa.Table:
     settings = of_evaluation(stored, worst=stored.counts.matched)
     found = evaluate_by(settings, *(_capture(run, side) for side in stored.inputs.both))
     if (found.counts, found.min, found.max) != (stored.counts, stored.min, stored.max):
-        raise InputError(
-            f"{run.folder}: {option('packets')}: the captures are not those that were evaluated; "
-            f"run {command_line('evaluate', out=True)} again"
+        raise (
+            InputError(
+                "the captures are not those that were evaluated; "
+                f"run {command_line('evaluate', out=True)} again"
+            )
+            .at(option("packets"))
+            .at(run.folder)
         )
     return tables.worst(found.worst_packets).sort_by("ingress_ns")
 
@@ -37,12 +41,18 @@ def _capture(run: Run, side: Side) -> Path:
     """The capture of one side: beside the evaluation, as in a run folder, or where it was read."""
     path = Path(side.path)
     if not side.whole:
-        raise InputError(
-            f"{path}: {option('packets')}: this side is several files, or a part of one: only "
-            "captures of one side each can be read again"
+        raise (
+            InputError(
+                "this side is several files, or a part of one: only "
+                "captures of one side each can be read again"
+            )
+            .at(option("packets"))
+            .at(path)
         )
     beside = [run.folder.parent / path.name] if run.folder else []
     for place in (*beside, path) if run.record else (path, *beside):
         if place.is_file():
             return place
-    raise InputError(f"{path}: {option('packets')}: this capture of {run.slug} is no longer there")
+    raise (
+        InputError(f"this capture of {run.slug} is no longer there").at(option("packets")).at(path)
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tailtap.analysis.runs.run import Run
 from tailtap.kinds.check import Check
 from tailtap.output.exporters.rows import COLUMNS, rows, tables
-from tailtap.records.errors import InputError, MachineError
+from tailtap.records.errors import InputError, MachineError, PackageMissing
 from tailtap.records.options import option
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ class PostgreSQL:
         try:
             import psycopg
         except ImportError as error:
-            raise MachineError(
-                "PostgreSQL needs the package psycopg: pip install 'psycopg[binary]'"
-            ) from error
+            raise PackageMissing("PostgreSQL needs", "psycopg", "'psycopg[binary]'") from error
         try:
             session = psycopg.connect(destination, autocommit=True)
         except psycopg.Error as error:

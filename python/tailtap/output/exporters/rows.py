@@ -51,9 +51,9 @@ def rows(run: Run, table: str) -> pa.Table:
             found = read.select(list(columns)).cast(in_arrow(columns))
     except (LookupError, TypeError, pa.ArrowException) as error:
         raise InputError(
-            f"{run.folder}: its {table} are not whole ({str(error).splitlines()[0]}); "
+            f"its {table} are not whole ({str(error).splitlines()[0]}); "
             f"run {command_line('evaluate', out=True)} again"
-        ) from error
+        ).at(run.folder) from error
     identity = [pa.repeat(run.number, len(found)), pa.repeat(run.slug, len(found))]
     whole = pa.table([*identity, *found.columns], names=["run", "slug", *columns])
     return whole.cast(schema(table))

@@ -55,7 +55,7 @@ def import_tree(tree: Path, database: Path) -> Imported:
     written.
     """
     if not tree.is_dir():
-        raise InputError(f"{tree}: no such folder; give the folder of a published result tree")
+        raise InputError("no such folder; give the folder of a published result tree").at(tree)
     published = find_published(tree)
     pos = find_pos_trees(tree, published)
     runs: list[Importable] = [*_others(published, pos)]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from tailtap.analysis.live.numbers import Board
 from tailtap.output.live.metrics import exposition
-from tailtap.records.errors import InputError, MachineError
+from tailtap.records.errors import InputError, MachineError, PackageMissing
 from tailtap.records.record import printed
 
 LOOPBACK = "127.0.0.1"
@@ -78,9 +78,8 @@ class Server:
                 import_module("prometheus_client")
                 import_module("google.protobuf")
             except ImportError as error:
-                raise MachineError(
-                    "metrics need the extra: pip install 'tailtap[metrics]'"
-                ) from error
+                extra = "'tailtap[metrics]'"
+                raise PackageMissing("metrics need", "prometheus_client", extra) from error
 
         class Handler(_Handler):
             shown = board

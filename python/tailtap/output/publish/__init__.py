@@ -20,7 +20,7 @@ from tailtap.analysis.causes.remedies import Knob
 from tailtap.output.publish.authors import Author, parse_author, parse_licence
 from tailtap.output.publish.contents import Contents
 from tailtap.output.publish.site import Building, build
-from tailtap.records.errors import InputError, Occupied
+from tailtap.records.errors import InputError, Occupied, WrongValue
 from tailtap.records.files import DRAFT, make_folder, move, remove_tree
 from tailtap.records.options import option
 from tailtap.records.record import read
@@ -57,9 +57,11 @@ def where_captures_are(text: str) -> tuple[bool, str | None]:
     if text == "embed":
         return True, None
     if word != "refer" or (equals and not url.startswith(("https://", "http://", "file://"))):
-        raise InputError(
-            f"{option('captures')} {text!r}: write embed, refer, or refer=URL with an address "
-            "such as https://zenodo.org/records/1/files"
+        raise WrongValue(
+            "captures",
+            text,
+            "write embed, refer, or refer=URL with an address "
+            "such as https://zenodo.org/records/1/files",
         )
     return False, url or None
 
@@ -84,7 +86,7 @@ def publish(
     if chosen.anonymous and chosen.authors:
         raise InputError(f"{option('anonymous')} leaves authors out: leave out {option('authors')}")
     if (folder / "run.json").is_file():
-        raise InputError(f"{folder}: this is a run: give the folder of its experiment")
+        raise InputError("this is a run: give the folder of its experiment").at(folder)
     target = out or folder / "site"
     if not check:
         _refuse_others(target)

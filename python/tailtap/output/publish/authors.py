@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
+from tailtap.records.errors import WrongValue
 
 _AUTHOR = re.compile(
     r"(?P<name>[^<>()]+?)\s*(?:<(?P<orcid>[^<>]+)>)?\s*(?:\((?P<affiliation>[^()]+)\))?"
@@ -40,9 +39,11 @@ def parse_author(text: str) -> Author:
     found = _AUTHOR.fullmatch(text.strip())
     orcid = _ORCID.fullmatch((found["orcid"] or "").strip()) if found else None
     if found is None or (found["orcid"] and (orcid is None or not _sound(orcid[1]))):
-        raise InputError(
-            f"{option('authors')} {text!r}: write NAME <ORCID> (AFFILIATION), the last two if you "
-            "like, such as 'Ada Lovelace <0000-0002-1825-0097> (Analytical Society)'"
+        raise WrongValue(
+            "authors",
+            text,
+            "write NAME <ORCID> (AFFILIATION), the last two if you "
+            "like, such as 'Ada Lovelace <0000-0002-1825-0097> (Analytical Society)'",
         )
     return Author(found["name"], orcid[1] if orcid else "", (found["affiliation"] or "").strip())
 
@@ -66,8 +67,10 @@ def parse_licence(text: str) -> str:
     except InvalidLicenseExpression:
         found = ""
     if not found or " " in found or found.startswith("LicenseRef"):
-        raise InputError(
-            f"{option('licence')} {text!r}: this is no name of the SPDX list (spdx.org/licenses): "
-            "data are often under CC-BY-4.0 or CC0-1.0"
+        raise WrongValue(
+            "licence",
+            text,
+            "this is no name of the SPDX list (spdx.org/licenses): "
+            "data are often under CC-BY-4.0 or CC0-1.0",
         )
     return found

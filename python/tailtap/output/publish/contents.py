@@ -227,5 +227,5 @@ def sha256(path: Path, root: Path) -> tuple[int, str]:
                 digest.update(block)
                 size += len(block)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {UNREADABLE}: {error}") from error
+        raise InputError(str(error)).at(UNREADABLE).at(path) from error
     return size, digest.hexdigest()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailtap.output.publish.authors import Author
-from tailtap.records.errors import MachineError
+from tailtap.records.errors import PackageMissing
 from tailtap.records.machine import Environment
 from tailtap.records.site import SiteRecord, SiteRun
 
@@ -98,10 +98,8 @@ def metadata(
     try:
         from rocrate.rocrate import ROCrate
     except ModuleNotFoundError as error:
-        raise MachineError(
-            "the crate of a site is made by a package that is not installed: "
-            "pip install 'tailtap[publish]'"
-        ) from error
+        extra = "'tailtap[publish]'"
+        raise PackageMissing("the crate of a site needs", "rocrate", extra) from error
     crate = ROCrate(version=VERSION)
     crate.metadata.extra_terms.update(TERMS)
     made = _Crate(crate, site, authors)

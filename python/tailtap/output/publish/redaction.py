@@ -36,7 +36,7 @@ def allowed_kinds(names: Iterable[str]) -> list[RedactedKind]:
     kinds = [name.strip() for name in names if name.strip()]
     for kind in kinds:
         if kind not in ALLOWED:
-            raise InputError(f"{option('allow')}: {kind!r} is none of {', '.join(ALLOWED)}")
+            raise InputError(f"{kind!r} is none of {', '.join(ALLOWED)}").at(option("allow"))
     return cast("list[RedactedKind]", kinds)
 
 

@@ -156,9 +156,9 @@ def _captures(building: Building) -> Iterator[SiteCapture]:
             needed = [kind for kind in ("macs", "addresses") if kind not in options.allowed]
             if source.path.suffix == HOLDS_PACKETS and needed:
                 raise InputError(
-                    f"{source.path}: it holds packets with their addresses, which are published as "
+                    "it holds packets with their addresses, which are published as "
                     f"they are: add {option('allow')} {','.join(needed)}, or refer to captures"
-                )
+                ).at(source.path)
             target = building.site / name
             make_folder(target.parent, below=building.site)
             with open_file(source.path, folder):  # a regular file of this folder
@@ -393,7 +393,7 @@ def _require_clean(building: Building) -> None:
             continue
         text = path.read_text("utf-8", "replace")
         if any(_stands_in(value, text) for value in originals):
-            raise Bug(f"{source.name}: what identifies was not replaced: nothing was published")
+            raise Bug("what identifies was not replaced: nothing was published").at(source.name)
 
 
 def _stands_in(value: str, text: str) -> bool:

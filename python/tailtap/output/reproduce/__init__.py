@@ -80,7 +80,7 @@ def reproduce(
     from tailtap.output.reproduce.crate import crate_folder, reproduce_crate
 
     if asked.level in MEASURING:
-        raise InputError(f"{place}: only a site of `tailtap publish` says how to measure again")
+        raise InputError("only a site of `tailtap publish` says how to measure again").at(place)
     crate = crate_folder(folder)
     if crate is not None:
         return reproduce_crate(crate, place)
@@ -89,9 +89,9 @@ def reproduce(
 
         return reproduce_results(folder, place, progress)
     raise InputError(
-        f"{place}: no {SITE} in it, no crate (ro-crate-metadata.json), and no published result "
+        f"no {SITE} in it, no crate (ro-crate-metadata.json), and no published result "
         "files: give the folder or the address of what `tailtap publish` made"
-    )
+    ).at(place)
 
 
 def _site(

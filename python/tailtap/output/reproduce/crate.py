@@ -31,7 +31,7 @@ def crate_folder(place: Path) -> Path | None:
     found = [path.parent for path in files_below(place) if path.name == CRATE]
     if len(found) > 1:
         names = ", ".join(str(path) for path in found[:MANY])
-        raise InputError(f"{place}: it holds {len(found)} crates: give one of {names}")
+        raise InputError(f"it holds {len(found)} crates: give one of {names}").at(place)
     return found[0] if found else None
 
 
@@ -40,7 +40,7 @@ def reproduce_crate(folder: Path, place: str) -> ReproductionRecord:
     try:
         crate = read_crate(folder)
     except (OSError, ValueError) as error:
-        raise InputError(f"{folder / CRATE}: {error}") from error
+        raise InputError(str(error)).at(folder / CRATE) from error
     assert crate is not None  # `crate_folder` found it
     steps = [_files(crate), _runs(crate)]
     return ReproductionRecord(

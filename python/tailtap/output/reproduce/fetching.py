@@ -61,7 +61,7 @@ def fetch(url: str, folder: Path, progress: Callable[[str], None] = lambda _: No
         except _Missing:
             continue  # the checksums will tell
         except _Larger as error:
-            raise InputError(f"{error}: the site has more than {MOST_BYTES / 1e9:g} GB") from error
+            raise InputError(f"the site has more than {MOST_BYTES / 1e9:g} GB").at(error) from error
 
 
 def fetch_file(url: str, path: Path, below: Path, size: int) -> None:
@@ -79,13 +79,13 @@ def fetch_file(url: str, path: Path, below: Path, size: int) -> None:
         elif parts.scheme in ("http", "https"):
             _fetch(url, path, below, size)
         else:
-            raise InputError(f"{url}: only http, https and file addresses are fetched")
+            raise InputError("only http, https and file addresses are fetched").at(url)
     except _Missing as error:
-        raise InputError(f"{url}: there is none") from error
+        raise InputError("there is none").at(url) from error
     except _Larger as error:
-        raise InputError(f"{url}: it is larger than what was published") from error
+        raise InputError("it is larger than what was published").at(url) from error
     except (OSError, ValueError) as error:
-        raise InputError(f"{url}: {error}") from error
+        raise InputError(str(error)).at(url) from error
 
 
 class _Missing(Exception):
@@ -118,9 +118,9 @@ def _get(url: str, most: int) -> bytes:
         with _opened(url) as answer:
             content: bytes = answer.read(most + 1)
     except _Missing as error:
-        raise InputError(f"{url}: there is none: give the address of a site") from error
+        raise InputError("there is none: give the address of a site").at(url) from error
     if len(content) > most:
-        raise InputError(f"{url}: it holds more than {most / 1e6:g} MB")
+        raise InputError(f"it holds more than {most / 1e6:g} MB").at(url)
     return content
 
 
@@ -132,9 +132,9 @@ def _opened(url: str) -> Iterator[http.client.HTTPResponse]:
     except URLError as error:
         if getattr(error, "code", None) in (404, 410):
             raise _Missing from error
-        raise InputError(f"{url}: {error.reason}") from error
+        raise InputError(str(error.reason)).at(url) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise InputError(f"{url}: {error or type(error).__name__}") from error
+        raise InputError(str(error) or type(error).__name__).at(url) from error
 
 
 def _keep(path: Path, content: bytes, below: Path) -> None:
@@ -144,5 +144,5 @@ def _keep(path: Path, content: bytes, below: Path) -> None:
 
 def _folder(path: Path, place: str) -> Path:
     if not path.is_dir():
-        raise InputError(f"{place}: no such folder; give a site, a crate, or result files")
+        raise InputError("no such folder; give a site, a crate, or result files").at(place)
     return path

@@ -11,7 +11,7 @@ from tailtap.analysis.causes.trace import has_trace, with_trace
 from tailtap.analysis.runs.run import Run
 from tailtap.kinds.check import Check
 from tailtap.output.exporters.base import whole
-from tailtap.records.errors import InputError, MachineError
+from tailtap.records.errors import InputError, PackageMissing
 from tailtap.records.options import option, spelled
 
 REMEDY = "pip install perfetto"
@@ -40,7 +40,7 @@ class Perfetto:
     def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write a file for each run that has a trace into the folder `destination`."""
         if find_spec("perfetto") is None:
-            raise MachineError(f"perfetto's files need the package perfetto: {REMEDY}")
+            raise PackageMissing("perfetto's files need", "perfetto")
         from tailtap.output.exporters.perfetto.drawing import write
 
         traced = [run for run in runs if has_trace(run)]
