@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,6 +227,30 @@ def test_the_way_to_the_device_s_host_is_down_while_packets_are_measured(
     assert dut.run("ip", "-4", "route", "show", "table", "all").stdout == routes
     [run] = runs(tmp_path / "out")
     assert (run["status"], run["parameters"]["dut"]["silent"]) == ("done", "control")
+
+
+@pytest.mark.slow
+def test_events_happen_on_the_device_s_host(hosts: Hosts, tmp_path: Path) -> None:
+    """What blocks its egress card for a time is found as long as it was."""
+    source = Path(__file__).parents[1] / "support/outage.c"
+    outage = hosts.folder / "outage"
+    subprocess.run(["gcc", "-O2", "-o", outage, source], check=True)
+    happens = f"[{{at: 100 ms, name: outage, run: '{outage} link {{egress}}', window: 100 ms}}]"
+    more = ("--set", f"events={happens}", "--set", "require=[blocked(outage) < 20 ms]")
+    done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more, testbed="split.yaml"))
+    assert "violated" in done.stdout + done.stderr, done.stderr
+    [run] = runs(tmp_path / "out")
+    [event] = run["events"]
+    assert (run["status"], event["where"], event["status"]) == ("done", "dut", 0), event
+    began, gone, back, whole = map(int, event["output"].split())
+    # All hosts have the clock of one kernel.
+    assert event.get("within_ns", 0) == 0
+    assert event["begin_ns"] <= began < whole <= event["end_ns"]
+    blocked = event["blocked"]
+    assert blocked["most_ns"] >= back - gone
+    assert blocked["least_ns"] > 45_000_000
+    assert event["around"]["packets"] + run["beside_events"]["packets"] == PACKETS
+    assert event["around"]["lost"] > 150
 
 
 @pytest.mark.timed  # sshd may be held since before the first packet

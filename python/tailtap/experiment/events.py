@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PLACEHOLDERS = ("ingress", "egress", "cpu", "cpus", "pid")
 """The names that a word can have in braces: both ports of the DuT, the first of its CPUs, all of
-them with commas, and the process that forwards, by its number on this machine."""
+them with commas, and the process that forwards, by its number on the device's machine."""
 DUT, GENERATOR, HOST = "dut", "generator", "host"
 MOST = 10_000
 """So many events of a run are told apart by nobody."""
@@ -59,8 +59,8 @@ class Event(Strict):
     )
     where: str = Field(
         default=DUT,
-        description="Where it runs: dut, generator, host (this machine, outside of both), or one "
-        "of dut.nodes. In a line dut is the first node.",
+        description="Where it runs: dut, generator, host (the device's machine, outside of both), "
+        "or one of dut.nodes. In a line dut is the first node.",
         examples=[HOST],
     )
     every: Time | None = Field(

@@ -26,7 +26,7 @@ from tailtap.analysis.figures.model import Figure, check_figures
 from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.experiment.dut import Dut
-from tailtap.experiment.events import Event, check_events
+from tailtap.experiment.events import GENERATOR, Event, check_events
 from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line, check_polling
 from tailtap.experiment.matching import Matching
 from tailtap.experiment.network import check_network, sent_as
@@ -477,10 +477,15 @@ class Experiment(Strict):
                 "dut.forwarder: server: its one port has the lab's links: measure it "
                 f"without {option('testbed')}"
             )
-        if self.events:
+        if any(event.where == GENERATOR for event in self.events):
             raise InputError(
-                "events: the hosts of a testbed have clocks of their own: measure on "
-                f"one machine, without {option('testbed')}"
+                "events.where: generator: on a testbed commands run on the device's host: take "
+                f"dut or host, or measure without {option('testbed')}"
+            )
+        if self.events and self.dut.silent is not None:
+            raise InputError(
+                "events, dut.silent: the device's host is told when packets begin, and would not "
+                "be reached then: leave one of them out"
             )
         kind = self.tap.kind if "kind" in self.tap.model_fields_set else tap_kind
         if kind != tap_kind:

@@ -1,12 +1,15 @@
-"""The clock of the DuT's guest against that of the stamps, as a fact of the run."""
+"""What the DuT's guest or its host told by another clock than that of the stamps."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tailtap.lab.instruments.observing import Warning
 from tailtap.records.errors import InputError
 from tailtap.records.record import Anything, as_json
+from tailtap.records.run import Found
 
 
 def guest_clock_of(folder: Path, trace: Anything | None) -> tuple[Anything | None, list[Warning]]:
@@ -21,3 +24,18 @@ def guest_clock_of(folder: Path, trace: Anything | None) -> tuple[Anything | Non
         message = f"the guest's clock is not known: {error}; only the host's part can be told"
         return trace, [{"code": "guest-clock", "message": message}]
     return {**trace, "alignment": as_json(clock.record())}, []
+
+
+def with_events_by_stamps(found: Found) -> tuple[Found, list[Warning]]:
+    """`events` by the clock of the stamps; or none of them, and why, where nobody knows that."""
+    if not found.events:
+        return found, []
+    from tailtap.analysis.clocks.host import events_by_stamps, host_clock  # as above
+
+    try:
+        clock = host_clock(found, "the events")
+    except InputError as error:
+        return replace(found, events=[]), [{"code": "event-failed", "message": str(error)}]
+    if clock is None:
+        return found, []
+    return replace(found, events=events_by_stamps(found.events, clock)), []

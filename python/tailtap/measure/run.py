@@ -21,7 +21,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.host.net.silent_link import LEAD_SECONDS
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.line import REVERSE
-from tailtap.measure.clocks import guest_clock_of
+from tailtap.measure.clocks import guest_clock_of, with_events_by_stamps
 from tailtap.measure.hosts_clocks import Clocks
 from tailtap.measure.quality import Measured, Sent
 from tailtap.measure.roles.answers import (
@@ -244,8 +244,7 @@ def _measure(
         raise
     for flow in flows:
         write_json(folders[flow].generator, sent[flow].whole, below=folders[flow].top)
-    return Measured(
-        {flow: Sent(sent[flow], stamped.flows[flow], stamped.cpus) for flow in flows},
+    found, of_events = with_events_by_stamps(
         Found(
             **asdict(replace(observed.facts, trace_guest=trace)),
             clocks=hosts,
@@ -254,8 +253,12 @@ def _measure(
             placement=prepared.placement,
             stations=stations,
             forwarder={**said, "cpu_ns": observed.cpu_ns} if forwards else {},
-        ),
-        [*prepared.warnings, *observed.warnings, *notices([*of_guest, *of_hosts])],
+        )
+    )
+    return Measured(
+        {flow: Sent(sent[flow], stamped.flows[flow], stamped.cpus) for flow in flows},
+        found,
+        [*prepared.warnings, *observed.warnings, *notices([*of_guest, *of_hosts, *of_events])],
         observed.brought,
         own_kernel=prepared.own_kernel,
     )

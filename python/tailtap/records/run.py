@@ -319,6 +319,8 @@ class Event(Record, kw_only=True):
     """Its exit status, below 0 for a signal."""
     output: str = ""
     """The last that it said."""
+    within_ns: Count = 0
+    """How far begin and end may be off, where another machine than that of the stamps told them."""
     after_ns: Whole | None = None
     """When it began, from the first packet on."""
     blocked: Blocked | None = None

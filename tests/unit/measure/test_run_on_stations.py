@@ -391,6 +391,45 @@ def test_clocks_of_two_stations_are_told_and_asked_for_before_and_after(tmp_path
     assert "clock" not in order[order.index("observe") : order.index("read")]
 
 
+@pytest.mark.parametrize("steps", [False, True])
+def test_events_on_another_machine_are_told_by_the_clock_of_the_stamps(
+    tmp_path: Path, *, steps: bool
+) -> None:
+    """Or not at all, where that machine's clock stepped."""
+    told = {"environment": {"hostname": "the sender"}}
+    sends, forwards = _two(tmp_path, forwards={"ahead_ns": 10**12})
+    sends.answers = {("timestamper", "describe"): {"station": told}}
+    truth: list[int] = []
+
+    def happen(_role: str, request: str) -> None:
+        if request != "read":
+            return
+        truth.append(time.monotonic_ns())
+        begin = truth[0] + 10**12
+        event = {"name": "it", "where": "dut", "command": ["true"], "at_ns": 0, "window_ns": 1,
+                 "begin_ns": begin}  # fmt: skip
+        facts = {"events": [{**event, "end_ns": begin + 1000, "status": 0}, event]}
+        observed = {**ANSWERS["dut", "read"], "facts": facts}
+        forwards.answers = {("dut", "read"): observed}
+        forwards.ahead_ns += 10**11 if steps else 0
+
+    forwards.meddle = happen
+    stations = {"dut": forwards, "generator": sends, "timestamper": sends}
+    measured = measure(_experiment(), _folders(tmp_path), None, stations=stations)
+    failed = [row.message for row in measured.warnings if row.code == "event-failed"]
+    if steps:
+        assert measured.found.events == []
+        [said] = failed
+        assert said.startswith("the events cannot be joined with stamps that another machine took")
+        return
+    assert failed == []
+    ended, endless = measured.found.events
+    assert 0 < ended.within_ns < 10**9
+    assert ended.end_ns is not None and endless.end_ns is None
+    assert abs(ended.begin_ns - truth[0]) <= ended.within_ns
+    assert abs(ended.end_ns - truth[0] - 1000) <= ended.within_ns
+
+
 def test_two_stations_on_one_machine_describe_it_once(tmp_path: Path) -> None:
     sends, forwards = _two(tmp_path)
     stations = {"dut": forwards, "generator": sends, "timestamper": sends}

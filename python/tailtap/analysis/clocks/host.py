@@ -8,14 +8,16 @@ what the rates of the clocks changed meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from tailtap.analysis.clocks.alignment import Times, on_lines
 from tailtap.records.causes import HostClockTold
 from tailtap.records.errors import InputError
-from tailtap.records.run import RunRecord
+from tailtap.records.run import Event, Found
 
 
 @dataclass(frozen=True)
@@ -68,14 +70,14 @@ class HostClock:
         )
 
 
-def host_clock(record: RunRecord | None, what: str) -> HostClock | None:
-    """The clock of the DuT's host, by the record of a run; None where it is that of the stamps.
+def host_clock(found: Found | None, what: str) -> HostClock | None:
+    """The clock of the DuT's host, by what was found in a run; None where it is that of the stamps.
 
     Hosts that share a kernel have one clock. Raises `InputError` where the machines are two and
     nobody knows how their clocks stand; `what` is what cannot be joined with the stamps then.
     """
-    clocks = record.clocks if record else None
-    if record is None or clocks is None or clocks.against not in record.stations:
+    clocks = found.clocks if found else None
+    if found is None or clocks is None or clocks.against not in found.stations:
         return None
     told = clocks.dut
     if told is None or told.at_ns is None or told.ahead_ns is None or told.drifts is None:
@@ -84,7 +86,27 @@ def host_clock(record: RunRecord | None, what: str) -> HostClock | None:
             "them stepped, or changed its rate, during the run (clock-unsteady): measure again, "
             "with clocks that are slewed"
         )
-    found = HostClock(told.at_ns, told.ahead_ns, told.drifts, told.bend_ns)
-    if found.at_ns[0] >= found.at_ns[1]:
+    clock = HostClock(told.at_ns, told.ahead_ns, told.drifts, told.bend_ns)
+    if clock.at_ns[0] >= clock.at_ns[1]:
         raise InputError("clocks of run.json: damaged: their moments do not ascend; measure again")
-    return found
+    return clock
+
+
+def events_by_stamps(events: Sequence[Event], clock: HostClock) -> list[Event]:
+    """Events that the DuT's host told of, by the clock of the stamps, and how far they may be off.
+
+    One that has not ended has no end here either.
+    """
+    times = np.array(
+        [(one.begin_ns, one.begin_ns if one.end_ns is None else one.end_ns) for one in events],
+        np.int64,
+    ).reshape(-1, 2)
+    stamps = clock.stamps_ns(times)
+    return [
+        replace(
+            event, begin_ns=begin, end_ns=None if event.end_ns is None else end, within_ns=within
+        )
+        for event, (begin, end), within in zip(
+            events, stamps.tolist(), clock.off_ns(stamps).max(axis=1).tolist(), strict=True
+        )
+    ]

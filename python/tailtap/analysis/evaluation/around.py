@@ -1,7 +1,8 @@
 """What packets met with around events: how long nothing came out, what was lost, how late it was.
 
 An event's packets are those that go in from its begin on until its window behind its end is over,
-or the next event begins. All others are the run's other time.
+or the next event begins: from where it may have begun at the earliest until where it may have ended
+at the latest. All others are the run's other time.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ def around(
     found, other = [], np.ones(len(into), bool)
     begin = int(into[0]) if len(into) else 0
     for event, end in zip(events, _ends(events), strict=True):
-        part = slice(*np.searchsorted(into, [event.begin_ns, end]))
+        began = _begin(event)
+        part = slice(*np.searchsorted(into, [began, end]))
         other[part] = False
         told = replace(
             event,
             after_ns=event.begin_ns - begin,
-            blocked=_blocked(into, out, event.begin_ns, end),
-            around=_passed(latency[part], max(end - event.begin_ns, 0)),
+            blocked=_blocked(into, out, began, end),
+            around=_passed(latency[part], max(end - began, 0)),
         )
         found.append(told)
     other[: int(np.searchsorted(into, begin + trim_ns))] = False
@@ -54,10 +56,16 @@ def around(
 
 def _ends(events: Sequence[Event]) -> Iterable[int]:
     """The end of each event's window."""
-    begins = sorted(event.begin_ns for event in events)
+    begins = sorted(map(_begin, events))
     for event in events:
-        own = (event.begin_ns if event.end_ns is None else event.end_ns) + event.window_ns
-        yield min(own, next((begin for begin in begins if begin > event.begin_ns), own))
+        own = event.begin_ns if event.end_ns is None else event.end_ns
+        own += event.within_ns + event.window_ns
+        yield min(own, next((begin for begin in begins if begin > _begin(event)), own))
+
+
+def _begin(event: Event) -> int:
+    """When it began at the earliest."""
+    return event.begin_ns - event.within_ns
 
 
 def _latencies(

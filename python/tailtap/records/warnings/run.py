@@ -72,8 +72,8 @@ ENTRIES = (
     Entry(
         "event-failed",
         "The command of an event (`events`) ended with an error, did not end, or was not begun "
-        "before packets had ended.",
-        "Read what it said in the message, and mend `events.run`.",
+        "before packets had ended; or the clocks of a testbed do not say when events happened.",
+        "Read what it said in the message, and mend `events.run`; let chrony or ptp4l slew clocks.",
     ),
     Entry(
         "neighbour-short",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from stamps import write_stamps
 
 from tailtap.analysis.evaluation.around import around
@@ -75,6 +76,21 @@ def test_an_outage_lies_within_its_bounds(
     assert (told.around.packets, told.around.time_ns) == (200, 20 * MS)
     assert other.packets == 5000 - 200
     assert other.time_ns == 4999 * GAP - 20 * MS
+
+
+@pytest.mark.parametrize("off", [-5 * MS, 0, 5 * MS])
+def test_a_begin_that_is_not_known_exactly_hides_no_outage(tmp_path: Path, off: int) -> None:
+    """It happened somewhere within the bounds of another machine's clock."""
+    files = outage(tmp_path, 100 * MS, 7 * MS, kept=False)
+    told = replace(event(100 * MS + off, window=MS), within_ns=5 * MS)
+    later = replace(event(115 * MS), within_ns=2 * MS)
+    [found, _], _ = around([told, later], *files, trim_ns=0, window_ns=MS)
+    assert found.after_ns == 100 * MS + off
+    assert found.blocked is not None and found.blocked.begin_ns == START + 100 * MS
+    # Until a millisecond behind the latest end, or until the next one may begin.
+    assert found.around is not None
+    assert found.around.time_ns == min(11 * MS, 113 * MS - (95 * MS + off))
+    assert found.around.packets == found.around.time_ns // GAP
 
 
 def test_latencies_are_of_the_packets_within_the_window(tmp_path: Path) -> None:

@@ -189,6 +189,14 @@ def test_splitters_need_one_device_and_one_direction() -> None:
         ({"tap": {"kind": "passive"}}, "tap.kind: passive does not fit"),
         ({"tap": {"clock": "hardware"}}, "without splitters a packet is stamped before it is sent"),
         ({"dut": {"line": 2, "taps": "hops", "forwarder": "kernel-route"}}, "does not see what is"),
+        (
+            {"events": [{"at": "1 ms", "run": "ls", "where": "generator"}]},
+            "on a testbed commands run on the device's host",
+        ),
+        (
+            {"events": [{"at": "1 ms", "run": "ls"}], "dut": {"silent": "eno1"}},
+            "would not be reached then",
+        ),
     ],
 )
 def test_an_experiment_that_does_not_fit_a_testbed(more: dict[str, object], said: str) -> None:
