@@ -24,6 +24,7 @@ from tailtap.remote.local import LocalHost
 
 NET = Path("/sys/class/net")
 ROOT = Path("/")
+PHYSICAL = "physical"
 WORDS = {
     "tun": "tap device",
     "vlan": "VLAN",
@@ -50,7 +51,7 @@ class Interface:
     """The number of its network namespace."""
     index: int
     kind: str
-    """As the kernel calls it; ``physical`` for a network card."""
+    """As the kernel calls it; `PHYSICAL` for a network card."""
     words: str
     """What kind it is, as people read it."""
     steered: Sequence[int]
@@ -91,10 +92,10 @@ def look_at(target: Target) -> Interface:
         raise InputError(f"there is no interface {target.interface} {there}").at(target.text)
     link, steered, interrupts, is_threaded, device = found
     info = link.get("linkinfo", {})
-    kind = info.get("info_kind") or ("physical" if device else link.get("link_type", "unknown"))
+    kind = info.get("info_kind") or (PHYSICAL if device else link.get("link_type", "unknown"))
     if kind == "tun" and info.get("info_data", {}).get("type") == "tun":
         kind = "tun device"
-    words = WORDS.get(kind, "network card" if kind == "physical" else kind)
+    words = WORDS.get(kind, "network card" if kind == PHYSICAL else kind)
     if link.get("link_type") != "ether":
         words += ", packets of IP"
     if device:

@@ -22,7 +22,7 @@ from tailtap.analysis.runs.requests import main_kind
 from tailtap.host.cpu.cpus import usable
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.measure.observe.asked import Asked
-from tailtap.measure.observe.interfaces import Interface
+from tailtap.measure.observe.interfaces import PHYSICAL, Interface
 from tailtap.measure.observe.memory import memory_folder
 from tailtap.measure.observe.serving import Contexts, contexts
 from tailtap.records.cpulist import list_cpus
@@ -52,6 +52,11 @@ ROOM = 1 << 18
 PACKETS, TRANSACTIONS = "packets", "transactions"
 """How what comes in is matched with what goes out, as in `evaluation.match`."""
 AT: Mapping[Moment, At] = {"arrival": At.ARRIVAL, "egress": At.EGRESS}
+OF_KERNEL = (
+    "The stamp is the kernel's: a card stamps all that arrives only when its receive filter is "
+    "told to, and of what leaves only what a sender asks it for."
+)
+"""Why a card's own stamps are not used, by Documentation/networking/timestamping.rst."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,11 @@ class End:
     def link(self, name: str) -> TapLink:
         """As a link of `tailtap tap`."""
         return TapLink(name, self.interface.name, self.interface.namespace, AT[self.at])
+
+    def stamped(self) -> str:
+        """Where its packets are stamped, and what of their way lies outside: sentences."""
+        said = self.link("").stamped()
+        return f"{said} {OF_KERNEL}" if self.interface.kind == PHYSICAL else said
 
 
 Way = tuple[End, End]

@@ -79,7 +79,7 @@ class Prepared:
                 kind=end.interface.words,
                 namespace=end.interface.place.words,
                 inode=end.interface.inode,
-                stamped=end.link("").stamped(),
+                stamped=end.stamped(),
             )
             for end in way
         ]

@@ -11,10 +11,12 @@ import pytest
 from traces import RECORD, SOFTIRQ, TASK
 
 from tailtap.measure.observe.interfaces import Interface
+from tailtap.measure.observe.look import End
 from tailtap.measure.observe.serving import Serving, contexts, cpus_at, serving_of
 from tailtap.measure.observe.targets import parse_target
 from tailtap.measure.observe.targets.kind import Place
 from tailtap.records.marks import RECORD as MARK
+from tailtap.records.observed import Moment
 
 NET_RX, TIMER = 3, 1
 NGINX, POLLER, SHELL = range(4_195_000, 4_195_003)
@@ -30,6 +32,14 @@ def interface(**other: Any) -> Interface:
         "is_threaded": False,
     }  # fmt: skip
     return Interface(**(known | other))
+
+
+@pytest.mark.parametrize("at", ["arrival", "egress"])
+def test_what_is_said_of_stamps_at_a_card(at: Moment) -> None:
+    """They are the kernel's, whatever the card could do; what has no clock needs no such word."""
+    said = [End(interface(kind=kind), at).stamped() for kind in ("veth", "physical")]
+    assert said[1].startswith(said[0])
+    assert ["The stamp is the kernel's: a card" in one for one in said] == [False, True]
 
 
 def traced(folder: Path, events: list[tuple[int, int, int, int, int]]) -> Path:
