@@ -54,6 +54,8 @@ class Bench:
     loss: Loss
     able: float = 1e12
     """The rate up to which the generator sends what is asked of it."""
+    begins: float = 1e12
+    """The rate above which it does not even get past its warm-up."""
     spoiled: float = 0.0
     """The share of the trials in which something else on the machine keeps it from that."""
     seed: int = 1
@@ -63,6 +65,8 @@ class Bench:
         self.chance = random.Random(self.seed)
 
     def make(self, trial: Trial) -> Result:
+        if trial.rate > self.begins:
+            return Result(trial, 0, 0, 0.0, "the generator did not reach it")
         achieved = min(trial.rate, self.able)
         packets = max(1, trial.rate * trial.duration // 1_000_000_000)
         real = Trial(round(achieved), trial.duration)

@@ -104,6 +104,17 @@ class Guard(Protocol):
         ...
 
 
+class StillWarmingUp(MachineError):
+    """A generator was ended before it had sent a packet that counts."""
+
+    sent: Mapping[str, Open[GeneratorRecord]]
+
+    def __init__(self, what: str, sent: Mapping[str, Open[GeneratorRecord]]) -> None:
+        """`sent` is what the generators of all flows said."""
+        super().__init__(what, remedy="lower traffic.rate")
+        self.sent = sent
+
+
 def everywhere(station: Station) -> Stations:
     """All roles on one station."""
     return dict.fromkeys((DUT, GENERATOR, TIMESTAMPER), station)
@@ -223,12 +234,13 @@ def _measure(
     _silence(experiment, dut)
     first = _First.ahead(experiment, dut, timestamper) if experiment.events else None
     try:
+        began = time.monotonic()
         generator.ask(START)
         watch = None if guard is None else _Watch(guard, timestamper, reach)
         overdue = _overdue(experiment, prepared.patience)
         _wait(dut, timestamper, generator, experiment.seconds, overdue, tick, watch, first)
         sent = generator.ask(RESULT).flows
-        _require_sent(experiment, sent, overdue)
+        _require_sent(experiment, sent, time.monotonic() - began)
         time.sleep(reach)
         observed = dut.ask(READ)
         stamped = timestamper.ask(STOP)
@@ -440,15 +452,16 @@ def _overdue(experiment: Experiment, patience: float) -> float:
 
 
 def _require_sent(
-    experiment: Experiment, sent: Mapping[str, Open[GeneratorRecord]], overdue: float
+    experiment: Experiment, sent: Mapping[str, Open[GeneratorRecord]], seconds: float
 ) -> None:
-    """Raises `MachineError` when a generator was ended before it had sent a packet that counts."""
+    """Raises `StillWarmingUp` when a generator was ended in its warm-up, after so many `seconds`."""
     for flow, told in sent.items():
-        if told.known.interrupted and not told.known.sent:
+        if told.known.still_warming_up:
             rate = format_rate(experiment.traffic_of(flow).rate)
-            raise MachineError(
-                f"the generator was still busy with the warm-up after {overdue:.0f} s, twice the "
-                f"time of the whole run: it cannot send {rate}: lower traffic.rate"
+            raise StillWarmingUp(
+                f"the generator was still busy with the warm-up after {seconds:.0f} s, where the "
+                f"whole run takes {experiment.seconds:g} s: it cannot send {rate}",
+                sent,
             )
 
 

@@ -46,14 +46,22 @@ from tailtap.measure.quality import (
     warnings_of,
 )
 from tailtap.measure.roles.here import Here
-from tailtap.measure.run import DUT, Guard, Stations, Tick, everywhere, measure
+from tailtap.measure.run import (
+    DUT,
+    Guard,
+    Stations,
+    StillWarmingUp,
+    Tick,
+    everywhere,
+    measure,
+)
 from tailtap.records.bugs import STORAGE, kept
 from tailtap.records.document import dotted, load
 from tailtap.records.errors import Interrupted, NothingBegun, Occupied, TailtapError
 from tailtap.records.files import make_folder, remove, slugify, write_json, write_text
-from tailtap.records.generator import Generator
+from tailtap.records.generator import Generator, GeneratorRecord
 from tailtap.records.options import command_line, option
-from tailtap.records.record import as_json, opened
+from tailtap.records.record import Open, as_json, opened
 from tailtap.records.run import Instrument, RunRecord, Status
 from tailtap.records.taps import Tap
 from tailtap.records.warnings import is_valid, notices
@@ -241,6 +249,8 @@ def make_run(
     except Exception as error:
         if isinstance(error, OSError) and error.errno in STORAGE:
             raise  # of the results of the others as well
+        for flow in flows if isinstance(error, StillWarmingUp) else ():
+            flow.record.generator = _of_any(error.sent[flow.run.flow])
         # Whatever else happened in it, a bug of ours included, costs this run and no other one.
         end("failed", kept(error, folder.path))
         _clean(stations)
@@ -282,7 +292,7 @@ class _Flow:
         self.record = replace(
             self.record,
             **asdict(measured.found),
-            generator=opened("the generator", sent.generator.whole, Generator),
+            generator=_of_any(sent.generator),
             taps={name: opened(name, tap.whole, Tap) for name, tap in stamped.taps.items()},
             instruments={"taps": taps, **brought},
             warnings=warnings_of(self.run.experiment, measured, self.run.flow),
@@ -332,6 +342,11 @@ class _Flow:
                 *overloaded(experiment, sent, evaluation.counts, lost),
             ]
         )
+
+
+def _of_any(told: Open[GeneratorRecord]) -> Open[Generator]:
+    """What a generator says, as a run has it of any."""
+    return opened("the generator", told.whole, Generator)
 
 
 def _clean(stations: Stations) -> None:

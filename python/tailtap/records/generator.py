@@ -34,6 +34,11 @@ class Generator(Record, kw_only=True):
         """Measured packets without an id, as far as that is known."""
         return 0 if self.with_id is None or self.sent is None else self.sent - self.with_id
 
+    @property
+    def still_warming_up(self) -> bool:
+        """Whether a signal ended it before it had sent a packet that counts."""
+        return bool(self.interrupted) and self.sent == 0
+
 
 class WarmUp(Record, kw_only=True):
     """The packets before the measurement."""
@@ -79,10 +84,10 @@ class GeneratorRecord(Generator, kw_only=True, tag_field="schema", tag="tailtap.
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
-        nothing = bool(self.interrupted) and self.sent == 0
         if self.with_id is not None and self.sent is None:
             raise ValueError("packets had ids, and nobody says how many were sent")
-        if self.scheduled_rate is not None and self.achieved_rate is None and not nothing:
+        unsaid = self.scheduled_rate is not None and self.achieved_rate is None
+        if unsaid and not self.still_warming_up:
             raise ValueError("packets were sent, and nobody says at which rate")
 
 

@@ -269,6 +269,9 @@ def test_a_generator_that_is_ended_in_its_warm_up_has_no_result(
     station = FakeStation(slow=True, sent=nothing)
     with pytest.raises(MachineError, match=r"it cannot send 10 kpkt/s: lower traffic\.rate"):
         measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
+    [first, _] = runs(tmp_path, station)
+    assert (first["status"], first["taps"]) == ("failed", None)
+    assert (first["generator"]["interrupted"], first["generator"]["sent"]) == (True, 0)
 
 
 def test_generators_of_others_are_waited_for(

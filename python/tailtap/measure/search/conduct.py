@@ -73,6 +73,7 @@ MOST_TRIALS = 500
 """A search that needs more trials than this follows noise."""
 SHARES = (1.0, 0.9, 0.5, 0.1)
 """Latency is measured at these shares of the rates found, unless others are asked for."""
+UNREACHED = "the generator did not reach it: it was still busy with the warm-up when it was ended"
 RATE, DURATION = "traffic.rate", "traffic.duration"
 """What a search chooses for its trials."""
 
@@ -394,8 +395,6 @@ class Search:
         record = make_run(
             run, folder, None, guard, keep_stamps=keep, stations=self.at.stations, boots=boots
         )
-        if record.taps is None:
-            raise MachineError(f"trial {run.number} failed: {record.error}")
         told = []
         for one in run.group:
             there = beside(folder, one)
@@ -419,7 +418,12 @@ def _worse(results: Sequence[Result]) -> Result:
 def _result(
     run: PlannedRun, folder: RunFolder, record: RunRecord, trial: Trial, guard: LossGuard
 ) -> Result:
-    """The result that a trial's record gives."""
+    """The result that a trial's record gives. Raises `MachineError` for a run that failed."""
+    if record.taps is None:
+        if record.generator is None:
+            raise MachineError(f"trial {run.number} failed: {record.error}")
+        # Of a run that has no more than this, a generator was ended in its warm-up.
+        return Result(trial, packets=0, lost=0, achieved=0.0, doubt=UNREACHED)
     traffic = run.experiment.traffic_of(run.flow)
     taps = {side: tap.known for side, tap in (record.taps or {}).items()}
     came = taps[INGRESS].seen or 0

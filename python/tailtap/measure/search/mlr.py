@@ -119,7 +119,9 @@ def mlr(settings: Settings) -> Generator[Trial, Result, list[Bounds]]:
         search.results.append(result)
         if result.valid and result.loss <= settings.losses[0]:
             break
-        guess = min(max(round(result.forwarded), settings.low), settings.high)
+        # Where nothing was sent that counts, nothing is known yet.
+        aim = result.forwarded if result.achieved else math.sqrt(settings.low * settings.high)
+        guess = min(max(round(aim), settings.low), settings.high)
         guess = _readable(guess, settings)
     hints: dict[float, Sequence[int]] = dict.fromkeys(settings.losses, (guess,))
     found: list[Bounds] = []

@@ -150,6 +150,19 @@ def test_a_generator_that_cannot_send_at_all(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_trials_in_which_nothing_was_sent_that_counts_tell_nothing(method: str) -> None:
+    """The device's limit is found below the rates at which the generator only warms up."""
+    bench = Bench(sharp(80_000), begins=200_000)
+    [found] = bench.search(method, SETTINGS)
+    assert brackets(found, 80_000, SETTINGS.precision)
+    assert found.bounds.reason == "loss"
+    assert [result for result in bench.results if not result.packets]
+    [found] = Bench(sharp(3_000_000), begins=90_000).search(method, SETTINGS)
+    assert brackets(found, 90_000, SETTINGS.precision)
+    assert (found.bounds.reason, codes(found)) == ("generator", {"generator-limit"})
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("seed", range(10))
 def test_trials_that_a_busy_machine_spoils_tell_nothing(method: str, seed: int) -> None:
     """A fifth of the trials is spoiled, so that a rate seems out of reach once in 125 times."""
