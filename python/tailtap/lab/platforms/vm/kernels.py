@@ -26,6 +26,10 @@ DEFAULT = VANILLA
 SHELL = "busybox-static"
 """What the guest boots with, before it has this machine's files."""
 DOWNLOAD_SECONDS = 900.0
+PART = re.compile(r"Depends: (linux-(?:image|base|binary|modules)-\S+)")
+"""What a kernel's package depends on and is a part of it: up to Debian 13 one package that has all,
+since then one each for its configuration, its image and its modules.
+"""
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,15 @@ def kernel(name: str) -> Kernel:
     """
     if name in PACKAGES:
         folder = unpacked(PACKAGES[name])
-        image = next((folder / "boot").glob("vmlinuz-*"))
-        release = image.name.removeprefix("vmlinuz-")
-        return Kernel(name, image, release, folder / "lib/modules" / release)
+        for modules in (folder / "lib/modules").glob("*"):
+            release = modules.name
+            for image in (folder / "boot" / f"vmlinuz-{release}", modules / "vmlinuz"):
+                if image.is_file():
+                    return Kernel(name, image, release, modules)
+        raise MachineError(
+            f"there is no kernel with its modules in {folder}: remove it, so that it is downloaded "
+            "again"
+        )
     image = Path(name)
     if not image.is_absolute():
         raise InputError(
@@ -124,34 +134,47 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _unpack(package: str, draft: Path) -> None:
     host = LocalHost()
+    content = draft / "content"
     try:
-        # Debian's names for kernels are empty packages that depend on the newest one.
-        told = host.run(["apt-cache", "depends", "--important", package]).stdout
-        real = re.search(r"Depends: (linux-image-\S+)", told)
-        name = real[1] if real else package
         command = ["env", "-C", str(draft), "apt-get", "download", "-qq"]
-        command += ["-o", "APT::Sandbox::User=root", name]
-        downloading = host.start(command)
-        try:
-            downloading.read_to_end(DOWNLOAD_SECONDS)
-        finally:
-            downloading.close()
-        archive = next(draft.glob("*.deb"))
-        content = draft / "content"
-        unpacking = host.start(["dpkg-deb", "-x", str(archive), str(content)])
-        try:
-            unpacking.read_to_end(DOWNLOAD_SECONDS)
-        finally:
-            unpacking.close()
-    except (MachineError, StopIteration) as error:
+        command += ["-o", "APT::Sandbox::User=root", *_parts(host, package)]
+        _run(host, command)
+        for archive in draft.glob("*.deb"):
+            _run(host, ["dpkg-deb", "-x", str(archive), str(content)])
+    except MachineError as error:
         raise MachineError(
             f"cannot get the Debian package {package}, which virtual machines boot from: {error}: "
             "check /etc/apt/sources.list and `apt-get update`"
         ) from error
+    for name in ("bin", "lib"):
+        # Packages may rely on these links, which are there where they are installed.
+        if (content / "usr" / name).is_dir() and not (content / name).exists():
+            (content / name).symlink_to(f"usr/{name}")
     for modules in (content / "lib/modules").glob("*"):
         # It reads every module, which takes minutes where others use the CPUs and the disk.
         depmod = ["depmod", "-b", str(content), modules.name]
         host.run(depmod, seconds=DOWNLOAD_SECONDS)
+
+
+def _parts(host: LocalHost, package: str) -> list[str]:
+    """`package`, and the parts of a kernel that it depends on.
+
+    Debian's names for kernels are empty packages, which depend on the newest one.
+    """
+    parts = [package]
+    for part in parts:
+        told = host.run(["apt-cache", "depends", "--important", part]).stdout
+        parts += [name for name in PART.findall(told) if name not in parts]
+    return parts
+
+
+def _run(host: LocalHost, command: list[str]) -> None:
+    """Run what may take long. Raises `MachineError`."""
+    process = host.start(command)
+    try:
+        process.read_to_end(DOWNLOAD_SECONDS)
+    finally:
+        process.close()
 
 
 def _modules(image: Path, release: str) -> Path:
