@@ -80,7 +80,7 @@ def test_a_run_without_a_device_is_made_without_a_trace(tmp_path: Path) -> None:
     outlook, folders = measured(tmp_path, OPTIONS["neighbours"], {}, ["wire", "bare-metal"])
     notes = [[note["message"] for note in run["notes"]] for run in outlook["runs"]]
     assert [note.partition(":")[0] for note in notes[0]] == ["trace", "counters"]
-    assert all(note.endswith("this run is made without") for note in notes[0])
+    assert all(note.endswith("this run is made without it") for note in notes[0])
     [room] = notes[1]
     assert room.startswith("trace: ") and "records of each CPU" in room
     wire, device = folders

@@ -20,11 +20,11 @@ def doctor(
 ) -> None:
     """Check what this machine can measure, and say what to install or change for the rest.
 
-    Kernel features are tried: a small lab is built and removed. Only root can try most of them.
-    Of the current folder it says who else can write there, as results that others can change
-    prove nothing.
-    States: ok; poor, which works but harms measurements; missing; untested. The exit status is 0
-    when `tailtap run` can work here, and 3 when it cannot.
+    Kernel features are tried: a small lab is built and removed, and a container of each kind is
+    started. Only root can try most of them. It also tells whether others can write to the current
+    folder, and so change results there. States: ok; poor, which works but harms measurements;
+    missing, which matters only to who needs it; untested. The exit status is 0 when `tailtap run`
+    can work here, and 3 when it cannot.
     """
     from tailtap import doctor as library
     from tailtap.output.exporters import EXPORTERS

@@ -1,4 +1,4 @@
-"""`tailtap improve`: try what may make packets less late, and prove what does."""
+"""`tailtap improve`: try what may lower the tail, and show what does."""
 
 from __future__ import annotations
 

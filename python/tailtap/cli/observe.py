@@ -1,4 +1,4 @@
-"""`tailtap observe`: stamp and trace what already runs."""
+"""`tailtap observe`: measure a device that is in service, as it is."""
 
 from __future__ import annotations
 

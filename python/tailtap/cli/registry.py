@@ -20,9 +20,9 @@ class Row(NamedTuple):
 
 COMMANDS = {
     "run": Row("run", "make the measurements of an experiment file"),
-    "observe": Row("observe", "stamp and trace what already runs"),
-    "search": Row("search", "find the highest rate with at most so much loss"),
-    "improve": Row("improve", "try what may make packets less late, and prove what does"),
+    "observe": Row("observe", "measure a device that is in service, as it is"),
+    "search": Row("search", "find the highest rate at which no more is lost than allowed"),
+    "improve": Row("improve", "try what may lower the tail, and show what does"),
     "evaluate": Row("evaluate", "match two captures and show the tail of the latency"),
     "report": Row("report", "write a page and figures about an experiment folder"),
     "explain": Row("explain", "say why packets of a run were late"),
@@ -32,7 +32,7 @@ COMMANDS = {
     "compare": Row("compare", "rank configurations by their tail"),
     "history add": Row("history.add", "put the runs of a commit into a history"),
     "history show": Row("history.show", "say at which commits the tail changed"),
-    "reproduce": Row("reproduce", "say what of something published is found again"),
+    "reproduce": Row("reproduce", "repeat what was published, and compare"),
     "export": Row("export", "write results in the formats of other programs"),
     "publish": Row("publish", "make a site that others can read, check and run again"),
     "import": Row("import_", "read published result files"),
@@ -61,7 +61,7 @@ COMMANDS = {
 }
 GROUPS = {
     "history": "watch the tail from commit to commit",
-    "host": "make a machine ready for low tails, and put it back",
+    "host": "tune this machine for low latency, and put it back",
     "testbed": "ask the machines of a testbed, and boot them",
 }
 

@@ -1,4 +1,4 @@
-"""`tailtap reproduce`: say what of something published is found again."""
+"""`tailtap reproduce`: repeat what was published, and compare."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--check",
     is_flag=True,
-    help="Measure nothing: plan the runs and say what of them this machine cannot do.",
+    help="Measure nothing: plan the runs and say which of them this machine cannot make.",
 )
 @click.option(
     "--against",
@@ -70,10 +70,13 @@ if TYPE_CHECKING:
     "--worse-than",
     default="5%",
     metavar="SHARE",
-    help="--against: how much more than the base is worse.",
+    help="--against: how much more latency than that of BASE counts as worse.",
 )
 @click.option(
-    "--within", default="30min", metavar="TIME", help="--against: when to end at the latest."
+    "--within",
+    default="30min",
+    metavar="TIME",
+    help="--against: end after this time at the latest.",
 )
 @watched
 def run(
@@ -95,7 +98,7 @@ def run(
 ) -> None:
     """Measure the latency of every packet through a device under test, on this machine.
 
-    The experiment file says what to send through what:
+    The experiment file describes the traffic and the device that it passes:
 
     \b
         name: container-vs-bare-metal
@@ -107,26 +110,26 @@ def run(
     docs/reference/experiment.md describes every key, with its unit, default and an example, and how
     an editor completes the file; `python -m tailtap.experiment.reference` prints that page.
 
-    With --check nothing is made: every planned run is shown with what is missing for it, and how
-    to get it; with --testbed each host is asked about its part. Exit status 0 when all runs can be
-    made, 3 when some cannot. With --live and --metrics the numbers can be watched while packets are
-    sent; the run says so.
+    With --check nothing is measured: every planned run is shown with what is missing for it, and
+    how to get it; with --testbed each host is asked about its part. The exit status is 0 when all
+    runs can be made, and 3 when some cannot. With --live and --metrics the numbers can be watched
+    while packets are sent; a warning of the run says so.
 
     The generator, the taps and the device are network namespaces joined by virtual links; this
     needs root. Each run is stored with its evaluation in a folder of its own, and all evaluations
     in results.duckdb. Ctrl-C keeps the finished runs, and --resume makes the rest. A run that fails
     is recorded with its reason while the others go on. A run is invalid when its generator did not
-    send what was asked of it; one that falls behind hopelessly is ended. With `require` in the
-    file, the verdict follows, and with `claims` what the runs show of them. At the end it says in
-    few words why packets were late, of up to eight runs with a trace, if these are small (64 MB);
+    send what was asked of it; a generator that falls far behind is ended. If the file has
+    `require`, the verdict follows, and if it has `claims`, whether the runs show them. For up to
+    eight runs with small traces (64 MB together) it says in few words why packets were late;
     `tailtap explain` tells more. The exit status is 3 when runs failed or are invalid, else 1
     unless everything that is required holds.
 
     With --against both experiments are measured in pairs of runs, in random order, until the pairs
-    decide about the percentile --at: better, no worse, worse by more than --worse-than, or, when
-    --within is over, not shown. Worse is wrong in at most 1 % of all cases, each other answer in
-    5 %, however many pairs it took. The exit status is 0, 0, 1 and 5. `vary`, `repeat` and
-    `require` have no part in it; --out holds every run, and against.json.
+    decide about the percentile --at. The answer is better or no worse (exit status 0), worse by
+    more than --worse-than (1) or, when --within is over, not shown (5). The answer "worse" is wrong
+    in at most 1 % of all cases, each other answer in at most 5 %, however many pairs it took.
+    `vary`, `repeat` and `require` are left out; --out holds every run, and against.json.
     """
     from tailtap.analysis.runs.summary import summarize
     from tailtap.cli.against import run_against

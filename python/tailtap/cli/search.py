@@ -1,4 +1,4 @@
-"""`tailtap search`: find the highest rate with at most so much loss."""
+"""`tailtap search`: find the highest rate at which no more is lost than allowed."""
 
 from __future__ import annotations
 
