@@ -331,14 +331,18 @@ def remedies() -> list[Knob]:
 
 
 def kept_undisturbed(folder: Path, below: Path | None) -> UndisturbedRecord | None:
-    """The latencies of a run without pauses from outside; they are stored in its folder."""
+    """The latencies of a run without pauses from outside; they are stored in its folder.
+
+    None where nothing tells of pauses, and where the stamps are gone. Raises `InputError` when the
+    run's files cannot be read.
+    """
+    from tailtap.analysis.causes.late import StampsGone
     from tailtap.analysis.undisturbed import keep_undisturbed, refuse_links
-    from tailtap.records.errors import InputError
 
     refuse_links(folder, below)
     try:
         found = keep_undisturbed(folder, below)
-    except InputError:  # what explains a run needs less than all of its packets
+    except StampsGone:  # what explains a run needs less than all of its packets
         return None
     return None if found is None else found.record
 

@@ -15,16 +15,22 @@ from tailtap.cli.console import Column, Table, columns
 from tailtap.cli.terminal import say, warn
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Change, EvaluationRecord, Side, Sides
-from tailtap.records.record import read
+from tailtap.records.record import read_if_there
 from tailtap.records.units import format_us
 
 
 def require_same(found: Evaluation, out: Path) -> None:
-    """Raise `InputError` when `out` has an evaluation of other captures, or with other settings."""
+    """Raise `InputError` when `out` has an evaluation of other captures, or with other settings.
+
+    One that cannot be read is replaced, and the user told so.
+    """
     try:
-        stored = read(out / "evaluation.json", EvaluationRecord)
-    except InputError:
-        return  # there is none
+        stored = read_if_there(out / "evaluation.json", EvaluationRecord)
+    except InputError as error:
+        warn(f"warning: {error}; this evaluation takes its place")
+        return
+    if stored is None:
+        return
     for name in ("inputs", "options", "key", "key_after", "clocks"):
         there, here = (_known(getattr(content, name)) for content in (stored, found))
         if there != here:

@@ -135,9 +135,12 @@ class Runs:
         if not self.resume:
             return None
         folders = [self.folder.run(slug) for slug in slugs]
+        if not all(one.record.exists() for one in folders):
+            return None
         try:
             records = [one.read() for one in folders]
-        except InputError:
+        except InputError as error:
+            self.print_line(f"{error}: measuring it again")
             return None
         failed = all(one.status == "failed" for one in records)
         return records[0] if failed or all(one.whole for one in folders) else None

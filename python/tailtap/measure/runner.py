@@ -160,10 +160,8 @@ def _run_all(
             store.add_runs(folder.database, [folder.run(one.slug).path for one in run.group])
     reporter = reporting(pending, sum(len(run.group) for run in plan))
     for run in pending:
-        if folder.run(run.slug).done:
-            reporter.noted(
-                f"{run.slug}: some of its files are empty or missing: measuring it again"
-            )
+        if why := folder.run(run.slug).damage:
+            reporter.noted(f"{run.slug}: {why}: measuring it again")
         for one in run.group:
             if folder.run(one.slug).measured:
                 reporter.noted(f"{one.slug}: what was measured before goes to {folder.earlier}")

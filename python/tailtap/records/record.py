@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -141,6 +142,11 @@ def printed(record: msgspec.Struct) -> str:
 def read(path: Path, kind: type[R]) -> R:
     """The record in a file of JSON. Raises `InputError` naming the file and the field."""
     return parsed(path, read_json(path), kind)
+
+
+def read_if_there(path: Path, kind: type[R]) -> R | None:
+    """As `read`; None where there is no file. Raises `InputError` for one that is damaged."""
+    return read(path, kind) if os.path.lexists(path) else None
 
 
 def _opened(kind: Any, content: Any) -> Open[Any]:

@@ -523,3 +523,23 @@ def test_an_answer_that_makes_no_sense_fails_the_run(
     assert record["status"] == other["status"] == "failed"
     assert f"the {role} answers what makes no sense" in record["error"]
     assert station.opened == station.closed
+
+
+def test_a_run_whose_record_cannot_be_read_is_measured_again_and_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runs(tmp_path, FakeStation())
+    out = tmp_path / "out"
+    first, second = sorted((out / "runs").iterdir())
+    (first / "run.json").write_text('{"schema": "tailtap.run/1", "num')
+    (second / "generator.json").write_text("")
+    capfd.readouterr()
+    experiment = out / "experiment.yaml"
+    run_experiment(
+        read_experiment(experiment), experiment, out, store=Store(), resume=True,
+        reporting=reporting(quiet=False), stations=everywhere(FakeStation()),
+    )  # fmt: skip
+    said = capfd.readouterr().err
+    assert f"{first.name}: {first}/run.json: this is no JSON file" in said
+    assert f"{second.name}: some of its files are empty or missing: measuring it again" in said
+    assert json.loads((first / "run.json").read_text())["status"] == "done"

@@ -149,12 +149,10 @@ def _foreign(
 ) -> npt.NDArray[np.bool_]:
     nothing = np.zeros(records.size, bool)
     files = [path for path in leaving if path.is_file()]
-    if not trace.served.by_softirq or not files:
+    captures = any(path.suffix != ".stamps" for path in files)
+    if not trace.served.by_softirq or not files or captures:
         return nothing
-    try:
-        times = [read_stamps(path)["time_ns"].astype(np.int64) for path in files]
-    except InputError:  # a capture of packets
-        return nothing
+    times = [read_stamps(path)["time_ns"].astype(np.int64) for path in files]
     left = np.sort(np.concatenate(times))
     serving = (records["kind"] == SOFTIRQ) & (records["id"] == trace.served.vector)
     meanwhile = np.searchsorted(left, end, "right") - np.searchsorted(left, start, "left")

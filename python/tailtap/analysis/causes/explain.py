@@ -34,6 +34,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.records.causes import Control
 from tailtap.records.cpulist import list_cpus
 from tailtap.records.errors import InputError
+from tailtap.records.improve import KnobTrial
 from tailtap.records.machine import Tuning
 from tailtap.records.options import options
 from tailtap.records.record import Notice
@@ -75,6 +76,7 @@ def explain(
         evidence = join(trace, looked, usual, ways, leaving(run, folder), guest, laid=joined.laid)
     tested = claims(evidence, served, span, _usual_gap(run))
     in_guest = guest is not None
+    trials, p, unread = trials_of(run)
     taken = held_from_threads(evidence, trace)
     labels = label(joined, tested, servers, guest=in_guest, taken=taken)
     known = join(
@@ -87,9 +89,9 @@ def explain(
         joined=joined,
         labels=labels,
         periods=tuple(_periods(run, joined, labels, span)),
-        warnings=(*_warnings(run, trace, joined), *unknown, *_of_guest(guest, joined)),
+        warnings=(*_warnings(run, trace, joined), *unknown, *_of_guest(guest, joined), *unread),
         knobs=tuple(knobs),
-        here=situation(run, trace),
+        here=situation(run, trace, trials, p),
         guest=guest,
         looked=looked,
         looked_stalls=int(evidence.stall_cpu.size),
@@ -247,19 +249,21 @@ def _of_guest(guest: Guest | None, joined: Joined) -> Iterator[Notice]:
         )
 
 
-def situation(run: Run, trace: Trace) -> Situation:
-    """Where a run was measured: what its audits answered, on the machine and in its guest."""
+def situation(run: Run, trace: Trace, trials: Sequence[KnobTrial], p: float) -> Situation:
+    """Where a run was measured: what its audits answered, on the machine and in its guest.
+
+    `trials` are those of knobs at the percentile `p` that its experiment made.
+    """
     tuning = run.record.tuning if run.record else None
     links = run.record.links if run.record else ()
     cards = {card for link in links for card in link.cards or ()}
-    trials, p = trials_of(run)
     return Situation(
         _answers(tuning),
         _answers(run.platform_facts.tuning),
         frozenset(cards),
         options(cpus=tuning.cpus, role=tuning.role, interface=tuning.interfaces) if tuning else "",
         options(cpus=list_cpus(trace.senders), role="generator") if trace.senders else "",
-        trials,
+        tuple(trials),
         p,
     )
 

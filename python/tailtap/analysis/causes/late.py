@@ -16,7 +16,7 @@ from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import Column, Matching
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.tail import StoredTail
-from tailtap.records.errors import InputError, WrongValue
+from tailtap.records.errors import InputError, NothingMatched, WrongValue
 from tailtap.records.evaluation import Side
 from tailtap.records.options import option
 from tailtap.records.units import format_time, parse_time
@@ -196,19 +196,23 @@ def packets_of(piece: bytes) -> Iterator[tuple[Column, Column]]:
     """Ingress stamps and latencies of a piece; nothing where no packet of it came through."""
     try:
         found: Any = _core.conclude(_core.evaluate_piece(piece), bucket_ns=100)
-    except InputError:
+    except NothingMatched:
         return
     _, _, ingress, latency = found["exceedances"]
     yield np.frombuffer(ingress, np.int64), np.frombuffer(latency, np.int64)
 
 
+class StampsGone(InputError):
+    """Somebody took the stamps of a run away."""
+
+
 def capture_of(side: Side, folder: Path) -> Path:
-    """The capture of a side in a run folder. Raises `InputError` when it is gone."""
+    """The capture of a side in a run folder. Raises `StampsGone` when it is gone."""
     path = folder / Path(side.path).name
     if not path.is_file():
         path = path.with_suffix(MARKS)
     if not path.is_file():
-        raise InputError(
+        raise StampsGone(
             "the stamps of the run are gone; without them nobody can say which core "
             "served a packet, or what usual packets see"
         ).at(path)

@@ -30,7 +30,8 @@ from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.records.bugs import foreseen
 from tailtap.records.causes import CausesRecord, Control
-from tailtap.records.errors import MachineError, NotTraced, TailtapError
+from tailtap.records.errors import InputError, MachineError, NotTraced, TailtapError
+from tailtap.records.record import Notice
 from tailtap.records.undisturbed import UndisturbedRecord
 
 READ = ("run.json", "trace.json", "trace.events", "ingress.stamps", "egress.stamps")
@@ -40,7 +41,7 @@ BRIEF_BYTES = 64_000_000
 Progress = Callable[[str], None]
 Keep = Callable[[Explained], object]
 Beside = Callable[[Path, Path | None], UndisturbedRecord | None]
-"""Of a run folder, and of that below which no folder may be a link."""
+"""Of a run folder, and of that below which no folder may be a link. Raises `InputError`."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,11 @@ def _each(
         under_way.remove(folder)
         told = _result(executor, folder, task)
         if isinstance(told, Told):
-            told.record.undisturbed = undisturbed(folder, runs[folder].top)
+            try:
+                told.record.undisturbed = undisturbed(folder, runs[folder].top)
+            except InputError as error:
+                unknown = Notice("not-undisturbed", str(error))
+                told.record.warnings = [*told.record.warnings, unknown]
             files.write(folder, told.tables, {"causes": told.record}, below=runs[folder].top)
         yield folder, told
 

@@ -10,20 +10,20 @@ from tailtap.analysis.runs.run import Run
 from tailtap.records.causes import ProvenKnob
 from tailtap.records.errors import InputError
 from tailtap.records.improve import ImproveRecord, KnobTrial
-from tailtap.records.record import read
+from tailtap.records.record import Notice, read_if_there
 from tailtap.records.units import format_time
 
 
-def trials_of(run: Run) -> tuple[tuple[KnobTrial, ...], float]:
+def trials_of(run: Run) -> tuple[tuple[KnobTrial, ...], float, list[Notice]]:
     """The trials of an improvement that this is a run of, and the percentile that they lowered.
 
-    None where it is no such run, or nobody can read what was shown.
+    None where it is no such run, or where nobody can read what was shown, which a warning says.
     """
     try:
-        found = read(run.home / "improve.json", ImproveRecord)
-    except (InputError, OSError):
-        return (), 0.0
-    return tuple(found.trials), found.p
+        found = read_if_there(run.home / "improve.json", ImproveRecord)
+    except InputError as error:
+        return (), 0.0, [Notice("file-damaged", f"{error}: what was tried here is not known")]
+    return (tuple(found.trials), found.p, []) if found is not None else ((), 0.0, [])
 
 
 def decided(trials: Iterable[KnobTrial]) -> frozenset[str]:

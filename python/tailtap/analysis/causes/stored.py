@@ -25,7 +25,8 @@ from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.records.causes import CausesRecord
 from tailtap.records.errors import InputError
-from tailtap.records.record import read
+from tailtap.records.options import command_line
+from tailtap.records.record import Notice, read_if_there
 
 TABLES = ("causes-late", "causes-parts", "causes-stalls")
 
@@ -87,25 +88,36 @@ def causes_of(run: Run, knobs: Sequence[Knob] = ()) -> Causes:
     `explain` do.
     """
     trace = load(run)
-    stored = read_stored(trace.events.parent, run.stored.percentile(0.5).value)
+    damage: list[Notice] = []
+    try:
+        stored = read_stored(trace.events.parent, run.stored.percentile(0.5).value)
+    except InputError as error:
+        stored, damage = None, [Notice("file-damaged", f"{error}; here it was found out anew")]
     if stored is not None:
         return Causes(run, trace, stored[0], *stored[1])
     found = explain(run, knobs=knobs)
-    made = tables(found)
-    return Causes(run, trace, record(found), *(made[name] for name in TABLES))
+    made, told = tables(found), record(found)
+    told.warnings = [*told.warnings, *damage]
+    return Causes(run, trace, told, *(made[name] for name in TABLES))
 
 
 def read_stored(folder: Path, median_ns: int) -> tuple[CausesRecord, list[pa.Table]] | None:
     """`causes.json` of a run folder and its `TABLES`.
 
-    None unless they are whole, say in which segment each packet was late, and are of a run with
-    this median: it was not evaluated anew since.
+    None where there are none, and unless they say in which segment each packet was late, and are of
+    a run with this median: it was not evaluated anew since. Raises `InputError` when they are there
+    and cannot be read.
     """
     try:
-        stored = read(folder / "causes.json", CausesRecord)
+        stored = read_if_there(folder / "causes.json", CausesRecord)
+        if stored is None:
+            return None
         found = [read_table(folder, name, stored.made) for name in TABLES]
-    except (InputError, OSError, ValueError, pa.ArrowException):
-        return None
+    except (InputError, OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(
+            f"{folder}: why its packets were late is stored and cannot be read ({error}): run "
+            f"{command_line('explain', folder)} again"
+        ) from error
     late, causes = stored.late, {row.cause for row in stored.causes}
     current = (
         late.median_ns == median_ns

@@ -102,14 +102,15 @@ def compare_loaded(
     if all(ranking.reason for ranking in rankings):
         reasons = dict.fromkeys(f"{found.load.label}: {found.reason}" for found in rankings)
         raise InputError(f"nothing can be ranked: {'; '.join(list(reasons)[:_REASONS])}")
-    traits = tuple(_traits(loads, progress))
+    damage: list[Notice] = []
+    traits = tuple(_traits(loads, progress, damage))
     return Comparison(
         tuple(rankings),
         traits,
         tuple(check(rankings)),
         tuple(advise(rankings)),
         needed(rankings),
-        tuple(_warnings(runs, rankings, required)),
+        (*_warnings(runs, rankings, required), *damage),
         tuple(counters([ranking.load for ranking in rankings])),
     )
 
@@ -143,19 +144,22 @@ def _require_two(runs: Sequence[Run], loads: Sequence[Load]) -> None:
     )
 
 
-def _traits(loads: Sequence[Load], progress: Callable[[str], None]) -> Iterator[Traits]:
+def _traits(
+    loads: Sequence[Load], progress: Callable[[str], None], damage: list[Notice]
+) -> Iterator[Traits]:
+    """What is known of the configurations; `damage` is told which tails cannot be read."""
     for load in loads:
         for configuration in load.ranked:
             runs = configuration.runs
             models = []
             for run in runs:
-                if run.origin:
-                    continue
+                if run.evaluation is None or run.evaluation.stored is None:
+                    continue  # imported, or without the time around pauses
                 progress(f"{run.slug}: its tail model")
                 try:
                     models.append(analyse(run.tail))
-                except InputError:
-                    continue  # an old evaluation without exceedances: nothing is known
+                except InputError as error:
+                    damage.append(Notice("no-tail", str(error)))
             cache = common_cache(runs)
             yield Traits(
                 load,

@@ -32,7 +32,7 @@ from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import EvaluationsRecord
 from tailtap.records.files import make_folder, make_link, path_within, write_text
 from tailtap.records.options import command_line, option
-from tailtap.records.record import opened, read
+from tailtap.records.record import opened, read_if_there
 from tailtap.records.run import EvaluationSettings, Parameters
 from tailtap.records.units import format_time
 from tailtap.records.writing import writing
@@ -115,7 +115,7 @@ def evaluate_again(
             f"no run of it was finished; {command_line('run', resume=True)} goes on"
         ).at(runs.path)
     if not replace:
-        require_same(runs.path, pending, changes)
+        require_same(runs.path, pending, changes, print_line)
     for run in pending:
         if not os.access(run.evaluation if run.evaluation.exists() else run.path, os.W_OK):
             raise MachineError(
@@ -193,12 +193,20 @@ class _Work:
             return error
 
 
-def require_same(path: Path, runs: Sequence[RunFolder], changes: Changes) -> None:
-    """Raise `InputError` when results would be replaced by those of other settings."""
-    found = [
-        (run, differences(run.evaluation, _settings(run, changes), with_key="key" in changes))
-        for run in runs
-    ]
+def require_same(
+    path: Path, runs: Sequence[RunFolder], changes: Changes, print_line: Callable[[str], object]
+) -> None:
+    """Raise `InputError` when results would be replaced by those of other settings.
+
+    Those that cannot be read are replaced, and `print_line` is told so.
+    """
+    found = []
+    for run in runs:
+        settings, with_key = _settings(run, changes), "key" in changes
+        try:
+            found.append((run, differences(run.evaluation, settings, with_key=with_key)))
+        except InputError as error:
+            print_line(f"{run.path.name}: {error}; it is evaluated anew")
     other = [(run, words) for run, words in found if words]
     if not other:
         return
@@ -229,11 +237,10 @@ def differences(evaluation: Path, settings: Settings, *, with_key: bool) -> list
     """What the evaluation in a folder was made with, where that is not what `settings` say.
 
     Nothing where there is none. A key can be written in several ways:
-    that of the run itself is not compared.
+    that of the run itself is not compared. Raises `InputError` when what is there cannot be read.
     """
-    try:
-        stored = read(evaluation / EVALUATION, EvaluationRecord)
-    except InputError:
+    stored = read_if_there(evaluation / EVALUATION, EvaluationRecord)
+    if stored is None:
         return []
     found = [
         f"{name} {show(before)}, now {show(getattr(settings, field))}"

@@ -19,7 +19,7 @@ from typing import Protocol
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.records.errors import InputError, NothingBegun, Occupied
 from tailtap.records.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
-from tailtap.records.record import as_json, read
+from tailtap.records.record import as_json, read, read_if_there
 from tailtap.records.run import PlanRow, RunRecord
 
 STAMP_HEADER = 64
@@ -106,6 +106,18 @@ class RunFolder:
             return self.read().status == "done"
         except InputError:
             return False
+
+    @property
+    def damage(self) -> str:
+        """Why a run that is not whole has to be made again though it had come to an end, or nobody
+        can say whether it had; empty where it had not.
+        """
+        try:
+            record = read_if_there(self.record, RunRecord)
+        except InputError as error:
+            return str(error)
+        done = record is not None and record.status == "done"
+        return "some of its files are empty or missing" if done else ""
 
     @property
     def whole(self) -> bool:

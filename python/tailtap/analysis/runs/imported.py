@@ -52,10 +52,7 @@ def load_imported(database: Path) -> list[Run]:
             ).fetchall()
             runs = [_run(connection, *row) for row in rows]
     except (duckdb.Error, *DAMAGED) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"cannot read it: {reason}; close it elsewhere, or remove it and repeat tailtap import"
-        ).at(database) from error
+        raise _unreadable(database, error) from error
     origins = [run.origin for run in runs if run.origin]
     short = short_places({origin.path for origin in origins})
     return [
@@ -65,7 +62,7 @@ def load_imported(database: Path) -> list[Run]:
 
 
 def has_imported(database: Path) -> bool:
-    """Whether a database holds imported runs; not when it cannot be read."""
+    """Whether a database holds imported runs. Raises `InputError` when it cannot be read."""
     if not database.is_file():
         return False
     import duckdb
@@ -75,9 +72,16 @@ def has_imported(database: Path) -> bool:
             require_tables(connection, database, TABLES)
             query = "SELECT count(*) FROM runs WHERE status = 'imported'"
             row = connection.execute(query).fetchone()
-    except (duckdb.Error, InputError):
-        return False
+    except duckdb.Error as error:
+        raise _unreadable(database, error) from error
     return bool(row and row[0])
+
+
+def _unreadable(database: Path, error: Exception) -> InputError:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return InputError(
+        f"cannot read it: {reason}; close it elsewhere, or remove it and repeat tailtap import"
+    ).at(database)
 
 
 def _run(

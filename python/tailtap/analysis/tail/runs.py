@@ -90,7 +90,12 @@ def model_runs(
             found.append(modelled)
             if run.valid is False:
                 warnings.append(Notice("invalid-run", f"{run.slug}: {INVALID}"))
-        if has_imported(path / DATABASE):
+        try:
+            imported = has_imported(path / DATABASE)
+        except InputError as error:
+            imported = False
+            warnings.append(Notice("imports-unreadable", f"imported runs are not seen: {error}"))
+        if imported:
             warnings.append(Notice("imported", f"{path / DATABASE}: {NO_TIMES}"))
     if not found and first:
         raise first

@@ -28,7 +28,8 @@ from tailtap.analysis.undisturbed.words import words_of
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Percentile
 from tailtap.records.files import opened
-from tailtap.records.record import Notice, mark, read
+from tailtap.records.options import command_line
+from tailtap.records.record import Notice, mark, read_if_there
 from tailtap.records.undisturbed import Independence, PausesRow, UndisturbedRecord
 from tailtap.records.units import format_count, format_share
 
@@ -110,25 +111,44 @@ def undisturbed_of(run: Run) -> Undisturbed | None:
     at a constant pace. Raises `InputError` when the run's files cannot be read, or its stamps are
     gone.
     """
-    return stored_of(run) or find_undisturbed(run)
+    return _usable(run) or find_undisturbed(run)
+
+
+def _usable(run: Run) -> Undisturbed | None:
+    """As `stored_of`, for who finds out anew what cannot be read."""
+    try:
+        return stored_of(run)
+    except InputError:
+        return None
 
 
 def stored_of(run: Run) -> Undisturbed | None:
-    """What is stored of a run; None where nothing is, or where it is of another evaluation."""
+    """What is stored of a run; None where nothing is, or where it is of another evaluation.
+
+    Raises `InputError` when it is there and cannot be read.
+    """
     if run.own_folder is None or run.record is None or run.evaluation is None or run.origin:
         return None
     return read_undisturbed(run.own_folder, run.stored)
 
 
 def read_undisturbed(folder: Path, evaluation: Evaluation) -> Undisturbed | None:
-    """What a run folder has of its `evaluation`; None where it has nothing, or of another one."""
+    """What a run folder has of its `evaluation`; None where it has nothing, or of another one.
+
+    Raises `InputError` when it is there and cannot be read.
+    """
     place = folder / FOLDER
     try:
-        record = read(place / f"{RECORD}.json", UndisturbedRecord)
+        record = read_if_there(place / f"{RECORD}.json", UndisturbedRecord)
+        if record is None:
+            return None
         spans = tables.pair(tables.read(place, STRETCHES, record.made), "start_ns", "end_ns")
         found = Evaluation.load(place) if record.shown else None
-    except (InputError, OSError, ValueError, pa.ArrowException):
-        return None
+    except (InputError, OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(
+            f"{place}: what is left of the run without pauses cannot be read ({error}): run "
+            f"{command_line('explain', folder)} again"
+        ) from error
     whole = found is None or found.counts.matched == record.packets
     current = record.of == evaluation.record().made and whole
     return Undisturbed(record, Spans(*spans), found) if current else None
@@ -141,7 +161,7 @@ def keep_undisturbed(folder: Path, below: Path | None = None) -> Undisturbed | N
     `InputError` as `undisturbed_of` does, and `MachineError` when it cannot be written.
     """
     [run] = finished_runs(folder)
-    found = stored_of(run)
+    found = _usable(run)
     if found is None:
         found = find_undisturbed(run)
         if found is not None:

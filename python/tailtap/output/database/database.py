@@ -209,8 +209,11 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: P
             insert(connection, table, number, tables[table])
         for table in HOPS if found.hops else ():
             insert(connection, table, number, hop_table(table, found.hops, tables))
-        _insert_causes(connection, number, evaluation.parent, found)
-        _insert_undisturbed(connection, number, evaluation.parent, found)
+        for more in (_insert_causes, _insert_undisturbed):
+            try:
+                more(connection, number, evaluation.parent, found)
+            except InputError as error:  # it is there, and cannot be read
+                warnings.append({"code": "file-damaged", "message": str(error)})
     for row in event_rows(run):
         put(connection, "events", {"run": number, **row})
     for warning in warnings:
@@ -260,7 +263,7 @@ def _insert_causes(
 ) -> None:
     """Puts in what `tailtap explain` found out, unless the run was evaluated anew since."""
     if not (folder / "causes.json").is_file():
-        return
+        return  # reading them takes a module that takes long to load
     from tailtap.analysis.causes.stored import read_stored
 
     stored = read_stored(folder, evaluation.percentile(0.5).value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +94,8 @@ def write_report(
     from tailtap.output.report.page import render
     from tailtap.output.report.undisturbed import with_undisturbed
 
-    groups = with_undisturbed(configurations(experiment, every=bool(runs)))
+    groups, damage = with_undisturbed(configurations(experiment, every=bool(runs)))
+    experiment = replace(experiment, warnings=(*experiment.warnings, *damage))
     drawn = [group for group in groups if group.drawn]
     if len(drawn) < len(groups):
         progress(

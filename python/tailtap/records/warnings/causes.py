@@ -54,6 +54,12 @@ ENTRIES = (
         "interval narrow.",
     ),
     Entry(
+        "not-undisturbed",
+        "What is left of the run without pauses from outside cannot be found out.",
+        "Look at what the message says; the run's own percentiles stand.",
+        note=True,
+    ),
+    Entry(
         "undisturbed",
         (
             "The percentiles leave out the time around pauses from outside: steal, a machine that "

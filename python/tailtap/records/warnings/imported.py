@@ -12,12 +12,6 @@ ENTRIES = (
         "Nothing: what its other files say was imported.",
     ),
     Entry(
-        "file-damaged",
-        "A file of others cannot be read and was skipped: it is damaged, too large, no regular "
-        "file, or a link to a place outside of its tree.",
-        "Copy the tree again, with the files that links lead to.",
-    ),
-    Entry(
         "name-unlikely",
         "The names of a published run's files say a rate or a repeat that no run has.",
         "Rename the files, and import the tree again; until then it counts as unknown.",

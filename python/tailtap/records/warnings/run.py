@@ -31,6 +31,17 @@ ENTRIES = (
         "Lower the rate, or try another `traffic.generator`.",
     ),
     Entry(
+        "file-damaged",
+        (
+            "A file is there, cannot be read, and was skipped: it is damaged, too large, no "
+            "regular file, or a link to a place outside of its folder."
+        ),
+        (
+            "Do what the message says. Of the results of others, copy the tree again, with the "
+            "files that links lead to."
+        ),
+    ),
+    Entry(
         "written-meanwhile",
         (
             f"The taps wrote their stamps while packets were sent, for `{spelled('live')}` or "
