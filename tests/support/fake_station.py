@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,12 @@ class FakeStation:
     """What the generator says of each flow, where that is not `SENT`."""
     mute: bool = False
     """Whether nothing gets through the device."""
+    passed: Iterator[tuple[int, int]] | None = None
+    """What has come to ingress and egress each time that somebody asks; by default one packet more
+    to both.
+    """
+    unseen: int = 0
+    """How many packets the egress tap did not see."""
     answers: Mapping[tuple[str, str], Json] = field(default_factory=dict)
     """What roles answer in place of `ANSWERS`."""
     nonsense: Mapping[tuple[str, str], Any] = field(default_factory=dict)
@@ -211,6 +217,8 @@ class FakeSession:
             case "timestamper", "count":
                 self._counted += 0 if self._station.mute else 1
                 count = {"ingress": self._counted, "egress": self._counted}
+                if self._station.passed is not None:
+                    count["ingress"], count["egress"] = next(self._station.passed)
                 return {"flows": dict.fromkeys(self._flows, count)}
             case "timestamper", "stop":
                 told = {flow: self._stamps(name) for flow, name in self._flows.items()}
@@ -247,9 +255,12 @@ class FakeSession:
         times = 1_000_000_000 + ids * GAP_NS
         write_stamps(folder / "ingress.stamps", times, ids)
         write_stamps(folder / "egress.stamps", times + 1000 + ids, ids)
-        counts = {"seen": PACKETS, "lost": 0}
+        seen = {"ingress": PACKETS, "egress": PACKETS - self._station.unseen}
         return {
-            "taps": {link: {**counts, "file": f"{link}.stamps"} for link in ("ingress", "egress")},
+            "taps": {
+                link: {"seen": count, "lost": 0, "file": f"{link}.stamps"}
+                for link, count in seen.items()
+            },
             "warnings": [],
             "files": ["egress.stamps", "ingress.stamps"],
             "points": [

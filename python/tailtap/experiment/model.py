@@ -423,7 +423,8 @@ class Experiment(Strict):
                  "events": bool(self.events)}  # fmt: skip
         return [
             f"{key}: platform {self.dut.platform} has no device"
-            f"{'' if key == 'events' else ', and so no CPUs to follow'}: this run is made without it"
+            f"{'' if key == 'events' else ', and so no CPUs to follow'}: this run is made "
+            "without it"
             for key, is_asked in asked.items()
             if is_asked
         ]

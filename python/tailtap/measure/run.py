@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.experiment.model import Experiment
 from tailtap.host.net.silent_link import LEAD_SECONDS
-from tailtap.lab.topology.graph import TASKS, Task
+from tailtap.lab.topology.graph import EGRESS, INGRESS, TASKS, Task
 from tailtap.lab.topology.line import REVERSE
 from tailtap.measure.clocks import guest_clock_of, with_events_by_stamps
 from tailtap.measure.hosts_clocks import Clocks
@@ -47,7 +47,11 @@ from tailtap.measure.roles.answers import (
     AskedToProbe,
     AskedToSchedule,
     CheckedSession,
+    Forwarded,
+    OfFlow,
+    Passed,
     Prepared,
+    Stamped,
 )
 from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.files import write_json
@@ -62,6 +66,12 @@ from tailtap.remote.session import FINISHED, RolePlan, Setup, Site, Station
 DUT, GENERATOR, TIMESTAMPER = "dut", "generator", "timestamper"
 SETTLE_SECONDS = 0.1
 """How long packets may be under way after the last one was sent."""
+DRAIN_SECONDS = 2.0
+"""How much longer is waited for packets that keep coming out of the device."""
+LEAST_AFTER = 10
+"""Fewer packets that come after the taps may be the kernel's own, such as those that ask for
+neighbours.
+"""
 SILENT_SECONDS = 2
 """How much longer than its traffic a run has `dut.silent` down: generators take time to begin."""
 PROBE_SECONDS = 2.0
@@ -226,6 +236,7 @@ def _measure(
     timestamper.ask(START)
     _probe(dut, prepared, generator, timestamper, flows)
     timestamper.ask(RESTART)
+    missing = _missing(_counts(timestamper))
     reach = SETTLE_SECONDS * prepared.patience + prepared.holds_ns / 1e9
     clocks = Clocks(at_work.sites, TIMESTAMPER)
     clocks.look()
@@ -242,9 +253,10 @@ def _measure(
         sent = generator.ask(RESULT).flows
         _require_sent(experiment, sent, time.monotonic() - began)
         time.sleep(reach)
+        _drain(timestamper, missing, reach)
         observed = dut.ask(READ)
         stamped = timestamper.ask(STOP)
-        said = dut.ask(END).forwarder
+        said = _end(dut, timestamper, experiment, stamped).forwarder
         clocks.look()
         at_work.fetch()
         trace, of_guest = guest_clock_of(folder, observed.facts.trace_guest)
@@ -317,7 +329,7 @@ def _probe(
     Everything may take `patience` times longer than usual. Raises `MachineError` when the forwarder
     ends or its time is over.
     """
-    before = timestamper.ask(COUNT).flows
+    before = _counts(timestamper)
     missing = list(flows)
     limit = prepared.patience * (prepared.ready_seconds or PROBE_SECONDS)
     deadline = time.monotonic() + limit
@@ -326,7 +338,7 @@ def _probe(
         generator.ask(PROBE, AskedToProbe(flows=missing))
         again = time.monotonic() + PROBE_AGAIN_SECONDS
         while time.monotonic() < again:
-            now = timestamper.ask(COUNT).flows
+            now = _counts(timestamper)
             missing = [flow for flow in missing if now[flow].egress == before[flow].egress]
             if not missing:
                 return
@@ -351,7 +363,7 @@ class _Watch:
     reach: float
 
     def over(self, seconds: float) -> bool:
-        counts = self.timestamper.ask(COUNT).flows.values()
+        counts = _counts(self.timestamper).values()
         ingress, egress = sum(one.ingress for one in counts), sum(one.egress for one in counts)
         return self.guard.over(seconds, ingress, egress, self.reach)
 
@@ -384,7 +396,66 @@ class _First:
 
 def _came(timestamper: CheckedSession) -> int:
     """How many packets of all flows have come to the ingress taps."""
-    return sum(one.ingress for one in timestamper.ask(COUNT).flows.values())
+    return sum(one.ingress for one in _counts(timestamper).values())
+
+
+def _counts(timestamper: CheckedSession) -> Mapping[str, Passed]:
+    """What has come to the taps' ports, by flow."""
+    return timestamper.ask(COUNT).flows
+
+
+def _missing(counts: Mapping[str, Passed]) -> int:
+    """How many more packets went in than came out."""
+    return sum(one.ingress - one.egress for one in counts.values())
+
+
+def _drain(timestamper: CheckedSession, missing: int, reach: float) -> None:
+    """Wait while packets come out of the device and some are `missing` that were not before.
+
+    A device that is not served for a while is late: what it holds is not lost.
+    """
+    deadline = time.monotonic() + DRAIN_SECONDS
+    before = _counts(timestamper)
+    while _missing(before) > missing and time.monotonic() < deadline:
+        time.sleep(reach)
+        now = _counts(timestamper)
+        if all(now[flow].egress == before[flow].egress for flow in now):
+            return
+        before = now
+
+
+def _end(
+    dut: CheckedSession, timestamper: CheckedSession, experiment: Experiment, stamped: Stamped
+) -> Forwarded:
+    """End the forwarders; a warning with each flow of which packets came out after the taps ended.
+
+    Nobody looks where no packet is missing, nor at a server, whose answers are as many as it likes.
+    """
+    missing = {flow: max(0, _unseen(told)) for flow, told in stamped.flows.items()}
+    if experiment.answers or not any(missing.values()):
+        return dut.ask(END)
+    before = _counts(timestamper)
+    forwarded = dut.ask(END)
+    for flow, now in _counts(timestamper).items():
+        after = min(missing[flow], now.egress - before[flow].egress)
+        if after >= LEAST_AFTER:
+            stamped.flows[flow].warnings += notices([_after(after, missing[flow])])
+    return forwarded
+
+
+def _unseen(told: OfFlow) -> int:
+    """How many more packets the ingress tap saw than the egress tap."""
+    seen = {side: tap.known.seen for side, tap in told.taps.items()}
+    return seen.get(INGRESS, 0) - seen.get(EGRESS, 0)
+
+
+def _after(after: int, missing: int) -> Mapping[str, str]:
+    return {
+        "code": "forwarded-after",
+        "message": f"at least {after:,} of the {missing:,} packets that the egress tap did not see "
+        "came out of the device after the taps had ended: they were late, and count as lost; give "
+        "the device CPUs that nothing else uses",
+    }
 
 
 def _wait(
@@ -454,7 +525,7 @@ def _overdue(experiment: Experiment, patience: float) -> float:
 def _require_sent(
     experiment: Experiment, sent: Mapping[str, Open[GeneratorRecord]], seconds: float
 ) -> None:
-    """Raises `StillWarmingUp` when a generator was ended in its warm-up, after so many `seconds`."""
+    """Raises `StillWarmingUp` when a generator was ended in its warm-up, after some `seconds`."""
     for flow, told in sent.items():
         if told.known.still_warming_up:
             rate = format_rate(experiment.traffic_of(flow).rate)

@@ -543,3 +543,54 @@ def test_a_run_whose_record_cannot_be_read_is_measured_again_and_told(
     assert f"{first.name}: {first}/run.json: this is no JSON file" in said
     assert f"{second.name}: some of its files are empty or missing: measuring it again" in said
     assert json.loads((first / "run.json").read_text())["status"] == "done"
+
+
+COUNTS_BEFORE = [(0, 0), (1, 1), (5, 3)]
+"""Before the probe, after it, and where the measurement begins: two packets of it were lost."""
+
+
+def test_what_still_comes_out_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as packets are missing and more of them come; not for those that the probe lost."""
+    monkeypatch.setattr(run_module, "SETTLE_SECONDS", 0.001)
+    for after, looks in (
+        ([(105, 103)], 1),
+        ([(105, 50), (105, 50)], 2),
+        ([(105, 50), (105, 60), (105, 90), (105, 103)], 4),
+        ([(105, 50), (105, 60), (105, 61), (105, 61)], 4),
+    ):
+        told = iter([*COUNTS_BEFORE, *after])
+        station = FakeStation(passed=told)
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        measured = measure(_experiment(), _folders(folder), None, stations=everywhere(station))
+        assert station.asked.count(("timestamper", "count")) == len(COUNTS_BEFORE) + looks
+        assert list(told) == []
+        assert measured.sent[FORWARD].stamped.warnings == []
+    monkeypatch.setattr(run_module, "DRAIN_SECONDS", 0.01)
+    endless = iter([*COUNTS_BEFORE, *((10_000, number) for number in range(10_000))])
+    (tmp_path / "endless").mkdir()
+    measure(
+        _experiment(), _folders(tmp_path / "endless"), None,
+        stations=everywhere(FakeStation(passed=endless)),
+    )  # fmt: skip
+
+
+def test_what_comes_out_after_the_taps_is_told(tmp_path: Path) -> None:
+    """Of the packets that are missing; a few may be the kernel's own."""
+    for unseen, after, said in (
+        (900, 971, "at least 900 of the 900 packets"),
+        (971, 600, "at least 600 of the 971 packets"),
+        (971, 3, None),
+        (0, None, None),
+    ):
+        quiet = [*COUNTS_BEFORE, (2005, 2003)]
+        counts = quiet if after is None else [*quiet, (2005, 2003), (2005, 2003 + after)]
+        folder = tmp_path / f"{unseen}-{after}"
+        folder.mkdir()
+        station = FakeStation(passed=iter(counts), unseen=unseen)
+        measured = measure(_experiment(), _folders(folder), None, stations=everywhere(station))
+        told = measured.sent[FORWARD].stamped.warnings
+        assert [one.code for one in told] == (["forwarded-after"] if said else [])
+        assert all(said is not None and said in one.message for one in told)

@@ -170,12 +170,11 @@ class Timestamper:
 
     def _count(self, _: Asked) -> Counted:
         """By flow (`flows`), packets that have come to `ingress` and `egress` since their links
-        exist.
+        exist; also after the taps' end.
         """
-        assert self._process is not None  # asked in order
         # The egress first: what passes both taps in between counts in favour of the device.
-        egress = received(self._process.pid)
-        ingress = received(self._process.pid)
+        egress = received(self._net_dev())
+        ingress = received(self._net_dev())
         return Counted(
             flows={
                 flow.name: Passed(
@@ -186,6 +185,13 @@ class Timestamper:
                 for flow in self._flows
             }
         )
+
+    def _net_dev(self) -> str:
+        """What the kernel counts of the ports, where the taps are."""
+        assert self._process is not None  # asked in order
+        if self._ended:
+            return self._host.run(["cat", "/proc/self/net/dev"]).stdout
+        return Path(f"/proc/{self._process.pid}/net/dev").read_text(encoding="ascii")
 
     def _stop(self, _: Asked) -> StampedFlows:
         """End the taps: the `cpus` that they might run on, and of each of the `flows` what its taps
@@ -245,10 +251,10 @@ def _allowed(pid: int) -> str | None:
         return None
 
 
-def received(pid: int) -> dict[str, int]:
-    """Packets that each port has received since it exists, as the process `pid` sees it."""
+def received(text: str) -> dict[str, int]:
+    """Packets that each port has received since it exists, as ``/proc/net/dev`` tells."""
     counts: dict[str, int] = {}
-    for line in Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii").splitlines():
+    for line in text.splitlines():
         name, colon, columns = line.partition(":")
         if colon:
             counts[name.strip()] = int(columns.split()[1])

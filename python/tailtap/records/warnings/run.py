@@ -31,6 +31,17 @@ ENTRIES = (
         "Lower the rate, or try another `traffic.generator`.",
     ),
     Entry(
+        "forwarded-after",
+        (
+            "The device forwarded packets after the taps had ended, 0.1 s after the last packet "
+            "was sent or when none came out any more: they were late, and count as lost."
+        ),
+        (
+            "Give the forwarder CPUs that nothing else uses (`dut.cpus`), and measure again when "
+            "the machine is quiet."
+        ),
+    ),
+    Entry(
         "file-damaged",
         (
             "A file is there, cannot be read, and was skipped: it is damaged, too large, no "
