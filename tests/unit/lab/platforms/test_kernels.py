@@ -120,9 +120,7 @@ def archive(folder: Path, release: str, without: str = "") -> Path:
 
 
 @pytest.fixture
-def release(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> str:
+def release(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A release whose packages this machine's apt gets, and what it is to lack, if anything."""
     name, without = request.param
     folder = tmp_path / "archive"
@@ -147,7 +145,7 @@ def test_a_kernel_has_all_the_packages_that_it_is_split_into(release: str) -> No
     assert kernels.shell().read_text() == "busybox-static"
     assert kernels.to_download("vanilla") == []
     (kernel.modules.parents[1] / "modules").rename(kernel.modules.parents[1] / "others")
-    with pytest.raises(MachineError, match="there is no kernel with its modules in .*: remove it"):
+    with pytest.raises(MachineError, match=r"there is no kernel with its modules in .*: remove it"):
         kernels.kernel("vanilla")
 
 
