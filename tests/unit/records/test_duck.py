@@ -28,7 +28,8 @@ def test_a_view_in_place_of_a_table_is_named(planted: Path) -> None:
     with pytest.raises(InputError, match=r"results\.duckdb: 'runs' in it is a view") as told:
         load_imported(planted)
     assert SECRET not in str(told.value)
-    assert not has_imported(planted)
+    with pytest.raises(InputError, match="is a view"):
+        has_imported(planted)
     with pytest.raises(InputError, match="is a view"), opened(planted, "kept"):
         pass
     with pytest.raises(InputError, match="is a view"):
@@ -60,7 +61,8 @@ def test_a_macro_is_refused(tmp_path: Path, macro: str) -> None:
         pass
     with pytest.raises(InputError, match="is a macro"):
         begin_anew(database)
-    assert not has_imported(database)
+    with pytest.raises(InputError, match="is a macro"):
+        has_imported(database)
 
 
 @pytest.mark.parametrize(

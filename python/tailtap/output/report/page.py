@@ -48,7 +48,6 @@ from tailtap.output.report.machine import Map, maps_of
 from tailtap.output.report.noise import Noise, noise_of
 from tailtap.output.report.verdicts import ClaimCells, VerdictRow, claim_rows, verdict_rows
 from tailtap.records.document import load
-from tailtap.records.errors import InputError
 
 MOST_TOLD, FEW_TOLD = 12, 8
 """With more configurations than this, the page begins with sentences about so many slowest ones."""
@@ -269,12 +268,9 @@ def _header(experiment: Experiment) -> Header:
 
 
 def question_of(experiment: Experiment) -> str:
-    """What the experiment is to answer, as its file says."""
+    """What the experiment is to answer, as its file says; a folder of imported runs has none."""
     path = experiment.folder / "experiment.yaml"
-    try:
-        return str(load(path).data.get("question", ""))
-    except InputError:
-        return ""  # a folder of imported runs has no such file
+    return str(load(path).data.get("question", "")) if path.is_file() else ""
 
 
 def _json(payload: Mapping[str, Any]) -> bytes:
