@@ -66,6 +66,19 @@ def test_a_bug_has_a_status_of_its_own_and_keeps_its_traceback(
     assert "in foresee" in file.read_text()
 
 
+def test_what_python_lacks_is_named_once_it_is_needed(
+    tmp_path: Path, check: list[str | Path]
+) -> None:
+    without = "import sys; sys.modules['_lzma'] = None"
+    (tmp_path / "packages/sitecustomize.py").write_text(without)
+    breaks(tmp_path, "print('asked'); import lzma")
+    done = tailtap(*check)
+    message = one_line_error(done, 3)
+    assert "asked" in done.stdout  # nothing before it asks for that module
+    assert message.startswith("tailtap: this Python is compiled without its module _lzma, which")
+    assert "liblzma-dev" in message
+
+
 def test_a_bug_that_cannot_be_kept_is_told_whole(
     tmp_path: Path, check: list[str | Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
@@ -42,6 +43,12 @@ def foreseen(error: Exception) -> TailtapError:
         place = str(error.filename or "")
         found = NotWritten(str(error.strerror), place=place, remedy=REMEDIES[error.errno])
         return found.or_elsewhere("choose another place")
+    if isinstance(error, ModuleNotFoundError) and error.name in sys.stdlib_module_names:
+        return MachineError(
+            f"this Python is compiled without its module {error.name}, which the command needs",
+            remedy="install the library that it is made of (Debian: libffi-dev for _ctypes, "
+            "liblzma-dev for _lzma), and compile Python again",
+        )
     return Bug(_sentence(error), "".join(traceback.format_exception(error)))
 
 

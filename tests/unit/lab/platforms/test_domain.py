@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -9,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tailtap.host.containers.domains import belongs_to
+from tailtap.lab.platforms.vm import PROGRAMS, Vm
 from tailtap.lab.platforms.vm.disk import form
 from tailtap.lab.platforms.vm.domain import Design, Domain, describe
 from tailtap.lab.platforms.vm.kernels import kernel
@@ -48,6 +51,20 @@ def test_a_disk_of_the_user_is_only_read(tmp_path: Path) -> None:
     assert told(DESIGN).find("devices/disk") is None
     with pytest.raises(InputError, match=r"dut\.image: cannot read"):
         form(tmp_path)
+
+
+def test_doctor_says_what_python_cannot_unpack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in PROGRAMS:
+        (tmp_path / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "_lzma", None)
+    fine, lacking = itertools.islice(Vm().diagnose(), 2)
+    assert (fine.name, fine.state) == ("vm", "ok")
+    assert lacking.state == "missing"
+    assert "lzma" in lacking.found
+    assert "liblzma-dev" in lacking.remedy
 
 
 def test_with_kvm_libvirt_pins_every_thread() -> None:

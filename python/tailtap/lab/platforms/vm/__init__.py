@@ -33,6 +33,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,6 +140,12 @@ class Vm:
             yield Check(area, name, "missing", "QEMU and libvirt are not complete", remedy)
             return
         yield Check(area, name, "ok", "every program is there")
+        if find_spec("_lzma") is None:
+            found = (
+                "this Python is compiled without lzma: kernels with modules in .ko.xz do not boot"
+            )
+            remedy = "compile Python again after `apt-get install liblzma-dev`"
+            yield Check(area, "vm: packed modules", "missing", found, remedy)
         name = "vm: KVM"
         package = kernels.PACKAGES[kernels.DEFAULT]
         if missing_capabilities():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import lzma
 import shlex
 import shutil
 import sys
@@ -21,9 +20,17 @@ from tailtap.remote.local import LocalHost
 MODULES = ("virtio_pci", "virtio_console", "virtio_net", "9pnet_virtio", "9p", "overlay")
 """What a guest needs before it has this machine's files; the kernel loads the rest itself."""
 FOLDERS = ("bin", "modules", "proc", "sys", "dev", "host", "memory", "root")
+
+
+def _unpacked(module: bytes) -> bytes:
+    import lzma  # which not every Python is compiled with
+
+    return lzma.decompress(module)
+
+
 READERS: Mapping[str, Callable[[bytes], bytes]] = {
     ".ko": bytes,
-    ".xz": lzma.decompress,
+    ".xz": _unpacked,
     ".gz": gzip.decompress,
 }
 """How to read a module, by the end of its name."""
