@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,104 +17,11 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from tailtap.records.against import AgainstRecord
-from tailtap.records.causes import CausesRecord, ExplainedRecord
-from tailtap.records.compare import CompareRecord
-from tailtap.records.evaluation import EvaluationRecord
-from tailtap.records.experiment import EvaluationsRecord, ExperimentRecord
+from tailtap import records
 from tailtap.records.files import write_text
-from tailtap.records.gate import GateRecord
-from tailtap.records.generator import GeneratorRecord, SeveralRecord
-from tailtap.records.history import AddedRecord, HistoryRecord
-from tailtap.records.improve import ImproveRecord
-from tailtap.records.interrupts import InterruptsRecord
-from tailtap.records.live import LiveRecord, RecordingRecord
-from tailtap.records.noise import NoiseRecord
-from tailtap.records.printed import (
-    ApplyRecord,
-    AuditRecord,
-    BootlineRecord,
-    BootRecord,
-    CleanRecord,
-    CompletionRecord,
-    DoctorRecord,
-    ExportRecord,
-    HostExportRecord,
-    ImageContentRecord,
-    ImageRecord,
-    ImportRecord,
-    PowerRecord,
-    ProfilesRecord,
-    ReportRecord,
-    RevertRecord,
-    RunCheckRecord,
-    TestbedCheckRecord,
-    UninstalledRecord,
-)
 from tailtap.records.record import Open, Record, tag_of
-from tailtap.records.reproduction import ReproductionRecord
-from tailtap.records.run import Plan, RunRecord
-from tailtap.records.search import SearchedRecord, SearchRecord
-from tailtap.records.site import PublishRecord, SiteRecord
-from tailtap.records.tail import ModelRecord, TailRecord
-from tailtap.records.trace import TraceRecord
-from tailtap.records.transactions import TransactionsRecord
-from tailtap.records.undisturbed import UndisturbedRecord
-from tailtap.records.verdict import VerdictRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-RECORDS: Sequence[type[Record]] = (
-    Plan,
-    RunRecord,
-    EvaluationRecord,
-    TransactionsRecord,
-    ExperimentRecord,
-    EvaluationsRecord,
-    TailRecord,
-    ModelRecord,
-    CausesRecord,
-    ExplainedRecord,
-    UndisturbedRecord,
-    VerdictRecord,
-    ReproductionRecord,
-    InterruptsRecord,
-    CompareRecord,
-    GateRecord,
-    AddedRecord,
-    HistoryRecord,
-    SearchRecord,
-    SearchedRecord,
-    ImproveRecord,
-    AgainstRecord,
-    TraceRecord,
-    GeneratorRecord,
-    SeveralRecord,
-    LiveRecord,
-    RecordingRecord,
-    ReportRecord,
-    ExportRecord,
-    ImportRecord,
-    SiteRecord,
-    PublishRecord,
-    ProfilesRecord,
-    RunCheckRecord,
-    DoctorRecord,
-    CleanRecord,
-    AuditRecord,
-    ApplyRecord,
-    RevertRecord,
-    NoiseRecord,
-    BootlineRecord,
-    UninstalledRecord,
-    HostExportRecord,
-    TestbedCheckRecord,
-    BootRecord,
-    PowerRecord,
-    ImageRecord,
-    ImageContentRecord,
-    CompletionRecord,
-)
-"""All that is stored or printed with a `schema`, in the order of the page."""
 TYPES = {
     "boolean": "true or false",
     "integer": "whole number",
@@ -133,6 +42,24 @@ of each; a JSON Schema of the same name is in [schemas](schemas). Later versions
 Times are integer nanoseconds. A field that is marked *optional* is left out where there is nothing
 to say.
 """
+
+
+def _all() -> Sequence[type[Record]]:
+    """Those of this folder by the names of their forms; of one name, the simplest."""
+    modules = pkgutil.iter_modules(records.__path__, f"{records.__name__}.")
+    found = [
+        kind
+        for module in modules
+        for kind in vars(importlib.import_module(module.name)).values()
+        if isinstance(kind, type) and issubclass(kind, Record) and kind.__struct_config__.tag
+    ]
+    found.sort(key=lambda kind: len(kind.__mro__), reverse=True)
+    by_tag = {tag_of(kind): kind for kind in found}
+    return [by_tag[tag] for tag in sorted(by_tag)]
+
+
+RECORDS = _all()
+"""All that is stored or printed with a `schema`, in the order of the page."""
 
 
 def file_of(kind: type[Record]) -> str:
