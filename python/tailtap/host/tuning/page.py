@@ -37,9 +37,10 @@ machine or others when something goes wrong. 3 takes away protection.
 
 ## Knobs
 
-Knobs marked *compare* help some loads and harm others, or sources disagree. They are set only when
-they are named, so that an experiment can tell. The wanted value is that of a bare-metal machine (or
-the first role that is listed) whose device has the cores 2 to 5, with cores 0 and 1 for the rest.
+A knob is set while the machine runs (*runtime*) and has risk 1 where nothing else is said. Those
+marked *compare* help some loads and harm others, or sources disagree: they are set only when they
+are named. The wanted value is that of a bare-metal machine (or the first role that is listed) whose
+device has the cores 2 to 5, with cores 0 and 1 for the rest.
 """
 EXAMPLE = ((2, 3, 4, 5), (0, 1), ("eth1",))
 TITLES: dict[Group, str] = {
@@ -71,11 +72,14 @@ def _entry(knob: Knob) -> str:
     roles = [role for role in ROLES if role in knob.roles]
     tree = Tree(Path("/nonexistent"))
     purpose = Purpose(roles[0], *EXAMPLE)
-    marks = [knob.settable if knob.settable != "no" else "read only", f"risk {knob.risk}"]
+    marks = {"runtime": [], "boot": ["boot"], "no": ["read only"]}[knob.settable]
+    marks += [] if knob.risk == 1 else [f"risk {knob.risk}"]
     marks += ["disruptive"] if knob.disruptive else []
     marks += [] if knob.recommended else ["*compare*"]
     marks += [f"since {knob.since}"] if knob.since else []
-    marks += [] if knob.roles == EVERY else [f"for {', '.join(roles)}"]
+    if knob.roles != EVERY:
+        left = [role for role in ROLES if role not in knob.roles]
+        marks.append(f"not for {left[0]}" if len(left) == 1 else f"for {', '.join(roles)}")
     wanted = word = ""
     try:
         wanted = f" Wanted: `{knob.wish(purpose, tree).told(knob.where.form)}`."
@@ -83,9 +87,10 @@ def _entry(knob: Knob) -> str:
     except (Absent, Unreadable):
         pass
     removes = f" Removes: {', '.join(knob.removes)}." if knob.removes else ""
+    marked = f" ({', '.join(marks)})" if marks else ""
     text = (
-        f"`{knob.name}` ({', '.join(marks)}): {knob.why} Place: `{knob.where.place}`.{wanted}"
-        f"{word}{removes} Source: {knob.source}."
+        f"`{knob.name}`{marked}: {knob.why} Place: `{knob.where.place}`.{wanted}{word}{removes} "
+        f"Source: {knob.source}."
     )
     return textwrap.fill(
         text, 100, initial_indent="- ", subsequent_indent="  ", break_long_words=False,
