@@ -265,17 +265,20 @@ class Booting:
         """Power-cycle a host that hangs. Raises `MachineError` when it stays away."""
         if self._boot_id() is not None:
             return
-        name = self._station.name
-        why = f"{name} does not answer"
+        why = f"{self._station.name} does not answer"
+        self._cycle(why)
+        if not self._back(None):
+            raise MachineError(f"{why}, not even {self._limit:g} s after it was power-cycled")
+
+    def _cycle(self, why: str) -> None:
+        """Switch the host off and on. Raises `MachineError` where nothing can."""
         if self._power is None:
             raise MachineError(
-                f"{why}, and nothing can switch it off and on: see hosts.{name}."
+                f"{why}, and nothing can switch it off and on: see hosts.{self._station.name}."
                 "power, or do it by hand"
             )
         self._tell(f"{why}: switching it off and on")
         self._power.cycle()
-        if not self._back(None):
-            raise MachineError(f"{why}, not even {self._limit:g} s after it was power-cycled")
 
     def _recover(self, files: Files, before: str) -> None:
         """Raises `MachineError` that says what became of a host that did not come back."""
@@ -283,13 +286,7 @@ class Booting:
         if self._boot_id() == before:
             raise MachineError(f"{name} did not go down within {limit}")
         why = f"{name} did not come back within {limit} of booting {files.release}"
-        if self._power is None:
-            raise MachineError(
-                f"{why}, and nothing can switch it off and on: see hosts.{name}."
-                "power, or do it by hand"
-            )
-        self._tell(f"{why}: switching it off and on")
-        self._power.cycle()
+        self._cycle(why)
         after = "it is back after a power cycle" if self._back(before) else (
             f"nor within {limit} of a power cycle")  # fmt: skip
         raise MachineError(after).at(why)
