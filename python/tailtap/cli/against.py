@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailtap.cli.options import telling
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, unless
 
 if TYPE_CHECKING:
     from tailtap.records.against import AgainstRecord
@@ -48,15 +48,11 @@ def run_against(
     )  # fmt: skip
     from tailtap.output import database as store  # after what needs no database
 
-    def print_line(line: str) -> None:
-        if not quiet:
-            warn(line)
-
     folder = out or default_folder(f"{question.new.name}-against")
     losses: list[str] = []
     with results_of_caller(folder):
         found = measure_against(
-            question, folder, store=store, print_line=print_line, on_loss=telling(losses)
+            question, folder, store=store, print_line=unless(quiet), on_loss=telling(losses)
         )
     if json:
         print(printed(found))

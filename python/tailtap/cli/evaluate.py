@@ -10,7 +10,7 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import captures, captures_or_folders, folders, one_of
-from tailtap.cli.terminal import warn
+from tailtap.cli.terminal import unless, warn
 from tailtap.cli.where import Where
 
 if TYPE_CHECKING:
@@ -496,7 +496,7 @@ def _evaluate_folder(
             changes,
             chunk_bytes=chunk_bytes,
             percentiles=DEFAULT if percentiles == "default" else columns,
-            print_line=lambda line: None if quiet else warn(line),
+            print_line=unless(quiet),
             store=store,
             progress=progress,
             replace=replace,

@@ -11,7 +11,7 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files, one_of, result_folders, settings
 from tailtap.cli.options import require_out, telling, undisturbed_latencies
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, unless, warn
 
 if TYPE_CHECKING:
     from tailtap.measure.improve.conduct import Improvement
@@ -184,13 +184,9 @@ def improve(
         plan = _experiment(experiment, set_, require, asked)
     from tailtap.output import database as store  # after what needs no database
 
-    def print_line(line: str) -> None:
-        if not quiet:
-            warn(line)
-
     folder = out or default_folder(f"{plan.name}-improve")
     losses: list[str] = []
-    place = Place(folder, store, print_line, telling(losses), resume)
+    place = Place(folder, store, unless(quiet), telling(losses), resume)
     with results_of_caller(folder):
         if isinstance(plan, ExperimentPlan):
             found = improve_experiment(plan, place, knobs=remedies())

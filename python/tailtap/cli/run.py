@@ -14,7 +14,7 @@ from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files, settings
 from tailtap.cli.live import watched
 from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out, telling
-from tailtap.cli.terminal import warn
+from tailtap.cli.terminal import unless, warn
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
@@ -256,14 +256,10 @@ def stations_of_file(
     from tailtap.measure.testbed.wiring import cables_of
     from tailtap.records.errors import naming
 
-    def tell(text: str) -> None:
-        if not quiet:
-            warn(text)
-
     testbed = read_testbed(path)
     with naming(str(path)):
         checked.wire(cables_of(testbed, checked.entries))
-    return stations_of(testbed), booting_of(testbed, testbed.roles.dut, tell)
+    return stations_of(testbed), booting_of(testbed, testbed.roles.dut, unless(quiet))
 
 
 def _check(

@@ -11,7 +11,7 @@ import click
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
 from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out, telling
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, unless
 
 if TYPE_CHECKING:
     from tailtap.measure.search.answer import Answer
@@ -169,16 +169,12 @@ def search(
     shares = [parse_share(one) for one in latency_at] if latency else ()
     plan = Plan(checked, experiment, settings, method, keep_stamps, shares)
 
-    def print_line(line: str) -> None:
-        if not quiet:
-            warn(line)
-
     folder = out or default_folder(f"{checked.name}-search")
     losses: list[str] = []
     with results_of_caller(folder):
         found = search_experiment(
             plan, folder, store=store, resume=resume, reporting=reporting(quiet=quiet),
-            print_line=print_line, on_loss=telling(losses), stations=stations, testbed=testbed,
+            print_line=unless(quiet), on_loss=telling(losses), stations=stations, testbed=testbed,
             boots=boots,
         )  # fmt: skip
     if json:

@@ -70,9 +70,14 @@ class Telling(logging.Handler):
         warn(f"tailtap: {record.getMessage()}")
 
 
+def unless(quiet: bool) -> Callable[[str], None]:
+    """What prints a sentence on standard error, but nothing if `quiet`."""
+    return lambda text: None if quiet else warn(text)
+
+
 def steps(command: str, *, quiet: bool) -> Callable[[str], None]:
     """What says that `command` is at a step; nothing if `quiet`."""
-    return lambda step: None if quiet else warn(f"{command}: {step}")
+    return lambda step: unless(quiet)(f"{command}: {step}")
 
 
 def beginning(text: str, *, json: bool, quiet: bool) -> Callable[[], None]:

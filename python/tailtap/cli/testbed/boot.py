@@ -8,7 +8,7 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, unless
 
 
 @command(
@@ -54,16 +54,12 @@ def boot(
     from tailtap.records.printed import BootRecord
     from tailtap.records.record import as_json, printed
 
-    def tell(text: str) -> None:
-        if not quiet:
-            warn(text)
-
     if default and (kernel is not None or append):
         raise InputError(
             "--default boots the host as it does by itself: leave --kernel and --append out"
         )
     with naming(str(testbed)):
-        booting = booting_of(read_testbed(testbed), host, tell)
+        booting = booting_of(read_testbed(testbed), host, unless(quiet))
     if booting is None:
         raise InputError(f"hosts.{host}.boot: this key is missing: it says how").at(testbed)
     if default:
