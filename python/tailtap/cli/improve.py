@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import experiment_files, one_of, result_folders, settings
-from tailtap.cli.options import require_out, telling, undisturbed_latencies
+from tailtap.cli.completing import experiment_files, one_of
+from tailtap.cli.options import measuring, require_out, telling, undisturbed_latencies
 from tailtap.cli.terminal import say, unless, warn
 
 if TYPE_CHECKING:
@@ -100,27 +100,7 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
     shell_complete=one_of(*FORMATS),
     help=f"Write what helped as `tailtap host export` does: {', '.join(FORMATS)}; may be repeated.",
 )
-@click.option(
-    "--set",
-    "set_",
-    multiple=True,
-    metavar="PATH=VALUE",
-    shell_complete=settings,
-    help="Replace one value of the file, such as traffic.rate='20 kpkt/s'. May be given several "
-    "times.",
-)
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    shell_complete=result_folders,
-    help="The folder for the results; by default the name and the time of day.",
-)
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Go on with what was interrupted in --out; --within counts from now.",
-)
+@measuring(resume="Go on with what was interrupted in --out; --within counts from now.")
 def improve(
     experiment: Path | None,
     observe: tuple[str, str] | None,

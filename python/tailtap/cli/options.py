@@ -47,8 +47,8 @@ def undisturbed_latencies(verb: str) -> Decorator:
     )
 
 
-def measuring(*, unfinished: str) -> Decorator:
-    """The options --set, --out and --resume; `unfinished` is what --resume makes."""
+def measuring(*, resume: str) -> Decorator:
+    """The options --set, --out and --resume; `resume` is the help of the last."""
     options: list[Decorator] = [
         click.option(
             "--set",
@@ -69,7 +69,7 @@ def measuring(*, unfinished: str) -> Decorator:
         click.option(
             "--resume",
             is_flag=True,
-            help=f"Finish what --out holds: make the {unfinished} that are missing.",
+            help=resume,
         ),
     ]
 

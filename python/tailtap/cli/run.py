@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
 )
 @experiment_file
-@measuring(unfinished="runs")
+@measuring(resume="Finish what --out holds: make the runs that are missing.")
 @on_testbed
 @click.option(
     "--check",

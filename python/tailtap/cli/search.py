@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Keep the stamps of the trials, not only counts.",
 )
-@measuring(unfinished="trials and runs")
+@measuring(resume="Finish what --out holds: make the trials and runs that are missing.")
 @on_testbed
 def search(
     experiment: Path,
