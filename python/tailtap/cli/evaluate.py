@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import captures, captures_or_folders, folders, one_of
+from tailtap.cli.completing import captures, captures_or_folders, one_of
+from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import unless, warn
 from tailtap.cli.where import Where
 
@@ -206,14 +207,10 @@ if TYPE_CHECKING:
     "'record' is what the capturing program wrote. By default trailers count where both captures "
     "have them.",
 )
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    shell_complete=folders,
-    help="Write all tables as Parquet files, and evaluation.json, into DIR; those of the way back "
+@writes_into(
+    "Write all tables as Parquet files, and evaluation.json, into DIR; those of the way back "
     "into DIR/back. Of a folder: put the "
-    "results into DIR, a new experiment folder, and leave those of the runs alone.",
+    "results into DIR, a new experiment folder, and leave those of the runs alone."
 )
 @click.option(
     "--replace",

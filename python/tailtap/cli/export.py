@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import folders, one_of, result_folders
+from tailtap.cli.completing import one_of, result_folders
+from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import say_whole, warn
 
 
@@ -40,13 +41,7 @@ from tailtap.cli.terminal import say_whole, warn
     "perfetto: what each core did around the worst packets, for ui.perfetto.dev, of runs with a "
     "trace. postgresql://USER@HOST/DATABASE: tables and views of a database.",
 )
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    shell_complete=folders,
-    help="The folder for the files; by default RUN|DIR/export/FORMAT.",
-)
+@writes_into("The folder for the files; by default RUN|DIR/export/FORMAT.")
 @click.option(
     "--packets",
     is_flag=True,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import files, folders
-from tailtap.cli.options import runs_and_folders
+from tailtap.cli.completing import files
+from tailtap.cli.options import runs_and_folders, writes_into
 from tailtap.cli.terminal import say, steps, warn
 
 if TYPE_CHECKING:
@@ -63,13 +63,9 @@ SHOWN = 10
     help="Also draw the worst packets over the counters, next to interrupts.json, as PNG, SVG and "
     "PDF.",
 )
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    shell_complete=folders,
-    help="Where interrupts.json and the figures go, in a folder for each run; by default the "
-    "run's own folder.",
+@writes_into(
+    "Where interrupts.json and the figures go, in a folder for each run; by default the "
+    "run's own folder."
 )
 def interrupts(
     runs: tuple[Path, ...],

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import folders
-from tailtap.cli.options import runs_and_folders
+from tailtap.cli.command import command
+from tailtap.cli.options import runs_and_folders, writes_into
 from tailtap.cli.terminal import say, steps, warn
 from tailtap.records.units import exact_time, format_rate, format_us, format_wait
 
@@ -59,13 +58,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also draw the diagnostic plots next to tail.json, as PNG, SVG and PDF.",
 )
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    shell_complete=folders,
-    help="Where tail.json and the plots go, in a folder for each run; by default the "
-    "run's own folder.",
+@writes_into(
+    "Where tail.json and the plots go, in a folder for each run; by default the run's own folder."
 )
 def model(
     runs: tuple[Path, ...],

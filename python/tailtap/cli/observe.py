@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tailtap.cli.command import PATH, command
+from tailtap.cli.command import command
 from tailtap.cli.completing import one_of, result_folders
 from tailtap.cli.live import watched
+from tailtap.cli.options import writes_into
 from tailtap.cli.recording import record_incidents, recorded
 from tailtap.cli.terminal import say, warn
 
@@ -48,12 +49,8 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="End when so many packets have passed at each place.",
 )
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    shell_complete=result_folders,
-    help="The folder for the results; by default 'observed' and the time of day.",
+@writes_into(
+    "The folder for the results; by default 'observed' and the time of day.", result_folders
 )
 @click.option("--both", is_flag=True, help="Observe the way back as well, as a second run.")
 @click.option(

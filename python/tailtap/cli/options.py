@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from tailtap.cli.command import PATH
-from tailtap.cli.completing import experiment_files, result_folders, selections, settings
+from tailtap.cli.completing import (
+    Completer,
+    experiment_files,
+    folders,
+    result_folders,
+    selections,
+    settings,
+)
 from tailtap.cli.terminal import warn
 
 Function = Callable[..., Any]
@@ -36,6 +43,11 @@ def runs_and_folders(text: str) -> Decorator:
     )
 
 
+def writes_into(text: str, complete: Completer = folders) -> Decorator:
+    """The option --out DIR, whose help is `text`."""
+    return click.option("--out", type=PATH, metavar="DIR", shell_complete=complete, help=text)
+
+
 def undisturbed_latencies(verb: str) -> Decorator:
     """The option --undisturbed, by which a command does what `verb` says with such latencies."""
     return click.option(
@@ -59,12 +71,8 @@ def measuring(*, resume: str) -> Decorator:
             help="Replace one value of the file, such as traffic.rate='20 kpkt/s'. May be given "
             "several times.",
         ),
-        click.option(
-            "--out",
-            type=PATH,
-            metavar="DIR",
-            shell_complete=result_folders,
-            help="The folder for the results; by default the name and the time of day.",
+        writes_into(
+            "The folder for the results; by default the name and the time of day.", result_folders
         ),
         click.option(
             "--resume",

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import folders, result_folders
-from tailtap.cli.options import selected_runs
+from tailtap.cli.completing import result_folders
+from tailtap.cli.options import selected_runs, writes_into
 from tailtap.cli.terminal import say_whole, steps
 
 
@@ -22,13 +22,7 @@ from tailtap.cli.terminal import say_whole, steps
     "`tailtap evaluate --out` or "
     "`tailtap import --into` wrote.",
 )
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    shell_complete=folders,
-    help="The folder for the report; by default DIR/report.",
-)
+@writes_into("The folder for the report; by default DIR/report.")
 @selected_runs(
     "Which runs, own and imported: words with commas between them, all of which must fit a run."
 )

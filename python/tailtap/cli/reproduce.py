@@ -12,6 +12,7 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files, folders, settings
+from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import say, steps
 
 if TYPE_CHECKING:
@@ -64,13 +65,7 @@ STYLES = {"reproduced": "green", "contradicted": "red", "not shown": "yellow"}
     help="Fetch captures that are neither there nor in the site, from the addresses that it names: "
     "so many bytes together at most, such as '2 GB'. Each is used only if its checksum is right.",
 )
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    shell_complete=folders,
-    help="The folder for new runs; by default the experiment's name and the time of day.",
-)
+@writes_into("The folder for new runs; by default the experiment's name and the time of day.")
 @click.option(
     "--set",
     "set_",

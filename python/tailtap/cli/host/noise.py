@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import folders
+from tailtap.cli.command import command
+from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import say, warn
 from tailtap.records.units import format_share, format_time, format_us
 
@@ -45,13 +45,7 @@ MOST, PARTS = 15, 5
     help="The core was taken if the loop did not run for longer than this.",
     show_default=True,
 )
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    shell_complete=folders,
-    help="Also write noise.json there; in the folder of an experiment, its report shows it.",
-)
+@writes_into("Also write noise.json there; in the folder of an experiment, its report shows it.")
 def noise(cpus: str, lasts: str, above: str, out: Path | None, json: bool, quiet: bool) -> None:
     """Measure what takes cores that nobody asks for anything, and name it.
 
