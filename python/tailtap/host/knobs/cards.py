@@ -85,7 +85,6 @@ ROWS = (
         "priority, but must be woken up.",
         f"{NAPI}: threaded",
         removes=("waiting",),
-        risk=1,
         recommended=False,
         absent="this kernel has no threaded NAPI",
     ),
@@ -98,7 +97,6 @@ ROWS = (
         "unless it is above 0.",
         f"{NAPI}: software IRQ coalescing, busy polling; RTC-Testbench pull request 55",
         removes=("device-interrupt", "link"),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -110,7 +108,6 @@ ROWS = (
         "its program.",
         f"{NAPI}: software IRQ coalescing, busy polling; RTC-Testbench pull request 55",
         removes=("link",),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -131,7 +128,6 @@ ROWS = (
         "PCI links that are idle take microseconds to wake up.",
         "Documentation/admin-guide/kernel-parameters.txt: pcie_aspm.policy",
         removes=("link",),
-        risk=1,
         roles=PHYSICAL,
         absent="the kernel does not manage the power of PCI links",
     ),
@@ -144,7 +140,6 @@ ROWS = (
         "Documentation/admin-guide/sysctl/net.rst: netdev_budget; tuned: profile "
         "network-throughput",
         removes=("waiting", "behind"),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -154,8 +149,6 @@ ROWS = (
         "Packets beyond so many that wait for a core are dropped, of veth and with steering. A "
         "longer queue loses less and is later.",
         "Documentation/admin-guide/sysctl/net.rst: netdev_max_backlog",
-        removes=(),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -166,7 +159,6 @@ ROWS = (
         "microseconds. Forwarders in the kernel have no sockets.",
         "Documentation/admin-guide/sysctl/net.rst: busy_poll; tuned: profile network-latency",
         removes=("waiting",),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -177,7 +169,6 @@ ROWS = (
         "Forwarders in the kernel have no sockets.",
         "Documentation/admin-guide/sysctl/net.rst: busy_read; tuned: profile network-latency",
         removes=("waiting",),
-        risk=1,
         recommended=False,
     ),
 )

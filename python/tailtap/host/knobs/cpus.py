@@ -166,7 +166,6 @@ ROWS = (
         "The scheduler puts other tasks on the device's cores, and moves tasks to balance load.",
         f"Documentation/admin-guide/cpu-isolation.rst; {LOW}",
         removes=("task", "kernel-thread", "device-interrupt"),
-        risk=1,
         roles=HOST | {"vm-guest"},
         does="Keeps other tasks, load balancing and managed interrupts off the device's cores.",
         word=lambda purpose, _tree: f"isolcpus=domain,managed_irq,{purpose.isolated}",
@@ -192,7 +191,6 @@ ROWS = (
         "Callbacks of RCU run in a softirq of the core that queued them, in batches.",
         f"{PARAMETERS}; {LOW}; {VIRTUAL}",
         removes=("softirq",),
-        risk=1,
         does="Moves RCU's callbacks from the device's cores to threads, which can run elsewhere.",
         word=lambda purpose, _tree: f"rcu_nocbs={purpose.isolated}",
     ),
@@ -203,7 +201,6 @@ ROWS = (
         "A core with offloaded callbacks wakes the thread that runs them, which polls instead.",
         f"{PARAMETERS}; {LOW}",
         removes=("reschedule-ipi", "kernel-thread"),
-        risk=1,
         does="Lets the threads of RCU's callbacks poll, so that no core has to wake them.",
         word=lambda _purpose, _tree: "rcu_nocb_poll",
     ),
@@ -214,7 +211,6 @@ ROWS = (
         "RCU disturbs a core without ticks as soon as a grace period waits for it.",
         f"{PARAMETERS}: rcutree.nohz_full_patience_delay",
         removes=("timer",),
-        risk=1,
         since="Linux 6.12",
         does="Lets RCU wait longer before it disturbs a core without ticks.",
         word=lambda purpose, tree: (
@@ -241,7 +237,6 @@ ROWS = (
         "nanoseconds, several times a packet.",
         "Documentation/timers/timekeeping.rst; clock_gettime(2)",
         removes=("own-work",),
-        risk=1,
     ),
     row(
         "rcu-priority",
@@ -251,7 +246,6 @@ ROWS = (
         f"{PARAMETERS}: rcutree.kthread_prio; cluster node-tuning-operator: profile "
         "openshift-node-performance",
         removes=("waiting",),
-        risk=1,
         does="Raises the priority of RCU's threads above that of real-time tasks.",
         word=lambda purpose, tree: f"rcutree.kthread_prio={_boosting(purpose, tree).value}",
     ),
@@ -312,7 +306,6 @@ ROWS = (
         "included. One by one it reaches who is meant, and takes the sender longer.",
         "arch/x86/kernel/apic/ipi.c: no_ipi_broadcast",
         removes=("function-call-ipi",),
-        risk=1,
         recommended=False,
         does="Sends an interrupt for all other cores to each of them, one by one.",
         word=lambda _purpose, _tree: "no_ipi_broadcast=1",
@@ -324,7 +317,6 @@ ROWS = (
         "Two threads of a core share its caches and units: one is slow while the other works.",
         f"{VIRTUAL}: nosmt; Documentation/ABI/testing/sysfs-devices-system-cpu",
         removes=("own-work",),
-        risk=1,
         roles=PHYSICAL,
         disruptive=True,
     ),
@@ -346,7 +338,6 @@ ROWS = (
         "Each buffer of a card is mapped for it and unmapped again, which flushes the IOMMU.",
         f"{PARAMETERS}: iommu=pt; Documentation/ABI/testing/sysfs-kernel-iommu_groups",
         removes=("own-work",),
-        risk=1,
         roles=HOST,
         does="Lets cards reach memory directly, without a mapping for each buffer.",
         word=lambda _purpose, _tree: "iommu=pt",
@@ -359,7 +350,6 @@ ROWS = (
         "A misspelt parameter does nothing, and nobody notices: one published kernel line has "
         "such a word.",
         "the kernel's log: Unknown kernel command line parameters",
-        removes=(),
         risk=0,
     ),
     row(
@@ -368,7 +358,6 @@ ROWS = (
         fixed(line.FINE),
         "A list that names a core twice, or one that the machine lacks, was meant for another.",
         f"Documentation/admin-guide/kernel-parameters.rst: cpu lists; {PARAMETERS}",
-        removes=(),
         risk=0,
     ),
     row(
@@ -377,7 +366,6 @@ ROWS = (
         fixed(line.FINE),
         "The kernel ignores parameters that it was not built for, and some that contradict others.",
         "kernel/sched/isolation.c; kernel/rcu/tree_nocb.h",
-        removes=(),
         risk=0,
     ),
     row(
@@ -386,7 +374,6 @@ ROWS = (
         fixed(line.FINE),
         "Parameters that only work together, or against each other, leave cores half isolated.",
         "Documentation/admin-guide/cpu-isolation.rst; seapath/ansible issue 865",
-        removes=(),
         risk=0,
     ),
     row(
@@ -395,7 +382,6 @@ ROWS = (
         fixed(line.FINE),
         "The entry that tailtap wrote is of one kernel. After a new one it boots the old, or none.",
         "Boot Loader Specification; kernel-install(8)",
-        removes=(),
         risk=0,
     ),
 )

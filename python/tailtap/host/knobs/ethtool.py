@@ -158,28 +158,26 @@ def _cores(purpose: Purpose, _tree: Tree) -> Wish:
 # A card spreads packets over fewer queues before it has fewer: it refuses the other way around, and
 # all is put back in reverse.
 row = partial(Knob, group="cards")
+of_cards = partial(row, roles=HOST | {"vm-guest"})
+"""Rows of what the sender of packets has no use for."""
 ROWS = (
-    row(
+    of_cards(
         "adaptive-receive",
         _one("coalesce", "adaptive-rx"),
         fixed("off"),
         "The driver chooses by recent traffic how long the card waits before it interrupts.",
         f"{NETLINK}: COALESCE_SET; {INTEL}, interrupt moderation",
         removes=("link", "device-interrupt"),
-        risk=1,
-        roles=HOST | {"vm-guest"},
     ),
-    row(
+    of_cards(
         "adaptive-send",
         _one("coalesce", "adaptive-tx"),
         fixed("off"),
         "The driver chooses by recent traffic how long the card waits to tell what it has sent.",
         f"{NETLINK}: COALESCE_SET; {INTEL}, interrupt moderation",
         removes=("link", "device-interrupt"),
-        risk=1,
-        roles=HOST | {"vm-guest"},
     ),
-    row(
+    of_cards(
         "receive-coalescing",
         _waiting("rx"),
         fixed("off"),
@@ -187,10 +185,8 @@ ROWS = (
         "that each packet may interrupt, and high rates cost more.",
         f"include/linux/ethtool.h: struct ethtool_coalesce; {INTEL}, interrupt moderation",
         removes=("link",),
-        risk=1,
-        roles=HOST | {"vm-guest"},
     ),
-    row(
+    of_cards(
         "send-coalescing",
         _waiting("tx"),
         fixed("off"),
@@ -198,11 +194,9 @@ ROWS = (
         "them, and interrupts cost all others.",
         "include/linux/ethtool.h: struct ethtool_coalesce",
         removes=("link",),
-        risk=1,
-        roles=HOST | {"vm-guest"},
         recommended=False,
     ),
-    row(
+    of_cards(
         "receive-spread",
         Card(
             "spread",
@@ -216,11 +210,9 @@ ROWS = (
         "others. No link goes down for this.",
         "Documentation/networking/scaling.rst: RSS; ethtool(8): --set-rxfh-indir",
         removes=("foreign-net-rx",),
-        risk=1,
-        roles=HOST | {"vm-guest"},
         recommended=False,
     ),
-    row(
+    of_cards(
         "card-queues",
         Card("channels", "receive queues", _queues, _fewer, "number"),
         _cores,
@@ -229,10 +221,9 @@ ROWS = (
         "tuned: profile realtime, channels; Documentation/networking/scaling.rst",
         removes=("device-interrupt", "foreign-net-rx"),
         risk=2,
-        roles=HOST | {"vm-guest"},
         disruptive=True,
     ),
-    row(
+    of_cards(
         "receive-ring",
         Card("rings", "receive ring", _largest, lambda told, _value: {"rx": told["max rx"]}),
         fixed(LARGEST),
@@ -240,9 +231,6 @@ ROWS = (
         "they wait longer; it also takes more of the cache.",
         "ethtool(8): --set-ring; Red Hat Enterprise Linux 9, Monitoring and managing system status "
         "and performance: ring buffers",
-        removes=(),
-        risk=1,
-        roles=HOST | {"vm-guest"},
         disruptive=True,
         recommended=False,
     ),
@@ -254,7 +242,6 @@ ROWS = (
         "That makes high rates cheaper, and bursts of what were single packets.",
         "Documentation/networking/segmentation-offloads.rst",
         removes=("own-work",),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -265,7 +252,6 @@ ROWS = (
         "that forwarding breaks.",
         "Documentation/networking/device_drivers/ethernet/wangxun/txgbe.rst",
         removes=("link",),
-        risk=1,
         disruptive=True,
     ),
     row(
@@ -275,7 +261,6 @@ ROWS = (
         "A large packet leaves as a burst that others wait behind. Forwarders rarely have any.",
         "Documentation/networking/segmentation-offloads.rst",
         removes=("behind",),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -286,7 +271,6 @@ ROWS = (
         "link.",
         f"{NETLINK}: PAUSE_SET; IEEE 802.3, annex 31B",
         removes=("link",),
-        risk=1,
         disruptive=True,
     ),
     row(
@@ -297,7 +281,6 @@ ROWS = (
         "ends are awake.",
         f"{NETLINK}: EEE_SET; IEEE 802.3az",
         removes=("link",),
-        risk=1,
         disruptive=True,
     ),
 )

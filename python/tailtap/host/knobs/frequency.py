@@ -173,7 +173,6 @@ ROWS = (
         "Without that it is slower, and always the same.",
         f"{STATES}: no_turbo",
         removes=("frequency",),
-        risk=1,
         roles=PHYSICAL,
         recommended=False,
         absent="the driver intel_pstate is not in use",
@@ -186,7 +185,6 @@ ROWS = (
         "Without that it is slower, and always the same.",
         "Documentation/admin-guide/pm/cpufreq.rst: frequency boost",
         removes=("frequency",),
-        risk=1,
         roles=PHYSICAL,
         recommended=False,
         absent="no driver offers such a switch",
@@ -200,7 +198,6 @@ ROWS = (
         "Documentation/admin-guide/pm/cpufreq.rst: scaling_min_freq; tuned: profile "
         "latency-performance, min_perf_pct",
         removes=("frequency",),
-        risk=1,
         recommended=False,
         absent=NO_SCALING,
     ),
@@ -212,7 +209,6 @@ ROWS = (
         "take time to become fast.",
         "Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst",
         removes=("frequency", "own-work"),
-        risk=1,
         roles=PHYSICAL,
         absent="the driver intel_uncore_frequency is not in use",
     ),
@@ -226,7 +222,6 @@ ROWS = (
         "Documentation/power/pm_qos_interface.rst; tuned: profile latency-performance, "
         "force_latency",
         removes=("idle-exit",),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -237,7 +232,6 @@ ROWS = (
         "states that end in time; 0 is no limit, and n/a lets it poll.",
         "Documentation/ABI/testing/sysfs-devices-power: pm_qos_resume_latency_us",
         removes=("idle-exit",),
-        risk=1,
     ),
     row(
         "deep-idle-states",
@@ -246,7 +240,6 @@ ROWS = (
         "A core that sleeps deeply takes tens of microseconds to wake up.",
         f"{ABI}: cpuidle; how-low-can-you-go, section 4.1",
         removes=("idle-exit",),
-        risk=1,
     ),
     row(
         "intel-idle-limit",
@@ -256,7 +249,6 @@ ROWS = (
         "cores, from the start of the kernel on.",
         "Documentation/admin-guide/pm/intel_idle.rst; how-low-can-you-go, Table 1",
         removes=("idle-exit",),
-        risk=1,
         roles=PHYSICAL,
         does="Limits how deeply all cores sleep, from the start of the kernel on.",
         word=lambda _purpose, tree: f"intel_idle.max_cstate={_driven(tree, 'intel_idle').value}",
@@ -269,7 +261,6 @@ ROWS = (
         "cores, from the start of the kernel on.",
         "Documentation/admin-guide/kernel-parameters.txt: processor.max_cstate",
         removes=("idle-exit",),
-        risk=1,
         roles=PHYSICAL,
         does="Limits how deeply all cores sleep, from the start of the kernel on.",
         word=lambda _purpose, tree: f"processor.max_cstate={_driven(tree, 'acpi_idle').value}",
@@ -283,7 +274,6 @@ ROWS = (
         f"{STATES}; how-low-can-you-go, Table 1; packet-processing-in-virtualized-environments, "
         "section 3",
         removes=("frequency",),
-        risk=1,
         roles=PHYSICAL,
         recommended=False,
         does="Turns the driver off that lets the processor choose its frequency.",
@@ -298,7 +288,6 @@ ROWS = (
         "the driver another one scales it in fewer steps.",
         "Documentation/admin-guide/pm/amd-pstate.rst: amd_pstate",
         removes=("frequency",),
-        risk=1,
         roles=PHYSICAL,
         recommended=False,
         does="Turns the driver off that lets the processor choose its frequency.",

@@ -138,7 +138,6 @@ ROWS = (
         " them moves, too.",
         f"systemd.resource-control(5): AllowedCPUs; {_CGROUPS}",
         removes=("task",),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -148,7 +147,6 @@ ROWS = (
         "Containers and services in groups of their own run on the device's cores.",
         "Documentation/admin-guide/cgroup-v1/cpusets.rst; cpuset(7)",
         removes=("task",),
-        risk=1,
         recommended=False,
     ),
 )

@@ -80,7 +80,6 @@ ROWS = (
         "The scheduler moves virtual cores between the host's, and lets them wait for each other.",
         "libvirt: domain XML format, CPU Tuning, vcpupin",
         removes=("steal", "waiting"),
-        risk=1,
         roles=HOST,
     ),
     row(
@@ -94,7 +93,6 @@ ROWS = (
         "QEMU's own work, such as a guest's disks and timers, runs on the cores of virtual ones.",
         "libvirt: domain XML format, CPU Tuning, emulatorpin and iothreadpin",
         removes=("task", "waiting"),
-        risk=1,
         roles=HOST,
     ),
     row(
@@ -117,7 +115,6 @@ ROWS = (
         "the host. The host sees a busy core, and other guests have less.",
         POLLING,
         removes=("idle-exit",),
-        risk=1,
         roles=GUEST,
         recommended=False,
     ),
@@ -129,7 +126,6 @@ ROWS = (
         "gives the core to others.",
         "Documentation/virt/kvm/halt-polling.rst",
         removes=("idle-exit",),
-        risk=1,
         roles=HOST,
         recommended=False,
         absent="KVM is not loaded",

@@ -101,7 +101,6 @@ ROWS = (
         "Interrupts that are requested later may go to the device's cores.",
         "Documentation/core-api/irq/irq-affinity.rst; tuned issue 370; how-low-can-you-go, Table 1",
         removes=("device-interrupt",),
-        risk=1,
         does="Sends interrupts that are requested later to the other cores.",
         word=lambda purpose, _tree: f"irqaffinity={purpose.others}",
     ),
@@ -112,7 +111,6 @@ ROWS = (
         "Disks, timers and other devices interrupt the device's cores.",
         "Documentation/admin-guide/cpu-isolation.rst; hardware-supported-containers, section III-B",
         removes=("device-interrupt",),
-        risk=1,
     ),
     row(
         "card-interrupts",
@@ -122,7 +120,6 @@ ROWS = (
         " for a forwarder in the kernel, and not for one that polls.",
         "hardware-supported-containers, section III-B",
         removes=("foreign-net-rx", "device-interrupt"),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -132,7 +129,6 @@ ROWS = (
         "Work that is bound to no core runs on the device's cores too.",
         f"{WORKQUEUE}; Documentation/admin-guide/cpu-isolation.rst",
         removes=("kernel-thread",),
-        risk=1,
     ),
     row(
         "workqueues",
@@ -141,6 +137,5 @@ ROWS = (
         "Queues with a mask of their own, such as the one that writes pages back, use any core.",
         f"{WORKQUEUE}; tuned: profile cpu-partitioning",
         removes=("kernel-thread",),
-        risk=1,
     ),
 )

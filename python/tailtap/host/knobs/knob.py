@@ -75,9 +75,9 @@ class Knob:
     """What it does to packets, a sentence or two."""
     source: str
     """Who says so: a page of the kernel's documentation, a paper's section, a program's profile."""
-    removes: Sequence[str]
+    removes: Sequence[str] = ()
     """The causes of lateness that it removes, of `CAUSES`; empty when it only keeps runs alike."""
-    risk: int
+    risk: int = 1
     """0 harmless, 1 costs something elsewhere, 2 can harm the machine or others, 3 takes away
     protection."""
     roles: frozenset[Role] = EVERY

@@ -53,7 +53,6 @@ ROWS = (
         "The kernel joins pages to huge ones and stops whoever touches them meanwhile.",
         f"{LATENCY}; {TRANSPARENT}",
         removes=("page-fault", "tlb-flush"),
-        risk=1,
         does="Keeps the kernel from joining pages to huge ones while programs run.",
         word=lambda _purpose, _tree: "transparent_hugepage=never",
         absent="this kernel was built without TRANSPARENT_HUGEPAGE",
@@ -65,7 +64,6 @@ ROWS = (
         "A page fault compacts memory until it has found a huge page.",
         TRANSPARENT,
         removes=("page-fault",),
-        risk=1,
         absent="this kernel was built without TRANSPARENT_HUGEPAGE",
     ),
     row(
@@ -76,7 +74,6 @@ ROWS = (
         "the next write to such a page faults.",
         "Documentation/admin-guide/mm/ksm.rst; tuned: profile cpu-partitioning",
         removes=("kernel-thread", "tlb-flush", "page-fault"),
-        risk=1,
         absent="this kernel was built without KSM",
     ),
     row(
@@ -118,7 +115,6 @@ ROWS = (
         "With little memory kept free, whoever asks for a page reclaims one first.",
         f"{VM}: watermark_scale_factor",
         removes=("page-fault",),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -129,7 +125,6 @@ ROWS = (
         "much, or often and little.",
         f"{VM}: dirty_background_ratio; tuned: profile latency-performance",
         removes=("kernel-thread",),
-        risk=1,
         recommended=False,
     ),
     row(

@@ -180,7 +180,6 @@ ROWS = (
         "many as their share of the cores, the device's cores fill no others.",
         f"how-low-can-you-go, section 4.1: Intel CAT; {DOCUMENT}",
         removes=("own-work",),
-        risk=1,
         roles=HOST,
     ),
     row(
@@ -191,7 +190,6 @@ ROWS = (
         "the processor's own estimate, and are slower for it.",
         f"{DOCUMENT}: Memory bandwidth Allocation",
         removes=("own-work",),
-        risk=1,
         roles=HOST,
         recommended=False,
     ),

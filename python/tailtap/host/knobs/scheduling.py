@@ -97,7 +97,6 @@ ROWS = (
         "it (full), or at the next tick if it is no real-time task (lazy, from Linux 6.13).",
         "Documentation/admin-guide/kernel-parameters.txt: preempt",
         removes=("waiting",),
-        risk=1,
         recommended=False,
         does="Lets a task interrupt the kernel's work for another one.",
         word=lambda _purpose, _tree: "preempt=full",

@@ -92,7 +92,6 @@ ROWS = (
         "back none of them begins; what runs already is not stopped.",
         "systemd.timer(5)",
         removes=("task", "page-fault"),
-        risk=1,
     ),
     row(
         "counting-programs",
@@ -110,7 +109,6 @@ ROWS = (
         fixed(NOBODY),
         "Another program decides how deeply processors sleep, and may let go at any time.",
         "Documentation/power/pm_qos_interface.rst",
-        removes=(),
         risk=0,
     ),
     row(
@@ -121,7 +119,6 @@ ROWS = (
         "they are banned.",
         "irqbalance(1); tuned: profile cpu-partitioning",
         removes=("device-interrupt",),
-        risk=1,
     ),
     row(
         "tuned",
@@ -129,7 +126,6 @@ ROWS = (
         fixed("does not run"),
         "It sets many of the same values, and sets them again when its profile changes.",
         "tuned issues 518 and 533",
-        removes=(),
         risk=0,
     ),
     row(
@@ -139,6 +135,5 @@ ROWS = (
         "It lowers frequencies and makes cores idle before they are too hot.",
         "thermald(8)",
         removes=("frequency",),
-        risk=1,
     ),
 )

@@ -141,7 +141,6 @@ ROWS = (
         "Offloaded callbacks of RCU run in threads, which the scheduler may put on any core.",
         f"{JITTER}: rcuo; packet-processing-in-virtualized-environments, section 3",
         removes=("kernel-thread",),
-        risk=1,
     ),
     row(
         "kernel-threads",
@@ -150,7 +149,6 @@ ROWS = (
         "Threads that reclaim memory, write files or clean up run on any core.",
         f"{JITTER}: bind others to a housekeeping CPU; Documentation/admin-guide/cpu-isolation.rst",
         removes=("kernel-thread", "waiting"),
-        risk=1,
     ),
     row(
         "softirq-priority",

@@ -50,7 +50,6 @@ ROWS = (
         f"{KERNEL}; how-low-can-you-go, Table 1; "
         "packet-processing-in-virtualized-environments, Table 2",
         removes=("timer", "kernel-thread"),
-        risk=1,
         does="Turns the watchdog off that looks for cores that hang, with its timer and thread.",
         word=lambda _purpose, _tree: "nosoftlockup",
     ),
@@ -61,7 +60,6 @@ ROWS = (
         "A counter of each core raises an interrupt that nothing can mask, and is taken from perf.",
         f"{KERNEL}; how-low-can-you-go, Table 1; {LATENCY}",
         removes=("nmi",),
-        risk=1,
         does="Turns the watchdog off that raises an interrupt which nothing can mask.",
         word=lambda _purpose, _tree: "nmi_watchdog=0",
     ),
@@ -73,7 +71,6 @@ ROWS = (
         "watchdog this changes nothing.",
         f"{KERNEL}: watchdog_cpumask",
         removes=("timer", "kernel-thread", "nmi"),
-        risk=1,
         recommended=False,
         absent="this kernel has no watchdogs",
     ),
@@ -95,7 +92,6 @@ ROWS = (
         "this off, and some insist on it.",
         "tuned: profile realtime (0); cluster node-tuning-operator: profile openshift-node (1)",
         removes=("timer",),
-        risk=1,
         recommended=False,
     ),
     row(
@@ -106,7 +102,6 @@ ROWS = (
         "Documentation/admin-guide/kernel-parameters.txt: rcupdate.rcu_normal; tuned: profile "
         "realtime",
         removes=("function-call-ipi",),
-        risk=1,
         does="Makes hurried grace periods of RCU normal ones, which do not interrupt every core.",
         word=lambda _purpose, _tree: "rcupdate.rcu_normal_after_boot=1",
     ),
