@@ -37,11 +37,6 @@ class FlowTable:
     """Each with what a pointer resting on it reads."""
     rows: Sequence[FlowsRow]
 
-    @property
-    def names(self) -> list[str]:
-        """The heads alone."""
-        return [name for name, _ in self.heads]
-
 
 def flow_table(experiment: Experiment) -> FlowTable:
     """The table of the measurements of several flows; without rows where there are none."""

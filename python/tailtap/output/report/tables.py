@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
@@ -78,8 +78,7 @@ class Row:
     """Where an imported run comes from."""
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """The head of a column: its name, what a pointer resting on it reads, its group's name."""
 
     name: str
@@ -121,7 +120,7 @@ def shed(heads: Sequence[Head], rows: Sequence[Row], keep: int = 0) -> Sheet:
     shown = [at for at in range(len(heads)) if at < keep or texts[at] not in ({"0"}, {DASH})]
     before = [None, *(heads[at].group for at in shown)]
     kept = tuple(
-        replace(heads[at], first=bool(heads[at].group) and heads[at].group != group)
+        heads[at]._replace(first=bool(heads[at].group) and heads[at].group != group)
         for at, group in zip(shown, before, strict=False)
     )
 
