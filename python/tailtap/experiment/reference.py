@@ -98,11 +98,13 @@ def reference() -> str:
     parts += ["## dut", "The device under test (DuT)."]
     parts += [_table(Dut, "dut."), "In `dut.tuning`:", _table(Without, "dut.tuning.")]
     parts += ["The platform has further keys, which stand beside these."]
+    told: dict[str, str] = {}
     for name, platform in PLATFORMS.working():
-        parts += [f"### Platform {name}", _about(platform), _table(platform.Options, "dut.")]
+        parts += [f"### Platform {name}", _about(platform)]
+        parts += list(_own(f"Platform {name}", platform.Options, "dut.", told))
     for name, forwarder in FORWARDERS.working():
         parts += [f"### Forwarder {name}", _about(forwarder)]
-        parts += list(_options(forwarder.Options, "dut.options."))
+        parts += list(_options(f"Forwarder {name}", forwarder.Options, "dut.options.", told))
     parts += ["### Neighbours", "In `dut.neighbours`, below a name and a kind."]
     for name, neighbour in NEIGHBOURS.working():
         parts += [f"**{name}**: {_about(neighbour)}"]
@@ -112,7 +114,9 @@ def reference() -> str:
     for name, generator in GENERATORS.working():
         if generator.Options.model_fields:
             parts += [f"### Generator {name}", _about(generator)]
-            parts += list(_options(generator.Options, "traffic.options."))
+            parts += list(
+                _options(f"Generator {name}", generator.Options, "traffic.options.", told)
+            )
     parts += ["### traffic.external", _table(External, "traffic.external.")]
     parts += ["### Patterns", "As a mapping, `kind` is the name of the pattern."]
     for name, pattern in PATTERNS.items():
@@ -138,18 +142,38 @@ def _kinds(kinds: Registry[Any]) -> str:
     return "\n".join(f"- `{name}`: {_about(row)}" for name, row in kinds.working())
 
 
-def _options(model: type[BaseModel], prefix: str) -> Iterator[str]:
+def _options(kind: str, model: type[BaseModel], prefix: str, told: dict[str, str]) -> Iterator[str]:
     """The tables of a kind's options and of the models in them."""
-    yield _table(model, prefix) or "It has no options."
+    yield from _own(kind, model, prefix, told)
+    if not model.model_fields:
+        yield "It has no options."
     for name, field in model.model_fields.items():
         for inner in models_in(field.annotation):
             yield f"In `{prefix}{name}`:"
             yield _table(inner, f"{prefix}{name}.")
 
 
+def _own(kind: str, model: type[BaseModel], prefix: str, told: dict[str, str]) -> Iterator[str]:
+    """The options of a kind. Those that an earlier one has in the same words are only named; `told`
+    has the kind of each row that is on the page.
+    """
+    rows = list(_rows(model, prefix))
+    first = {row: told.setdefault(row, kind) for row in rows}
+    for other in dict.fromkeys(first.values()):
+        if other != kind:
+            names = ", ".join(row.split("|")[1].strip() for row in rows if first[row] == other)
+            yield f"As of [{other}](#{other.lower().replace(' ', '-')}): {names}."
+    own = [row for row in rows if first[row] == kind]
+    yield "\n".join([TABLE, *own]) if own else ""
+
+
 def _table(model: type[BaseModel], prefix: str = "", without: tuple[str, ...] = ()) -> str:
     """One row for each field of a model; empty for a model without fields."""
-    rows = []
+    rows = list(_rows(model, prefix, without))
+    return "\n".join([TABLE, *rows]) if rows else ""
+
+
+def _rows(model: type[BaseModel], prefix: str, without: tuple[str, ...] = ()) -> Iterator[str]:
     for name, field in model.model_fields.items():
         if name in without:
             continue
@@ -162,8 +186,7 @@ def _table(model: type[BaseModel], prefix: str = "", without: tuple[str, ...] = 
             field.description or "",
             examples,
         )
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join([TABLE, *rows]) if rows else ""
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _code(text: str | None) -> str:
