@@ -37,6 +37,9 @@ options have a pydantic model, `Options`; each field has a description and examp
 reference and editors show. A platform has `traits`, which its runs keep, so that `tailtap compare`
 knows what it is.
 
+[experiment.md](experiment.md) says more of the kinds that experiment files name, with their
+options.
+
 A name that two packages use, and a package that cannot be imported, are errors as soon as that name
 is asked for. Everything else works.
 """
@@ -52,6 +55,8 @@ FILES = {
     "exporters": "output/exporters/base.py",
 }
 """Where the protocol of each kind is."""
+DESCRIBED = ("platforms", "forwarders", "generators", "neighbours", "taps")
+"""Kinds whose documentation is on the page of experiment files."""
 
 
 def page() -> str:
@@ -64,7 +69,8 @@ def page() -> str:
         )
         rows = ["| name | what it is | package |", "|---|---|---|"]
         for name, row in kinds.working():
-            rows.append(f"| `{name}` | {row.summary} {row.documentation} | {kinds.package(name)} |")
+            more = "" if title in DESCRIBED else f" {row.documentation}"
+            rows.append(f"| `{name}` | {row.summary}{more} | {kinds.package(name)} |")
         parts.append("\n".join(rows) + "\n")
     parts.append(
         f"## Resources\n\nEntry points `{RESOURCES.group}`: classes, under the name that is their "
