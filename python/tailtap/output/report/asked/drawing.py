@@ -30,6 +30,9 @@ ONE_COLUMN, MOST_COLUMNS = 3.4, 4
 LETTERS = 18
 """Letters in an inch of text."""
 REQUIRED = "#c0392b"
+DOTS: dict[str, Any] = {"markeredgewidth": 0, "linestyle": "none"}
+NAMED: dict[str, Any] = {"color": REQUIRED, "fontsize": 6, "textcoords": "offset points"}
+"""How a requirement is written, some points beside its line."""
 CLEAR = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
 """Behind a text that curves cross."""
 
@@ -114,37 +117,29 @@ def _draw_panel(axes: Any, arranged: Arranged, panel: Panel) -> None:
             case "line":
                 _draw_line(axes, mark, color)
             case "dots":
-                form = FORMS[arranged.tests.index(mark.test) % 4] if mark.test else "."
+                form = FORMS[arranged.tests.index(mark.test) % 4] if mark.test else "o"
                 size = 3.4 if mark.test or len(mark.x) < 100 else 1.8
-                axes.plot(
-                    mark.x,
-                    mark.y,
-                    form if form != "." else "o",
-                    color=color,
-                    markersize=size,
-                    markeredgewidth=0,
-                    linestyle="none",
-                    alpha=0.75 if mark.role == "main" else 0.25,
-                    rasterized=len(mark.x) > 500,
-                )
+                alpha = 0.75 if mark.role == "main" else 0.25
+                looks = {**DOTS, "alpha": alpha, "rasterized": len(mark.x) > 500}
+                axes.plot(mark.x, mark.y, form, color=color, markersize=size, **looks)
             case "points":
                 _draw_points(axes, mark, color, _shift(arranged, mark.series))
             case "bars":
                 place, width = order.index(mark.series), 0.8 / many
                 x = mark.x - 0.4 + width * (place + 0.5)
                 axes.bar(x, mark.y, width * 0.92, color=color)
-                if mark.low is not None and mark.high is not None and np.any(mark.high > mark.low):
-                    axes.errorbar(
-                        x,
-                        mark.y,
-                        (mark.y - mark.low, mark.high - mark.y),
-                        fmt="none",
-                        ecolor="#33383d",
-                        elinewidth=0.6,
-                        capsize=1.2,
-                    )
+                _draw_spans(axes, x, mark, "#33383d", 0.6, 1.2)
             case "spread":
                 _draw_spread(axes, mark, color, arranged)
+
+
+def _draw_spans(axes: Any, x: Any, mark: Mark, color: str, width: float, cap: float) -> None:
+    """From the low end to the high one of each value that has both."""
+    if mark.low is None or mark.high is None:
+        return
+    spans = np.maximum(np.nan_to_num((mark.y - mark.low, mark.high - mark.y)), 0)
+    if np.any(spans > 0):
+        axes.errorbar(x, mark.y, spans, fmt="none", ecolor=color, elinewidth=width, capsize=cap)
 
 
 def _draw_line(axes: Any, mark: Mark, color: str) -> None:
@@ -158,26 +153,13 @@ def _draw_line(axes: Any, mark: Mark, color: str) -> None:
     style = PUBLISHED if mark.role == "published" else _dash(mark.series)
     width = 0.9 if mark.role == "published" else 0.6 if faint else 1.1
     alpha = 0.35 if faint else 1
-    if mark.supported is None:
-        axes.plot(mark.x, mark.y, color=color, linewidth=width, linestyle=style, alpha=alpha)
-        return
-    split = max(mark.supported - 1, 0)
-    axes.plot(
-        mark.x[: mark.supported],
-        mark.y[: mark.supported],
-        color=color,
-        linewidth=width,
-        linestyle=style,
-        alpha=alpha,
-    )
-    axes.plot(
-        mark.x[split:],
-        mark.y[split:],
-        color=color,
-        linewidth=0.7,
-        alpha=alpha,
-        linestyle=(0, (1, 1.2)),
-    )
+    sure = len(mark.x) if mark.supported is None else mark.supported
+    x, y = mark.x[:sure], mark.y[:sure]
+    axes.plot(x, y, color=color, linewidth=width, linestyle=style, alpha=alpha)
+    if mark.supported is not None:
+        split = max(mark.supported - 1, 0)
+        x, y = mark.x[split:], mark.y[split:]
+        axes.plot(x, y, color=color, linewidth=0.7, alpha=alpha, linestyle=(0, (1, 1.2)))
 
 
 def _shift(arranged: Arranged, series: int) -> float | None:
@@ -192,18 +174,10 @@ def _draw_points(axes: Any, mark: Mark, color: str, shift: float | None) -> None
     """One value at each place; a line joins them where the places have an order (no `shift`)."""
     x = mark.x + (shift or 0)
     if mark.role == "repeat":
-        axes.plot(
-            x,
-            mark.y,
-            "o",
-            color=color,
-            markersize=2.2,
-            markeredgewidth=0,
-            alpha=0.35,
-            linestyle="none",
-        )
+        axes.plot(x, mark.y, "o", color=color, markersize=2.2, alpha=0.35, **DOTS)
         return
     published = mark.role == "published"
+    style = "none" if shift is not None else PUBLISHED if published else _dash(mark.series)
     axes.plot(
         x,
         mark.y,
@@ -211,22 +185,11 @@ def _draw_points(axes: Any, mark: Mark, color: str, shift: float | None) -> None
         markersize=3.2,
         color=color,
         linewidth=1,
+        linestyle=style,
         markerfacecolor="white" if published else color,
         markeredgewidth=0.8,
-        linestyle="none" if shift is not None else PUBLISHED if published else _dash(mark.series),
     )
-    if mark.low is not None and mark.high is not None:
-        spread = (np.nan_to_num(mark.y - mark.low), np.nan_to_num(mark.high - mark.y))
-        if np.any(np.array(spread) > 0):
-            axes.errorbar(
-                x,
-                mark.y,
-                np.maximum(spread, 0),
-                fmt="none",
-                ecolor=color,
-                elinewidth=0.7,
-                capsize=1.6,
-            )
+    _draw_spans(axes, x, mark, color, 0.7, 1.6)
 
 
 def _draw_spread(axes: Any, mark: Mark, color: str, arranged: Arranged) -> None:
@@ -237,29 +200,22 @@ def _draw_spread(axes: Any, mark: Mark, color: str, arranged: Arranged) -> None:
     for place in np.unique(mark.x):
         values = mark.y[mark.x == place]
         if len(values) >= 5:
+            looks = {
+                f"{part}props": {"color": color, "linewidth": wide}
+                for part, wide in (("box", 0.8), ("median", 1.2), ("whisker", 0.6), ("cap", 0.6))
+            }
             axes.boxplot(
                 values,
                 positions=[place + shift],
                 widths=width * 0.7,
+                whis=(5, 95),
                 showfliers=False,
                 manage_ticks=False,
-                whis=(5, 95),
-                boxprops={"color": color, "linewidth": 0.8},
-                medianprops={"color": color, "linewidth": 1.2},
-                whiskerprops={"color": color, "linewidth": 0.6},
-                capprops={"color": color, "linewidth": 0.6},
+                **looks,
             )
         turn = np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else np.zeros(1)
-        axes.plot(
-            place + shift + turn * width,
-            values,
-            "o",
-            color=color,
-            markersize=1.8,
-            markeredgewidth=0,
-            alpha=0.5,
-            linestyle="none",
-        )
+        x = place + shift + turn * width
+        axes.plot(x, values, "o", color=color, markersize=1.8, alpha=0.5, **DOTS)
 
 
 def _set_axes(axes: Any, arranged: Arranged, inches: float) -> None:
@@ -324,50 +280,24 @@ def _range(
 def _draw_lines(axes: Any, arranged: Arranged) -> None:
     """The requirements as lines, and where 5 % of p values lie."""
     for wanted in arranged.figure.required:
-        limit = float(wanted.limit)
+        limit, text = float(wanted.limit), with_micro_sign(wanted.text)
+        left, right = axes.get_xlim()
         if arranged.x.quantity is TAIL:
             end = _tail_of(wanted)
-            bottom = limit
-            axes.plot(
-                [1, min(end, axes.get_xlim()[1])], [bottom, bottom], color=REQUIRED, linewidth=0.9
-            )
-            if end < axes.get_xlim()[1]:
-                axes.plot([end, end], [bottom, axes.get_ylim()[1]], color=REQUIRED, linewidth=0.9)
-            axes.annotate(
-                with_micro_sign(wanted.text),
-                (axes.get_xlim()[0], bottom),
-                (3, 2),
-                color=REQUIRED,
-                textcoords="offset points",
-                fontsize=6,
-                bbox=CLEAR,
-            )
+            axes.plot([1, min(end, right)], [limit, limit], color=REQUIRED, linewidth=0.9)
+            if end < right:
+                top = axes.get_ylim()[1]
+                axes.plot([end, end], [limit, top], color=REQUIRED, linewidth=0.9)
+            axes.annotate(text, (left, limit), (3, 2), bbox=CLEAR, **NAMED)
         elif arranged.y.quantity is TIME or wanted.quantity == "loss":
             axes.axhline(limit, color=REQUIRED, linewidth=0.9)
-            axes.annotate(
-                with_micro_sign(wanted.text),
-                (0, limit),
-                (3, 2),
-                color=REQUIRED,
-                fontsize=6,
-                bbox=CLEAR,
-                xycoords=axes.get_yaxis_transform(),
-                textcoords="offset points",
-            )
+            across = axes.get_yaxis_transform()
+            axes.annotate(text, (0, limit), (3, 2), bbox=CLEAR, xycoords=across, **NAMED)
         else:
             axes.axvline(limit, color=REQUIRED, linewidth=0.9)
-            axes.annotate(
-                with_micro_sign(wanted.text),
-                (limit, 1),
-                (-2, -3),
-                color=REQUIRED,
-                fontsize=6,
-                ha="right",
-                va="top",
-                rotation=90,
-                xycoords=axes.get_xaxis_transform(),
-                textcoords="offset points",
-            )
+            looks = {**NAMED, "ha": "right", "va": "top", "rotation": 90}
+            upright = axes.get_xaxis_transform()
+            axes.annotate(text, (limit, 1), (-2, -3), xycoords=upright, **looks)
     if arranged.figure.kind == "stationarity":
         axes.axhline(0.05, color=BEFORE, linewidth=0.8, linestyle=(0, (1, 1.2)))
     if arranged.figure.kind == "shape":
