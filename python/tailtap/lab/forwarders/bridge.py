@@ -13,11 +13,10 @@ from typing import Annotated, cast
 from pydantic import BaseModel, Field
 
 from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders.diagnosis import try_in_lab
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.served import by_kernel
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Need, Plain, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.numbering import DESTINATION_MAC, NEXT_HOP_MAC
 from tailtap.records.errors import MachineError
@@ -67,7 +66,7 @@ class BridgeOptions(Strict):
     )
 
 
-class Bridge:
+class Bridge(Plain):
     """The kernel's bridge between the ports of a node."""
 
     summary = "The kernel's Ethernet bridge moves packets by destination address (layer 2)."
@@ -77,8 +76,6 @@ class Bridge:
         "packets go to the other port as unknown ones do (flood in run.json). Ready within 2 s."
     )
     in_kernel = True
-    routes = False
-    serves: Serves = "pair"
     shares_cpus = True
     Options: type[BaseModel] = BridgeOptions
     needs: Sequence[Need] = (
@@ -95,9 +92,6 @@ class Bridge:
 
         remedy = "a kernel with CONFIG_BRIDGE and CONFIG_BRIDGE_VLAN_FILTERING"
         return try_in_lab("bridge", attempt, remedy)
-
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Nothing: only a run shows whether the kernel can do it."""
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
         """Make it and read back that both ports are in it. Raises `MachineError`."""

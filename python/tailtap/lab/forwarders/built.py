@@ -19,7 +19,7 @@ from tailtap.kinds.check import Check
 from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.diagnosis import find_programs
-from tailtap.lab.forwarders.setting import Asked, Need, Serves
+from tailtap.lab.forwarders.setting import Asked, Need, Plain
 from tailtap.records.errors import MachineError
 from tailtap.records.schema import Time
 from tailtap.remote import Host
@@ -61,13 +61,8 @@ class Built(Need):
         return program
 
 
-class Example:
+class Example(Plain):
     """What the examples have in common: they poll both ports on CPUs of their own."""
-
-    in_kernel = False
-    serves: Serves = "pair"
-    shares_cpus = False
-    needs: Sequence[Need]
 
     def diagnose(self) -> Iterator[Check]:
         """Look for its program."""

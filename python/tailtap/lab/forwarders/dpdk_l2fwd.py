@@ -34,7 +34,6 @@ class DpdkL2fwd(Example):
         "Each port is polled on a CPU of its own as far as the DuT has them. Needs `make "
         "forwarders`. Ready within 20 s."
     )
-    routes = False
     Options: type[BaseModel] = L2fwdOptions
     needs: Sequence[Need] = (built("dpdk-l2fwd"),)
 

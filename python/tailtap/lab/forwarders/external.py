@@ -15,7 +15,7 @@ from tailtap.kinds.template import check_command, fill_in
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.handed_over import PciDriver, foresee_handing, handed_over
 from tailtap.lab.forwarders.program import Program, WorkFolder
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.records.errors import MachineError
 from tailtap.records.options import command_line
@@ -75,17 +75,12 @@ class ExternalOptions(Strict):
     )
 
 
-class ExternalForwarder:
+class ExternalForwarder(Plain):
     """A command that forwards until it is interrupted, on the DuT's CPUs."""
 
     summary = "Any command that forwards between two interfaces until it is interrupted."
     documentation = "It runs on the DuT's CPUs."
-    in_kernel = False
-    routes = False
-    serves: Serves = "pair"
-    shares_cpus = False
     Options: type[BaseModel] = ExternalOptions
-    needs: Sequence[Need] = ()
 
     def diagnose(self) -> Iterator[Check]:
         """Nothing: what it needs depends on its command."""

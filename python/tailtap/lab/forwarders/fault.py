@@ -7,7 +7,7 @@ finds exactly those.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, cast
 
@@ -17,7 +17,7 @@ from tailtap.kinds.check import Check
 from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.own import Forwarding
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Asked, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.records.schema import Rate, Strict, Time, Written
 
@@ -94,7 +94,7 @@ class FaultOptions(Strict):
         return self
 
 
-class Fault:
+class Fault(Plain):
     """``tailtap forward`` on the first of the DuT's CPUs.
 
     Each way through the node has a process. With traffic in both directions only the forward one
@@ -107,13 +107,9 @@ class Fault:
         "A DuT with a known fault, to try a measurement on. `tailtap forward` on the first of the "
         "DuT's CPUs."
     )
-    in_kernel = False
-    routes = False
     serves: Serves = "ports"
     shares_cpus = True
     Options: type[BaseModel] = FaultOptions
-
-    needs: Sequence[Need] = ()
 
     def diagnose(self) -> Iterator[Check]:
         """It is a part of tailtap."""

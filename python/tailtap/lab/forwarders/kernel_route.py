@@ -17,16 +17,14 @@ from collections.abc import Iterator, Sequence
 from pydantic import BaseModel
 
 from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders.diagnosis import try_in_lab
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.served import by_kernel
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Need, Plain, Serves, Setting
 from tailtap.lab.generators.flows import Ranges, prefixes
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.numbering import BEHIND, DESTINATION_MAC, NEXT_HOP_MAC, Way
 from tailtap.records.errors import MachineError
-from tailtap.records.schema import NoOptions
 
 FIRST_TABLE = 7474
 """The routing table of a node's first flow; each has one."""
@@ -51,7 +49,7 @@ for port in "$@"; do echo 0 > $base/$port/disable_ipv6; done""",
 }
 
 
-class KernelRoute:
+class KernelRoute(Plain):
     """The kernel's own forwarding path of layer 3."""
 
     summary = "The kernel routes packets (layer 3)."
@@ -65,7 +63,6 @@ class KernelRoute:
     routes = True
     serves: Serves = "flows"
     shares_cpus = True
-    Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = (Need("ip", "apt-get install iproute2"),)
 
     def diagnose(self) -> Iterator[Check]:
@@ -76,9 +73,6 @@ class KernelRoute:
             return "was set up in a lab"
 
         return try_in_lab("kernel-route", attempt)
-
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Nothing: only a run shows whether the kernel can do it."""
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
         """Set rules, routes and neighbours, and read back where packets go.

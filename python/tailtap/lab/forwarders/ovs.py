@@ -23,7 +23,7 @@ from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import RuleFile, read_rules
 from tailtap.lab.forwarders.served import Served, by_kernel
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.records.cpulist import list_cpus
 from tailtap.records.errors import InputError, MachineError
@@ -203,7 +203,7 @@ def require_rules(host: Host, rules: str | None) -> None:
         raise InputError(f"Open vSwitch does not take these rules: {said}").at(rules)
 
 
-class Ovs:
+class Ovs(Plain):
     """``ovs-vswitchd`` and its database, in a folder of their own."""
 
     summary = "Open vSwitch moves packets by rules of OpenFlow (layers 2 to 4)."
@@ -212,8 +212,6 @@ class Ovs:
         "and log are in a folder of the run's; a switch of the machine is not touched. Needs `make "
         "forwarders`, or the Debian package openvswitch-switch. Ready within 20 s."
     )
-    in_kernel = False
-    routes = False
     serves: Serves = "ports"
     shares_cpus = True
     Options: type[BaseModel] = OvsOptions

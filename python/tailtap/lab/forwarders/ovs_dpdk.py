@@ -14,7 +14,7 @@ from tailtap.lab.forwarders import dpdk, ovs
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import WorkFolder
 from tailtap.lab.forwarders.rules import RuleFile
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.remote.local import LocalHost
 
@@ -32,7 +32,7 @@ class OvsDpdkOptions(dpdk.DpdkOptions):
     rules: RuleFile | None = ovs.RULES
 
 
-class OvsDpdk:
+class OvsDpdk(Plain):
     """``ovs-vswitchd-dpdk`` and its database, in a folder of their own."""
 
     summary = "Open vSwitch with DPDK moves packets by rules of OpenFlow (layers 2 to 4), polling."
@@ -40,10 +40,6 @@ class OvsDpdk:
         "A thread polls on each of the DuT's CPUs, up to two. Needs `make forwarders`, or the "
         "Debian package openvswitch-switch-dpdk. Ready within 20 s."
     )
-    in_kernel = False
-    routes = False
-    serves: Serves = "pair"
-    shares_cpus = False
     Options: type[BaseModel] = OvsDpdkOptions
     needs: Sequence[Need] = (SWITCH, *ovs.TOOLS)
 

@@ -15,7 +15,7 @@ from tailtap.kinds.template import check_command
 from tailtap.lab.forwarders.diagnosis import AREA
 from tailtap.lab.forwarders.external import foresee_command, started
 from tailtap.lab.forwarders.program import Program
-from tailtap.lab.forwarders.setting import READY_SECONDS, Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import READY_SECONDS, Asked, Need, Plain, Serves, Setting
 from tailtap.lab.generators.flows import CLIENT, SERVER
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.server import address_server
@@ -84,7 +84,7 @@ class ServerOptions(Strict):
     )
 
 
-class Server:
+class Server(Plain):
     """A command that answers until it is interrupted, on the DuT's CPUs."""
 
     summary = "Any command that answers clients: a DNS or web server, say."
@@ -93,10 +93,7 @@ class Server:
         "CPUs, and traffic.generator: external asks it. evaluation.match: transactions says how "
         "long requests waited for their answers. docs/howto/servers.md tells how."
     )
-    in_kernel = False
-    routes = False
     serves: Serves = "clients"
-    shares_cpus = False
     Options: type[BaseModel] = ServerOptions
     needs: Sequence[Need] = (Need("ip", "apt-get install iproute2"),)
 

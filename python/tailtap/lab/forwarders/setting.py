@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from pydantic import BaseModel
+
+from tailtap.kinds.findings import Findings
 from tailtap.lab.generators.flows import Version
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.lab import Lab
+from tailtap.records.schema import NoOptions
 from tailtap.remote import Host, ProgramMissing
 from tailtap.remote.local import SYSTEM_PATH
 
@@ -104,3 +108,19 @@ class Need:
 
 CpuTime = Mapping[str, int]
 """CPU time in ns by `user` and `system`."""
+
+
+class Plain:
+    """What holds of a forwarder that says nothing else: a program between two ports, which has its
+    CPUs for itself, and of which only a run shows whether it works here.
+    """
+
+    in_kernel = False
+    routes = False
+    serves: Serves = "pair"
+    shares_cpus = False
+    Options: type[BaseModel] = NoOptions
+    needs: Sequence[Need] = ()
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Nothing."""

@@ -30,7 +30,7 @@ from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import read_set
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.sizes import header_bytes
 from tailtap.lab.platforms.dut import Dut
@@ -196,7 +196,7 @@ class SuricataOptions(dpdk.DpdkOptions):
         return self
 
 
-class Suricata:
+class Suricata(Plain):
     """``suricata``; its worker threads are pinned to the DuT's CPUs."""
 
     summary = "The intrusion prevention system Suricata 7, between the ports (layers 2 to 7)."
@@ -204,10 +204,6 @@ class Suricata:
         "Its worker threads are pinned to the DuT's CPUs. Needs `make forwarders`. Ready within "
         "60 s: it compiles all rules first. In the mode dpdk it needs two CPUs."
     )
-    in_kernel = False
-    routes = False
-    serves: Serves = "pair"
-    shares_cpus = False
     Options: type[BaseModel] = SuricataOptions
     needs: Sequence[Need] = (SURICATA,)
 

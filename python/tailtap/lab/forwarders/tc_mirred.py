@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pydantic import BaseModel
 
 from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders.diagnosis import try_in_lab
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.served import by_kernel
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Need, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.records.errors import MachineError
-from tailtap.records.schema import NoOptions
 from tailtap.remote import Host
 
 CLASSIFIERS: Mapping[str, Sequence[str]] = {
@@ -33,7 +31,7 @@ tc filter add dev $in ingress protocol all "$@" action mirred egress redirect de
 tc filter show dev $in ingress"""
 
 
-class TcMirred:
+class TcMirred(Plain):
     """The kernel's own forwarding path for redirected packets."""
 
     summary = "The kernel redirects packets from one port to the other (layer 2)."
@@ -42,10 +40,8 @@ class TcMirred:
         "and the action mirred. Ready within 2 s."
     )
     in_kernel = True
-    routes = False
     serves: Serves = "ports"
     shares_cpus = True
-    Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = (Need("tc", "apt-get install iproute2"),)
 
     def diagnose(self) -> Iterator[Check]:
@@ -56,9 +52,6 @@ class TcMirred:
 
         remedy = "a kernel with CONFIG_NET_ACT_MIRRED and CONFIG_NET_CLS_MATCHALL"
         return try_in_lab("tc-mirred", attempt, remedy, required=True)
-
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Nothing: only a run shows whether the kernel can do it."""
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
         """Install a rule for each way and read back that it is there. Raises `MachineError`."""

@@ -16,7 +16,7 @@ from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import Program, WorkFolder
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
 from tailtap.lab.platforms.dut import Dut
 
 BUFFERS = 16_384
@@ -33,7 +33,7 @@ class TestpmdOptions(dpdk.DpdkOptions):
     )
 
 
-class Testpmd:
+class Testpmd(Plain):
     """``dpdk-testpmd``; as many cores forward as the DuT has CPUs, up to one for each port."""
 
     summary = "DPDK's test program polls both ports and forwards between them (layer 2)."
@@ -41,10 +41,6 @@ class Testpmd:
         "As many cores forward as the DuT has CPUs, up to one for each port. Needs `make "
         "forwarders`, or the Debian package dpdk-dev. Ready within 20 s."
     )
-    in_kernel = False
-    routes = False
-    serves: Serves = "pair"
-    shares_cpus = False
     Options: type[BaseModel] = TestpmdOptions
     needs: Sequence[Need] = (dpdk.TESTPMD,)
 

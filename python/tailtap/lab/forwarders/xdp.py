@@ -11,7 +11,7 @@ lab's taps are.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, cast
 
@@ -23,7 +23,7 @@ from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders.diagnosis import try_in_lab
 from tailtap.lab.forwarders.own import Forwarding
 from tailtap.lab.forwarders.served import Served, by_kernel
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Asked, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.lab import Lab
@@ -49,7 +49,7 @@ class XdpOptions(Strict):
     )
 
 
-class Xdp:
+class Xdp(Plain):
     """``tailtap forward --xdp``; the program stays for as long as that process."""
 
     summary = "tailtap's own XDP program redirects packets from one port to the other (layer 2)."
@@ -58,11 +58,8 @@ class Xdp:
         "5.12), on network cards where dut.irq sends their interrupts. Ready within 2 s."
     )
     in_kernel = True
-    routes = False
     serves: Serves = "ports"
-    shares_cpus = False
     Options: type[BaseModel] = XdpOptions
-    needs: Sequence[Need] = ()
 
     def diagnose(self) -> Iterator[Check]:
         """Set it up in a lab."""
