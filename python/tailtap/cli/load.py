@@ -54,12 +54,12 @@ BUSY, PERIOD, SIZE, BURST = 50, "10 ms", "8 MiB", 64
     "--nice",
     type=click.IntRange(min=-20, max=19),
     default=0,
-    help="How much it gives way to others, from -20 to 19. [default: 0]",
+    help="How much it gives way to others, from -20 to 19.",
 )
 @click.option(
     "--name",
     default="tt-load",
-    help="What its thread is called, in 15 characters at most. [default: tt-load]",
+    help="What its thread is called, in 15 characters at most.",
 )
 def load(
     kind: str,

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     "--trace",
     default="thin",
     shell_complete=one_of("thin", "full", "none"),
-    help="What is recorded of the cores that serve: thin, unless given, or full, as `tailtap trace "
+    help="What is recorded of the cores that serve: thin or full, as `tailtap trace "
     "--mode`; none: nothing, and nobody can say why packets were late.",
 )
 @click.option(
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 @click.option(
     "--budget",
     default="2 %",
-    help="The share of the serving cores' time that observing may take, 2 % unless given, one "
+    help="The share of the serving cores' time that observing may take, one "
     "half for the taps and one for the trace: the taps stamp fewer packets, and the trace is taken "
     "for a part of the time. '100 %' for any.",
 )
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     "--look",
     default="1 s",
     metavar="TIME",
-    help="How long packets are looked at before, twice; 1 s unless given.",
+    help="How long packets are looked at before, twice.",
 )
 def observe(
     *,

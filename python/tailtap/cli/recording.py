@@ -39,13 +39,13 @@ def recorded(function: Function) -> Function:
             default="1 s",
             metavar="TIME",
             help="How long before its cause an incident begins; a packet that has not come after "
-            "this time is lost. 1 s unless given.",
+            "this time is lost.",
         ),
         click.option(
             "--incidents",
             type=click.IntRange(min=1),
             default=100,
-            help="At most so many incidents; 100 unless given. What comes then is counted.",
+            help="At most so many incidents. What comes then is counted.",
         ),
         click.option(
             "--rate",
@@ -63,7 +63,7 @@ def recorded(function: Function) -> Function:
             "--memory",
             default="1 GB",
             metavar="SIZE",
-            help="What waits in memory (/dev/shm) takes this much at most; 1 GB unless given.",
+            help="What waits in memory (/dev/shm) takes this much at most.",
         ),
     ]
 

@@ -32,7 +32,7 @@ from tailtap.records.errors import InputError
     "--mode",
     default="thin",
     shell_complete=one_of("thin", "full"),
-    help="thin, unless given: what names the context that had a CPU; full: also single timers, "
+    help="thin: what names the context that had a CPU; full: also single timers, "
     "page faults, reclaim, compaction, frequencies, exits of guests, and every migration, at a "
     "higher cost.",
 )

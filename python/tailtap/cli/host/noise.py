@@ -36,14 +36,12 @@ MOST, PARTS = 15, 5
     default="10 s",
     metavar="TIME",
     help="How long.",
-    show_default=True,
 )
 @click.option(
     "--above",
     default="1 us",
     metavar="TIME",
     help="The core was taken if the loop did not run for longer than this.",
-    show_default=True,
 )
 @writes_into("Also write noise.json there; in the folder of an experiment, its report shows it.")
 def noise(cpus: str, lasts: str, above: str, out: Path | None, json: bool, quiet: bool) -> None:
