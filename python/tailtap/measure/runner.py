@@ -247,8 +247,9 @@ def make_run(
     except Exception as error:
         if isinstance(error, OSError) and error.errno in STORAGE:
             raise  # of the results of the others as well
-        for flow in flows if isinstance(error, StillWarmingUp) else ():
-            flow.record.generator = _of_any(error.sent[flow.run.flow])
+        if isinstance(error, StillWarmingUp):
+            for flow in flows:
+                flow.record.generator = _of_any(error.sent[flow.run.flow])
         # Whatever else happened in it, a bug of ours included, costs this run and no other one.
         end("failed", kept(error, folder.path))
         _clean(stations)

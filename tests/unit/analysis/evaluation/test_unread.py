@@ -256,7 +256,8 @@ def test_nanoseconds_under_the_magic_of_microseconds(tmp_path: Path, order: str)
     far = [(time + 2_000_000 * n, data) for n, (time, data) in enumerate(before)]
     later = [(time + 2_000_000 * n, data) for n, (time, data) in enumerate(after)]
     message = refusal(tmp_path, mislabelled(far, order), mislabelled(later, order))
-    assert "its stamps are nanoseconds" in message and "evaluate with nanoseconds ingress" in message
+    assert "its stamps are nanoseconds" in message
+    assert "evaluate with nanoseconds ingress" in message
     assert "magic" in message
     found = evaluate(
         tmp_path, mislabelled(far, order), mislabelled(later, order), nanoseconds="both"

@@ -156,16 +156,16 @@ class Vm:
             yield Check(area, name, "untested", f"{package} is not unpacked yet", remedy)
             return
         try:
-            found = accelerator(kernels.kernel(kernels.DEFAULT))
+            speed = accelerator(kernels.kernel(kernels.DEFAULT))
         except MachineError as error:
             remedy = "a kernel with KVM and a CPU that has it"
             yield Check(area, name, "missing", str(error), remedy)
             return
-        if found.emulated:
+        if speed.emulated:
             remedy = "take a machine on which guests boot: here QEMU emulates their CPU (TCG)"
-            yield Check(area, name, "poor", found.reason, remedy)
+            yield Check(area, name, "poor", speed.reason, remedy)
         else:
-            yield Check(area, name, "ok", found.reason)
+            yield Check(area, name, "ok", speed.reason)
 
     def foresee(
         self,
