@@ -115,9 +115,9 @@ def read_stored(folder: Path, median_ns: int) -> tuple[CausesRecord, list[pa.Tab
         found = [read_table(folder, name, stored.made) for name in TABLES]
     except (InputError, OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
-            f"{folder}: why its packets were late is stored and cannot be read ({error}): run "
+            f"why its packets were late is stored and cannot be read ({error}): run "
             f"{command_line('explain', folder)} again"
-        ) from error
+        ).at(folder) from error
     late, causes = stored.late, {row.cause for row in stored.causes}
     current = (
         late.median_ns == median_ns

@@ -146,9 +146,9 @@ def read_undisturbed(folder: Path, evaluation: Evaluation) -> Undisturbed | None
         found = Evaluation.load(place) if record.shown else None
     except (InputError, OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
-            f"{place}: what is left of the run without pauses cannot be read ({error}): run "
+            f"what is left of the run without pauses cannot be read ({error}): run "
             f"{command_line('explain', folder)} again"
-        ) from error
+        ).at(place) from error
     whole = found is None or found.counts.matched == record.packets
     current = record.of == evaluation.record().made and whole
     return Undisturbed(record, Spans(*spans), found) if current else None
