@@ -4,7 +4,7 @@
 
 #include <bpf/bpf_helpers.h>
 
-/* Set before loading; the layout is known to forward/redirect.rs. */
+/* Set before loading; the layout is known to datapath/src/bpf/redirection.rs. */
 const volatile __u32 target SEC(".rodata"); /* interface index; 0: packets go on their way */
 
 SEC("xdp")

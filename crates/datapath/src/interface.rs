@@ -132,6 +132,24 @@ impl Interface {
         columns.split_whitespace().nth(RECEIVE_DROPS)?.parse().ok()
     }
 
+    /// Whether it has a link at this moment. (IFF_RUNNING follows up to a second later.)
+    pub fn has_link(&self) -> io::Result<bool> {
+        let mut first = std::ptr::null_mut();
+        // SAFETY: the list that it makes is walked until it is freed, and not afterwards.
+        unsafe {
+            check(libc::getifaddrs(&raw mut first))?;
+            let mut next: *const libc::ifaddrs = first;
+            let mut linked = false;
+            while let Some(entry) = next.as_ref() {
+                linked |= CStr::from_ptr(entry.ifa_name).to_bytes() == self.name.as_bytes()
+                    && entry.ifa_flags & libc::IFF_LOWER_UP as u32 != 0;
+                next = entry.ifa_next;
+            }
+            libc::freeifaddrs(first);
+            Ok(linked)
+        }
+    }
+
     /// Whether the interface still exists in this namespace, under whatever name.
     pub fn exists(&self) -> bool {
         control_socket().is_ok_and(|fd| netdevice::index_to_name(fd, self.index as u32).is_ok())

@@ -9,6 +9,7 @@ mod bell;
 mod classic;
 mod cost;
 mod filter;
+mod redirection;
 mod verdict;
 
 use std::ffi::OsStr;
@@ -32,6 +33,7 @@ pub(crate) use bell::Bell;
 pub(crate) use classic::{CHOICES, DIFFERS, MATCHES, translate};
 pub use classic::{Classic, FilterError};
 pub(crate) use cost::enable_statistics;
+pub(crate) use redirection::Redirection;
 
 /// An object file that `build.rs` made.
 pub(crate) struct Compiled {
@@ -64,7 +66,7 @@ pub(crate) static HARDWARE: Compiled = Compiled {
     bytes: compiled!("hardware"),
 };
 /// Sends packets out of another interface.
-pub(crate) static REDIRECT: Compiled = Compiled {
+static REDIRECT: Compiled = Compiled {
     what: "the XDP program that redirects packets",
     needs: "Linux 5.9 or later with CONFIG_BPF_SYSCALL",
     bytes: compiled!("redirect"),

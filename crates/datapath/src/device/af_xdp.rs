@@ -2,18 +2,24 @@
 //! their places go through a ring to the kernel and come back through another one.
 //!
 //! The layout is that of <linux/if_xdp.h>, described in Documentation/networking/af_xdp.rst of the
-//! kernel. No program is attached and nothing is received.
+//! kernel. Nothing is received. Where the driver itself takes frames from our memory (zero copy), it
+//! may do so only while an XDP program is attached: Intel's drivers, for one, refuse each wake-up
+//! without. Then one is attached that lets all packets pass, and the driver receives into a part of
+//! our memory.
 
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use libc::c_int;
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use tailtap_analysis::naming::option;
 
 use super::{Device, Mode};
+use crate::bpf::{BpfError, Redirection};
 use crate::cpu::check;
 use crate::interface::Interface;
 use crate::socket::set_option;
@@ -34,6 +40,14 @@ const CHUNKS: [usize; 2] = [2048, 4096];
 const SEND_BUFFER: c_int = 1 << 29;
 /// Tries to hand over what the kernel did not take at once.
 const KICKS: usize = 64;
+/// One of so many frames is what a driver that takes ours from our memory receives into.
+const RECEIVED_SHARE: usize = 4;
+/// How long a card may take until it sends: it may be reset, and its link then comes back.
+const LINK_LIMIT: Duration = Duration::from_secs(20);
+/// How long frames that were handed over may take to leave at the end.
+const REST_LIMIT: Duration = Duration::from_secs(1);
+/// How often is looked meanwhile.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// An AF_XDP socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +87,24 @@ pub enum AfXdpError {
     Busy {
         /// The interface.
         name: String,
+    },
+    /// The driver wants an XDP program and takes none.
+    #[error(
+        "{0}. Its driver sends by AF_XDP only with one: else choose the generator af_packet, which \
+         needs none"
+    )]
+    Program(BpfError),
+    /// The driver does not begin to send.
+    #[error(
+        "interface {name} does not send by AF_XDP after {} s: {reason}; check its cable, or choose \
+         the generator af_packet",
+        LINK_LIMIT.as_secs()
+    )]
+    Silent {
+        /// The interface.
+        name: String,
+        /// What is missing.
+        reason: String,
     },
     /// The privilege is missing.
     #[error("the kernel does not permit AF_XDP")]
@@ -127,6 +159,16 @@ impl Ring {
         self.word(self.offset.consumer)
     }
 
+    /// Hands the kernel chunks to receive into; nothing was handed over before.
+    fn fill(&self, chunks: &[u64]) {
+        for (position, &chunk) in (0..).zip(chunks) {
+            // SAFETY: the entry lies in the ring, and the kernel does not read it before it is
+            // published.
+            unsafe { self.entry::<u64>(position).write(chunk) };
+        }
+        self.producer().store(chunks.len() as u32, Ordering::Release);
+    }
+
     /// The place of an entry; positions count on and wrap around the ring.
     fn entry<T>(&self, position: u32) -> *mut T {
         let index = (position & (self.entries - 1)) as usize;
@@ -148,14 +190,17 @@ pub struct AfXdp {
     transmit: Ring,
     completed: Ring,
     umem: MmapMut,
-    /// Chunks that nobody uses.
+    /// Chunks that nobody uses, and how many there are for frames of ours.
     free: Vec<u64>,
+    chunks: usize,
     /// Where the next frame goes in the transmit ring, published or not.
     next: u32,
     /// Frames pushed since the last flush for which no chunk was free.
     homeless: usize,
     mode: Mode,
     interface: Interface,
+    /// What lets received packets pass.
+    _program: Option<Redirection>,
 }
 
 impl AfXdp {
@@ -171,12 +216,23 @@ impl AfXdp {
         let len = frames as usize * chunk;
         // Mapped memory begins at a page, as the kernel demands.
         let mut umem = MmapMut::map_anon(len).map_err(system("reserve memory"))?;
-        let socket = Self::bind(interface, &mut umem, frames, chunk)?;
+        let mut free: Vec<u64> = (0..u64::from(frames)).map(|frame| frame * chunk as u64).collect();
+        let lent = free.split_off(free.len() - free.len() / RECEIVED_SHARE);
+        let socket = Self::prepare(&mut umem, frames, chunk)?;
         let offsets: libc::xdp_mmap_offsets =
             get(&socket, libc::XDP_MMAP_OFFSETS).map_err(system("lay out rings"))?;
+        // An igb card that was bound first and given this memory then received nothing.
+        Ring::map(&socket, libc::XDP_UMEM_PGOFF_FILL_RING, offsets.fr, frames, size_of::<u64>())
+            .map_err(system("map a ring"))?
+            .fill(&lent);
+        Self::bind(&socket, interface)?;
         let options: libc::xdp_options =
             get(&socket, libc::XDP_OPTIONS).map_err(system("read the mode"))?;
         let native = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
+        if !native {
+            // The kernel receives only into the packets of its own.
+            free.extend(lent);
+        }
         let transmit = Ring::map(
             &socket,
             libc::XDP_PGOFF_TX_RING as u64,
@@ -191,26 +247,47 @@ impl AfXdp {
             frames,
             size_of::<u64>(),
         );
-        Ok(Self {
+        let mut device = Self {
             transmit: transmit.map_err(system("map a ring"))?,
             completed: completed.map_err(system("map a ring"))?,
             socket,
             umem,
-            free: (0..u64::from(frames)).map(|frame| frame * chunk as u64).collect(),
+            chunks: free.len(),
+            free,
             next: 0,
             homeless: 0,
             mode: if native { Mode::Native } else { Mode::Generic },
             interface: interface.clone(),
-        })
+            _program: None,
+        };
+        if native {
+            device.begin()?;
+        }
+        Ok(device)
     }
 
-    /// A socket with its memory and rings, bound to queue 0 of the interface.
-    fn bind(
-        interface: &Interface,
-        umem: &mut MmapMut,
-        frames: u32,
-        chunk: usize,
-    ) -> Result<OwnedFd, AfXdpError> {
+    /// Returns once the driver takes frames from our memory and the card has a link.
+    fn begin(&mut self) -> Result<(), AfXdpError> {
+        if self.wake_up().is_err() {
+            let program = Redirection::attach(&self.interface, None, None);
+            self._program = Some(program.map_err(AfXdpError::Program)?);
+        }
+        let deadline = Instant::now() + LINK_LIMIT;
+        loop {
+            let reason = match (self.wake_up(), self.interface.has_link()) {
+                (Ok(()), Ok(true)) => return Ok(()),
+                (Ok(()), Ok(false)) => "it has no link".into(),
+                (Err(error), _) | (_, Err(error)) => error.to_string(),
+            };
+            if Instant::now() > deadline {
+                return Err(AfXdpError::Silent { name: self.interface.name.clone(), reason });
+            }
+            sleep(LOOK);
+        }
+    }
+
+    /// A socket with its memory and rings.
+    fn prepare(umem: &mut MmapMut, frames: u32, chunk: usize) -> Result<OwnedFd, AfXdpError> {
         let system = |what| move |source| AfXdpError::System { what, source };
         // SAFETY: takes no pointers; the descriptor is ours.
         let socket = unsafe {
@@ -239,7 +316,6 @@ impl AfXdp {
                 _ => system("register memory")(error),
             },
         )?;
-        // What is received would go through the fill ring, which there must be.
         for ring in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_TX_RING] {
             set_option(&socket, libc::SOL_XDP, ring, &frames).map_err(system("make a ring"))?;
         }
@@ -251,6 +327,11 @@ impl AfXdp {
         )?;
         // Kernels before it take as many in two calls.
         let _ = set_option(&socket, libc::SOL_XDP, MAX_TX_SKB_BUDGET, &(BATCH as c_int));
+        Ok(socket)
+    }
+
+    /// Binds a socket to queue 0 of the interface.
+    fn bind(socket: &OwnedFd, interface: &Interface) -> Result<(), AfXdpError> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             // Without a mode the kernel takes the native one where the driver has it.
@@ -269,9 +350,9 @@ impl AfXdp {
         })
         .map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY) => AfXdpError::Busy { name: interface.name.clone() },
-            _ => system("bind a socket")(error),
+            _ => AfXdpError::System { what: "bind a socket", source: error },
         })?;
-        Ok(socket)
+        Ok(())
     }
 
     /// Takes back the chunks that the kernel is done with.
@@ -324,6 +405,23 @@ impl Device for AfXdp {
         failed
     }
 
+    fn finish(&mut self) -> usize {
+        let deadline = Instant::now() + REST_LIMIT;
+        let mut failed = 0;
+        loop {
+            failed += self.flush();
+            let rest = match self.mode {
+                // Once it is detached the driver forgets what it has not sent.
+                Mode::Native => self.chunks - self.free.len(),
+                Mode::Generic => self.waiting() as usize,
+            };
+            if rest == 0 || Instant::now() > deadline {
+                return failed + rest;
+            }
+            sleep(LOOK);
+        }
+    }
+
     fn is_gone(&self) -> bool {
         !self.interface.exists()
     }
@@ -350,36 +448,49 @@ impl AfXdp {
             if !wanted {
                 break;
             }
-            // SAFETY: a send without data only wakes up the kernel.
-            let kicked = unsafe {
-                libc::sendto(
-                    self.socket.as_raw_fd(),
-                    std::ptr::null(),
-                    0,
-                    libc::MSG_DONTWAIT,
-                    std::ptr::null(),
-                    0,
-                )
-            };
-            if kicked >= 0 {
+            let Err(error) = self.wake_up() else {
                 if self.mode == Mode::Native {
                     break;
                 }
                 continue;
-            }
-            match io::Error::last_os_error().raw_os_error() {
+            };
+            match error.raw_os_error() {
                 // A packet was made and the device dropped it.
                 Some(libc::EBUSY) => failed += 1,
                 // As many as the kernel takes at a time, or none for lack of room.
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => self.reap(),
-                // The interface is down or gone: the frames stay where they are.
+                // The interface is down: the frames stay and leave when it is up. Those for which
+                // there is no chunk meanwhile have failed, and at the end those that wait.
                 _ => {
-                    failed += self.waiting() as usize;
+                    if self.is_gone() {
+                        failed += self.take_back();
+                    }
                     break;
                 }
             }
         }
         failed
+    }
+
+    /// Takes back the frames that wait, once nobody reads the ring any more. Returns their number.
+    fn take_back(&mut self) -> usize {
+        let waiting = self.waiting();
+        for _ in 0..waiting {
+            self.next = self.next.wrapping_sub(1);
+            // SAFETY: the entry lies in the ring; we wrote it.
+            let place = unsafe { self.transmit.entry::<libc::xdp_desc>(self.next).read() };
+            self.free.push(place.addr);
+        }
+        self.transmit.producer().store(self.next, Ordering::Release);
+        waiting as usize
+    }
+
+    fn wake_up(&self) -> io::Result<()> {
+        let (socket, nothing) = (self.socket.as_raw_fd(), std::ptr::null());
+        // SAFETY: a send without data only wakes up the kernel.
+        let sent =
+            unsafe { libc::sendto(socket, nothing, 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 

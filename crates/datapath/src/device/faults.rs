@@ -171,6 +171,10 @@ impl<D: Device, C: Clock> Device for Faults<D, C> {
         failed + self.hand_over()
     }
 
+    fn finish(&mut self) -> usize {
+        self.device.finish()
+    }
+
     fn is_gone(&self) -> bool {
         self.device.is_gone()
     }

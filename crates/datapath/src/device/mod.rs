@@ -16,9 +16,15 @@ pub trait Device {
     /// Puts a copy of a frame, without FCS, into the queue, which has room for it.
     fn push(&mut self, frame: &[u8]);
 
-    /// Hands the queue over, waiting for nobody. Returns how many of its frames the device did
-    /// not take.
+    /// Hands the queue over, waiting for nobody. Returns how many frames the device did not take,
+    /// each once.
     fn flush(&mut self) -> usize;
+
+    /// Waits a moment for frames that were handed over and are still under way. Returns how many of
+    /// them will never leave.
+    fn finish(&mut self) -> usize {
+        0
+    }
 
     /// Whether the device is gone and will never take a frame again.
     fn is_gone(&self) -> bool {

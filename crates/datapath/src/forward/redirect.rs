@@ -7,16 +7,13 @@ use std::time::Duration;
 
 use super::ports::{Ports, PortsError};
 use crate::OnReady;
-use crate::bpf::{Attachment, BpfError, Loaded, Place, REDIRECT};
-use crate::interface::Interface;
+use crate::bpf::{BpfError, Redirection};
 use crate::signals::StopSignals;
 
 pub use crate::bpf::XdpMode;
 
 /// How long to wait between two looks at the interfaces; signals end the wait.
 const IDLE: Duration = Duration::from_millis(500);
-/// The program of bpf/redirect.bpf.c.
-const PROGRAM: &str = "redirect";
 
 /// Packets could not be redirected.
 #[derive(Debug, thiserror::Error)]
@@ -52,13 +49,13 @@ pub fn redirect(
     let Ports { input, output } = &ports;
     let system = |what| move |source| RedirectError::System { what, source };
     let signals = StopSignals::install().map_err(system("handle signals"))?;
-    let mut links = vec![Link::attach(input, Some(output), mode)?];
+    let mut links = vec![Redirection::attach(input, Some(output), Some(mode))?];
     if both_ways {
-        links.push(Link::attach(output, Some(input), mode)?);
+        links.push(Redirection::attach(output, Some(input), Some(mode))?);
     } else if mode == XdpMode::Native {
         // Some drivers (virtio_net) take redirected packets only where a program is attached; the
         // others need none, so that one that takes no program may still do.
-        links.extend(Link::attach(output, None, mode));
+        links.extend(Redirection::attach(output, None, Some(mode)));
     }
     on_ready().map_err(RedirectError::Ready)?;
     while !signals.requested() {
@@ -66,23 +63,6 @@ pub fn redirect(
         ports.check()?;
     }
     Ok(())
-}
-
-/// The program on one interface; dropping it, or the end of this process, takes it away.
-struct Link {
-    _attachment: Attachment,
-    _loaded: Loaded,
-}
-
-impl Link {
-    /// Redirects what `from` receives, or lets it pass.
-    fn attach(from: &Interface, to: Option<&Interface>, mode: XdpMode) -> Result<Self, BpfError> {
-        let mut open = REDIRECT.open()?;
-        open.set_constants(&[to.map_or(0, |to| to.index as u32)]);
-        let loaded = open.load()?;
-        let attachment = loaded.attach(PROGRAM, from, Place::Xdp(Some(mode)))?;
-        Ok(Self { _attachment: attachment, _loaded: loaded })
-    }
 }
 
 #[cfg(test)]

@@ -192,7 +192,13 @@ impl Flow {
     }
 
     /// What was sent; `has_more` says whether packets that were to be sent are left.
-    pub(super) fn report(self, has_more: bool) -> Report {
+    pub(super) fn report(mut self, has_more: bool) -> Report {
+        // Those that were handed over last.
+        let unsent = self.device.finish() as u64;
+        let measured = unsent.min(self.sent);
+        self.sent -= measured;
+        self.warm_up_sent = self.warm_up_sent.saturating_sub(unsent - measured);
+        self.failed += unsent;
         let count = self.slip.packets();
         let first_ns = self.first_due.unwrap_or(0);
         let times = self.traffic.schedule.times_of(self.traffic.length);

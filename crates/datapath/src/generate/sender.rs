@@ -229,6 +229,38 @@ mod tests {
         assert_eq!(sent, Err(FlowGone { flow: 0, sent: 6 }));
     }
 
+    /// A device that takes all frames, and keeps the last of them for ever.
+    struct Keeping(usize);
+
+    impl Device for Keeping {
+        fn room(&self) -> usize {
+            4
+        }
+
+        fn push(&mut self, _: &[u8]) {}
+
+        fn flush(&mut self) -> usize {
+            0
+        }
+
+        fn finish(&mut self) -> usize {
+            self.0
+        }
+    }
+
+    #[test]
+    fn frames_that_never_leave_have_failed() {
+        for (kept, sent, warm_up_sent) in [(3, 1, 2), (5, 0, 1)] {
+            let mut traffic = traffic(Pattern::Constant, 1000, Length::Count(4));
+            traffic.warm_up = Length::Count(2);
+            let clock = Simulated::default();
+            let told = send_one(Keeping(kept), &clock, source(&[64]), traffic, || false);
+            let told = told.expect("sent");
+            let found = (told.sent, told.warm_up_sent, told.failed);
+            assert_eq!(found, (sent, warm_up_sent, kept as u64));
+        }
+    }
+
     proptest! {
         /// Whatever the pattern and the device do, every packet is counted once.
         #[test]
