@@ -98,7 +98,7 @@ def write_guest_run(
     records = []
     for record in found.records:
         start, end = clock.shows([record.start, record.start + record.dur]).tolist()
-        records.append(replace(record, start=start, dur=end - start, cpu=SEAT))
+        records.append(record._replace(start=start, dur=end - start, cpu=SEAT))
     (folder / "trace-guest.events").write_bytes(encode(records))
     first, last = clock.shows([START - 1_000_000, found.ended]).tolist()
     trace = {

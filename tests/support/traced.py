@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,6 @@ from stamps import write_stamps
 from tailtap.analysis import evaluation
 
 Integers = npt.NDArray[np.int64]
-RECORD = struct.Struct("<QIBBHQII")
 START = 7_000_000_000_000
 SECOND = 1_000_000_000
 DUT, OTHER = 1, 0
@@ -35,8 +33,7 @@ NAMES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """A record of a trace."""
 
     start: int
@@ -48,11 +45,16 @@ class Record:
     steal: int = 0
     flags: int = 0
 
-    def encode(self) -> bytes:
-        """Its bytes."""
-        return RECORD.pack(
-            self.start, self.dur, self.kind, self.flags, self.cpu, self.aux, self.id, self.steal
-        )
+
+LAYOUT = np.dtype(
+    {
+        "names": list(Record._fields),
+        "formats": ["<u8", "<u4", "u1", "<u4", "<u8", "<u2", "<u4", "u1"],
+        "offsets": [0, 8, 12, 24, 16, 14, 28, 13],
+        "itemsize": 32,
+    }
+)
+"""Where the fields of a record are in a file."""
 
 
 def hog(start: int, dur: int) -> list[Record]:
@@ -211,10 +213,16 @@ def _tiles(busy: Sequence[tuple[int, int]], tasks: Sequence[Block], ended: int) 
     return records
 
 
+def packed(records: Sequence[Record]) -> bytes:
+    """Their bytes, as they stand."""
+    return np.array(list(records), LAYOUT).tobytes()
+
+
 def encode(records: Sequence[Record]) -> bytes:
     """A file of records, each core's in the order in which they ended."""
-    ordered = sorted(records, key=lambda r: (r.start + r.dur, -r.start))
-    return b"TTTRACE1" + b"".join(record.encode() for record in ordered)
+    rows = np.array(list(records), LAYOUT)
+    start = rows["start"].astype(np.int64)
+    return b"TTTRACE1" + rows[np.lexsort((-start, start + rows["dur"]))].tobytes()
 
 
 def write_run(folder: Path, found: Simulated, **changes: Any) -> Path:

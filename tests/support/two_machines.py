@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from made_records import keeping
-from traced import RECORD, START
+from traced import LAYOUT, START
 from traces import RECORD as FIELDS
 
 from tailtap.records.record import as_json
@@ -59,7 +59,7 @@ def move_apart(
     records["start"] = starts
     records["dur"] = np.array(ends, np.int64) - np.array(starts, np.int64)
     path.write_bytes(path.read_bytes()[:MAGIC] + records.tobytes())
-    assert records.itemsize == RECORD.size
+    assert records.itemsize == LAYOUT.itemsize
     trace = json.loads((run / "trace.json").read_text())
     first, last = trace["started_ns"], trace["ended_ns"]
     trace |= {"started_ns": clock.shows(first), "ended_ns": clock.shows(last)}

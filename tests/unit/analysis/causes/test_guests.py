@@ -26,6 +26,7 @@ from traced import (
     arrivals,
     hog,
     kworker,
+    packed,
     random_blocks,
     simulate,
 )
@@ -135,7 +136,7 @@ def add_core(
     said["records"] += len(records)
     (folder / f"{trace}.json").write_text(json.dumps(said))
     with (folder / f"{trace}.events").open("ab") as file:
-        file.writelines(record.encode() for record in records)
+        file.write(packed(records))
 
 
 def test_its_clock_is_told_with_the_truth_in_it(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow_join import Stay
 from stamps import write_stamps
-from traced import Record
+from traced import Record, packed
 
 from tailtap import _core
 
@@ -79,9 +79,7 @@ def read(
     cpus: Sequence[int],
     serving: int | None = None,
 ) -> tuple[_core.Cores, Any]:
-    (folder / "trace.events").write_bytes(
-        b"TTTRACE1" + b"".join(record.encode() for record in records)
-    )
+    (folder / "trace.events").write_bytes(b"TTTRACE1" + packed(records))
     write_stamps(folder / "egress.stamps", np.array([1_000_000]), [0])
     leaving = [folder / "egress.stamps"]
     softirqs = None if serving is None else (serving, cpus, (), leaving)

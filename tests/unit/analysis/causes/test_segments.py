@@ -68,8 +68,8 @@ class Line:
 def by_softirq(record: Record) -> Record:
     """The same on the other core, where the softirq does what the server does."""
     if record.kind == TASK and record.id == SERVER:
-        record = replace(record, kind=SOFTIRQ, id=NET_RX, aux=0)
-    return replace(record, cpu=OTHER)
+        record = record._replace(kind=SOFTIRQ, id=NET_RX, aux=0)
+    return record._replace(cpu=OTHER)
 
 
 def line(random: np.random.Generator) -> Line:

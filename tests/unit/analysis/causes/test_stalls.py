@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,7 @@ KNOBS = (
 
 def asked_for(record: Record) -> Record:
     """The same, asked for by the hog on the other core."""
-    return replace(record, id=OTHER | HOG << 10) if record.kind == IPI_FUNCTION else record
+    return record._replace(id=OTHER | HOG << 10) if record.kind == IPI_FUNCTION else record
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The worker begins its work when the interrupt is over.
     for place, one in enumerate(simulated.records):
         if one.kind == WORK:
-            later = replace(one, start=one.start + FLUSH_NS, dur=one.dur - FLUSH_NS)
+            later = one._replace(start=one.start + FLUSH_NS, dur=one.dur - FLUSH_NS)
             simulated.records[place] = later
     simulated.records += [asked_for(r) for start in at[::2] for r in flush(start, FLUSH_NS)]
     return write_run(tmp_path_factory.mktemp("runs") / "001-stalls", simulated)
