@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tailtap.host.changes.values import chosen
@@ -39,7 +40,10 @@ def scratch_machine(folder: Path) -> Path:
 
 def state(folder: Path) -> dict[str, str]:
     """What all files of the machine say; of a choice, what is chosen."""
-    paths = [path for top in ("proc", "sys") for path in (folder / top).rglob("*")]
-    return {
-        str(path.relative_to(folder)): chosen(path.read_text()) for path in paths if path.is_file()
-    }
+    found = {}
+    for top in ("proc", "sys"):
+        for below, _, names in os.walk(folder / top):
+            for path in (f"{below}/{name}" for name in names):
+                with open(path) as file:  # noqa: PTH123 - thousands of files
+                    found[path.removeprefix(f"{folder}/")] = chosen(file.read())
+    return found
