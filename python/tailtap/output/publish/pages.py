@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 import tailtap
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
@@ -17,7 +18,7 @@ from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.analysis.runs.text import count_text, date_text, share_text, time_text
 from tailtap.output.publish.authors import Author
 from tailtap.output.publish.crate import PREVIEW, SPDX
-from tailtap.output.report.page import packaged, question_of
+from tailtap.output.report.page import packaged, question_of, templates
 from tailtap.output.report.verdicts import VerdictRow, verdict_rows
 from tailtap.records.causes import CauseRow, CausesRecord
 from tailtap.records.document import load
@@ -80,14 +81,9 @@ class RunPage:
     machine: str
 
 
+@cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("tailtap.output.publish", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates("tailtap.output.publish")
     environment.filters |= {
         "time": time_text,
         "count": count_text,

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 import tailtap
 from tailtap.analysis.runs.text import time_text
-from tailtap.output.report.page import packaged
+from tailtap.output.report.page import packaged, templates
 from tailtap.records.files import drafted, make_folder
 from tailtap.records.history import HistoryRecord, Mark, Point, Series
 from tailtap.records.options import option
@@ -68,14 +66,8 @@ def write_history(found: HistoryRecord, file: Path) -> None:
 
 def page(found: HistoryRecord) -> str:
     """The page as HTML."""
-    environment = Environment(
-        loader=PackageLoader("tailtap.output.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("history.html.j2").render(
+    template = templates("tailtap.output.report").get_template("history.html.j2")
+    return template.render(
         found=found,
         figures=[drawn(series) for series in found.series],
         size=(WIDTH, HEIGHT, LEFT, RIGHT),

@@ -11,6 +11,7 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from math import inf
 from pathlib import Path
@@ -93,6 +94,13 @@ class Figures:
     published: Mapping[str, str] = field(default_factory=lambda: tables.PUBLISHED)
 
 
+@cache
+def _library() -> str:
+    """The core bundle of the installed Bokeh's script; nothing else of it is needed."""
+    script = Path(bokeh.__file__).with_name("server") / "static/js/bokeh.min.js"
+    return _packed(script.read_bytes())
+
+
 @dataclass(frozen=True)
 class Files:
     """What would be files beside another page, and who made them."""
@@ -100,7 +108,7 @@ class Files:
     payload: str
     style: str = field(default_factory=lambda: packaged("page.css") + packaged("causes.css"))
     script: str = field(default_factory=lambda: packaged("page.js") + packaged("causes.js"))
-    library: str = field(default_factory=lambda: _packed(_library()))
+    library: str = field(default_factory=_library)
     version: str = tailtap.__version__
     bokeh_version: str = bokeh.__version__
 
@@ -181,13 +189,6 @@ def render(
         "hops": [colour._asdict() for colour in shown.colours],
         **causes.payload,
     }
-    environment = Environment(
-        loader=PackageLoader("tailtap.output.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     page = Page(
         header=_header(experiment),
         result=_result(drawn, groups),
@@ -226,7 +227,19 @@ def render(
         facts=tables.environment_facts(experiment),
         files=Files(payload=_packed(_json(payload))),
     )
-    return environment.get_template("page.html.j2").render(page=page)
+    return templates("tailtap.output.report").get_template("page.html.j2").render(page=page)
+
+
+@cache
+def templates(package: str) -> Environment:
+    """The templates of a package. Compiling one takes longer than most pages do: once is enough."""
+    return Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def _result(drawn: list[Configuration], groups: list[Configuration]) -> Result:
@@ -280,11 +293,6 @@ def _json(payload: Mapping[str, Any]) -> bytes:
 def packaged(name: str) -> str:
     """A file beside the templates."""
     return (files("tailtap.output.report") / "templates" / name).read_text("utf-8")
-
-
-def _library() -> bytes:
-    """The core bundle of the installed Bokeh's script; nothing else of it is needed."""
-    return Path(bokeh.__file__).parent.joinpath("server/static/js/bokeh.min.js").read_bytes()
 
 
 def _packed(data: bytes) -> str:
