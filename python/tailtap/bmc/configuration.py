@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from tailtap.bmc import MACHINES, MachineKind
-from tailtap.experiment.reading import errors_in
 from tailtap.records.document import Document, FileKind, KeyPath, load, parse
 from tailtap.records.errors import InputError, WrongValue, naming
 from tailtap.records.options import option
@@ -148,7 +147,16 @@ def _listed(document: Document) -> Listed:
     try:
         return Listed.model_validate(document.data)
     except ValidationError as error:
-        raise errors_in(document, document.data, error, (), {}, Listed) from error
+        raise _wrong(document, error, (), Listed) from error
+
+
+def _wrong(
+    document: Document, error: ValidationError, path: KeyPath, model: type[BaseModel]
+) -> InputError:
+    # It loads all that an experiment can name, which takes longer than all else of the program.
+    from tailtap.experiment.reading import errors_in
+
+    return errors_in(document, document.data, error, path, {}, model)
 
 
 def _served(document: Document, path: KeyPath, row: Mapping[str, Any]) -> Served:
@@ -171,7 +179,7 @@ def _served(document: Document, path: KeyPath, row: Mapping[str, Any]) -> Served
     try:
         options = kind.Options.model_validate(rest)
     except ValidationError as error:
-        raise errors_in(document, document.data, error, path, {}, kind.Options) from error
+        raise _wrong(document, error, path, kind.Options) from error
     return Served(f"{name}:{rest['name']}", kind, options, listen)
 
 
