@@ -129,8 +129,7 @@ def load(path: Path, kind: FileKind = EXPERIMENT) -> Document:
 def parse(text: str, name: str, kind: FileKind = EXPERIMENT) -> Document:
     """Parse the text of a file called `name` in messages. Raises `InputError`."""
     try:
-        _refuse_what_no_json_says(text, name)
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text, name)
         try:
             node = loader.get_single_node()
             places = {} if node is None else dict(_places(node, (), name))
@@ -186,19 +185,28 @@ def parse_value(text: str, place: str) -> object:
     return parse(f"value: {text}", place).data["value"]
 
 
-def _refuse_what_no_json_says(text: str, name: str) -> None:
-    """Raises `InputError` for references, what is no text, and what nobody nests so deeply."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        place = f"{name}:{0 if event.start_mark is None else event.start_mark.line + 1}"
+class _Loader(yaml.SafeLoader):
+    """Refuses references, what is no text, and what nobody nests so deeply."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self._called = name
+        self._depth = 0
+
+    def get_event(self) -> Any:
+        """The next part of the text. Raises `InputError` for what JSON cannot say."""
+        event = super().get_event()
+        line = 0 if event.start_mark is None else event.start_mark.line + 1
+        place = f"{self._called}:{line}"
         if isinstance(event, yaml.ScalarEvent) and _NO_TEXT.search(event.value):
             raise InputError(f"{event.value!a} has a zero byte or half a character").at(place)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise InputError("anchors and aliases (&, *) are not supported").at(place)
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
+        self._depth += isinstance(event, yaml.CollectionStartEvent)
+        self._depth -= isinstance(event, yaml.CollectionEndEvent)
+        if self._depth > MAX_DEPTH:
             raise InputError(f"more than {MAX_DEPTH} lists and mappings in a row").at(place)
+        return event
 
 
 def _places(node: yaml.Node, path: KeyPath, name: str) -> Iterator[tuple[KeyPath, str]]:
