@@ -108,18 +108,9 @@ def test_a_bug_in_one_run_costs_that_run(experiment: Path, monkeypatch: pytest.M
     assert str(found["003-traced"]).startswith("Bug: a bug of tailtap: KeyError: 'of nobody'")
 
 
-@pytest.mark.parametrize("where", ["threads", "workers"])
-def test_an_executor_gives_the_bytes_of_this_process(
-    experiment: Path, empty: DaskCluster, where: str
-) -> None:
-    here = explained(experiment, None)
-    if where == "threads":
-        with Threads(2) as threads:
-            there = explained(experiment, threads)
-    else:
-        with empty.workers(2), Cluster(empty.address) as cluster:
-            there = explained(experiment, cluster)
-    assert there == here
+def test_threads_give_the_bytes_of_one(experiment: Path) -> None:
+    with Threads(2) as threads:
+        assert explained(experiment, threads) == explained(experiment, None)
 
 
 def test_a_worker_killed_in_mid_work_costs_time_only(experiment: Path, empty: DaskCluster) -> None:
@@ -162,7 +153,7 @@ def test_workers_that_do_not_see_a_trace_are_refused(experiment: Path, empty: Da
         explain_many([experiment], cluster)
 
 
-def test_the_program_prints_the_same_and_names_what_failed(
+def test_workers_give_the_bytes_of_this_process_and_the_program_prints_the_same(
     experiment: Path, empty: DaskCluster
 ) -> None:
     command = [str(TAILTAP), "explain", str(experiment), "--late", "p99", "--json"]
@@ -171,6 +162,8 @@ def test_the_program_prints_the_same_and_names_what_failed(
         there = subprocess.run(
             [*command, "--scheduler", empty.address], capture_output=True, text=True, check=False
         )
+        with Cluster(empty.address) as cluster:
+            assert explained(experiment, cluster) == explained(experiment, None)
     assert here.returncode == there.returncode == InputError.exit_status
     assert json.loads(here.stdout) == json.loads(there.stdout)
     assert [run["run"] for run in json.loads(here.stdout)["runs"]] == [
