@@ -40,8 +40,8 @@ APT_RUN := iproute2 ethtool kmod python3-venv libpcap0.8
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 # What builds libelf, and the kernel's headers for the other architecture.
 APT_WHEEL := autoconf automake autopoint libtool gettext flex bison gawk make linux-libc-dev-arm64-cross
-# What tests the wheel for the other architecture.
-APT_EMULATORS := qemu-user-static
+# What tests the wheels: roots of other systems, programs and a machine of the other architecture.
+APT_SYSTEMS := mmdebstrap qemu-user-static qemu-system-arm
 # What other platforms and the counters run; `tailtap doctor` names the packages of each.
 APT_PLATFORMS := linux-perf lxc crun runc podman catatonit mmdebstrap qemu-system-x86 libvirt-daemon cpio
 # Servers and clients of examples, and the tool of NAT; `tailtap doctor` names them.
@@ -155,6 +155,15 @@ $(VENV)/newer-kernel/made: scripts/newer-kernel.sh | $(VENV)/installed
 .PHONY: newer-kernel
 newer-kernel: $(VENV)/newer-kernel/made ## Get the kernel of tests that need a newer one
 
+$(VENV)/other-systems/made: scripts/other-systems.sh | $(VENV)/installed
+	$(call install,$(APT_SYSTEMS))
+	@echo "making the roots of Debian 11, and of Debian 12 for aarch64 (ten minutes)"
+	@$(SUDO) bash scripts/other-systems.sh $(abspath $(@D))
+	@$(SUDO) touch $@
+
+.PHONY: other-systems
+other-systems: $(VENV)/other-systems/made ## Make the roots of other systems that tests install wheels in
+
 .PHONY: demo
 demo: setup ## Measure a small lab on this machine and write its report
 	@$(SUDO) rm -rf demo
@@ -243,8 +252,7 @@ test-lab: ## Run the tests that need root (run nothing else)
 test: lint test-rust test-python test-package test-lab ## Run every check and the tests that CI runs
 
 .PHONY: test-slow
-test-slow: APT_MORE = $(APT_EMULATORS)
-test-slow: compiled forwarders emulator newer-kernel ## Run the slow tests that CI leaves out, except test-nested
+test-slow: compiled forwarders emulator newer-kernel other-systems ## Run the slow tests that CI leaves out, except test-nested
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m slow tests
 
 .PHONY: test-nested
@@ -394,4 +402,5 @@ fuzz-corpus: $(BIN)/cargo-fuzz ## Add the inputs that reached new code to the co
 
 .PHONY: clean
 clean: ## Remove what was built (not what was measured)
+	@if [ -e $(VENV)/other-systems ]; then $(SUDO) rm -rf $(VENV)/other-systems; fi
 	@rm -rf target fuzz/target dist tailtap.data/data/share/man $(VENV)

@@ -1,20 +1,19 @@
-"""Roots of other systems: an older Debian, and one for aarch64, whose programs are emulated."""
+"""Roots of other systems, by `make other-systems`: an older Debian, and Debian for aarch64.
+
+The programs of the latter are emulated by this machine's kernel with qemu-user. Its own kernel runs
+on a whole machine, which qemu-system emulates.
+"""
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
+import subprocess
+import sys
 from pathlib import Path
 
 from wheels import run
 
+FOLDER = Path(sys.prefix, "other-systems")
 EMULATOR = "/usr/bin/qemu-aarch64-static"
-OLD = "bullseye"
-PYTHON_SOURCES = "bookworm"
-"""Which Debian's source package of Python 3.11 is compiled for the older one, which has 3.9."""
-BUILDS = ("gcc", "libc6-dev", "make", "zlib1g-dev", "libffi-dev", "libssl-dev",
-          "liblzma-dev", "libbz2-dev")  # fmt: skip
-LAB = ("iproute2", "ethtool", "kmod", "util-linux")
 ELF = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
 MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 FORMAT = f":tt-aarch64:M::{ELF}:{MASK}:{EMULATOR}:F"
@@ -33,24 +32,29 @@ mount -t tmpfs tmpfs "$1/tmp"; mount -t tmpfs tmpfs "$1/run"
 exec chroot "$1" env -i HOME=/root LANG=C.UTF-8 PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels \\
     PIP_NO_COMPILE=1 PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -euc "cd; $3"
 """
-COMPILE = """
-cd /usr/src
-apt-get -qq update && apt-get -qq -o APT::Sandbox::User=root source --download-only python3.11
-tar -xf python3.11_*.orig.tar.* --one-top-level=python --strip-components=1
-cd python
-{ ./configure && make -j "$(nproc)" CFLAGS=-O1 && make install; } > ../log 2>&1 || {
-    tail ../log
-    exit 1
-}
+INIT = """\
+#!/bin/sh
+mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
+mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /tmp; mount -t bpf bpf /sys/fs/bpf
+export HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin
+cd
+sh -eu /typed; echo "status $?"
+echo o > /proc/sysrq-trigger; sleep 60
+"""
+# Its memory is the disk: what no lab in namespaces needs stays out.
+ARCHIVE = r"""
+find . \( -path ./wheels -o -path ./root/dist -o -path ./boot -o -path ./usr/share \
+    -o -path './usr/lib/modules/*/kernel/drivers/[!n]*' -o -path '*/kernel/sound' \
+    \) -prune -o -print0 | cpio --null --create --format=newc --quiet > "$1"
 """
 
 
-@dataclass(frozen=True)
 class System:
-    """A root folder with Python 3.11, for this machine's processor or for aarch64."""
+    """A root folder with Python 3.11: Debian 11 on x86_64, Debian 12 on aarch64."""
 
-    folder: Path
-    machine: str
+    def __init__(self, machine: str) -> None:
+        """The one of that processor."""
+        self.machine, self.folder = machine, FOLDER / machine
 
     def says(self, lines: str) -> str:
         """What these lines of a shell print, typed by root at home, where all succeed."""
@@ -59,25 +63,26 @@ class System:
         return run("unshare", *apart, "--mount", "--propagation", "private", "bash", "-euc", ENTER,
                    "bash", self.folder, FORMAT if emulated else "", lines)  # fmt: skip
 
-
-def old_system(folder: Path) -> System:
-    """Debian 11: glibc 2.31."""
-    mirror = "http://deb.debian.org/debian"
-    run("mmdebstrap", "--quiet", "--variant=minbase", "--include", ",".join((*BUILDS, *LAB)),
-        OLD, folder, f"deb {mirror} {OLD} main",
-        f"deb-src {mirror} {PYTHON_SOURCES} main")  # fmt: skip
-    shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
-    system = System(folder, "x86_64")
-    system.says(COMPILE)
-    return system
-
-
-def foreign_system(folder: Path) -> System:
-    """Debian 12 for aarch64. No package is configured: none needs it."""
-    packages = ("dash", "coreutils", "mount", "libstdc++6", "python3-venv", *LAB)
-    run("mmdebstrap", "--quiet", "--architectures=arm64", "--variant=extract",
-        "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--include", ",".join(packages),
-        "bookworm", folder)  # fmt: skip
-    for name in ("proc", "sys", "run", "root"):  # of base-files, which needs many more
-        (folder / name).mkdir(exist_ok=True)
-    return System(folder, "aarch64")
+    def booted(self, lines: str, work: Path, seconds: float) -> str:
+        """The same on a whole machine for aarch64; its first files are put into `work`."""
+        [kernel] = self.folder.glob("boot/vmlinuz-*")
+        run("depmod", "--basedir", self.folder, kernel.name.removeprefix("vmlinuz-"))
+        (self.folder / "typed").write_text(lines)
+        (self.folder / "init").write_text(INIT)
+        (self.folder / "init").chmod(0o755)
+        archive = work / "files.cpio"
+        subprocess.run(
+            ["sh", "-euc", ARCHIVE, "sh", archive], check=True, cwd=self.folder, timeout=seconds
+        )
+        done = subprocess.run(
+            ["qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a72", "-smp", "2",
+             "-m", "4096", "-nographic", "-nodefaults", "-serial", "stdio", "-no-reboot",
+             "-kernel", kernel, "-initrd", archive,
+             "-append", "console=ttyAMA0 quiet loglevel=1 panic=-1"],
+            check=False, capture_output=True, text=True, timeout=seconds,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        archive.unlink()
+        said, _, rest = done.stdout.rpartition("status ")
+        assert rest.split()[:1] == ["0"], done.stdout[-5_000:] + done.stderr
+        return said
