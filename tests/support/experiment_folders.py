@@ -71,7 +71,8 @@ def percentile_rows(latency: Integers, percentiles: tuple[float, ...]) -> list[d
     ordered = np.sort(latency)
     n = ordered.size
     # One call for all: a call for each takes longer than all else that a run needs.
-    lows, highs = (stats.binom.ppf(q, n, percentiles).astype(int).tolist() for q in (0.025, 0.975))
+    limits = (np.asarray(stats.binom.ppf(q, n, percentiles)) for q in (0.025, 0.975))
+    lows, highs = (limit.astype(int).tolist() for limit in limits)
     rows = []
     for p, low, high in zip(percentiles, lows, highs, strict=True):
         rank = min(max(int(np.ceil(round(p * n, 6))), 1), n)

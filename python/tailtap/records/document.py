@@ -195,7 +195,7 @@ class _Loader(yaml.SafeLoader):
 
     def get_event(self) -> Any:
         """The next part of the text. Raises `InputError` for what JSON cannot say."""
-        event = super().get_event()
+        event = super().get_event()  # type: ignore[no-untyped-call]
         line = 0 if event.start_mark is None else event.start_mark.line + 1
         place = f"{self._called}:{line}"
         if isinstance(event, yaml.ScalarEvent) and _NO_TEXT.search(event.value):
