@@ -222,6 +222,18 @@ mod tests {
     }
 
     #[test]
+    fn links_are_those_that_the_kernel_has() {
+        let linked = |name: &str| {
+            let (name, index, mtu, up, ethernet) = (name.into(), 0, 0, true, true);
+            Interface { name, index, mtu, up, ethernet }.has_link().expect("asked")
+        };
+        assert!(!linked("tt-no-such"));
+        // One that is down says nothing.
+        let told = std::fs::read_to_string("/sys/class/net/lo/carrier").unwrap_or_default();
+        assert_eq!(linked("lo"), told.trim() == "1");
+    }
+
+    #[test]
     fn loopback_is_not_ethernet() {
         let error = Interface::find("lo").expect_err("not Ethernet");
         assert!(matches!(error, InterfaceError::NotEthernet { .. }), "{error}");
