@@ -387,6 +387,37 @@ def evaluation_figure(evaluation: Evaluation, name: str) -> Figure:
     return figure
 
 
+def panels(
+    titles: Sequence[str],
+    x: str,
+    y: str,
+    heights: tuple[float, float, float],
+    *,
+    more: float = 0.0,
+    common: bool = False,
+) -> tuple[Figure, list[Any]]:
+    """Axes below each of `titles`, three beside each other at most, and what `x` and `y` show.
+
+    `heights` are inches: of one that is alone; of several what all have in common, and each row.
+    `more` is for a legend. The y axes are `common`, or each has its own.
+    """
+    alone, above, row = heights
+    columns = {1: 1, 2: 2, 4: 2}.get(len(titles), 3)
+    rows = -(-len(titles) // columns)
+    width = COLUMN if columns == 1 else WIDTH
+    height = alone if columns == 1 else above + row * rows
+    figure = Figure(figsize=(width, height + more), layout="constrained")
+    grid = list(figure.subplots(rows, columns, sharey=common, squeeze=False).flat)
+    for axes, title in zip(grid, titles, strict=False):
+        letters = round(PANEL_LETTERS * width / columns)
+        axes.set_title(broken(title, letters), loc="left", pad=3)
+    for axes in grid[len(titles) :]:
+        axes.set_axis_off()
+    figure.supxlabel(x, fontsize=7)
+    figure.supylabel(y, fontsize=7)
+    return figure, grid[: len(titles)]
+
+
 def _panels(
     kind: str,
     groups: list[Configuration],
@@ -397,29 +428,18 @@ def _panels(
     common: bool = True,
 ) -> Figure:
     """One panel for each configuration, on `common` y axes or each on its own."""
-    columns = {1: 1, 2: 2, 4: 2}.get(len(groups), 3)
-    rows = -(-len(groups) // columns)
-    width = COLUMN if columns == 1 else WIDTH
-    height = 2.3 if columns == 1 else 0.35 + 1.5 * rows
-    figure = Figure(figsize=(width, height), layout="constrained")
-    grid = figure.subplots(rows, columns, sharey=common, squeeze=False)
-    for place, axes in enumerate(grid.flat):
-        if place < len(groups):
-            draw(axes, groups[place])
-            letters = round(PANEL_LETTERS * width / columns)
-            axes.set_title(broken(groups[place].title, letters), loc="left", pad=3)
-            axes.set_xmargin(0.01)
-            if not groups[place].shows(kind):
-                axes.text(
-                    0.5, 0.5, "not published", transform=axes.transAxes, ha="center", color=BEFORE
-                )
-        else:
-            axes.set_axis_off()
-    for axis in (axis for axes in grid.flat for axis in (axes.xaxis, axes.yaxis)):
+    titles = [group.title for group in groups]
+    figure, grid = panels(titles, x, y, (2.3, 0.35, 1.5), common=common)
+    for axes, group in zip(grid, groups, strict=True):
+        draw(axes, group)
+        axes.set_xmargin(0.01)
+        if not group.shows(kind):
+            axes.text(
+                0.5, 0.5, "not published", transform=axes.transAxes, ha="center", color=BEFORE
+            )
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         if axis.get_scale() == "log":
             log_ticks(axis)
-    figure.supxlabel(x, fontsize=7)
-    figure.supylabel(y, fontsize=7)
     return figure
 
 

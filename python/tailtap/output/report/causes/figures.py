@@ -14,12 +14,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 from tailtap.analysis.causes.shares import shares
 from tailtap.analysis.causes.stored import Causes
 from tailtap.analysis.figures.curves import tick_label, ticks_between
-from tailtap.analysis.runs.text import broken
 from tailtap.output.report.causes import Story
 from tailtap.output.report.causes.interactive import dots, edges_of
 from tailtap.output.report.causes.palette import COLOURS
 from tailtap.output.report.causes.tables import used
-from tailtap.output.report.figures import COLUMN, PANEL_LETTERS, TIMES, WIDTH, log_ticks
+from tailtap.output.report.figures import TIMES, log_ticks, panels
 
 Told = tuple[str, Causes]
 """What a panel is called, and its causes."""
@@ -76,26 +75,15 @@ def _panels(
     told: Sequence[Told], names: Sequence[str], draw: Callable[[Any, Causes], None], x: str, y: str
 ) -> Figure:
     """One panel for each run, and a legend of the causes."""
-    columns = {1: 1, 2: 2, 4: 2}.get(len(told), 3)
-    rows = -(-len(told) // columns)
-    width = COLUMN if columns == 1 else WIDTH
-    lines = -(-len(names) // (2 if columns == 1 else 5))
-    height = (2.2 if columns == 1 else 0.35 + 1.6 * rows) + 0.13 * lines
-    figure = Figure(figsize=(width, height), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes, one in zip(grid.flat, [*told, *[None] * (grid.size - len(told))], strict=True):
-        if one is None:
-            axes.set_axis_off()
-            continue
-        label, causes = one
+    beside = 2 if len(told) == 1 else 5
+    more = 0.13 * -(-len(names) // beside)
+    figure, grid = panels([label for label, _ in told], x, y, (2.2, 0.35, 1.6), more=more)
+    for axes, (_, causes) in zip(grid, told, strict=True):
         draw(axes, causes)
-        axes.set_title(broken(label, round(PANEL_LETTERS * width / columns)), loc="left", pad=3)
-    figure.supxlabel(x, fontsize=7)
-    figure.supylabel(y, fontsize=7)
     handles = [
         Line2D([], [], color=COLOURS[name].light, marker="o", markersize=3.5, linestyle="none")
         for name in names
     ]
-    figure.legend(handles, names, loc="outside upper left", ncols=2 if columns == 1 else 5,
+    figure.legend(handles, names, loc="outside upper left", ncols=beside,
                   borderaxespad=0.2, labelspacing=0.25, handletextpad=0.2)  # fmt: skip
     return figure

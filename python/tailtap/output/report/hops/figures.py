@@ -12,8 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
 
-from tailtap.analysis.runs.text import broken
-from tailtap.output.report.figures import COLUMN, PANEL_LETTERS, TIMES, WIDTH, log_ticks
+from tailtap.output.report.figures import TIMES, log_ticks, panels
 from tailtap.output.report.hops import Line
 from tailtap.output.report.hops.interactive import HALF, MOST_LABELS, labelled
 
@@ -81,8 +80,8 @@ def packets_figure(lines: Sequence[Line]) -> Figure:
         axes.grid(axis="x", visible=False)
         axes.set_axisbelow(True)
 
-    figure, panels = _panels(lines, draw, "The worst packets, the worst first", "Latency")
-    for axes, line in zip(panels, lines, strict=True):
+    figure, drawn = _panels(lines, draw, "The worst packets, the worst first", "Latency")
+    for axes, line in zip(drawn, lines, strict=True):
         patches = [Patch(color=colour.light, label=node) for node, colour in line.legend]
         axes.legend(handles=patches, loc="upper right", ncols=2, handlelength=0.8,
                     labelspacing=0.25, columnspacing=0.8)  # fmt: skip
@@ -93,18 +92,7 @@ def _panels(
     lines: Sequence[Line], draw: Callable[[Any, Line], None], x: str, y: str
 ) -> tuple[Figure, list[Any]]:
     """One panel for each line, on axes of its own."""
-    columns = {1: 1, 2: 2, 4: 2}.get(len(lines), 3)
-    rows = -(-len(lines) // columns)
-    width = COLUMN if columns == 1 else WIDTH
-    height = 2.4 if columns == 1 else 0.5 + 1.8 * rows
-    figure = Figure(figsize=(width, height), layout="constrained")
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes in grid[len(lines) :]:
-        axes.set_axis_off()
-    for axes, line in zip(grid, lines, strict=False):
+    figure, grid = panels([line.group.title for line in lines], x, y, (2.4, 0.5, 1.8))
+    for axes, line in zip(grid, lines, strict=True):
         draw(axes, line)
-        letters = round(PANEL_LETTERS * width / columns)
-        axes.set_title(broken(line.group.title, letters), loc="left", pad=3)
-    figure.supxlabel(x, fontsize=7)
-    figure.supylabel(y, fontsize=7)
-    return figure, grid[: len(lines)]
+    return figure, grid
