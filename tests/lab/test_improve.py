@@ -112,10 +112,10 @@ def test_what_ends_three_disturbances_is_kept_and_no_decoy(
     some: Kinds = {
         "test-ends-hog": lambda: hog(program, busy_ns=3_000_000, **every),
         "test-ends-timers": lambda: timers(program, count=8000, gap_ns=0, **every),
-        "test-ends-flow": lambda: flow(program, namespace, helper=OTHER, **every),
+        "test-ends-flow": lambda: flow(program, namespace, helper=OTHER, count=256, **every),
     }
     found = improved(
-        machine, tmp_path, some, str(tmp_path / "experiment.yaml"), "--require", "p99 < 300 us",
+        machine, tmp_path, some, str(tmp_path / "experiment.yaml"), "--require", "p95 < 300 us",
         "--within", "15min",
         "--set", "traffic.duration=1s",
     )  # fmt: skip
