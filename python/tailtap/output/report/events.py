@@ -47,9 +47,10 @@ def _rows(run: Run) -> Iterator[tuple[Cell, ...]]:
     for event in told:
         took = DASH if event.end_ns is None else time_text(event.end_ns - event.begin_ns)
         block = DASH if event.blocked is None else span(event.blocked)
+        off = f" ± {time_text(event.within_ns)}" if event.within_ns else ""
         yield (
             Cell(event.name, "" if event.status == 0 else "alarm"),
-            Cell(time_text(event.after_ns or 0)),
+            Cell(f"{time_text(event.after_ns or 0)}{off}"),
             Cell(took),
             Cell(block),
             *_passed(event.around),
