@@ -9,6 +9,7 @@ from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.host.net.virtual_functions import Ability
 from tailtap.kinds.check import Check
 from tailtap.lab.instruments.taps.hardware import judge
+from tailtap.records.bugs import foreseen
 from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.options import option
 
@@ -23,8 +24,9 @@ def check_nics() -> Iterator[Check]:
     for nic in nics:
         try:
             yield check(timestamping(nic.name))
-        except TailtapError as error:
-            yield Check(AREA, nic.name, "untested", "hardware timestamps unknown", str(error))
+        except (TailtapError, ModuleNotFoundError) as error:  # a Python that lacks a part
+            why = str(foreseen(error))
+            yield Check(AREA, nic.name, "untested", "hardware timestamps unknown", why)
         yield from check_functions(Ability.of(nic.name))
 
 

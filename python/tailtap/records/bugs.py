@@ -47,7 +47,7 @@ def foreseen(error: Exception) -> TailtapError:
         return MachineError(
             f"this Python is compiled without its module {error.name}, which the command needs",
             remedy="install the library that it is made of (Debian: libffi-dev for _ctypes, "
-            "liblzma-dev for _lzma), and compile Python again",
+            "liblzma-dev for _lzma, libsqlite3-dev for _sqlite3), and compile Python again",
         )
     return Bug(_sentence(error), "".join(traceback.format_exception(error)))
 
