@@ -44,7 +44,7 @@ ethtool -L eth0 combined 1
 for n in 0 1; do ip link set dev eth$n up promisc on; done
 """
 SENT = f"""
-rm -f /root/tap
+rm -f /root/tap /root/*.stamps
 for _ in $(seq 300); do
     [ "$(grep -l 1 /sys/class/net/eth[01]/carrier | wc -l)" != 2 ] || break
     sleep 0.1
