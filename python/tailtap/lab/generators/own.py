@@ -82,12 +82,13 @@ class OwnGenerator:
     def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
         """Send a few warm-up packets of each and return: they have no id and enter no statistic.
 
-        Raises `MachineError` when they cannot be sent.
+        They are sent through the network stack: a card whose driver takes frames from the memory of
+        AF_XDP is reset for that. Raises `MachineError` when they cannot be sent.
         """
         probe = {"rate": PROBE_RATE, "pattern": Constant(), "duration": 0, "pause": 0}
         probe |= {"warm_up": 0, "warm_up_packets": PROBE_PACKETS, "replay": None}
         short = [Sending(port, traffic.model_copy(update=probe)) for port, traffic in sendings]
-        host.run(self._command(host, short))
+        host.run(OwnGenerator("af_packet")._command(host, short))
 
     def result(self, processes: Sequence[Process]) -> Sequence[GeneratorRecord]:
         """What was sent of each flow. Raises `MachineError`."""
