@@ -148,6 +148,16 @@ class WrongValue(InputError):
         self.parameter, self.value = parameter, value
 
 
+class ThroughLink(InputError):
+    """What is at `place` is a link, by which somebody else may lead what is written anywhere."""
+
+    def __init__(self) -> None:
+        """Nothing is written there."""
+        super().__init__(
+            "this is a link, and nothing is written through links in a folder of results: remove it"
+        )
+
+
 class Occupied(InputError):
     """What is at `place` stays as it is, and so nothing is written there.
 

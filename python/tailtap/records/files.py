@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from tailtap.records.errors import InputError, NotRead, Occupied, OfAnotherKind
+from tailtap.records.errors import InputError, NotRead, Occupied, OfAnotherKind, ThroughLink
 from tailtap.records.foreign import RECORD_BYTES, parse_json, read_bytes
 
 DRAFT = ".tailtap-"
@@ -185,10 +185,7 @@ def _open_part(name: str, path: Path, above: int) -> int:
     except OSError as error:
         with contextlib.suppress(OSError):
             if stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
-                raise InputError(
-                    "this is a link, and nothing is written through links in a folder "
-                    "of results: remove it"
-                ).at(path) from error
+                raise ThroughLink().at(path) from error
         raise type(error)(error.errno, error.strerror, str(path)) from error
 
 

@@ -30,7 +30,7 @@ from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.records.bugs import foreseen
 from tailtap.records.causes import CausesRecord, Control
-from tailtap.records.errors import InputError, MachineError, NotTraced, TailtapError
+from tailtap.records.errors import InputError, MachineError, NotTraced, TailtapError, ThroughLink
 from tailtap.records.record import Notice
 from tailtap.records.undisturbed import UndisturbedRecord
 
@@ -182,6 +182,8 @@ def _each(
         if isinstance(told, Told):
             try:
                 told.record.undisturbed = undisturbed(folder, runs[folder].top)
+            except ThroughLink:
+                raise
             except InputError as error:
                 unknown = Notice("not-undisturbed", str(error))
                 told.record.warnings = [*told.record.warnings, unknown]
