@@ -31,7 +31,7 @@ def serve(
             try:
                 machine = one.kind.open(one.options)
             except MachineError as error:
-                raise MachineError(str(error)).at(one.name) from error
+                raise error.at(one.name) from error
             made = Controller(
                 one.name, machine, one.listen, configuration.users, tell, number=number
             )

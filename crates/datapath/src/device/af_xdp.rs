@@ -3,7 +3,7 @@
 //!
 //! The layout is that of <linux/if_xdp.h>, described in Documentation/networking/af_xdp.rst of the
 //! kernel. Nothing is received. Where the driver itself takes frames from our memory (zero copy), it
-//! may do so only while an XDP program is attached: Intel's drivers, for one, refuse each wake-up
+//! may do so only while an XDP program is attached: that of igb cards, for one, refuses each wake-up
 //! without. Then one is attached that lets all packets pass, and the driver receives into a part of
 //! our memory.
 

@@ -105,7 +105,7 @@ class KernelValue(Joint):
         except MachineError as error:
             if not self.hint:
                 raise
-            raise MachineError(str(error)).at(self.hint) from error
+            raise error.at(self.hint) from error
 
     def _write_and_check(self) -> None:
         for file in self._files():
