@@ -84,13 +84,15 @@ OVERTIME_SECONDS = 120.0
 """A generator that takes this much longer than the traffic lasts hangs."""
 OVERDUE = 2.0
 OVERDUE_SECONDS = 3.0
-"""A generator of ours that takes this much longer cannot send the rate: it is told to end."""
+"""A generator of ours that sends for this much longer cannot send the rate: it is told to end."""
 LEASE_SECONDS = 30.0
 """How much longer than that a station waits for us."""
 FIRST_SECONDS = 0.002
-"""How often is looked for the first packet that counts, where something happens after it."""
+"""How often is looked for the first packet, where something happens after it."""
 TICK_SECONDS = 1.0
-"""How often the progress is told; each time costs the machine a wake-up."""
+"""How often the progress is told, and else is looked for the first packet; each time costs the
+machine a wake-up.
+"""
 
 Stations = Mapping[str, Station]
 """The station of each role."""
@@ -236,22 +238,21 @@ def _measure(
     timestamper.ask(START)
     _probe(dut, prepared, generator, timestamper, flows)
     timestamper.ask(RESTART)
-    missing = _missing(_counts(timestamper))
     reach = SETTLE_SECONDS * prepared.patience + prepared.holds_ns / 1e9
     clocks = Clocks(at_work.sites, TIMESTAMPER)
     clocks.look()
     dut.ask(OBSERVE)
     at_work.keep(_longest(experiment.seconds) + LEASE_SECONDS)
     _silence(experiment, dut)
-    first = _First.ahead(experiment, dut, timestamper) if experiment.events else None
+    before = _counts(timestamper)
+    missing, first = _missing(before), _First.ahead(experiment, dut, timestamper, before)
     try:
-        began = time.monotonic()
         generator.ask(START)
         watch = None if guard is None else _Watch(guard, timestamper, reach)
         overdue = _overdue(experiment, prepared.patience)
-        _wait(dut, timestamper, generator, experiment.seconds, overdue, tick, watch, first)
+        sends = _wait(dut, timestamper, generator, experiment.seconds, overdue, tick, watch, first)
         sent = generator.ask(RESULT).flows
-        _require_sent(experiment, sent, time.monotonic() - began)
+        _require_sent(experiment, sent, sends)
         time.sleep(reach)
         _drain(timestamper, missing, reach)
         observed = dut.ask(READ)
@@ -370,33 +371,44 @@ class _Watch:
 
 @dataclass(frozen=True)
 class _First:
-    """Who is told that the first packet has passed, and who knows."""
+    """Who knows whether the first packet has passed, and who is told where events follow it."""
 
     dut: CheckedSession
     timestamper: CheckedSession
     before: int
     """How many packets came before: those of the probe."""
-    after_ns: int
-    """How long it takes from the first packet of the warm-up to the first one that counts."""
+    after_ns: int | None
+    """How long it takes from the first packet of the warm-up to the first one that counts; None
+    without events.
+    """
 
     @classmethod
     def ahead(
-        cls, experiment: Experiment, dut: CheckedSession, timestamper: CheckedSession
+        cls,
+        experiment: Experiment,
+        dut: CheckedSession,
+        timestamper: CheckedSession,
+        before: Mapping[str, Passed],
     ) -> _First:
         traffic = experiment.traffic
         ahead = traffic.warm_up_ns + (traffic.pause if traffic.warm_up_ns else 0)
-        return cls(dut, timestamper, _came(timestamper), ahead)
+        return cls(dut, timestamper, _came(before), ahead if experiment.events else None)
+
+    @property
+    def period(self) -> float:
+        return TICK_SECONDS if self.after_ns is None else FIRST_SECONDS
 
     def passed(self) -> bool:
-        if _came(self.timestamper) == self.before:
+        if _came(_counts(self.timestamper)) == self.before:
             return False
-        self.dut.ask(SCHEDULE, AskedToSchedule(after_ns=self.after_ns))
+        if self.after_ns is not None:
+            self.dut.ask(SCHEDULE, AskedToSchedule(after_ns=self.after_ns))
         return True
 
 
-def _came(timestamper: CheckedSession) -> int:
+def _came(counts: Mapping[str, Passed]) -> int:
     """How many packets of all flows have come to the ingress taps."""
-    return sum(one.ingress for one in _counts(timestamper).values())
+    return sum(one.ingress for one in counts.values())
 
 
 def _counts(timestamper: CheckedSession) -> Mapping[str, Passed]:
@@ -467,16 +479,18 @@ def _wait(
     tick: Tick | None,
     watch: _Watch | None,
     first: _First | None,
-) -> None:
-    """Return when all generators have ended, after about `seconds`; sleep until then.
+) -> float:
+    """Sleep until all generators have ended, after about `seconds`; return how long they sent.
 
-    They are ended early when `watch` says so, and when they are `overdue` (seconds): then the load
-    is not what was asked for, and the rest would tell no more.
+    They are ended early when `watch` says so, and when they send for longer than `overdue`
+    (seconds): then the load is not what was asked for, and the rest would tell no more. What they
+    need before their first packet, as a card that is reset for it, does not count.
 
     Raises `MachineError` when a link is deleted, a tap or forwarder ends, or time runs out.
     """
     began = time.monotonic()
     deadline = began + _longest(seconds)
+    since = inf
     # The DuT first: what it says explains what others miss.
     everybody = (dut, timestamper, generator)
     while True:
@@ -487,23 +501,24 @@ def _wait(
                 if event.reason is not None:
                     raise (Vanished if event.link else MachineError)(event.reason)
                 finished |= event.event == FINISHED and session is generator
-        if finished:
-            return
         now = time.monotonic()
+        if finished:
+            return max(0.0, now - since)
         if now > deadline:
             generator.ask(INTERRUPT)  # who cannot be reached any more has another reason
             raise MachineError("the generator does not come to an end")
-        if now - began > overdue:
+        if first is not None and first.passed():
+            first, since = None, now
+        if now - since > overdue:
             overdue = inf
             generator.ask(INTERRUPT)
-        pause = min(deadline - now, overdue - (now - began))
+        pause = min(deadline - now, overdue + since - now)
+        if first is not None:
+            pause = min(pause, first.period)
         if tick is not None:
             pause = min(pause, TICK_SECONDS)
         if watch is not None:
             pause = min(pause, watch.guard.period)
-        if first is not None:
-            first = None if first.passed() else first
-            pause = min(pause, FIRST_SECONDS) if first is not None else pause
         _sleep(everybody, pause)
         if tick is not None:
             tick(time.monotonic() - began)
@@ -513,7 +528,7 @@ def _wait(
 
 
 def _overdue(experiment: Experiment, patience: float) -> float:
-    """After how many seconds a generator that still sends is told to end.
+    """After how many seconds of sending a generator is told to end.
 
     Those of others may take any time before they begin, and need not understand it.
     """
@@ -525,7 +540,7 @@ def _overdue(experiment: Experiment, patience: float) -> float:
 def _require_sent(
     experiment: Experiment, sent: Mapping[str, Open[GeneratorRecord]], seconds: float
 ) -> None:
-    """Raises `StillWarmingUp` when a generator was ended in its warm-up, after some `seconds`."""
+    """Raises `StillWarmingUp` when one was ended in its warm-up, after `seconds` of sending."""
     for flow, told in sent.items():
         if told.known.still_warming_up:
             rate = format_rate(experiment.traffic_of(flow).rate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +259,34 @@ def test_a_generator_that_falls_behind_is_told_to_end(
     measured = measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
     assert station.asked.count(("generator", "interrupt")) == 1
     assert measured.sent[FORWARD].generator.known.scheduled_rate == 10_000.0
+
+
+def test_a_generator_whose_card_comes_up_slowly_has_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is overdue by how long it sends, not by how long its card is reset before."""
+    monkeypatch.setattr(run_module, "OVERDUE_SECONDS", 0.1)
+    monkeypatch.setattr(run_module, "TICK_SECONDS", 0.01)
+    before = (5, 5)
+    began, ended = list[float](), list[float]()
+
+    def counts() -> Iterator[tuple[int, int]]:
+        yield from [(0, 0), *[before] * 2]
+        reset = time.monotonic() + 3 * run_module.OVERDUE_SECONDS + 2 * _experiment().seconds
+        while time.monotonic() < reset:
+            yield before
+        began.append(time.monotonic())
+        while True:
+            yield (105, 105)
+
+    def meddle(role: str, request: str) -> None:
+        if request == "interrupt":
+            ended.append(time.monotonic())
+
+    station = FakeStation(slow=True, passed=counts(), meddle=meddle)
+    measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
+    [sends], [told] = began, ended
+    assert told - sends >= run_module._overdue(_experiment(), 1.0)
 
 
 def test_a_generator_that_is_ended_in_its_warm_up_has_no_result(
