@@ -66,6 +66,18 @@ while [ "$(cat /sys/class/net/eth1/statistics/rx_packets)" = "$before" ]; do sle
 ip link set dev eth0 down
 """
 """Once packets come to eth1, takes the generator's card down."""
+STOPPED = f"""
+{" ".join(TAILTAP)} generate eth0 --generator af_xdp --rate '{RATE} pkt/s' --count {PACKETS} \\
+    --warm-up '0 s' --cpu 1 --json > /root/sent & generator=$!
+until ip link show dev eth0 | grep -q prog/xdp; do
+    [ -d /proc/$generator ]
+    sleep 0.02
+done
+ip link set dev eth0 down
+kill -INT $generator
+wait $generator || echo "status $?"
+"""
+"""Tells a generator to end that waits for a link which does not come."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -113,3 +125,12 @@ def test_what_a_card_that_went_down_did_not_take_has_failed_once(
     guest.run(["ip", "link", "set", "dev", "eth0", "up"])
     assert told["failed"] > 0
     assert (told["sent"], told["sent"] + told["failed"]) == (len(rows), PACKETS)
+
+
+def test_a_generator_that_waits_for_its_card_ends_when_it_is_told_to(guest: GuestHost) -> None:
+    """At once: the card that does not come up would be an error of the status 3 after 20 s."""
+    done = guest.run(["sh", "-ec", STOPPED], seconds=180)
+    guest.run(["ip", "link", "set", "dev", "eth0", "up"])
+    told = json.loads(guest.run(["cat", "/root/sent"]).stdout)
+    assert "status 4" in done.stdout, done.stderr
+    assert (told["sent"], told["failed"], told["interrupted"]) == (0, 0, True)

@@ -8,7 +8,7 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -62,6 +62,27 @@ impl StopSignals {
     #[inline]
     pub fn requested(&self) -> bool {
         REQUESTED.load(Ordering::Relaxed)
+    }
+
+    /// Looks every `pause` whether something is missing still, and returns what was `missing` when
+    /// the time was over: `None` as soon as nothing is, or a stop is asked for.
+    pub(crate) fn wait_while<T>(
+        &self,
+        mut missing: impl FnMut() -> Option<T>,
+        pause: Duration,
+        limit: Duration,
+    ) -> Option<T> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let found = missing()?;
+            if self.requested() {
+                return None;
+            }
+            if Instant::now() > deadline {
+                return Some(found);
+            }
+            self.wait(None, pause);
+        }
     }
 
     /// Waits until a stop is asked for, `readable` has something to read, or the time is over.
@@ -120,7 +141,6 @@ fn replace(signal: libc::c_int) -> libc::sigaction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn a_signal_stops_wakes_and_is_forgotten_afterwards() {
@@ -128,11 +148,16 @@ mod tests {
         assert!(!outer.requested());
         let inner = StopSignals::install().expect("second one");
         drop(inner); // must not take the handler away
+        let (soon, long) = (Duration::from_millis(1), Duration::from_secs(60));
+        assert_eq!(outer.wait_while(|| Some("a link"), soon, soon), Some("a link"));
+        let mut links = 0..3;
+        assert_eq!(outer.wait_while(|| links.next(), soon, long), None);
         // SAFETY: the handler is installed.
         unsafe { libc::raise(libc::SIGTERM) };
         assert!(outer.requested());
         let start = Instant::now();
-        outer.wait(None, Duration::from_secs(60));
+        outer.wait(None, long);
+        assert_eq!(outer.wait_while(|| Some("a link"), long, long), None);
         assert!(start.elapsed() < Duration::from_secs(30));
         drop(outer);
         assert!(!StopSignals::install().expect("again").requested());

@@ -22,6 +22,7 @@ use super::{Device, Mode};
 use crate::bpf::{BpfError, Redirection};
 use crate::cpu::check;
 use crate::interface::Interface;
+use crate::signals::StopSignals;
 use crate::socket::set_option;
 
 /// Frames that can be under way at once: enough for a receiver that is held up for some
@@ -205,8 +206,14 @@ pub struct AfXdp {
 
 impl AfXdp {
     /// Opens an interface for frames of up to `largest` bytes, without FCS: natively where the
-    /// driver can, else generically. `count` such devices share the memory out.
-    pub fn open(interface: &Interface, largest: usize, count: usize) -> Result<Self, AfXdpError> {
+    /// driver can, else generically. `count` such devices share the memory out. Natively it waits
+    /// until the card sends, or a stop is asked for.
+    pub fn open(
+        interface: &Interface,
+        largest: usize,
+        count: usize,
+        signals: &StopSignals,
+    ) -> Result<Self, AfXdpError> {
         let system = |what| move |source| AfXdpError::System { what, source };
         let Some(chunk) = CHUNKS.into_iter().find(|&chunk| largest <= chunk) else {
             let (size, most) = (largest + 4, CHUNKS[1] + 4);
@@ -261,28 +268,26 @@ impl AfXdp {
             _program: None,
         };
         if native {
-            device.begin()?;
+            device.begin(signals)?;
         }
         Ok(device)
     }
 
-    /// Returns once the driver takes frames from our memory and the card has a link.
-    fn begin(&mut self) -> Result<(), AfXdpError> {
+    /// Returns once the driver takes frames from our memory and the card has a link, or a stop is
+    /// asked for.
+    fn begin(&mut self, signals: &StopSignals) -> Result<(), AfXdpError> {
         if self.wake_up().is_err() {
             let program = Redirection::attach(&self.interface, None, None);
             self._program = Some(program.map_err(AfXdpError::Program)?);
         }
-        let deadline = Instant::now() + LINK_LIMIT;
-        loop {
-            let reason = match (self.wake_up(), self.interface.has_link()) {
-                (Ok(()), Ok(true)) => return Ok(()),
-                (Ok(()), Ok(false)) => "it has no link".into(),
-                (Err(error), _) | (_, Err(error)) => error.to_string(),
-            };
-            if Instant::now() > deadline {
-                return Err(AfXdpError::Silent { name: self.interface.name.clone(), reason });
-            }
-            sleep(LOOK);
+        let missing = || match (self.wake_up(), self.interface.has_link()) {
+            (Ok(()), Ok(true)) => None,
+            (Ok(()), Ok(false)) => Some("it has no link".into()),
+            (Err(error), _) | (_, Err(error)) => Some(error.to_string()),
+        };
+        match signals.wait_while(missing, LOOK, LINK_LIMIT) {
+            None => Ok(()),
+            Some(reason) => Err(AfXdpError::Silent { name: self.interface.name.clone(), reason }),
         }
     }
 
@@ -406,6 +411,9 @@ impl Device for AfXdp {
     }
 
     fn finish(&mut self) -> usize {
+        // What was pushed and not handed over stays here.
+        self.take_back(self.next.wrapping_sub(self.transmit.producer().load(Ordering::Relaxed)));
+        self.homeless = 0;
         let deadline = Instant::now() + REST_LIMIT;
         let mut failed = 0;
         loop {
@@ -463,7 +471,7 @@ impl AfXdp {
                 // there is no chunk meanwhile have failed, and at the end those that wait.
                 _ => {
                     if self.is_gone() {
-                        failed += self.take_back();
+                        failed += self.take_back(self.waiting());
                     }
                     break;
                 }
@@ -472,17 +480,16 @@ impl AfXdp {
         failed
     }
 
-    /// Takes back the frames that wait, once nobody reads the ring any more. Returns their number.
-    fn take_back(&mut self) -> usize {
-        let waiting = self.waiting();
-        for _ in 0..waiting {
+    /// Takes back the last `frames`, which nobody reads any more, or not yet. Returns their number.
+    fn take_back(&mut self, frames: u32) -> usize {
+        for _ in 0..frames {
             self.next = self.next.wrapping_sub(1);
             // SAFETY: the entry lies in the ring; we wrote it.
             let place = unsafe { self.transmit.entry::<libc::xdp_desc>(self.next).read() };
             self.free.push(place.addr);
         }
         self.transmit.producer().store(self.next, Ordering::Release);
-        waiting as usize
+        frames as usize
     }
 
     fn wake_up(&self) -> io::Result<()> {

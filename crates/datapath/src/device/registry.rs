@@ -6,6 +6,7 @@ use super::Device;
 use super::af_packet::AfPacket;
 use super::af_xdp::{AfXdp, AfXdpError};
 use crate::interface::Interface;
+use crate::signals::StopSignals;
 
 /// Which kind to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +38,14 @@ pub enum DeviceError {
 }
 
 /// Opens an interface for frames of up to `largest` bytes, without FCS. `count` such devices share
-/// what one may take of the machine's memory.
+/// what one may take of the machine's memory. What it waits for is not waited for any more once a
+/// stop is asked for.
 pub fn open(
     back_end: BackEnd,
     interface: &Interface,
     largest: usize,
     count: usize,
+    signals: &StopSignals,
 ) -> Result<Box<dyn Device>, DeviceError> {
     match back_end {
         BackEnd::AfPacket { bypass } => match AfPacket::open(interface, bypass) {
@@ -52,7 +55,7 @@ pub fn open(
             }
             Err(error) => Err(DeviceError::System(error)),
         },
-        BackEnd::AfXdp => match AfXdp::open(interface, largest, count) {
+        BackEnd::AfXdp => match AfXdp::open(interface, largest, count, signals) {
             Err(AfXdpError::NotPermitted) => Err(DeviceError::NotPermitted),
             other => Ok(Box::new(other?)),
         },

@@ -287,7 +287,7 @@ pub fn generate(flows: &[Options], cpu: Option<usize>) -> Result<Vec<Report>, Ge
     let open = |(place, (prepared, options)): (usize, (Prepared, &Options))| {
         let Prepared { interface, source, schedule, length } = prepared;
         let largest = source.largest_size() - FCS_LEN;
-        let device = registry::open(options.back_end, &interface, largest, flows.len())?;
+        let device = registry::open(options.back_end, &interface, largest, flows.len(), &signals)?;
         let traffic = Traffic {
             schedule,
             length,
