@@ -315,8 +315,8 @@ def test_a_full_disk_is_one_clear_line_and_exact_counts(
         assert (seen, other) == (stored + lost, 0)
         assert 16_384 < seen <= 40_000
         assert err == (
-            f"tailtap: cannot write {path}: No space left on device (os error 28): {stored} of "
-            f"{seen} packets are stored\n"
+            f"tailtap: {path}: cannot write: No space left on device: {stored} of {seen} packets "
+            "are stored: make room\n"
         )
         assert np.array_equal(stamps["id"], np.arange(stored))
 

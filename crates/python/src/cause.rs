@@ -13,7 +13,7 @@ use tailtap_analysis::cause::{self, Row, Serving};
 use tailtap_analysis::stream::Span;
 use tailtap_analysis::trace::Trace;
 
-use crate::errors::raise;
+use crate::errors::{of_capture, of_layout, of_trace};
 use crate::evaluation::column;
 
 /// The number in place of a core that nobody knows, and of a stall that there is not.
@@ -35,7 +35,7 @@ fn leaving<'py>(
 ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
     let times: Vec<u64> = times.to_vec(py)?.into_iter().map(i64::cast_unsigned).collect();
     let found = py.detach(|| Egress::read(&stamps, &times));
-    let found = found.map_err(|error| raise("InputError", error))?;
+    let found = found.map_err(|error| of_capture(&error))?;
     let cpus = found.cpus.into_iter().map(|cpu| cpu.map_or(NONE, i64::from).cast_unsigned());
     Ok((column(py, found.positions), column(py, cpus)))
 }
@@ -82,7 +82,7 @@ impl Cores {
         serving: Option<Softirqs>,
     ) -> PyResult<(Self, Bound<'py, PyDict>)> {
         let (cores, notes) = py.detach(|| {
-            let trace = Trace::open(&trace, &cpus).map_err(|e| raise("InputError", e))?;
+            let trace = Trace::open(&trace, &cpus).map_err(|error| of_trace(&error))?;
             let serving = serving.as_ref().map(|(vector, softirq, threads, leaving)| Serving {
                 vector: *vector,
                 softirq,
@@ -90,7 +90,7 @@ impl Cores {
                 leaving,
             });
             let cores = cause::Cores::lay_out(&trace, ended_ns, serving);
-            Ok::<_, PyErr>((cores.map_err(|error| raise("InputError", error))?, trace.notes))
+            Ok::<_, PyErr>((cores.map_err(|error| of_layout(&error))?, trace.notes))
         })?;
         let dict = PyDict::new(py);
         dict.set_item("records", notes.records)?;

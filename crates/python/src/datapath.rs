@@ -32,7 +32,7 @@ use tailtap_datapath::tap::writer::Rotation;
 use tailtap_datapath::tap::{Forward, Kind, Link, Measured, Point, TapError, TapKey};
 use tailtap_wire::ethernet::Mac;
 
-use crate::errors::raise;
+use crate::errors::{not_written, of_replay, raise};
 
 /// Adds this file's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -159,8 +159,9 @@ fn tap<'py>(
                     TapError::Bpf(BpfError::Busy { .. }) => return raise("Tapped", error),
                     TapError::Bpf(error) => error.is_input(),
                     TapError::Ready(error) => return raised(py, error.as_ref()),
-                    TapError::Create(_) | TapError::Write { .. } => {
-                        return raise("NotWritten", error);
+                    TapError::Create(error) => return not_written(&error.path, &error.source, ""),
+                    TapError::Write { error, kept } => {
+                        return not_written(&error.path, &error.source, kept);
                     }
                     TapError::Records { .. }
                     | TapError::Snap { .. }
@@ -331,6 +332,7 @@ fn send(
     let reports = on_own_thread(py, || generate::generate(&flows, cpu))?.map_err(|error| {
         let input = match &error {
             GenerateError::Interface(error) => is_input(error),
+            GenerateError::Replay(error) => return of_replay(error),
             GenerateError::Device(DeviceError::AfXdp(
                 AfXdpError::Large { .. } | AfXdpError::Busy { .. },
             )) => true,
@@ -467,7 +469,7 @@ fn most_packets(pattern: (String, Vec<u64>), rate: u64, duration_ns: u64) -> PyR
 
 #[pyfunction]
 fn recording(py: Python<'_>, path: PathBuf, stamp_ids: bool) -> PyResult<(u64, u64, u64, usize)> {
-    let replay = py.detach(|| Replay::read(&path, stamp_ids)).map_err(|e| refused(true, &e))?;
+    let replay = py.detach(|| Replay::read(&path, stamp_ids)).map_err(|e| of_replay(&e))?;
     let recorded = replay.recorded();
     Ok((recorded.packets(), replay.with_id(), recorded.period_ns(), replay.largest_size()))
 }

@@ -22,7 +22,7 @@ use tailtap_analysis::stamps::Clock;
 use tailtap_analysis::stream::Span;
 use tailtap_analysis::worst::WorstPacket;
 
-use crate::errors::raise;
+use crate::errors::{about, of_capture, raise};
 use crate::source::Given;
 
 /// How often an evaluation looks for signals such as Ctrl-C.
@@ -127,12 +127,13 @@ impl Matching {
 
 fn refuse(error: EvaluateError) -> PyErr {
     match error {
+        EvaluateError::Capture(error) => of_capture(&error),
+        EvaluateError::NoKey { path, why } | EvaluateError::NoSides { path, why } => {
+            about(&path, &raise("NothingMatched", why))
+        }
         EvaluateError::NotSplittable => raise("NotSplittableError", error),
         EvaluateError::Cancelled => raise("Interrupted", error),
-        EvaluateError::NoMatch(_)
-        | EvaluateError::NoKey { .. }
-        | EvaluateError::NoSides(_)
-        | EvaluateError::Swapped { .. } => raise("NothingMatched", error),
+        EvaluateError::NoMatch(_) | EvaluateError::Swapped { .. } => raise("NothingMatched", error),
         error => raise("InputError", error),
     }
 }

@@ -9,7 +9,7 @@ use tailtap_datapath::tap::hardware::{
 };
 
 use crate::datapath::{TapLink, is_input, on_own_thread, raised, ready, refused};
-use crate::errors::raise;
+use crate::errors::{not_written, raise};
 
 /// Adds this file's function to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -56,7 +56,7 @@ fn stamp<'py>(
             HardwareError::Interface(error) => is_input(error),
             HardwareError::Bpf(error) => error.is_input(),
             HardwareError::Ready(error) => return raised(py, error.as_ref()),
-            HardwareError::Write(_) => return raise("NotWritten", error),
+            HardwareError::Write(error) => return not_written(&error.path, &error.source, ""),
             HardwareError::Cpu(_) | HardwareError::Absorb { .. } => true,
             _ => false,
         };

@@ -9,7 +9,7 @@ use tailtap_analysis::trace::kind;
 use tailtap_datapath::trace::{Mode, Options, Report, TraceError, lacking, trace as run};
 
 use crate::datapath::{on_own_thread, parse, raised, ready, refused};
-use crate::errors::raise;
+use crate::errors::not_written;
 
 /// Adds this file's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -75,7 +75,7 @@ fn trace<'py>(
     let report = traced.map_err(|error| {
         let input = match &error {
             TraceError::Ready(error) => return raised(py, error.as_ref()),
-            TraceError::Write { .. } => return raise("NotWritten", error),
+            TraceError::Write { path, source } => return not_written(path, source, ""),
             TraceError::Records { .. } | TraceError::Cpus { .. } | TraceError::Cpu(_) => true,
             _ => false,
         };

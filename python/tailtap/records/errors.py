@@ -108,8 +108,9 @@ class NotRead(InputError):
     """Of the system's error; 0 if it told none."""
 
     def __init__(self, error: OSError, what: str = "cannot read it") -> None:
-        """`what` the system answered with `error`."""
-        super().__init__(f"{what}: {error.strerror or error}")
+        """`what` the system answered with `error`, where its own words do not say all."""
+        words = error.strerror or str(error)
+        super().__init__(f"{what}: {words}" if what else words)
         self.errno = error.errno or 0
 
 
@@ -118,10 +119,22 @@ class OfAnotherKind(InputError):
 
     kind: str
 
-    def __init__(self, kind: str, why: object = "") -> None:
-        """It is no `kind`, such as ``stamp file``."""
-        super().__init__(f"this is no {kind}" + (f": {why}" if why else ""))
+    def __init__(self, kind: str, why: object = "", what: str = "") -> None:
+        """It is no `kind`, such as ``stamp file``; `what` says that in its own words."""
+        super().__init__(what or f"this is no {kind}" + (f": {why}" if why else ""))
         self.kind = kind
+
+
+class WrongPacket(InputError):
+    """A packet of the capture at `place` cannot be used: it is cut off, or the file is damaged."""
+
+    packet: int
+    """The first such packet, from 1."""
+
+    def __init__(self, packet: int, what: str) -> None:
+        """`what` is wrong with the packet, or with the file there."""
+        super().__init__(what)
+        self.packet = packet
 
 
 class WrongKey(InputError):

@@ -48,10 +48,13 @@ def reason_of(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def refused(place: Path | str, error: BaseException, *, doing: str = "write") -> NotWritten:
-    """The error for what could not be written to `place`."""
+def refused(
+    place: Path | str, error: BaseException, kept: str = "", *, doing: str = "write"
+) -> NotWritten:
+    """The error for what could not be written to `place`; `kept` says what is there even so."""
     remedy = REMEDIES.get(error_number(error) or 0, "")
-    return NotWritten(f"cannot {doing}: {reason_of(error)}", place=str(place), remedy=remedy)
+    what = f"cannot {doing}: {reason_of(error)}" + (f": {kept}" if kept else "")
+    return NotWritten(what, place=str(place), remedy=remedy)
 
 
 @contextlib.contextmanager

@@ -74,6 +74,9 @@ def test_the_remedy_is_one_against_the_reason(number: int, said: str) -> None:
     words = RuntimeError(f'IO Error: Could not write "x": {os.strerror(number)}\nmore')
     assert said.partition(": cannot write: ")[2].partition(": ")[2] in str(refused("x", words))
     assert "\n" not in str(refused("x", words))
+    kept = refused("x", error, "1 of 2 packets are stored")
+    assert kept.what.endswith(f"{os.strerror(number)}: 1 of 2 packets are stored")
+    assert (kept.place, kept.remedy) == ("x", refused("x", error).remedy)
 
 
 def test_what_was_measured_is_not_written_over(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{HeaderError, Refusal};
+use super::error::{HeaderError, Unreadable};
 use super::{Notes, Sink, erf, input, markfile, mscap, pcap, pcapng, stampfile};
 
 /// How far a reader came with the bytes that it was given.
@@ -62,7 +62,7 @@ pub(super) trait Reader: Sized {
 
     /// Why the capture cannot be used as a whole, if that is known by now. `ended` says that no more
     /// will be read.
-    fn refusal(&self, _ended: bool) -> Option<Refusal> {
+    fn refusal(&self, _ended: bool) -> Option<Unreadable> {
         None
     }
 
@@ -173,7 +173,7 @@ macro_rules! formats {
                 }
             }
 
-            pub(super) fn refusal(&self, ended: bool) -> Option<Refusal> {
+            pub(super) fn refusal(&self, ended: bool) -> Option<Unreadable> {
                 match self {
                     $(Self::$format(reader) => reader.refusal(ended),)*
                 }

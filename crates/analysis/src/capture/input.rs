@@ -13,7 +13,7 @@ use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
 
-use super::CaptureError;
+use super::{CaptureError, Unreadable};
 
 /// How much is decompressed at a time.
 const CHUNK: usize = 1 << 20;
@@ -51,41 +51,34 @@ enum Source {
 impl Input {
     /// Opens a file; compressions are recognised by their magic.
     pub(super) fn open(path: &Path) -> Result<Self, CaptureError> {
-        let io = |source| CaptureError::Io { path: path.to_owned(), source };
+        let io = Unreadable::io(path);
         // A pipe is not even opened: that may wait for another program for ever.
         let metadata = std::fs::metadata(path).map_err(|source| {
-            if path == Path::new("-") { CaptureError::StandardInput } else { io(source) }
+            if path == Path::new("-") { Unreadable::StandardInput.of(path) } else { io(source) }
         })?;
         if metadata.is_dir() {
             return Err(io(std::io::ErrorKind::IsADirectory.into()));
         }
         if !metadata.is_file() {
             // The key is looked for before the evaluation reads from the start again.
-            return Err(CaptureError::NotAFile { path: path.to_owned() });
+            return Err(Unreadable::NotAFile { given: path.to_owned() }.of(path));
         }
         let file = File::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         if metadata.len() == 0 {
-            return Err(CaptureError::Empty(path.to_owned()));
+            return Err(Unreadable::Empty.of(path));
         }
         let mut magic = Vec::new();
         (&file).take(6).read_to_end(&mut magic).map_err(io)?;
         (&file).rewind().map_err(io)?;
         if let Some((compression, program)) = foreign_compression(&magic) {
             let command = format!("{program} {}", path.display());
-            return Err(CaptureError::UnknownCompression {
-                path: path.to_owned(),
-                compression,
-                command,
-            });
+            return Err(Unreadable::UnknownCompression { compression, command }.of(path));
         }
         let source = match compression(&magic) {
             None => Source::Plain { file, size: metadata.len() },
             Some((compression, open)) => {
-                let broken = |source| {
-                    let path = path.to_owned();
-                    CaptureError::Compression { path, compression, source }
-                };
+                let broken = |source| Unreadable::Compression { compression, source }.of(path);
                 let reader = open(BufReader::with_capacity(CHUNK, file)).map_err(broken)?;
                 Source::Stream { reader, compression }
             }

@@ -29,7 +29,7 @@ use trailer::Restamped;
 
 use crate::marks;
 
-pub use error::CaptureError;
+pub use error::{CaptureError, Unreadable};
 pub use format::Format;
 pub use notes::{Damage, Interface, Mark, Marked, Notes, Reason, Skipped, Unread};
 pub use trailer::Trailer;
@@ -139,7 +139,7 @@ pub struct Capture {
 impl Capture {
     /// Opens a capture. The format is told by content unless `format` is given.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, CaptureError> {
-        let io = |source| CaptureError::Io { path: path.to_owned(), source };
+        let io = Unreadable::io(path);
         let mut input = Input::open(path)?;
         let size = std::fs::metadata(path).map_err(io)?.len();
         let compression = input.compression();
@@ -150,16 +150,12 @@ impl Capture {
         let head = match (wanted, compression) {
             (Ok(()), _) => input.bytes(),
             (Err(source), Some(compression)) => {
-                return Err(CaptureError::Compression {
-                    path: path.to_owned(),
-                    compression,
-                    source,
-                });
+                return Err(Unreadable::Compression { compression, source }.of(path));
             }
             (Err(source), None) => return Err(io(source)),
         };
         if head.is_empty() && !format.is_some_and(Format::may_be_empty) {
-            return Err(CaptureError::Empty(path.to_owned()));
+            return Err(Unreadable::Empty.of(path));
         }
         let format = match format {
             Some(format) => format,
@@ -206,7 +202,7 @@ impl Capture {
     pub fn seek(&mut self, offset: u64, end: Option<u64>) -> Result<(), CaptureError> {
         self.done = false;
         let result = self.input.seek(offset, end.unwrap_or(u64::MAX));
-        result.map_err(|source| CaptureError::Io { path: self.path.clone(), source })
+        result.map_err(Unreadable::io(&self.path))
     }
 
     /// Size of the file in bytes, if it is not compressed.
@@ -233,7 +229,7 @@ impl Capture {
             self.seek(near, Some(near + SEARCH))?;
             if self.format.searches() {
                 let wanted = self.input.want(SEARCH as usize);
-                wanted.map_err(|source| CaptureError::Io { path: self.path.clone(), source })?;
+                wanted.map_err(Unreadable::io(&self.path))?;
             }
             let since = marks.last().map_or(0, |mark: &Mark| mark.time_ns / 1_000_000_000);
             let found = match near == start {
@@ -328,7 +324,7 @@ impl Capture {
                 }
             }
             if let Some(refusal) = self.reader.refusal(self.done) {
-                return Err(refusal.at(&self.path));
+                return Err(refusal.of(&self.path));
             }
         }
         self.reader.note(&mut self.notes);

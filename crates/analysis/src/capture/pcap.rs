@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tailtap_wire::link::Link;
 
-use super::error::{HeaderError, Refusal};
+use super::error::{HeaderError, Unreadable};
 use super::format::{Progress, Reader, Recovery};
 use super::link::{LinkType, Opened};
 use super::mistaken::Mistaken;
@@ -124,8 +124,8 @@ impl Reader for Decoder {
         }
     }
 
-    fn refusal(&self, ended: bool) -> Option<Refusal> {
-        self.mistaken.is_sure(self.records, ended).then_some(Refusal::Nanoseconds {
+    fn refusal(&self, ended: bool) -> Option<Unreadable> {
+        self.mistaken.is_sure(self.records, ended).then_some(Unreadable::Nanoseconds {
             says: "its magic number says microseconds",
             mend: "or mend a copy: printf '\\x4d\\x3c' | dd of=COPY bs=1 conv=notrunc (for a \
                    little-endian file)",

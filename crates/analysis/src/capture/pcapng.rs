@@ -8,7 +8,7 @@ use pcap_parser::pcapng::{
     PcapNGOption, UnknownBlock, parse_block_be, parse_block_le,
 };
 
-use super::error::{HeaderError, Refusal};
+use super::error::{HeaderError, Unreadable};
 use super::format::{Progress, Reader, Recovery};
 use super::link::{LinkType, Opened};
 use super::mistaken::Mistaken;
@@ -221,14 +221,14 @@ impl Reader for Decoder {
         }
     }
 
-    fn refusal(&self, ended: bool) -> Option<Refusal> {
+    fn refusal(&self, ended: bool) -> Option<Unreadable> {
         let foreign = self.foreign_linktype.filter(|_| ended || self.is_foreign());
         if self.packets == 0
             && let Some(linktype) = foreign
         {
-            return Some(Refusal::LinkType(linktype));
+            return Some(Unreadable::LinkType { linktype });
         }
-        self.mistaken.is_sure(self.timed, ended).then_some(Refusal::Nanoseconds {
+        self.mistaken.is_sure(self.timed, ended).then_some(Unreadable::Nanoseconds {
             says: "without the option if_tsresol they count as microseconds, of a time thousands of \
                    years ahead",
             mend: "or have the program that wrote it state if_tsresol 9",

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::capture::CaptureError;
+use crate::capture::{CaptureError, Unreadable};
 use crate::marks::{self, Mark};
 use crate::stamps::{self, Stamp};
 
@@ -147,7 +147,7 @@ struct Stamps {
 impl Stamps {
     /// Reads the header.
     fn open(path: &Path) -> Result<Self, CaptureError> {
-        let io = |source| CaptureError::Io { path: path.to_owned(), source };
+        let io = Unreadable::io(path);
         let mut file = File::open(path).map_err(io)?;
         let mut header = Vec::new();
         Read::by_ref(&mut file)
@@ -155,11 +155,11 @@ impl Stamps {
             .read_to_end(&mut header)
             .map_err(io)?;
         if header.len() < stamps::HEADER_LEN {
-            return Err(CaptureError::HeaderCut(path.to_owned()));
+            return Err(Unreadable::HeaderCut.of(path));
         }
         let Some(format) = Format::of(&header) else {
             let magic = header[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-            return Err(CaptureError::UnknownFormat { path: path.to_owned(), magic });
+            return Err(Unreadable::UnknownFormat { magic }.of(path));
         };
         file.seek(SeekFrom::Start(format.header_len() as u64)).map_err(io)?;
         let buffer = vec![0; CHUNK * format.record_len()];
@@ -168,7 +168,7 @@ impl Stamps {
 
     /// Goes to the first record at a time or behind it, by halves.
     fn seek(&mut self, time: u64) -> Result<(), CaptureError> {
-        let io = |source| CaptureError::Io { path: self.path.clone(), source };
+        let io = Unreadable::io(&self.path);
         let length = self.file.metadata().map_err(io)?.len() as usize;
         let (header_len, record_len) = (self.format.header_len(), self.format.record_len());
         let (mut from, mut until) = (0, length.saturating_sub(header_len) / record_len);
@@ -201,7 +201,7 @@ impl Stamps {
         while self.filled < record_len {
             match self.file.read(&mut self.buffer[self.filled..]) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(source) => return Err(CaptureError::Io { path: self.path.clone(), source }),
+                Err(error) => return Err(Unreadable::Io(error).of(&self.path)),
                 Ok(0) => return Ok(false),
                 Ok(more) => self.filled += more,
             }

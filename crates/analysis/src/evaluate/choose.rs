@@ -9,7 +9,7 @@ use tailtap_wire::link::Link;
 use super::crossings::{common, once};
 use super::stamps::{self, Stamps, Trailers};
 use super::{Counts, EvaluateError, Options, Side, marked, outside, warnings};
-use crate::capture::{CaptureError, Content, Damage, Format, Notes};
+use crate::capture::{CaptureError, Content, Damage, Format, Notes, Unreadable};
 use crate::clocks::Clocks;
 use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet, Segment, Stream};
 use crate::matching::{Match, Matching, Verdict};
@@ -409,7 +409,7 @@ fn clocks(options: &Options, before_ns: u64, after_ns: u64) -> Option<Clocks> {
 /// An error when nothing is known of a capture's times but what lies between them.
 pub(super) fn refuse_undated(path: &std::path::Path, format: Format) -> Result<(), EvaluateError> {
     match format {
-        Format::Mscap => Err(EvaluateError::Undated(path.to_owned())),
+        Format::Mscap => Err(Unreadable::Undated.of(path).into()),
         _ => Ok(()),
     }
 }

@@ -256,8 +256,13 @@ pub enum EvaluateError {
     #[error(transparent)]
     Select(#[from] ParseSelectError),
     /// The sides of one capture cannot be told apart.
-    #[error("{0}")]
-    NoSides(String),
+    #[error("{path}: {why}")]
+    NoSides {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what mends it.
+        why: String,
+    },
     /// Packets leave before they arrive.
     #[error(
         "the captures look swapped: {noncausal} packets of {egress} were stamped there before they \
@@ -289,12 +294,6 @@ pub enum EvaluateError {
         /// The second file.
         egress: PathBuf,
     },
-    /// Times without a date cannot be held against those of another clock.
-    #[error(
-        "{0}: MoonSniff's times begin anywhere, so that they cannot be brought to another clock: \
-         give pcap, pcapng or stamp files for two clocks"
-    )]
-    Undated(PathBuf),
     /// A piece is not what it was taken for when the captures were split up: their stamps are not
     /// in order, or a capture is damaged on the way.
     #[error("the captures cannot be split up: evaluate them as one piece")]

@@ -172,15 +172,15 @@ fn refuse(
         }
         texts.join(", ")
     };
-    EvaluateError::NoSides(format!(
-        "{}: {why}; give the capture from behind the device as well, or say which packets are of \
+    let why = format!(
+        "{why}; give the capture from behind the device as well, or say which packets are of \
          which side by {} SELECT {} SELECT; of the first {} packets there are {}; {}; {}",
-        source.name().display(),
         option("before"),
         option("behind"),
         packets.len(),
         list(&interface),
         list(&vlan),
         list(&from),
-    ))
+    );
+    EvaluateError::NoSides { path: source.name().to_owned(), why }
 }

@@ -19,7 +19,7 @@ pub use select::{Names, ParseSelectError, Select, vlan};
 pub(crate) use ways::Learned;
 pub use ways::{End, Ways, ends, macs};
 
-use crate::capture::{Capture, CaptureError, Content, Format, Marked, Notes, Trailer};
+use crate::capture::{Capture, CaptureError, Content, Format, Marked, Notes, Trailer, Unreadable};
 use crate::path_bytes;
 
 /// A file of a side.
@@ -102,7 +102,7 @@ impl Source {
         for path in paths {
             let mut capture = Capture::open(path, format)?;
             if capture.format() == Format::Mscap {
-                return Err(CaptureError::Unordered(path.clone()));
+                return Err(Unreadable::Unordered.of(path));
             }
             require_format(*kind.get_or_insert(capture.format()), &capture)?;
             let mut first_ns = None;
@@ -192,11 +192,8 @@ fn require_format(format: Format, capture: &Capture) -> Result<(), CaptureError>
     if capture.format() == format {
         return Ok(());
     }
-    Err(CaptureError::OtherFormat {
-        path: capture.path().to_owned(),
-        is: capture.format().name(),
-        others: format.name(),
-    })
+    let (is, others) = (capture.format().name(), format.name());
+    Err(Unreadable::OtherFormat { is, others }.of(capture.path()))
 }
 
 /// Adds what was found out about a file that follows.

@@ -9,7 +9,7 @@ use tailtap_wire::link::Link;
 use tailtap_wire::vlan as wire;
 
 use super::{Source, frame, macs};
-use crate::capture::{CaptureError, Interface, Packet};
+use crate::capture::{CaptureError, Interface, Packet, Unreadable};
 use crate::key::{self, Keeps};
 
 /// So many packets are read until the interfaces of a file are known.
@@ -98,11 +98,10 @@ impl Select {
                 if each.is_empty() { "0".to_owned() } else { each.join(", ") }
             };
             match found.is_empty() {
-                true => Err(CaptureError::NoInterface {
-                    path: source.name().to_owned(),
-                    name: name.clone(),
-                    known: listed(),
-                }),
+                true => {
+                    let why = Unreadable::NoInterface { name: name.clone(), known: listed() };
+                    Err(why.of(source.name()))
+                }
                 false => Ok(found),
             }
         };

@@ -1,19 +1,31 @@
 //! Why a trace cannot be read at all.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A trace cannot be read at all.
 #[derive(Debug, thiserror::Error)]
-pub enum TraceError {
+#[error("{path}: {why}")]
+pub struct TraceError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub why: Unreadable,
+}
+
+/// What is wrong with a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
     /// The operating system refused.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(std::io::Error),
     /// The first bytes are those of something else, or there are none.
-    #[error("{0}: this is no trace: give a run that was measured with `trace: thin` or `full`")]
-    NotATrace(PathBuf),
+    #[error("this is no trace: give a run that was measured with `trace: thin` or `full`")]
+    NotATrace,
+}
+
+impl Unreadable {
+    /// This, of a file.
+    pub(super) fn of(self, path: &Path) -> TraceError {
+        TraceError { path: path.to_owned(), why: self }
+    }
 }

@@ -18,7 +18,7 @@ mod error;
 mod read;
 mod survey;
 
-pub use error::TraceError;
+pub use error::{TraceError, Unreadable};
 pub use read::{Notes, Trace};
 pub use survey::{Ahead, Part};
 

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::survey::{Ahead, PART, Part};
-use super::{MAGIC, RECORD_LEN, Record, TraceError};
+use super::{MAGIC, RECORD_LEN, Record, TraceError, Unreadable};
 
 /// Records that are read at a time: so few that they stay in the processor's cache.
 pub(super) const BLOCK: u64 = 1 << 12;
@@ -66,12 +66,12 @@ impl Trace {
         block: u64,
         part: usize,
     ) -> Result<Self, TraceError> {
-        let io = |source| TraceError::Io { path: path.to_owned(), source };
+        let io = |error| Unreadable::Io(error).of(path);
         let file = File::open(path).map_err(io)?;
         let mut magic = [0; MAGIC.len()];
         let read = fill(&file, &mut magic, 0).map_err(io)?;
         if read < magic.len() || magic != MAGIC {
-            return Err(TraceError::NotATrace(path.to_owned()));
+            return Err(Unreadable::NotATrace.of(path));
         }
         let length = file.metadata().map_err(io)?.len() - MAGIC.len() as u64;
         let mut cores = wanted.to_vec();
@@ -153,8 +153,8 @@ impl Trace {
         Ok(buffer[..read].as_chunks().0)
     }
 
-    fn io(&self, source: std::io::Error) -> TraceError {
-        TraceError::Io { path: self.path.clone(), source }
+    fn io(&self, error: std::io::Error) -> TraceError {
+        Unreadable::Io(error).of(&self.path)
     }
 }
 

@@ -37,7 +37,7 @@ use crate::privileges::{self, Work};
 use crate::signals::StopSignals;
 
 use flow::{Flow, Source, Traffic};
-use replay::{Replay, ReplayError};
+use replay::{Replay, ReplayError, Unplayable};
 use schedule::{Length, MAX_NS, Pattern, PatternError, Schedule};
 use sender::{FlowGone, send};
 use slip::Slip;
@@ -235,7 +235,8 @@ impl Options {
         if let (Source::Replay(replay), Content::Replay { path, .. }) = (&source, &self.content)
             && !replay.stamps_ids()
         {
-            let ids = |what| ReplayError::Ids { path: path.clone(), packets: once, what };
+            let why = |what| Unplayable::Ids { packets: once, what };
+            let ids = |what| ReplayError { path: path.clone(), why: why(what) };
             if packets > once {
                 return Err(ids("sending more than that").into());
             }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tailtap_analysis::capture::{Capture, CaptureError, Content, Format};
+use tailtap_analysis::capture::{Capture, CaptureError, Content, Format, Unreadable};
 use tailtap_analysis::naming::option;
 use tailtap_wire::ethernet::{FCS_LEN, MIN_SIZE};
 use tailtap_wire::link::Link;
@@ -16,40 +16,44 @@ const CHUNK: usize = 4096;
 
 /// A capture cannot be replayed.
 #[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
+#[error("{path}: {why}")]
+pub struct ReplayError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub why: Unplayable,
+}
+
+/// Why a capture cannot be replayed. Packets count from 1.
+#[derive(Debug, thiserror::Error)]
+pub enum Unplayable {
     /// The file cannot be read.
     #[error(transparent)]
-    Capture(CaptureError),
+    Capture(Unreadable),
     /// It is no capture.
-    #[error("{path}: no pcap or pcapng file, which can be replayed (first bytes {magic})")]
+    #[error("no pcap or pcapng file, which can be replayed (first bytes {magic})")]
     NoCapture {
-        /// The file.
-        path: PathBuf,
         /// What it begins with.
         magic: String,
     },
     /// It is damaged.
-    #[error("{path}: damaged after packet {packets}: {why} (a replay takes whole files)")]
+    #[error("damaged after packet {packets}: {why} (a replay takes whole files)")]
     Damaged {
-        /// The file.
-        path: PathBuf,
         /// Packets before the damage.
         packets: usize,
         /// What is wrong.
         why: String,
     },
     /// It holds ids, not packets.
-    #[error("{0} holds stamps, not packets: only pcap and pcapng files can be replayed")]
-    NoFrames(PathBuf),
+    #[error("this holds stamps, not packets: only pcap and pcapng files can be replayed")]
+    NoFrames,
     /// Packets were cut off.
     #[error(
-        "{path}: packet {number} was cut off to {captured} of {len} B: a replay needs whole \
-         packets, so capture without a snap length"
+        "packet {number} was cut off to {captured} of {len} B: a replay needs whole packets, so \
+         capture without a snap length"
     )]
     Cut {
-        /// The file.
-        path: PathBuf,
-        /// The first such packet, from 1.
+        /// The first such packet.
         number: usize,
         /// Bytes captured.
         captured: usize,
@@ -58,40 +62,36 @@ pub enum ReplayError {
     },
     /// Packets were captured without their Ethernet header.
     #[error(
-        "{path}: packet {number} was captured without its Ethernet header, which a replay needs: \
-         capture on the Ethernet interface itself"
+        "packet {number} was captured without its Ethernet header, which a replay needs: capture \
+         on the Ethernet interface itself"
     )]
     NoEthernet {
-        /// The file.
-        path: PathBuf,
-        /// The first such packet, from 1.
+        /// The first such packet.
         number: usize,
     },
     /// It is a file of ERF.
     #[error(
-        "{0}: ERF does not say whether frames end in their check sequences, and cannot be replayed: \
+        "ERF does not say whether frames end in their check sequences, and cannot be replayed: \
          convert it to pcap (editcap -F pcap)"
     )]
-    Erf(PathBuf),
+    Erf,
     /// There is no packet.
-    #[error("{0}: there is no packet in the capture")]
-    Empty(PathBuf),
+    #[error("there is no packet in the capture")]
+    Empty,
     /// Ids have no place.
     #[error(
-        "{0}: no packet is UDP with 5 bytes of payload, where an id could be written: replay another \
+        "no packet is UDP with 5 bytes of payload, where an id could be written: replay another \
          file, or one with ids as it is (in a file `ids: keep`; without {stamp_ids})",
         stamp_ids = option("stamp_ids")
     )]
-    NoUdp(PathBuf),
+    NoUdp,
     /// Ids would repeat, or warm-up packets would have some.
     #[error(
-        "{path} has {packets} packets and {what} needs ids of its own: have them written (in a \
+        "it has {packets} packets and {what} needs ids of its own: have them written (in a \
          file `ids: stamp`; {}), or leave that out",
         option("stamp_ids")
     )]
     Ids {
-        /// The file.
-        path: PathBuf,
         /// How many packets it has.
         packets: u64,
         /// What cannot be done with the file's own ids.
@@ -100,12 +100,13 @@ pub enum ReplayError {
 }
 
 impl From<CaptureError> for ReplayError {
-    fn from(error: CaptureError) -> Self {
-        match error {
+    fn from(CaptureError { path, why }: CaptureError) -> Self {
+        let why = match why {
             // Its remedies are those of other commands.
-            CaptureError::UnknownFormat { path, magic } => Self::NoCapture { path, magic },
-            other => Self::Capture(other),
-        }
+            Unreadable::UnknownFormat { magic } => Unplayable::NoCapture { magic },
+            other => Unplayable::Capture(other),
+        };
+        Self { path, why }
     }
 }
 
@@ -131,12 +132,13 @@ struct Packet {
 impl Replay {
     /// Reads a capture. With `stamp_ids`, ids are written where UDP payloads have room.
     pub fn read(path: &Path, stamp_ids: bool) -> Result<Self, ReplayError> {
+        let refused = |why| Err(ReplayError { path: path.into(), why });
         let mut capture = Capture::open(path, None)?;
         if capture.format().holds_ids() {
-            return Err(ReplayError::NoFrames(path.into()));
+            return refused(Unplayable::NoFrames);
         }
         if capture.format() == Format::Erf {
-            return Err(ReplayError::Erf(path.into()));
+            return refused(Unplayable::Erf);
         }
         let (mut frames, mut packets, mut stamps) = (vec![], vec![], vec![]);
         let (mut cut, mut headless) = (None, None);
@@ -159,21 +161,21 @@ impl Replay {
             stamps.push(packet.time_ns);
         })? {}
         if let Some(number) = headless {
-            return Err(ReplayError::NoEthernet { path: path.into(), number });
+            return refused(Unplayable::NoEthernet { number });
         }
         if let Some((number, captured, len)) = cut {
-            return Err(ReplayError::Cut { path: path.into(), number, captured, len });
+            return refused(Unplayable::Cut { number, captured, len });
         }
         let notes = capture.notes();
         if let Some(damage) = notes.skipped.first.as_ref().or(notes.damage.as_ref()) {
             let why = damage.why.clone();
-            return Err(ReplayError::Damaged { path: path.into(), packets: packets.len(), why });
+            return refused(Unplayable::Damaged { packets: packets.len(), why });
         }
         let Some(recorded) = Recorded::new(&stamps) else {
-            return Err(ReplayError::Empty(path.into()));
+            return refused(Unplayable::Empty);
         };
         if stamp_ids && packets.iter().all(|packet| packet.payload.is_none()) {
-            return Err(ReplayError::NoUdp(path.into()));
+            return refused(Unplayable::NoUdp);
         }
         Ok(Self { frames, packets, recorded, stamp_ids })
     }

@@ -138,14 +138,12 @@ pub enum TapError {
     #[error(transparent)]
     Create(WriteError),
     /// A file could not be written to its end.
-    #[error("{error}: {stored} of {seen} packets are stored")]
+    #[error("{error}: {kept}")]
     Write {
         /// Where and why.
         error: WriteError,
-        /// Packets in all files of the link.
-        stored: u64,
-        /// Packets that the tap saw.
-        seen: u64,
+        /// How many of the packets that the tap saw are in all files of the link.
+        kept: String,
     },
     /// The system refused something else.
     #[error("cannot {what}: {source}")]

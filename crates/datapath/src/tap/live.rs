@@ -281,7 +281,8 @@ impl<'a> LiveTap<'a> {
                 let stored = writer.stored();
                 let seen = counters.head + counters.lost;
                 writer.abandon(counters);
-                return Err(TapError::Write { error, stored, seen });
+                let kept = format!("{stored} of {seen} packets are stored");
+                return Err(TapError::Write { error, kept });
             }
         };
         let mut warnings = self.warnings;

@@ -17,7 +17,7 @@ from typing import IO, Self
 
 from tailtap import _core
 from tailtap.analysis.evaluation.values import Matching
-from tailtap.records.errors import InputError, MachineError, TailtapError
+from tailtap.records.errors import InputError, MachineError, NotRead, TailtapError
 
 Path_ = str | PathLike[str]
 STANDARD_INPUT = Path("-")
@@ -92,7 +92,7 @@ class Sources:
         """
         paths = [one for one in given if not isinstance(one, Source)]
         if sum(Path(one) == STANDARD_INPUT for one in paths) > 1:
-            raise InputError("-: the standard input can be one of the captures only")
+            raise InputError("the standard input can be one of the captures only").at("-")
         copies = self._copy({str(one) for one in paths if is_pipe(Path(one))})
         return [
             one
@@ -178,9 +178,9 @@ def is_pipe(path: Path) -> bool:
     if path == STANDARD_INPUT:
         if sys.stdin is None or sys.stdin.isatty():
             raise InputError(
-                "-: the standard input is a terminal: let a program write the capture there, such "
-                "as tcpdump -w - | tailtap evaluate - AFTER"
-            )
+                "the standard input is a terminal: let a program write the capture there, such as "
+                "tcpdump -w - | tailtap evaluate - AFTER"
+            ).at("-")
         return True
     try:
         mode = path.stat().st_mode
@@ -198,7 +198,7 @@ def _source(path: Path) -> Source:
             raise InputError("no file has such a name").at(path)
         return _of_files(path, found)
     if not path.exists():
-        raise InputError(f"{os.strerror(errno.ENOENT)} (os error {errno.ENOENT})").at(path)
+        raise NotRead(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), "").at(path)
     return source_of(path)
 
 
