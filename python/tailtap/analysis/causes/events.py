@@ -30,8 +30,8 @@ IRQ, VECTOR, IPI_FUNCTION, IPI_DELAY = (
 SOFTIRQ, TASK, WAKEUP, WORK, IDLE, NMI, HRTIMER = (
     TRACE_KINDS[name] for name in ("softirq", "task", "wakeup", "work", "idle", "nmi", "hrtimer")
 )
-TLB_FLUSH, PAGE_FAULT, RECLAIM, COMPACTION, FREQUENCY = (
-    TRACE_KINDS[name] for name in ("tlb-flush", "page-fault", "reclaim", "compaction", "frequency")
+TLB_FLUSH, PAGE_FAULT, RECLAIM, COMPACTION = (
+    TRACE_KINDS[name] for name in ("tlb-flush", "page-fault", "reclaim", "compaction")
 )
 KVM_EXIT, RUNNABLE, FOREIGN_RX, LOST = (
     TRACE_KINDS[name] for name in ("kvm-exit", "runnable", "foreign-rx", "lost")

@@ -17,7 +17,7 @@ from tailtap.analysis.evaluation.values import Column
 Basis = Literal["core", "exclusion", "chance", "none"]
 """Why a row is a cause: it had the core, all else is excluded, or chance is; or it is none."""
 
-MIXED, UNEXPLAINED_NAME = Named("mixed", ""), Named("unexplained", "")
+MIXED = Named("mixed", "")
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,6 @@ _NUMBER_FIELDS: tuple[tuple[RedactedKind, re.Pattern[str]], ...] = (
 )
 NUMBERED = frozenset(("driver_version", "firmware", "release", "version", "versions"))
 """Fields whose text may look like an address and is none."""
-DATES = frozenset(("started", "finished"))
 
 _MAC = re.compile(
     r"(?<![0-9A-Fa-f:-])[0-9A-Fa-f]{2}([:-])(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:-])"
