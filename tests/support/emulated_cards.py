@@ -40,8 +40,8 @@ ALIVE_SECONDS = 1.0
 """How long a CPU may take to sleep for 0.1 s, `PATIENCE` times; without a timer it never wakes."""
 CPUS = 3
 COMMAND_LINE = (
-    "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trust_cpu=on intel_iommu=on "
-    "nohz=off highres=off"
+    "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trust_cpu=on nohz=off "
+    "highres=off"
 )
 """It ticks: the emulator loses a timer's interrupt now and then. A CPU that sets its timer anew
 each time sleeps for ever then; one that ticks sleeps a tick longer."""
@@ -119,10 +119,14 @@ def _socket(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def machine_with_cards(
-    folder: Path, cables: Sequence[int] = NEIGHBOURS, image: str = "vanilla"
+    folder: Path,
+    cables: Sequence[int] = NEIGHBOURS,
+    image: str = "vanilla",
+    *,
+    iommu: bool = True,
 ) -> Iterator[GuestHost]:
     """It runs commands, and sees this machine's files, read-only under an overlay; `image` is its
-    kernel as `dut.kernel` names it.
+    kernel as `dut.kernel` names it, which uses the `iommu` or not.
     """
     if not EMULATOR.exists():
         pytest.skip("no emulator of igb cards is here: run `make emulator`")
@@ -131,7 +135,7 @@ def machine_with_cards(
         place.mkdir()
         with contextlib.ExitStack() as stack:
             try:
-                guest = stack.enter_context(_booted(place, cables, image))
+                guest = stack.enter_context(_booted(place, cables, image, iommu))
             except (TimeoutError, MachineError):
                 if boot == BOOTS:
                     raise
@@ -141,7 +145,7 @@ def machine_with_cards(
 
 
 @contextlib.contextmanager
-def _booted(folder: Path, cables: Sequence[int], chosen: str) -> Iterator[GuestHost]:
+def _booted(folder: Path, cables: Sequence[int], chosen: str, iommu: bool) -> Iterator[GuestHost]:
     """Such a machine whose CPUs all have their timers."""
     debian = kernel(chosen)
     image, console = folder / "initramfs", folder / "console.log"
@@ -150,7 +154,7 @@ def _booted(folder: Path, cables: Sequence[int], chosen: str) -> Iterator[GuestH
     command = ["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", "-10", str(EMULATOR)]
     command += [*MACHINE, *QUIET, *FILES, *_socket(folder), *_nodes(), *_cards(cables)]
     command += ["-kernel", str(debian.image), "-initrd", str(image)]
-    command += ["-append", COMMAND_LINE]
+    command += ["-append", f"{COMMAND_LINE} intel_iommu={'on' if iommu else 'off'}"]
     command += ["-serial", f"file:{console}"]
     with (folder / "qemu.log").open("wb") as log:
         running = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)

@@ -284,7 +284,7 @@ class _Guest:
             why = "did not boot" if isinstance(error, TimeoutError) else "ended while it booted"
             raise MachineError(
                 f"the virtual machine with {self.kernel.release} {why} (limit {limit:g} s): check "
-                f"dut.boot and dut.kernel; it said: {self.domain.failure()}"
+                f"dut.boot and dut.kernel; it said: {self.domain.failure() or 'nothing'}"
             ) from error
         _pin(self.domain)
 
