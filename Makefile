@@ -256,7 +256,7 @@ test-slow: compiled forwarders emulator newer-kernel other-systems ## Run the sl
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m slow tests
 
 .PHONY: test-nested
-test-nested: compiled emulator ## Test cards and virtual functions passed through to a nested virtual machine (20 minutes)
+test-nested: compiled emulator ## Test cards and virtual functions passed through to a nested virtual machine (30 minutes)
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m nested tests/lab
 
 .PHONY: test-all

@@ -32,6 +32,7 @@ from killed_cards import cards_killed
 from labtools import TAILTAP
 
 from tailtap.host.knobs import ethtool
+from tailtap.lab.forwarders.handed_over import DRIVERS, PciDriver
 from tailtap.records.cpulist import parse_cpus
 from tailtap.remote.guest import GuestHost
 
@@ -312,6 +313,47 @@ def test_a_virtual_machine_has_cards_passed_through(guest: GuestHost, tmp_path: 
     facts = made["platform"]
     assert [len(address.split(":")) for address in facts["passed_through"]] == [3, 3]
     assert (facts["cards"].keys(), facts["interrupt_cpus"]) == ({"tt-a1", "tt-b0"}, "1")
+
+
+POLLED = """\
+name: polled
+dut: {{platform: vm, memory: 512 MiB, iommu: {iommu}, cpus: [1], ports: [eth1, eth2],
+  forwarder: {{testpmd: {{driver: {driver}, memory: 64 MiB}}}}}}
+tap: {{ports: [eth0, eth3]}}
+traffic: {{rate: 50 pkt/s, duration: 4 s, warm_up: 0 s, cpu: 0}}
+"""
+UNDER_KVM = """
+from tailtap.cli import main
+from tailtap.lab.platforms import vm
+from tailtap.lab.platforms.vm import kvm
+
+kvm.PROBE_SECONDS = 200
+vm._patience = lambda speed: vm.PATIENCE
+main()
+"""
+"""`tailtap` on a machine that is emulated and has KVM: all takes longer there."""
+
+
+@pytest.mark.nested
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_program_polls_cards_that_a_virtual_machine_has(
+    guest: GuestHost, tmp_path: Path, driver: PciDriver
+) -> None:
+    """The emulated CPU has SVM: KVM there boots a guest much sooner than TCG would."""
+    require("testpmd")
+    guest.run(["sh", "-c", "modprobe kvm_amd && rm -f /var/cache/tailtap/kvm.json"])
+    iommu = driver == "vfio-pci"
+    text = POLLED.format(driver=driver, iommu=str(iommu).lower())
+    program = [sys.executable, "-P", "-c", UNDER_KVM]
+    [(made, found)] = run(guest, tmp_path, f"polled-{driver}", text, 4 * SECONDS, program)
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(200))
+    facts = made["platform"]
+    assert (facts["accelerator"], facts["iommu"], len(facts["passed_through"])) == ("kvm", iommu, 2)
+    assert (made["forwarder"]["driver"], made["forwarder"]["iommu"]) == (driver, iommu)
+    log = guest.run(["sh", "-c", f"cat /root/polled-{driver}/runs/001-*/forwarder.log"]).stdout
+    assert log.count("Probe PCI driver: net_e1000_em") == 2
 
 
 FUNCTIONS = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,17 @@ def state(guest: GuestHost) -> str:
 
 
 def run(
-    guest: GuestHost, folder: Path, name: str, text: str, seconds: float = SECONDS
+    guest: GuestHost,
+    folder: Path,
+    name: str,
+    text: str,
+    seconds: float = SECONDS,
+    program: Sequence[str] = TAILTAP,
 ) -> list[tuple[dict[str, Any], Any]]:
     """What ``run.json`` of each run says, and the stamps behind the DuT."""
     guest.run(["sh", "-c", 'cat > "$1"', "write", f"/root/{name}.yaml"], stdin=text)
     before = state(guest)
-    command = [*TAILTAP, "run", f"/root/{name}.yaml", "--out", f"/root/{name}"]
+    command = [*program, "run", f"/root/{name}.yaml", "--out", f"/root/{name}"]
     done = guest.run(["sh", "-c", SAMPLES, "run", *command], check=False, seconds=seconds)
     assert state(guest) == before
     made: list[tuple[dict[str, Any], Any]] = []
