@@ -92,7 +92,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
     @functools.cached_property
     def _others(self) -> Mapping[str, list[metadata.EntryPoint]]:
         found: dict[str, list[metadata.EntryPoint]] = {}
-        for point in metadata.entry_points(group=self.group):
+        for point in _entry_points().select(group=self.group):
             found.setdefault(point.name, []).append(point)
         return found
 
@@ -128,6 +128,12 @@ class Registry(Mapping[str, Row], Generic[Row]):
             f"the {self.what} {point.name} of the package {_package(point)} cannot be used: "
             f"{words}: repair or uninstall that package"
         )
+
+
+@functools.cache
+def _entry_points() -> metadata.EntryPoints:
+    """Those of all installed packages, whose files are read once."""
+    return metadata.entry_points()
 
 
 def one_of(registry: Callable[[], Registry[Row]]) -> AfterValidator:

@@ -38,7 +38,7 @@ from tailtap.records.units import (
 class Strict(BaseModel):
     """A part of an experiment file: unknown keys and wrong types are errors."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class NoOptions(Strict):
