@@ -358,8 +358,9 @@ bench-long: packages setup $(VENV)/complete ## Measure time and memory up to 200
 
 .PHONY: soak
 SOAK_SECONDS ?= 86400
+SOAK_RATE ?= 100000
 soak: compiled ## Observe with a flight recorder for SOAK_SECONDS, and print what it takes (a day)
-	@$(SUDO) env PYTHONPATH=tests/support $(BIN)/python -m benches.soak $(SOAK_SECONDS)
+	@$(SUDO) env PYTHONPATH=tests/support $(BIN)/python -m benches.soak $(SOAK_SECONDS) $(SOAK_RATE)
 
 .PHONY: bench-model
 bench-model: packages setup $(VENV)/complete ## Simulate how far the tail model can be trusted, and time it (15 minutes)

@@ -1,30 +1,33 @@
 """A flight recorder for hours: what it takes in memory and on the disk, as time goes on.
 
-`make soak SOAK_SECONDS=86400`: packets pass a device that holds one now and then, in namespaces of
-their own. Each minute a row is printed, and how much each column grew since the first quarter.
+`make soak SOAK_SECONDS=86400 SOAK_RATE=100000`: packets pass a device that holds one a minute, in
+namespaces of their own. Each minute a row is printed, and at the end how much each column grew
+since the first quarter. The device polls on CPU 0, and all else has CPU 1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from holding import holding, recording
-from labtools import own_machine, wait_for
+from holding import HOLD_MS, SETUP, recording
+from labtools import TAILTAP, Machine, own_machine, wait_for
 
 from tailtap.measure.observe.memory import SHARED, name_of
 from tailtap.measure.observe.segments import bytes_in
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import read
 
-RATE = 5_000
-EVERY = 60 * RATE
-"""A packet a minute is held."""
+HOLD_SECONDS = 60
+IDS = 2**32
+"""Behind the last one they begin again."""
 STEP_SECONDS = 60.0
 COLUMNS = (
     "seconds",
@@ -39,12 +42,39 @@ COLUMNS = (
 )
 
 
+@contextlib.contextmanager
+def passing(machine: Machine, folder: Path, rate: int, seconds: int) -> Iterator[None]:
+    """So many packets a second, and the device that they pass."""
+    sender = folder / "bursts"
+    source = Path(__file__).parents[1] / "tests/support/bursts.c"
+    subprocess.run(["cc", "-O2", "-o", str(sender), str(source)], check=True)
+    assert machine.run("sh", "-ec", SETUP).returncode == 0
+    step = HOLD_SECONDS * rate
+    held = ",".join(map(str, range(step, min(rate * seconds, IDS), step)))
+    words = ["--hold", held, "--hold-for", f"{HOLD_MS} ms"] if held else []
+    device = [*TAILTAP, "forward", "in", "out", *words, "--cpu", "0", "--quiet"]
+    sending = ["taskset", "--cpu-list", "1", str(sender), "eth0", "02:74:74:00:00:01"]
+    with contextlib.ExitStack() as stack:
+        for space, command in (
+            ("device", device),
+            ("sender", [*sending, str(rate), str(seconds)]),
+        ):
+            running = subprocess.Popen(
+                machine.command("ip", "netns", "exec", space, *command), stdout=subprocess.DEVNULL
+            )
+            stack.callback(running.wait)
+            stack.callback(running.kill)
+        wait_for(lambda: machine.received("sink", "eth0") > rate, "packets")
+        yield
+
+
 def descendants(pid: int) -> Iterator[int]:
     """The processes that one started, and those that these did."""
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            yield child
-            yield from descendants(child)
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            for child in map(int, (task / "children").read_text().split()):
+                yield child
+                yield from descendants(child)
 
 
 def resident_mb(pid: int) -> float:
@@ -70,14 +100,15 @@ def row(pid: int, out: Path, seconds: float) -> list[float]:
     return [seconds, *found.values(), memory / 1e6, bytes_in(out) / 1e6, packets, lost, kept]
 
 
-def main(seconds: int) -> None:
-    """Print the rows of so many seconds."""
+def main(seconds: int, rate: int) -> None:
+    """Print the rows of so many seconds, at so many packets a second."""
     rows: list[list[float]] = []
-    with tempfile.TemporaryDirectory() as folder, own_machine() as machine:
-        out = Path(folder) / "out"
+    with tempfile.TemporaryDirectory() as place, own_machine() as machine:
+        folder = Path(place)
+        out = folder / "out"
         words = ("--incidents", "20", "--rate", "1/min")
         with (
-            holding(machine, seconds=seconds + 600, rate=RATE, every=EVERY),
+            passing(machine, folder, rate, seconds + 600),
             recording(machine, out, *words) as running,
         ):
             wait_for((out / "recording.json").is_file, "numbers", 300)
@@ -103,4 +134,4 @@ def main(seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

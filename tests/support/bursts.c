@@ -1,7 +1,7 @@
 /* Sends packets in bursts and sleeps between them, so that its CPU is others' for most of the time.
  *
- * bursts INTERFACE HARDWARE-ADDRESS RATE SECONDS: 64 B frames of UDP from 10.0.0.1 to 10.1.0.1, numbered
- * at the start of what they carry, through a packet socket that passes the queueing discipline by.
+ * bursts INTERFACE HARDWARE-ADDRESS RATE SECONDS: 64 B frames of UDP from 10.0.0.1 to 10.1.0.1, with ids as
+ * `tailtap generate` writes them, through a packet socket that passes the queueing discipline by.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -18,6 +18,7 @@
 #define MOST 256
 #define LEN 60
 #define NUMBER 42
+#define TYPE 46
 
 static uint8_t frames[MOST][LEN];
 
@@ -56,6 +57,7 @@ int main(int argc, char **argv)
 
 		memcpy(frames[i], mac, 6);
 		memcpy(frames[i] + 6, rest, sizeof(rest));
+		frames[i][TYPE] = 0x55;
 		parts[i] = (struct iovec){frames[i], LEN};
 		messages[i].msg_hdr.msg_iov = parts + i;
 		messages[i].msg_hdr.msg_iovlen = 1;

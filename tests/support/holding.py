@@ -14,6 +14,7 @@ from labtools import TAILTAP, Machine, wait_for
 
 RATE, EVERY, HOLD_MS = 2_000, 8_000, 60
 """Packets per second; each so many of them one is held, for so long."""
+SECONDS = 300
 PROGRAM = Path(__file__).with_name("slow_device.py")
 SETUP = """
 for name in sender device sink; do ip netns add $name; ip -n $name link set lo up; done
@@ -25,13 +26,11 @@ ip -n device link set in up; ip -n device link set out up
 
 
 @contextlib.contextmanager
-def holding(
-    machine: Machine, *, seconds: int = 300, rate: int = RATE, every: int = EVERY
-) -> Iterator[None]:
+def holding(machine: Machine, *, rate: int = RATE, every: int = EVERY) -> Iterator[None]:
     """A device that holds one packet of `every`, and packets that pass it."""
     assert machine.run("sh", "-ec", SETUP).returncode == 0
     passing = ["pass", "in", "out", str(every), str(HOLD_MS)]
-    sending = ["send", "eth0", str(rate), str(seconds)]
+    sending = ["send", "eth0", str(rate), str(SECONDS)]
     with contextlib.ExitStack() as stack:
         for space, words in (("device", passing), ("sender", sending)):
             running = subprocess.Popen(
