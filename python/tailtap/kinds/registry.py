@@ -15,7 +15,7 @@ asked for. So a package that does not work stops nobody who does not use it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Generic, TypeVar, cast
 
@@ -92,7 +92,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
     @functools.cached_property
     def _others(self) -> Mapping[str, list[metadata.EntryPoint]]:
         found: dict[str, list[metadata.EntryPoint]] = {}
-        for point in _entry_points().select(group=self.group):
+        for point in _entry_points()(group=self.group):
             found.setdefault(point.name, []).append(point)
         return found
 
@@ -131,9 +131,9 @@ class Registry(Mapping[str, Row], Generic[Row]):
 
 
 @functools.cache
-def _entry_points() -> metadata.EntryPoints:
-    """Those of all installed packages, whose files are read once."""
-    return metadata.entry_points()
+def _entry_points() -> Callable[..., Iterable[metadata.EntryPoint]]:
+    """Selects among those of all installed packages, whose files are read once."""
+    return metadata.entry_points().select
 
 
 def one_of(registry: Callable[[], Registry[Row]]) -> AfterValidator:

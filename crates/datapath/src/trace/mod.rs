@@ -286,6 +286,7 @@ pub fn trace(
                         core.drain(&mut writer);
                         core.close(&mut writer, now);
                     }
+                    thinning.paused(now);
                 }
                 Some(Step::Resume) => {
                     cores.iter_mut().for_each(|core| core.unseen(&mut writer, now_ns()));

@@ -95,6 +95,12 @@ impl Thinning {
         }
     }
 
+    /// Takes note that a pause begins only now: programs take a while to be taken away.
+    pub(super) fn paused(&mut self, now: u64) {
+        self.traced_ns += now - self.since_ns;
+        (self.since_ns, self.next.1) = (now, now + self.pause_ns);
+    }
+
     /// Since when nothing is traced, if nothing is.
     pub(super) fn paused_since(&self) -> Option<u64> {
         (self.next.0 == Step::Resume).then_some(self.since_ns)

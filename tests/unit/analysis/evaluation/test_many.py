@@ -23,6 +23,8 @@ from tailtap.records.errors import (
     Interrupted,
     MachineError,
     NothingMatched,
+    NotRead,
+    OfAnotherKind,
     TailtapError,
 )
 
@@ -97,7 +99,7 @@ def test_errors_come_back_in_place_of_evaluations(tmp_path: Path) -> None:
     pairs = [good, missing, good[::-1], junk, good]
     found = ended([Captures(*pair) for pair in pairs], 10_000)
     assert [type(one) for one in found] == [
-        Evaluation, InputError, NothingMatched, InputError, Evaluation,
+        Evaluation, NotRead, NothingMatched, OfAnotherKind, Evaluation,
     ]  # fmt: skip
     for pair, one in list(zip(pairs, found, strict=True))[1:4]:
         with pytest.raises(InputError) as whole:
