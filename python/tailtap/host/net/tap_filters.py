@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from glob import iglob
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -173,7 +174,8 @@ def _told(*words: str) -> list[dict[str, Any]]:
 def _held() -> set[int]:
     """The numbers of the programs that processes hold."""
     found: set[int] = set()
-    for path in Path("/proc").glob("[0-9]*/fdinfo/*"):
+    # That of pathlib fails where a process ends meanwhile.
+    for path in iglob("/proc/[0-9]*/fdinfo/*"):  # noqa: PTH207
         with contextlib.suppress(OSError):  # it ended meanwhile
-            found.update(map(int, _HELD.findall(path.read_text(encoding="ascii"))))
+            found.update(map(int, _HELD.findall(Path(path).read_text(encoding="ascii"))))
     return found
