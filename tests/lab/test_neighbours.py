@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from glob import iglob
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ traffic: {{rate: 10 kpkt/s, duration: {duration}, warm_up: 100 ms, cpu: 0, slip_
 def threads(machine: Machine, name: str) -> list[Path]:
     """The folders in /proc of all threads of a name that this machine's commands have started."""
     found, ours = [], Path(f"/proc/{machine.pid}/ns/mnt").readlink()
-    for path in Path("/proc").glob("[0-9]*/task/[0-9]*/comm"):
+    # The glob of pathlib fails where a process ends meanwhile.
+    for path in map(Path, iglob("/proc/[0-9]*/task/[0-9]*/comm")):  # noqa: PTH207
         try:
             if path.read_text().strip() == name and (path.parent / "ns/mnt").readlink() == ours:
                 found.append(path.parent)
