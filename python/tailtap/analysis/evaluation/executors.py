@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol, Self
 
 from tailtap.records.errors import InputError
@@ -83,6 +86,23 @@ def stopped() -> bool:
     return stop is not None and stop.is_set()
 
 
+@contextlib.contextmanager
+def _whole() -> Iterator[None]:
+    """Ctrl-C waits for the end of this: within a pool's own code it would leave a lock taken."""
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if came:
+        usual(*came[0])
+
+
 class Threads:
     """This machine: evaluations release the GIL, so that threads of this process suffice."""
 
@@ -116,7 +136,8 @@ class Threads:
 
     def submit(self, function: Callable[..., object], *arguments: object) -> Task:
         """Run `function` in a thread."""
-        return self._pool.submit(self._call, function, arguments)
+        with _whole():
+            return self._pool.submit(self._call, function, arguments)
 
     def _call(self, function: Callable[..., object], arguments: Sequence[Any]) -> object:
         _current.stop = self._stop

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -186,3 +188,18 @@ def test_a_piece_is_given_up_when_that_is_said(tmp_path: Path) -> None:
 def test_no_jobs_are_too_few() -> None:
     with pytest.raises(InputError, match="0 jobs do nothing"):
         Threads(0)
+
+
+def test_ctrl_c_waits_until_a_task_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a pool's own code it would leave a lock taken, which the threads wait for."""
+    handed = []
+
+    def submit(pool: ThreadPoolExecutor, *_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        handed.append(pool)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
+    with Threads(1) as executor, pytest.raises(KeyboardInterrupt):
+        executor.submit(len, "")
+    assert len(handed) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
