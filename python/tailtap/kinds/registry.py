@@ -92,7 +92,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
     @functools.cached_property
     def _others(self) -> Mapping[str, list[metadata.EntryPoint]]:
         found: dict[str, list[metadata.EntryPoint]] = {}
-        for point in _entry_points()(group=self.group):
+        for point in _select_entry_points()(group=self.group):
             found.setdefault(point.name, []).append(point)
         return found
 
@@ -131,7 +131,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
 
 
 @functools.cache
-def _entry_points() -> Callable[..., Iterable[metadata.EntryPoint]]:
+def _select_entry_points() -> Callable[..., Iterable[metadata.EntryPoint]]:
     """Selects among those of all installed packages, whose files are read once."""
     return metadata.entry_points().select
 

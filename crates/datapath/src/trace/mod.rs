@@ -265,7 +265,8 @@ pub fn trace(
         signals.wait(Some(program.bell.fd()), left);
         program.bell.hear();
         if let Some(thinning) = &mut thinning {
-            match thinning.step(now_ns()) {
+            let now = now_ns();
+            match thinning.step(now) {
                 Some(Step::Time) => {
                     let on = raised(MEASURE, enable_statistics).and_then(|on| on);
                     let on = on.map_err(system("measure eBPF programs"))?;
@@ -289,7 +290,7 @@ pub fn trace(
                     thinning.paused(now);
                 }
                 Some(Step::Resume) => {
-                    cores.iter_mut().for_each(|core| core.unseen(&mut writer, now_ns()));
+                    cores.iter_mut().for_each(|core| core.unseen(&mut writer, now));
                     attached = program.attach_again();
                 }
                 None => {}

@@ -199,7 +199,11 @@ def test_ctrl_c_waits_until_a_task_is_handed_out(monkeypatch: pytest.MonkeyPatch
         handed.append(pool)
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
-    with Threads(1) as executor, pytest.raises(KeyboardInterrupt):
-        executor.submit(len, "")
-    assert len(handed) == 1
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Threads(1) as executor, pytest.raises(KeyboardInterrupt):
+            executor.submit(len, "")
+        assert len(handed) == 1
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
