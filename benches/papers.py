@@ -212,8 +212,8 @@ def _head(asked: Asked, papers: Papers) -> Iterator[str]:
     path = f"examples/papers/{name}.yaml"
     yield from _text(
         f"[{path}](../../../{path}) makes {len(make_plan(asked.small))} runs. "
-        f"`--set {PAPER}` plans what the paper did, in {len(make_plan(asked.whole))} runs; "
-        "`--check` says what of it this machine cannot do."
+        f"`--set {PAPER}` plans it at the paper's scale, in {len(make_plan(asked.whole))} runs, "
+        "with the differences named below; `--check` says what of it this machine cannot do."
     )
     yield ""
     yield "```sh"

@@ -27,7 +27,7 @@ from tailtap.output.importers.importer import Imported, import_tree
 from tailtap.output.report.figures import SETTINGS, hdr_figure, save_figure
 from tailtap.output.reproduce.results import Cell, table6
 from tailtap.records.errors import InputError
-from tailtap.records.units import format_rate
+from tailtap.records.units import format_count, format_rate
 
 DOCS = Path(__file__).parents[1] / "docs/explanation"
 #: Name, caption, what `tailtap report --runs` would be told.
@@ -109,7 +109,8 @@ def _page(
     yield "articles print, and ranks the"
     yield "configurations. `make docs-published TREES='TREE…'` writes it: it imports published"
     yield "result trees (`tailtap import`), draws them (`tailtap report`) and compares them"
-    yield "(`tailtap compare`). The page contains"
+    yield "(`tailtap compare`). It was given these folders, which may be excerpts of the"
+    yield "repositories whose names they have:"
     yield ""
     for tree, found in imported:
         yield f"- `{tree.name}`: {found.runs} runs"
@@ -132,8 +133,9 @@ def _table6(cells: Sequence[Cell]) -> Iterator[str]:
     yield "## Table 6: the largest latency of each technology"
     yield ""
     yield "Table 6 of *Packet processing in virtualized environments* prints the tail latency of"
-    yield "the worst repeat, for two machines (scenarios). The column *imported* is the largest"
-    yield "latency of any imported run of that configuration, over rates and repeats."
+    yield "the worst repeat, for two machines (scenarios); its text is about 1 Mpkt/s. The column"
+    yield "*imported* is the largest latency of any imported repeat of that configuration at this"
+    yield "rate."
     yield ""
     yield "| technology | networking | scenario | system | printed | imported | run | comparison |"
     yield "|---|---|---:|---|---:|---:|---|---|"
@@ -161,17 +163,17 @@ def _why(cells: Sequence[Cell]) -> Iterator[str]:
         yield ""
         yield (
             f"**{cell.technology}, {cell.networking}, {cell.system[0]}, {cell.system[1]}: "
-            f"{cell.ours:,.2f} where {cell.printed:,.2f} is printed.** The article says that it "
-            f"shows the worst repeat. Repeat {cell.worst.repeat - 1} at "
-            f"{format_rate(round(cell.worst.rate))} of the published files was later: the printed "
-            "value is not the worst of them."
+            f"{cell.ours:,.2f} where {cell.printed:,.2f} is printed.** Repeat "
+            f"{cell.worst.repeat - 1} at {format_rate(round(cell.worst.rate))} of the published "
+            "files is later: the printed value is not of the worst repeat, as the article "
+            "says it is."
         )
     for cell in lower:
         yield ""
         yield (
             f"**{cell.technology}, {cell.networking}, {cell.system[0]}, {cell.system[1]}: "
-            f"{cell.ours:,.2f} where {cell.printed:,.2f} is printed.** None of the {cell.runs} "
-            "imported runs reaches the printed value: its run is not among them."
+            f"{cell.ours:,.2f} where {cell.printed:,.2f} is printed.** The printed "
+            f"run is not among those imported ({format_count(cell.runs, 'run')})."
         )
 
 

@@ -147,4 +147,19 @@ def test_the_page_has_it_beside_the_plain_percentiles(folder: Path) -> None:
     summary = page.split('aria-labelledby="summary"')[1].split("</table>")[0]
     rows = re.findall(r"<tr(.*?)</tr>", summary, re.S)
     [place] = [place for place, row in enumerate(rows) if "undisturbed" in row]
-    assert "p2" in rows[place - 1]
+    assert "p2" in rows[place - 1] and "invalid" not in rows[place]
+
+
+def test_what_is_left_of_an_invalid_run_is_struck_through_as_well(
+    folder: Path, tmp_path: Path
+) -> None:
+    invalid = tmp_path / "invalid"
+    shutil.copytree(folder, invalid)
+    for record in invalid.glob("runs/*/run.json"):
+        content = json.loads(record.read_text())
+        record.write_text(json.dumps({**content, "valid": False}))
+    assert tailtap("explain", invalid, "--quiet").returncode == 0
+    assert tailtap("report", invalid, "--no-figures", "--quiet").returncode == 0
+    page = (invalid / "report/index.html").read_text()
+    rows = re.findall(r'<tr class="([^"]*)"><th[^>]*>(?:(?!</th>).)*undisturbed', page, re.S)
+    assert rows and set(rows) == {"floor invalid"}

@@ -188,7 +188,9 @@ def print_brief(content: CausesRecord, worst: Sequence[Line]) -> None:
     told = causes[:BRIEF_CAUSES]
     if more := causes[BRIEF_CAUSES:]:
         told.append(f"others by {len(more)} more cause{'s' * (len(more) > 1)}")
-    if unexplained := content.unexplained.packets:
+    if untraced := content.unexplained.untraced:
+        told.append(f"{untraced:,} while nothing was traced")
+    if unexplained := content.unexplained.packets - untraced:
         told.append(f"{unexplained:,} unexplained")
     say(f"{_late(content)}: {', '.join(told)}")
     for line in worst[:1]:
@@ -198,9 +200,11 @@ def print_brief(content: CausesRecord, worst: Sequence[Line]) -> None:
 
 def _late(content: CausesRecord) -> str:
     """Which packets of which run were late."""
+    from tailtap.records.units import format_count
+
     late = content.late
     invalid = " (invalid)" * (content.valid is False)
-    return f"{content.run}{invalid}: {late.packets:,} packets later than {late.words}"
+    return f"{content.run}{invalid}: {format_count(late.packets, 'packet')} later than {late.words}"
 
 
 def _name(row: CauseRow) -> str:
@@ -213,12 +217,13 @@ def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
     """Print the object of ``--json`` of one run: causes, periods, its `worst` stalls, knobs."""
     from tailtap.analysis.causes.control import control_words
     from tailtap.analysis.causes.taxonomy import Named
-    from tailtap.analysis.causes.words import estimate_words
+    from tailtap.analysis.causes.words import estimate_words, unexplained_words
     from tailtap.cli.console import Column, Table
-    from tailtap.records.units import format_time, format_us
+    from tailtap.records.units import format_count, format_time, format_us
 
-    late, unexplained = content.late, content.unexplained
-    say(f"{_late(content)}, by {late.stalls:,} stalls; median {format_time(late.median_ns)}")
+    late = content.late
+    stalls = format_count(late.stalls, "stall")
+    say(f"{_late(content)}, by {stalls}; median {format_time(late.median_ns)}")
     table = Table(
         (
             Column("stalls", right=True),
@@ -227,6 +232,7 @@ def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
             Column("worst us", right=True),
             Column("delay us", right=True, spare=1),
             Column("share", right=True),
+            Column("beyond chance", right=True, spare=4, wrap=7),
             Column("p", right=True, spare=3),
             Column("cause", wrap=24),
             Column("candidates", wrap=16),
@@ -240,7 +246,8 @@ def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
             f"{row.behind:,}",
             format_us(row.worst_ns),
             format_us(row.delay_ns),
-            "" if row.share is None else f"{row.share:.1%}",
+            f"{row.share:.1%}",
+            "" if row.beyond_chance is None else f"{row.beyond_chance:.1%}",
             "" if row.p_value is None else f"{row.p_value:.3g}",
             _name(row),
             ", ".join(row.knobs[:3]) + (", …" if row.knobs[3:] else "")
@@ -248,27 +255,23 @@ def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
             style="dim" if present else "",
         )
     table.print()
-    share = unexplained.packets / late.packets
-    say(
-        f"unexplained: {unexplained.packets:,} packets ({share:.1%}), "
-        f"{format_time(unexplained.delay_ns)} of {format_time(late.delay_ns)}"
-    )
+    say(unexplained_words(content))
     if looked := late.looked:
         say(
-            f"{late.stalls:,} stalls are few: what merely coincides was tested on the "
-            f"{looked.packets:,} packets later than {looked.words}, of "
-            f"{looked.stalls:,} stalls"
+            f"{stalls} are few: what merely coincides was tested on "
+            f"the {format_count(looked.packets, 'packet')} later than {looked.words}, of "
+            f"{format_count(looked.stalls, 'stall')}"
         )
     estimates = [
         estimate_words([Named(row.cause, row.detail)], row.without)
         for row in content.causes
-        if row.without
+        if row.without and row.without.falls
     ]
     for words in estimates[:TOLD_WITHOUT]:
         say(words)
     if len(content.segments) > 1:
         for segment in content.segments:
-            say(f"late in {segment.words}: {segment.packets:,} packets")
+            say(f"late in {segment.words}: {format_count(segment.packets, 'packet')}")
     for period in content.periods:
         say(f"period: {period.words}")
     for line in worst:

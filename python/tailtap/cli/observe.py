@@ -234,6 +234,7 @@ def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:
     from tailtap.analysis.evaluation.percentiles import DEFAULT
     from tailtap.cli.evaluated import show
     from tailtap.cli.explain import explain_briefly
+    from tailtap.records.units import format_share
 
     done = [run for run in runs if run.done]
     for run in done:
@@ -243,8 +244,8 @@ def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:
         record = run.read()
         if record.observed is not None and (cost := record.observed.cost) is not None:
             say(
-                f"of the serving cores' time, the taps took {100 * cost.taps:.2g} % and the trace "
-                f"{100 * cost.trace:.2g} %"
+                f"of the serving cores' time, the taps took {format_share(cost.taps)} and the "
+                f"trace {format_share(cost.trace)}"
             )
         for warning in () if quiet else record.warnings:
             warn(f"warning: {warning.message} [{warning.code}]")

@@ -84,6 +84,19 @@ class Without(Record, kw_only=True, forbid_unknown_fields=True):
         Whole, says("Slower packets are known one by one: a value of it is a bound")
     ]
 
+    @property
+    def falls(self) -> bool:
+        """Whether the percentile or the largest latency is less without them, or may be."""
+        return self.below(self.measured_ns, self.measured_worst_ns)
+
+    def below(self, percentile_ns: int, worst_ns: int) -> bool:
+        """Whether one of both is less than these, or may be."""
+        return (
+            self.percentile_ns < percentile_ns
+            or self.percentile_ns <= self.least_ns
+            or self.worst_ns < worst_ns
+        )
+
 
 class CauseRow(Record, kw_only=True):
     """A cause of late packets."""
@@ -96,7 +109,10 @@ class CauseRow(Record, kw_only=True):
     stalls: Count
     delay_ns: Whole
     worst_ns: Whole
-    share: Number | None
+    share: Annotated[Share, says("Of the late packets, how many are its own")]
+    beyond_chance: Annotated[
+        Number | None, says("Of its overlap with late packets, the part that chance does not give")
+    ]
     p_value: Number | None
     shifts: Annotated[Count | None, says("Random shifts that it was held against")]
     basis: Annotated[str, says("What the claim rests on")]
@@ -108,6 +124,9 @@ class Unexplained(Record, kw_only=True):
     """Late packets that nothing explains."""
 
     packets: Count
+    untraced: Annotated[
+        Count, says("Of these, how many passed while the trace was paused or its records were lost")
+    ]
     delay_ns: Whole
 
 

@@ -36,9 +36,9 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int,
         ("vm", "user space", "rt", 124_120, "same"),
         # The article says that it shows the worst repeat, and does not.
         ("container", "user space", "vanilla", 1_231_923, "higher"),
-        ("bare-metal", "user space", "rt", 143_869, "higher"),
-        # Only first repeats at two rates are there.
-        ("bare-metal", "user space", "vanilla", 1_075_664, "lower"),
+        ("bare-metal", "user space", "rt", 122_976, "higher"),
+        # Only first repeats are there, and those at 10 kpkt/s are none of the table's.
+        ("bare-metal", "user space", "vanilla", 148_718, "lower"),
     ],
 )
 def test_the_cells_that_the_data_cover(
@@ -51,7 +51,7 @@ def test_the_cells_that_the_data_cover(
 ) -> None:
     cell = cells[technology, networking, 1, kernel]
     assert cell.worst is not None and cell.worst.maximum == latency
-    assert (cell.reading, cell.runs) == (reading, 2)
+    assert (cell.reading, cell.runs) == (reading, 1)
 
 
 @needs_published

@@ -40,7 +40,7 @@ class Claim:
     passed: bool
 
     @property
-    def share(self) -> float:
+    def beyond_chance(self) -> float:
         """The share of what was observed that is more than chance."""
         over = self.observed - self.expected
         return max(0.0, over / self.observed) if self.observed else 0.0

@@ -157,7 +157,7 @@ def _named(kind: int, id: int, aux: int, foreign: bool, trace: Trace) -> tuple[s
     if kind == kinds.IDLE:
         return f"idle, state {id}", "idle"
     if kind == kinds.LOST:
-        return f"{aux:,} records lost", "unseen"
+        return f"{aux:,} records lost" if aux else "not traced", "unseen"
     owner = {
         kinds.IPI_FUNCTION: (kind, aux, id),
         kinds.WORK: (kind, aux, 0),

@@ -17,7 +17,7 @@ from tailtap.analysis.causes.labels import Row
 from tailtap.analysis.causes.proven import proven, proven_words
 from tailtap.analysis.causes.remedies import knobs_for, remedy
 from tailtap.analysis.causes.segments import UNKNOWN
-from tailtap.analysis.causes.taxonomy import Named, Served
+from tailtap.analysis.causes.taxonomy import NOTHING, Named, Served
 from tailtap.analysis.causes.words import NO_REMEDY, packet_words, period_words, remedy_words
 from tailtap.analysis.evaluation.values import Column
 from tailtap.records.causes import (
@@ -63,7 +63,11 @@ def record(found: Explained) -> CausesRecord:
         served=_served(trace.served),
         segments=[_segment(found, place) for place in range(len(found.joined.segments))],
         causes=[_row(row, found) for row in labels.rows],
-        unexplained=Unexplained(packets=labels.unexplained_packets, delay_ns=labels.unexplained_ns),
+        unexplained=Unexplained(
+            packets=labels.unexplained_packets,
+            untraced=_untraced(found),
+            delay_ns=labels.unexplained_ns,
+        ),
         periods=[
             Period(
                 cause=name.cause if name else None,
@@ -95,6 +99,16 @@ def record(found: Explained) -> CausesRecord:
     )
     told.made = mark(told)
     return told
+
+
+def _untraced(found: Explained) -> int:
+    """Unexplained packets that passed while nothing was traced."""
+    joined, labels = found.joined, found.labels
+    if not found.trace.paused_ns and not any(joined.notes["lost"].values()):
+        return 0
+    packets = joined.late.packets
+    untraced = joined.laid.watched.untraced(joined.cpu, packets.ingress_ns, packets.egress_ns)
+    return int((untraced & (labels.blamed == NOTHING)).sum())
 
 
 def _served(served: Served) -> ServedBy:
@@ -148,13 +162,14 @@ def _remove(found: Explained) -> Remove:
     causes = {row.name: row.packets for row in found.labels.rows if row.is_cause}
     packets = int(found.joined.state.size)
     here = found.here
-    removal = remedy(causes, packets, found.knobs, here)
+    tail = found.removal.without if found.removal else None
+    removal = remedy(causes, packets, found.knobs, here, tail)
     shown = proven(here.trials, here.p, causes)
     said = proven_words(shown)
     if removal is None:
         return Remove(knobs=[], packets=0, share=0.0, causes=[], lines=[], without=None,
                       words=said or NO_REMEDY, proven=shown)  # fmt: skip
-    without = None if found.removal is None else found.removal.without(removal.causes)
+    without = None if tail is None else tail(removal.causes)
     lines = here.lines(removal.knobs)
     words = remedy_words(lines, removal, without)
     return Remove(
@@ -239,7 +254,8 @@ def _row(row: Row, found: Explained) -> CauseRow:
         stalls=row.stalls,
         delay_ns=row.delay_ns,
         worst_ns=row.worst_ns,
-        share=claim.share if claim else None,
+        share=row.packets / found.joined.state.size,
+        beyond_chance=claim.beyond_chance if claim else None,
         p_value=claim.p if claim else None,
         shifts=claim.shifts if claim else None,
         basis=row.basis,

@@ -8,11 +8,12 @@ audit must say that it is not met: what does not apply to the machine is none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tailtap.analysis.causes.proven import decided
 from tailtap.analysis.causes.taxonomy import Named, is_of, is_of_generator, own_detail
+from tailtap.records.causes import Without
 from tailtap.records.improve import KnobTrial
 from tailtap.records.options import command_line
 
@@ -229,8 +230,13 @@ def remedy(
     late: int,
     knobs: Sequence[Knob],
     here: Situation = ANYWHERE,
+    without: Callable[[Collection[Named]], Without] | None = None,
 ) -> Remedy | None:
-    """The candidates that a greedy rule names for causes of so many of the `late` packets."""
+    """The candidates that a greedy rule names for causes of so many of the `late` packets.
+
+    `without` is what the tail would be without the time of causes: a knob that takes nothing off
+    what those before it leave is not named.
+    """
     left = dict(packets)
     by_knob: dict[Knob, set[Named]] = {}
     for name in left:
@@ -242,9 +248,17 @@ def remedy(
     def gain(knob: Knob) -> int:
         return sum(left.get(name, 0) for name in by_knob[knob])
 
-    while by_knob and len(chosen) < MOST_KNOBS:
-        best = min(by_knob, key=lambda knob: (-gain(knob), knob.rank))
-        if gain(best) < max(1, LEAST_SHARE * late):
+    def lowers(knob: Knob) -> bool:
+        if without is None:
+            return True
+        before, after = without(answered), without(answered | by_knob[knob])
+        return after.below(before.percentile_ns, before.worst_ns)
+
+    while len(chosen) < MOST_KNOBS:
+        enough = [knob for knob in by_knob if gain(knob) >= max(1, LEAST_SHARE * late)]
+        enough.sort(key=lambda knob: (-gain(knob), knob.rank))
+        best = next(filter(lowers, enough), None)
+        if best is None:
             break
         chosen.append(best)
         for name in by_knob.pop(best):

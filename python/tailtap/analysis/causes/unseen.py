@@ -61,6 +61,19 @@ class Watched:
             found[mine] = softirqs.at(left_ns[mine]) < 0
         return found
 
+    def untraced(self, cpu: Column, ingress_ns: Column, egress_ns: Column) -> Chosen:
+        """Whether each packet passed its core, at least in part, while nothing was traced there."""
+        found = np.zeros(cpu.size, bool)
+        if self.trace.clock is not None:
+            return found
+        records = kinds.whole(self.trace.events)
+        records = records[records["kind"] == kinds.LOST]
+        for core in np.unique(records["cpu"]):
+            gaps, mine = _Spans.of(records[records["cpu"] == core]), cpu == core
+            last = np.searchsorted(gaps.start, egress_ns[mine]) - 1
+            found[mine] = (last >= 0) & (gaps.end[np.maximum(last, 0)] > ingress_ns[mine])
+        return found
+
     def tasks(self, cpu: Column, left_ns: Column) -> list[str]:
         """The names of the tasks that had the core when packets left it, those of most first."""
         pids: list[int] = []

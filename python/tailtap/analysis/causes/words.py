@@ -11,8 +11,8 @@ from tailtap.analysis.causes.remedies import Remedy
 from tailtap.analysis.causes.segments import UNKNOWN
 from tailtap.analysis.causes.taxonomy import SERVING, Named
 from tailtap.analysis.evaluation.percentiles import label
-from tailtap.records.causes import Without
-from tailtap.records.units import format_time
+from tailtap.records.causes import CausesRecord, Without
+from tailtap.records.units import format_count, format_time
 
 MOST_PARTS = 3
 NO_REMEDY = "no knob of `tailtap host` is known that answers a cause found here and can be set here"
@@ -71,6 +71,19 @@ def estimate_words(causes: Iterable[Named], without: Without) -> str:
     return (
         f"estimate without the time of {names}, if nothing else took its place: "
         f"{label(without.p)} {now} to {then}, worst {worst} to {left}"
+    )
+
+
+def unexplained_words(record: CausesRecord) -> str:
+    """How many late packets nothing explains, and how many of these nobody could explain."""
+    unexplained, late = record.unexplained, record.late
+    packets = format_count(unexplained.packets, "packet")
+    untraced = ""
+    if unexplained.untraced:
+        untraced = f" ({unexplained.untraced:,} of them passed while nothing was traced)"
+    return (
+        f"unexplained: {packets}, {unexplained.packets / late.packets:.1%}"
+        f"{untraced}, {format_time(unexplained.delay_ns)} of {format_time(late.delay_ns)}"
     )
 
 

@@ -9,28 +9,40 @@ from typing import Literal
 from tailtap.analysis.interrupts.windows import windows_of
 from tailtap.analysis.runs.run import Run
 from tailtap.records.interrupt_samples import FILE, kind_of, read_samples
+from tailtap.records.run import Window
 
 Per = Literal["packet", "second", "run"]
 LIFETIME, RUN = "lifetime", "run"
 
 
 def known(run: Run) -> dict[str, float]:
-    """All that was counted of the device while packets were sent, by name.
+    """All that was counted, by name.
 
-    Events, then interrupts and softirqs by kind. Raises `InputError` for samples that cannot be
-    read.
+    Events of the device while packets were sent, and as ``NAME (lifetime)`` those of the machine
+    from before the device was built until it was gone; then interrupts and softirqs of the device
+    by kind. Raises `InputError` for samples that cannot be read.
     """
-    window = run.counters.get(RUN)
-    events = window.events.items() if window else ()
-    found = {name: float(count) for name, count in events if count is not None}
+    found = {
+        name: float(count)
+        for name, (window, event) in _events(run).items()
+        if (count := window.events[event]) is not None
+    }
     counts, _ = _kinds(run)
     return found | {name: float(count) for name, count in counts.items()}
 
 
 def asked(run: Run) -> list[str]:
     """The events that somebody named, whether or not they could be counted."""
-    window = run.counters.get(RUN)
-    return list(window.events) if window else []
+    return list(_events(run))
+
+
+def _events(run: Run) -> dict[str, tuple[Window, str]]:
+    """The window and the name in it of each event."""
+    found = {}
+    for which, name in ((RUN, "{}"), (LIFETIME, f"{{}} ({LIFETIME})")):
+        if window := run.counters.get(which):
+            found.update({name.format(event): (window, event) for event in window.events})
+    return found
 
 
 def counted(run: Run, name: str, per: Per) -> float | None:
@@ -70,9 +82,8 @@ def _each(run: Run, name: str, total: float, per: Per) -> float | None:
 
 
 def _seconds(run: Run, name: str) -> float:
-    window = run.counters.get(RUN)
-    if window and name in window.events:
-        return window.elapsed_ns / 1e9
+    if found := _events(run).get(name):
+        return found[0].elapsed_ns / 1e9
     return _kinds(run)[1]
 
 

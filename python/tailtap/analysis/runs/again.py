@@ -23,6 +23,7 @@ from tailtap.analysis.runs.folder import (
     RunStore,
     hop_captures,
     require_folder,
+    resumed,
 )
 from tailtap.analysis.runs.reader import run_folders
 from tailtap.analysis.runs.requests import are_requests, evaluate_requests
@@ -31,7 +32,7 @@ from tailtap.records.errors import InputError, Interrupted, MachineError, Occupi
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import EvaluationsRecord
 from tailtap.records.files import make_folder, make_link, path_within, write_text
-from tailtap.records.options import command_line, option
+from tailtap.records.options import option
 from tailtap.records.record import opened, read_if_there
 from tailtap.records.run import EvaluationSettings, Parameters
 from tailtap.records.units import format_time
@@ -111,9 +112,7 @@ def evaluate_again(
     """
     pending = [run for run in runs.folders if run.done]
     if not pending:
-        raise InputError(
-            f"no run of it was finished; {command_line('run', resume=True)} goes on"
-        ).at(runs.path)
+        raise InputError(f"no run of it was finished{resumed(runs.path)}").at(runs.path)
     if not replace:
         require_same(runs.path, pending, changes, print_line)
     for run in pending:

@@ -19,6 +19,7 @@ from typing import Protocol
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.records.errors import InputError, NothingBegun, Occupied
 from tailtap.records.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
+from tailtap.records.options import command_line
 from tailtap.records.record import as_json, read, read_if_there
 from tailtap.records.run import PlanRow, RunRecord
 
@@ -166,6 +167,15 @@ class RunFolder:
     def _above(self) -> Path:
         """The folder that the user named, or that of a run folder which was named itself."""
         return self.path.parent if self.top == self.path else self.top
+
+
+def resumed(folder: Path) -> str:
+    """What makes the missing runs of a folder, behind a sentence; nothing where no experiment file
+    says what they would be: runs that were observed or imported.
+    """
+    if not (folder / "experiment.yaml").is_file():
+        return ""
+    return f"; `{command_line('run', resume=True)}` goes on"
 
 
 class ExperimentFolder:

@@ -17,6 +17,7 @@ import numpy as np
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.values import Pair
+from tailtap.analysis.runs.folder import resumed
 from tailtap.analysis.runs.imported import load_imported
 from tailtap.analysis.runs.run import Experiment, Run, RunEvaluation
 from tailtap.analysis.runs.searched import Search, told
@@ -120,9 +121,7 @@ def finished_runs(path: Path) -> list[Run]:
             raise InputError(run.error)
     finished = [run for run in runs if run.status == "done"]
     if not finished:
-        raise InputError(
-            f"no run of it was finished; {command_line('run', resume=True)} goes on"
-        ).at(path)
+        raise InputError(f"no run of it was finished{resumed(path)}").at(path)
     return finished
 
 
@@ -151,7 +150,7 @@ def planned_runs(experiment: Experiment) -> list[Run]:
                 status="interrupted",
                 warnings=[],
             ),
-            error=f"never made; {command_line('run', resume=True)} goes on",
+            error=f"never made{resumed(experiment.folder)}",
         )
         for row in plan.runs
         if row.number not in made
@@ -172,8 +171,7 @@ def with_result(experiment: Experiment) -> Experiment:
         reasons = "; ".join(f"{run.slug}: {run.failure}" for run in experiment.failed[:3])
         raise InputError(
             "no finished run to report "
-            f"({reasons or 'the folder holds no run'}); "
-            f"`{command_line('run', resume=True)}` measures what is missing"
+            f"({reasons or 'the folder holds no run'}){resumed(experiment.folder)}"
         ).at(experiment.folder)
     return experiment
 

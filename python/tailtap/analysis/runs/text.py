@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from tailtap.records.units import format_rate, format_share, format_time
+from tailtap.records.units import format_count, format_rate, format_share, format_time
 
 NARROW_SPACE = "\u202f"
 """Groups digits without breaking the line."""
@@ -29,9 +29,10 @@ def percent_text(p: float) -> str:
     return f"{100 * p:.10g}\u00a0%"
 
 
-def count_text(count: int) -> str:
-    """A count with grouped digits."""
-    return f"{count:,}".replace(",", NARROW_SPACE)
+def count_text(count: int, unit: str = "") -> str:
+    """A count with grouped digits, and of what: ``1 packet``, ``2 packets``."""
+    text = format_count(count, unit) if unit else f"{count:,}"
+    return text.replace(",", NARROW_SPACE)
 
 
 def number_text(value: float, digits: int = 3, *, signed: bool = False) -> str:

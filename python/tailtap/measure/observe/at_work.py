@@ -25,6 +25,7 @@ from tailtap.records.observed import ObservedCost
 from tailtap.records.record import parsed
 from tailtap.records.taps import TapsOfFlows, TapsSoFar
 from tailtap.records.trace import Taken
+from tailtap.records.units import format_share
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
 
@@ -188,8 +189,8 @@ class AtWork:
         if taken > budget:
             self._warning(
                 "observing-cost",
-                f"observing took {100 * taken:.2g} % of the serving cores' time, and the budget is "
-                f"{100 * budget:g} %",
+                f"observing took {format_share(taken)} of the serving cores' time, and the budget "
+                f"is {100 * budget:g} %",
             )
 
     def close(self) -> None:

@@ -44,7 +44,8 @@ CAUSES: Mapping[str, Columns] = {
     "causes": {
         **dict.fromkeys(("cause", "detail", "claim"), _TEXT),
         **dict.fromkeys(("packets", "behind", "stalls", "delay_ns", "worst_ns"), _INT),
-        **{"share": "double?", "p_value": "double?", "shifts": _MAYBE, "knobs": "json"},
+        **{"share": "double", "beyond_chance": "double?", "p_value": "double?"},
+        **{"shifts": _MAYBE, "knobs": "json"},
     },
     "stalls": tables.COLUMNS["causes-stalls"],
     "late_packets": {

@@ -182,14 +182,13 @@ def summary_rows(groups: list[Configuration]) -> Iterator[list[Row]]:
                     group, member.label, look, member.evaluation, columns, member.run.origin
                 )
             )
+            below = "floor invalid" if look == "invalid" else "floor"
             if member.undisturbed:
-                rows.append(_summary_row(group, UNDISTURBED, "floor", member.undisturbed, columns))
+                rows.append(_summary_row(group, UNDISTURBED, below, member.undisturbed, columns))
             elif member.left_out:
                 empty = Cell(DASH, "", member.left_out)
                 cells = (empty,) * (len(columns) + 3)
-                rows.append(
-                    Row(f"{UNDISTURBED}: not shown", group.light, group.dark, "floor", cells)
-                )
+                rows.append(Row(f"{UNDISTURBED}: not shown", group.light, group.dark, below, cells))
         floor = floor_of(group, groups)
         if floor and floor.worst:
             label, found = f"floor: {floor.worst.label}", floor.worst.evaluation

@@ -8,6 +8,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.records.cpulist import ranges
 from tailtap.records.observed import Observed
 from tailtap.records.run import AskedPlacement, Placement, RunRecord
+from tailtap.records.units import format_share
 
 
 def topology(run: Run) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def _observed(observed: Observed) -> dict[str, str]:
         told[f"stamped {place} the device"] = point.stamped
     for number, server in enumerate(observed.servers, 1):
         names = ", ".join(f"{name} ({pid})" for pid, name in server.threads.items())
-        share = "" if server.share is None else f", {100 * server.share:.0f} % of the packets"
+        share = "" if server.share is None else f", {format_share(server.share)} of the packets"
         where = f"CPUs {ranges(server.cpus)}"
         told[f"server {number}"] = f"{server.by} {names} on {where}{share}".replace("  ", " ")
     for name, sentences in (("found", observed.found), ("not known", observed.unknown)):
@@ -54,8 +55,8 @@ def _observed(observed: Observed) -> dict[str, str]:
             told[name] = "; ".join(sentences)
     if (cost := observed.cost) is not None:
         told["observing took"] = (
-            f"of the serving cores' time, {100 * cost.taps:.2g} % for the taps and "
-            f"{100 * cost.trace:.2g} % for the trace"
+            f"of the serving cores' time, {format_share(cost.taps)} for the taps and "
+            f"{format_share(cost.trace)} for the trace"
         )
     return told
 

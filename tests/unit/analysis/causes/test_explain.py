@@ -30,7 +30,9 @@ from traced import (
 )
 
 from tailtap.analysis.causes import Explained, explain_runs
+from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.remedies import Knob
+from tailtap.analysis.causes.words import unexplained_words
 from tailtap.records.errors import InputError
 
 SECONDS = 2.0
@@ -146,9 +148,15 @@ def test_what_is_written_is_what_was_found(explained: tuple[Explained, Simulated
     assert worst["latency"] == max(late["latency_ns"])
     assert worst["cause"] == "task"
     assert worst["key"] is not None
-    assert content["remove"]["knobs"][:1] == ["nohz-full"]
-    removed = sum(row["packets"] for row in content["causes"] if row["knobs"])
-    assert content["remove"]["packets"] == removed
+    assert all(row["share"] == row["packets"] / len(late["packet"]) for row in content["causes"])
+    # Timers made most packets late, but neither the percentile nor the worst: no knob against them.
+    remove, most = content["remove"], max(content["causes"], key=lambda row: row["packets"])
+    assert most["cause"] == "timer"
+    assert most["without"]["percentile_ns"] == most["without"]["measured_ns"]
+    assert sorted(remove["knobs"]) == ["isolated-cpus", "stat-interval"]
+    assert remove["packets"] == sum(
+        row["packets"] for row in content["causes"] if set(row["knobs"]) & set(remove["knobs"])
+    )
 
 
 def test_a_quiet_run_invents_nothing(tmp_path: Path) -> None:
@@ -256,6 +264,9 @@ def test_what_was_not_traced_to_keep_a_budget_is_not_guessed(
     inside = (late >= first.start) & (late < first.start + first.dur)
     blamed = {found.labels.blame(packet).cause for packet in np.flatnonzero(inside).tolist()}
     assert blamed == {"unexplained"}
+    content = record(found)
+    assert content.unexplained.untraced == inside.sum()
+    assert f"({inside.sum()} of them passed while nothing was traced)" in unexplained_words(content)
 
 
 def test_lost_events_are_not_guessed(small: tuple[Path, Simulated]) -> None:

@@ -133,9 +133,12 @@ def test_softirqs_without_a_packet_of_the_run_are_those_of_others(tmp_path: Path
 
 
 def test_lost_records_and_damage(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, [Record(START, 10, LOST, aux=3), Record(START + 20, 5, VECTOR, 1)])
+    records = [Record(START, 10, LOST, aux=3), Record(START + 10, 10, LOST)]
+    trace = trace_of(tmp_path, [*records, Record(START + 20, 5, VECTOR, 1)])
     found = slices(read_events(trace), trace)
-    assert [(one.lane, one.cause) for one in found] == [("interrupt", "timer"), ("lost", "unseen")]
+    lanes = [(one.lane, one.cause) for one in found]
+    assert sorted(lanes) == [("interrupt", "timer"), ("lost", "unseen"), ("lost", "unseen")]
+    assert {one.name for one in found if one.lane == "lost"} == {"3 records lost", "not traced"}
     content = trace.events.read_bytes()
     trace.events.write_bytes(content[:40] + bytes(32) + content[40:])
     assert read_events(trace).records.size == 1  # what stands behind damage is not read

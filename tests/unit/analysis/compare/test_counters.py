@@ -69,6 +69,24 @@ def test_each_counter_has_its_mean_and_deviation_per_packet(found: Counters) -> 
     assert not rows["RES", "container"].chosen
 
 
+def test_what_a_container_takes_to_start_and_end_is_compared_as_well(tmp_path: Path) -> None:
+    """The packets cost the same: the difference is outside of their time."""
+    write(tmp_path)
+    for path in tmp_path.glob("runs/*/run.json"):
+        told = json.loads(path.read_text())
+        repeat, platform = told["repeat"], told["variables"]["dut.platform"]
+        run = told["counters"]["run"] | {"events": {"branches": 1000 + repeat}, "kinds": {}}
+        whole = {"branches": 5000 * (1 + (platform == "container")) + repeat}
+        told["counters"] = {"run": run, "lifetime": {**run, "scope": "machine", "events": whole}}
+        path.write_text(json.dumps(told))
+    [load] = record(compare_runs([("", tmp_path)])).loads
+    pairs = {pair.counter: pair for pair in load.counters.comparisons}
+    assert {name: pair.answer for name, pair in pairs.items()} == {
+        "branches": "not shown", "branches (lifetime)": "more"
+    }  # fmt: skip
+    assert pairs["branches (lifetime)"].difference == pytest.approx(5000 / CAME)
+
+
 def test_differences_are_tested_over_repeats(found: Counters) -> None:
     """As scipy tests them; an interval holds the differences of all pairs but the outermost."""
     pairs = {pair.counter: pair for pair in found.comparisons}

@@ -10,8 +10,8 @@ def row(cause: str, claim: ClaimKind, delay_ns: int) -> CauseRow:
     """A cause of two packets."""
     return CauseRow(
         cause=cause, detail="x", claim=claim, packets=2, behind=0, stalls=1, delay_ns=delay_ns,
-        worst_ns=delay_ns, share=None, p_value=None, shifts=None, basis="core", without=None,
-        knobs=[],
+        worst_ns=delay_ns, share=0.5, beyond_chance=None, p_value=None, shifts=None, basis="core",
+        without=None, knobs=[],
     )  # fmt: skip
 
 

@@ -133,7 +133,10 @@ def test_runs_are_found_in_their_order(tmp_path: Path) -> None:
     found = find(tmp_path)
     assert [run.read().number for run in found.folders] == [2, 101, 1000]
     assert found.experiment is None
-    with pytest.raises(InputError, match="no run of it was finished"):
+    with pytest.raises(InputError, match=r"no run of it was finished$"):
+        again(tmp_path)
+    (tmp_path / "experiment.yaml").write_text("name: begun\n")
+    with pytest.raises(InputError, match="finished; `tailtap run --resume` goes on"):
         again(tmp_path)
     with pytest.raises(InputError, match="there are no runs in it"):
         find(tmp_path / "elsewhere")

@@ -17,6 +17,7 @@ from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.record import parsed
 from tailtap.records.run import Facts
 from tailtap.records.trace import Taken
+from tailtap.records.units import format_share
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
 
@@ -157,7 +158,7 @@ def warnings_of(trace: Taken, name: str = "the trace") -> Iterator[Warning]:
         part = 1 - trace.paused_ns / max(1, trace.ended_ns - trace.started_ns)
         yield {
             "code": "trace-thinned",
-            "message": f"to keep the budget, {name} was taken for {100 * part:.2g} % of the time",
+            "message": f"to keep the budget, {name} was taken for {format_share(part)} of the time",
         }
     if trace.missing:
         lack = _lack(trace.missing, trace.substitutes)

@@ -25,7 +25,7 @@ AROUND_NS = 5_000_000
 MOST_LATE = 300
 """Late packets that are drawn, the worst first, unless all are asked for."""
 TITLES: Mapping[Lane, str] = {
-    "lost": "records lost", "steal": "steal", "nmi": "NMIs", "interrupt": "interrupts",
+    "lost": "not traced", "steal": "steal", "nmi": "NMIs", "interrupt": "interrupts",
     "softirq": "softirqs", "task": "tasks", "waiting": "pending",
 }  # fmt: skip
 _IPI_FLOWS = 1 << 40

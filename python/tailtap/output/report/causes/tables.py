@@ -85,15 +85,15 @@ def _run(story: Story, record: CausesRecord) -> RunCauses:
     late, remove, unexplained = record.late, record.remove, record.unexplained
     causes = [row for row in record.causes if row.claim != "present"]
     present = [row for row in record.causes if row.claim == "present"]
-    rows = [_row(row, late.packets) for row in [*causes, *present[:SHOWN_PRESENT]]]
+    rows = [_row(row) for row in [*causes, *present[:SHOWN_PRESENT]]]
     if unexplained.packets:
         rows.insert(len(causes), _unexplained(unexplained, late.packets))
     return RunCauses(
         story,
         story.member.label,
         with_micro_sign(
-            f"{count_text(late.packets)} packets took longer than {late.words}. "
-            f"{count_text(late.stalls)} stalls held them up. The median is "
+            f"{count_text(late.packets, 'packet')} took longer than {late.words}. "
+            f"{count_text(late.stalls, 'stall')} held them up. The median is "
             f"{time_text(late.median_ns)}."
         ),
         tuple(remove.lines),
@@ -106,25 +106,25 @@ def _run(story: Story, record: CausesRecord) -> RunCauses:
 
 
 def _estimate(remove: Remove) -> str:
-    if remove.without is None:
+    if remove.without is None or not remove.without.falls:
         return ""
     names = [Named(name.cause, name.detail) for name in remove.causes]
     words = estimate_words(names, remove.without)
     return with_micro_sign(f"{words[:1].upper()}{words[1:]}.")
 
 
-def _row(row: CauseRow, late: int) -> ShownCause:
+def _row(row: CauseRow) -> ShownCause:
     knobs = row.knobs
     shown = ", ".join(knobs[:SHOWN_KNOBS]) + (", …" if knobs[SHOWN_KNOBS:] else "")
     p = row.p_value
     cells = (
         Cell(count_text(row.packets)),
-        Cell(share_text(row.packets / late)),
+        Cell(share_text(row.share)),
         Cell(count_text(row.behind), "" if row.behind else "zero"),
         Cell(count_text(row.stalls), "" if row.stalls else "zero"),
         Cell(time_text(row.worst_ns)),
         Cell(time_text(row.delay_ns)),
-        Cell(DASH if row.share is None else share_text(row.share)),
+        Cell(DASH if row.beyond_chance is None else share_text(row.beyond_chance)),
         Cell(
             ("by exclusion" if row.claim == "by-exclusion" else DASH) if p is None else f"{p:.2g}"
         ),
@@ -148,18 +148,20 @@ def _unexplained(unexplained: Unexplained, late: int) -> ShownCause:
 
 
 def _notes(record: CausesRecord) -> Iterator[str]:
+    if untraced := record.unexplained.untraced:
+        packets = count_text(untraced, "unexplained packet")
+        yield f"{packets} passed while nothing was traced."
     if len(record.segments) > 1:
         for segment in record.segments:
-            count = count_text(segment.packets)
-            yield f"{count} packets were late in {segment.words}."
+            yield f"{count_text(segment.packets, 'packet')} late in {segment.words}."
     for period in record.periods:
         yield f"Period of {period.words}."
     looked = record.late.looked
     if looked is not None:
         yield (
             f"These stalls are few: what merely coincides was tested on the "
-            f"{count_text(looked.packets)} packets later than {looked.words}, of "
-            f"{count_text(looked.stalls)} stalls."
+            f"{count_text(looked.packets, 'packet')} later than {looked.words}, of "
+            f"{count_text(looked.stalls, 'stall')}."
         )
     for warning in record.warnings:
         yield f"{warning.message} ({warning.code})."

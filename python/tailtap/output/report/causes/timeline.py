@@ -31,7 +31,7 @@ LEAST_AROUND_NS, AROUND = 20_000, 0.3
 """So much before and after a stay is shown: a share of it, at least so long."""
 PACKETS, STALLS = "late packets", "stalls"
 TITLES: dict[Lane, str] = {
-    "lost": "records lost", "steal": "steal", "nmi": "NMI", "interrupt": "interrupt",
+    "lost": "not traced", "steal": "steal", "nmi": "NMI", "interrupt": "interrupt",
     "softirq": "softirq", "task": "task", "waiting": "pending",
 }  # fmt: skip
 Json = dict[str, Any]
