@@ -39,6 +39,10 @@ if TYPE_CHECKING:
             "the same, and the first 20 packets that were lost",
         ),
         (
+            "tailtap evaluate in.pcap out.pcap --by flow --filter 'udp and net 10.1.0.0/16'",
+            "losses and latencies of each flow, of these packets alone",
+        ),
+        (
             "tailtap evaluate in.pcap out.pcap --back back-out.pcap back-in.pcap",
             "captures of two clocks, aligned by packets both ways",
         ),
@@ -164,6 +168,12 @@ if TYPE_CHECKING:
     "many packets with a key INGRESS has before it, and how many were lost in a row.",
 )
 @click.option(
+    "--by",
+    type=click.Choice(("flow",)),
+    help="Losses and latencies of each flow as well: protocol, addresses and ports, as they are "
+    "before the device. Keeps 24 bytes of each packet in memory.",
+)
+@click.option(
     "--bucket",
     default="100 ns",
     help="Width of the histograms' buckets.",
@@ -250,6 +260,7 @@ def evaluate(
     percentiles: str,
     worst: int,
     losses: int,
+    by: str | None,
     bucket: str,
     egress_ahead: str | None,
     back: tuple[Path, Path] | None,
@@ -332,6 +343,7 @@ def evaluate(
                 )
             given["clocks"] = known(*parse_interval(egress_ahead))
         given["losses"] = out is not None or losses > 0
+        given["flows"] = by is not None
         settings = Settings(**given)
         found = _evaluate_captures(
             ingress, egress, selects, back, settings, where, direction, match, since
@@ -357,6 +369,8 @@ def evaluate(
             "--format, --nanoseconds, --stamps and --key-after are for two captures: stamps of "
             "runs say what they are"
         )
+    elif by is not None:
+        raise InputError("--by flow is for two captures, such as ingress.* and egress.* of a run")
     elif losses:
         raise InputError(
             "--losses is for two captures: the lost packets of runs are in the table 'losses' of "

@@ -350,7 +350,7 @@ fn follow_streams([before, after]: &[Source; 2], most: u32, look: usize) -> Opti
         trim_before: 0,
         span: Span::ALL,
         expected: 0,
-        losses: false,
+        losses: 0,
     });
     // All came before any left: the clocks are not known to agree.
     streams.insert_all(&keys, &vec![0; keys.len()], &segments, 0);

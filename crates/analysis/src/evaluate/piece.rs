@@ -149,7 +149,8 @@ impl Piece {
             span: self.span,
             expected: self.choice.expected_ahead,
             packets: self.choice.expected_egress,
-            losses: self.options.losses,
+            losses: self.options.kept_losses(),
+            flows: self.options.flows,
             changes: &changes,
             cancelled,
         };
@@ -206,8 +207,8 @@ impl Piece {
         for (side, part) in [(&mut ingress, &self.ingress), (&mut egress, &self.egress)] {
             side.chosen = part.source.select().map(|select| select.told(&side.notes.interfaces));
         }
-        let Tally { mut counts, latencies, worst, reorder, exceedances, blocks, losses, .. } =
-            tally;
+        let Tally { mut counts, latencies, worst, reorder, exceedances, blocks, .. } = tally;
+        let (losses, matched) = (tally.losses, tally.matched);
         counts.ingress = ingress.intake.keyed;
         counts.egress = egress.intake.keyed;
         counts.unkeyed_ingress = ingress.intake.unkeyed() + ingress.set_aside.undirected;
@@ -224,6 +225,7 @@ impl Piece {
             exceedances,
             blocks,
             losses,
+            matched,
             ingress,
             egress,
         }
