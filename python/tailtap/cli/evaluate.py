@@ -96,6 +96,21 @@ if TYPE_CHECKING:
     help="Which packets of EGRESS are from after the device; of INGRESS, where it is given alone.",
 )
 @click.option(
+    "--filter",
+    "filter_",
+    metavar="EXPRESSION",
+    help="Take only packets of which this is true, in the words of libpcap (`man pcap-filter`): "
+    "'udp port 53 and net 10.1.0.0/16'. It says of a packet what `tcpdump -r FILE EXPRESSION` "
+    "says, on both sides and before packets are matched.",
+)
+@click.option(
+    "--filter-after",
+    metavar="EXPRESSION",
+    help="Which packets of EGRESS are taken, where the device changes what --filter names: a NAT "
+    "addresses, a tunnel headers. '' takes all of them: those without a packet before the device "
+    "count as unmatched.",
+)
+@click.option(
     "--direction",
     shell_complete=one_of("there", "back", "both"),
     help="Where both captures hold both directions, they are told apart, and the way back is shown "
@@ -250,6 +265,8 @@ def evaluate(
     egress: Path | None,
     before: str | None,
     behind: str | None,
+    filter_: str | None,
+    filter_after: str | None,
     direction: Direction | None,
     key: str | None,
     key_after: str | None,
@@ -345,8 +362,9 @@ def evaluate(
         given["losses"] = out is not None or losses > 0
         given["flows"] = by is not None
         settings = Settings(**given)
+        filters = (filter_, filter_after)
         found = _evaluate_captures(
-            ingress, egress, selects, back, settings, where, direction, match, since
+            ingress, egress, selects, filters, back, settings, where, direction, match, since
         )
         if isinstance(found, Transactions):
             from tailtap.cli.transactions import show as show_transactions
@@ -369,6 +387,8 @@ def evaluate(
             "--format, --nanoseconds, --stamps and --key-after are for two captures: stamps of "
             "runs say what they are"
         )
+    elif not (filter_ is filter_after is None):
+        raise InputError("--filter and --filter-after are for captures: runs have their flows")
     elif by is not None:
         raise InputError("--by flow is for two captures, such as ingress.* and egress.* of a run")
     elif losses:
@@ -401,6 +421,7 @@ def _evaluate_captures(
     ingress: Path,
     egress: Path | None,
     selects: tuple[str | None, str | None],
+    filters: tuple[str | None, str | None],
     back: tuple[Path, Path] | None,
     settings: Settings,
     where: Where,
@@ -413,7 +434,13 @@ def _evaluate_captures(
 
     from tailtap.analysis.evaluation.directions import evaluate_directions
     from tailtap.analysis.evaluation.evaluate import evaluate_by
-    from tailtap.analysis.evaluation.sources import Sources, is_pipe, selected, two_sides
+    from tailtap.analysis.evaluation.sources import (
+        Sources,
+        filtered_pair,
+        is_pipe,
+        selected,
+        two_sides,
+    )
     from tailtap.analysis.evaluation.transactions import transactions_by
     from tailtap.records.errors import InputError, NothingMatched
 
@@ -434,6 +461,7 @@ def _evaluate_captures(
     with Sources() as sources:
         first, *others = sources.open(given)
         second = None if egress is None else others.pop(0)
+        first, second = filtered_pair(first, second, *filters)
         before, behind = first, second
         if second is not None or all(selects):
             before, behind = selected(first, selects[0]), selected(second or first, selects[1])

@@ -205,7 +205,7 @@ impl Piece {
 
     fn partial(&self, mut ingress: Side, mut egress: Side, tally: Tally) -> Partial {
         for (side, part) in [(&mut ingress, &self.ingress), (&mut egress, &self.egress)] {
-            side.chosen = part.source.select().map(|select| select.told(&side.notes.interfaces));
+            side.chosen = part.source.chosen(&side.notes.interfaces);
         }
         let Tally { mut counts, latencies, worst, reorder, exceedances, blocks, .. } = tally;
         let (losses, matched) = (tally.losses, tally.matched);

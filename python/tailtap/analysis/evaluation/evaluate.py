@@ -13,7 +13,7 @@ from tailtap.analysis.evaluation.directions import Direction, evaluate_direction
 from tailtap.analysis.evaluation.flows import with_arrivals
 from tailtap.analysis.evaluation.model import SIDES, Evaluation
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
-from tailtap.analysis.evaluation.sources import Path_, Source, Sources, two_sides
+from tailtap.analysis.evaluation.sources import Path_, Source, Sources, filtered_pair, two_sides
 from tailtap.analysis.evaluation.values import Columns
 from tailtap.records.evaluation import (
     Change,
@@ -52,6 +52,8 @@ def evaluate(
     stamps: Stamps | None = None,
     direction: Direction | None = None,
     flows: bool = False,
+    filter: str | None = None,
+    filter_after: str | None = None,
 ) -> Evaluation:
     """Match the packets of two captures and compute exact statistics of their latency.
 
@@ -81,6 +83,10 @@ def evaluate(
     With `flows` the evaluation has losses and latencies of each flow, by what its packets are
     before the device: of the first 16,384 flows, and of all others together.
 
+    Only packets of which `filter` is true are taken, in libpcap's words: ``udp port 53``. Where the
+    device changes what it names, `filter_after` says which packets of `egress` are taken; all for
+    an empty text.
+
     A folder, or a pattern of files, is one capture whose files follow each other in time; ``-`` and
     pipes are read as well. Without `egress`, both sides are looked for in `ingress`. Where both
     captures hold both directions, the way there is evaluated, and the way back is its `back`;
@@ -105,10 +111,12 @@ def evaluate(
     with Sources() as sources:
         if egress is None:
             [both] = sources.open([ingress])
+            both, _ = filtered_pair(both, None, filter, filter_after)
             settings = replace(settings, nanoseconds=nanoseconds and "both")
             one, other = two_sides(both, settings.matching)
         else:
             one, other = sources.open([ingress, egress])
+            one, other = filtered_pair(one, other, filter, filter_after)
         return evaluate_directions(evaluate_by, settings, one, other, direction=direction)
 
 

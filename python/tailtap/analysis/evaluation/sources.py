@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from threading import Thread
-from typing import IO, Self
+from typing import IO, Self, TypeVar
 
 from tailtap import _core
 from tailtap.analysis.evaluation.values import Matching
 from tailtap.records.errors import InputError, MachineError, NotRead, TailtapError
+from tailtap.records.options import option
+from tailtap.records.packet_filters import Instruction, compile_filter
 
 Path_ = str | PathLike[str]
 STANDARD_INPUT = Path("-")
@@ -38,6 +40,8 @@ class Source:
     select: str | None = None
     """Which packets of the files: ``interface:0``, ``vlan:100``, ``from:02:00:00:00:00:01``,
     ``copy:1``; by default all."""
+    filter: tuple[str, list[Instruction]] | None = None
+    """What is true of its packets, in libpcap's words, and the instructions that say so."""
     way: tuple[bytes, bool] | None = None
     """A direction: how it is known, and whether it is the way back."""
 
@@ -54,6 +58,32 @@ def source_of(given: Path_ | Source) -> Source:
 def selected(source: Source, select: str | None) -> Source:
     """The packets of a choice alone; all without one."""
     return source if select is None else replace(source, select=select)
+
+
+def filtered(source: Source, words: str | None) -> Source:
+    """The packets of which a filter of libpcap's is true; all without words.
+
+    Raises `InputError` for words that libpcap does not understand, `MachineError` without libpcap.
+    """
+    return replace(source, filter=(words, compile_filter(words))) if words else source
+
+
+Second = TypeVar("Second", Source, None)
+
+
+def filtered_pair(
+    ingress: Source, egress: Second, words: str | None, after: str | None
+) -> tuple[Source, Second]:
+    """The packets of both captures that `words` are true of; of `egress` those of `after`.
+
+    Raises `InputError` where there is no `egress` that `after` could be of.
+    """
+    ingress = filtered(ingress, words)
+    if egress is not None:
+        return ingress, filtered(egress, words if after is None else after)
+    if after is not None:
+        raise InputError(f"{option('filter_after')} is of the second capture: give two")
+    return ingress, egress
 
 
 def two_sides(source: Source, matching: Matching) -> tuple[Source, Source]:
