@@ -255,11 +255,11 @@ def _result(drawn: list[Configuration], groups: list[Configuration]) -> Result:
 
 
 def _slowness(group: Configuration, p: float) -> float:
-    """The latency of its worst repeat at the percentile `p`, in ns; one that is overloaded is the
-    slowest.
+    """The latency of its worst repeat at the percentile `p`, in ns; one whose tail was
+    lost is the slowest.
     """
     row = listed(group.worst.evaluation, p) if group.worst else None
-    return inf if group.overloaded else -1 if row is None else row.value
+    return inf if group.lost_heavily else -1 if row is None else row.value
 
 
 def _header(experiment: Experiment) -> Header:
