@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tailtap.analysis.evaluation.clocks import clocks_text
+from tailtap.analysis.evaluation.flows import HEADS, SHOWN
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
@@ -18,9 +19,6 @@ from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Change, EvaluationRecord, FlowRecord, Side, Sides
 from tailtap.records.record import read_if_there
 from tailtap.records.units import format_us
-
-#: So many flows are shown; all are in the JSON.
-SHOWN_FLOWS = 20
 
 
 def require_same(found: Evaluation, out: Path) -> None:
@@ -143,12 +141,10 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
 
 def flow_table(flows: Sequence[FlowRecord]) -> Table:
     """The first flows of an evaluation, and how many there are."""
-    shown = flows[:SHOWN_FLOWS]
+    shown = flows[:SHOWN]
     more = f", the first {len(shown):,} of {len(flows):,}" if len(shown) < len(flows) else ""
-    names = ("flow", "packets", "lost", "p50", "p99", "max")
-    table = Table(
-        (Column(names[0], spare=1), *columns(names[1:], right=True)), f"flows{more}, latency in us"
-    )
+    heads = Column("flow", spare=1), *columns(HEADS, right=True)
+    table = Table(heads, f"flows{more}, latency in us")
     for flow in shown:
         times = ["", "", ""]
         if (latency := flow.latency_ns) is not None:

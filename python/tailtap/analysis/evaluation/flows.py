@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.percentiles import latency_record, percentiles_of
+from tailtap.analysis.evaluation.percentiles import label, latency_record, percentiles_of
 from tailtap.analysis.evaluation.values import KEPT_LOSSES, RawPair, pair, view
 from tailtap.records.evaluation import FlowRecord
 
 PERCENTILES = (0.5, 0.99)
 """Those of each flow."""
+HEADS = ("packets", "lost", *map(label, PERCENTILES), "max")
+SHOWN = 20
+"""So many flows are in tables; the JSON has all."""
 OTHERS = "other flows"
 Row = tuple[str, int, int, RawPair]
 """Name, packets and lost packets of a flow, and its latencies as a distribution."""

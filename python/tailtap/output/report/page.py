@@ -29,6 +29,7 @@ from tailtap.output.report import comparison, counters, interactive, tables
 from tailtap.output.report.asked.page import Shown
 from tailtap.output.report.audit import MachineAudit, audits_of
 from tailtap.output.report.bursts import cut_short
+from tailtap.output.report.by_flow import flows_of, patterns_of
 from tailtap.output.report.causes import Story
 from tailtap.output.report.causes.page import Section as Causes
 from tailtap.output.report.causes.page import section
@@ -132,6 +133,9 @@ class Page:
     losses: tables.Losses
     losses_cut_short: str
     """Which runs lost more packets than the figure of losses over time shows."""
+    patterns: Sequence[str]
+    """What the lost packets of runs have in common."""
+    by_flow: tables.Grouped
     causes: Causes
     hops: Hops
     interrupts: Section
@@ -209,6 +213,8 @@ def render(
         ),
         losses=tables.losses(groups, curves),
         losses_cut_short=cut_short(drawn),
+        patterns=patterns_of(groups),
+        by_flow=flows_of(groups),
         causes=causes,
         hops=shown,
         interrupts=Section(sampled),
