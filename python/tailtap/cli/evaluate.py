@@ -461,7 +461,8 @@ def _evaluate_captures(
     with Sources() as sources:
         first, *others = sources.open(given)
         second = None if egress is None else others.pop(0)
-        first, second = filtered_pair(first, second, *filters)
+        first, *behind_it = filtered_pair(first, second, *filters)
+        second = behind_it[0] if behind_it else None
         before, behind = first, second
         if second is not None or all(selects):
             before, behind = selected(first, selects[0]), selected(second or first, selects[1])

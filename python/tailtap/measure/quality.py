@@ -117,6 +117,7 @@ def lost_heavily(
     sent: Sent,
     counts: Counts,
     patterns: Sequence[LossPattern] | None,
+    softnet: Mapping[str, Mapping[str, int]],
     lost_around_events: int = 0,
 ) -> list[Warning]:
     """Whether too much was lost, by the `counts` of the evaluation, and what that has in common.
@@ -129,7 +130,7 @@ def lost_heavily(
     found = heavy_loss(
         counts.lost - unknown, counts.matched + counts.lost, patterns, generated=True,
         has_dut=experiment.traits.has_dut,
-        dropped=sum(tap.dropped or 0 for tap in sent.taps.values()),
+        dropped=_dropped(sent, softnet),
     )  # fmt: skip
     return [] if found is None else [_warning(found.code, found.message)]
 
@@ -203,10 +204,14 @@ def _followed(sent: Sent, measured: Measured) -> Iterator[str]:
         yield f"1 % of the packets left more than {format_time(late)} after their time"
     if lost := sum(tap.lost for tap in sent.taps.values()):
         yield f"the taps had no room for {lost:,} stamps"
-    dropped = sum(tap.dropped or 0 for tap in sent.taps.values())
-    dropped += sum(row.get("dropped", 0) for row in measured.found.softnet.values())
-    if dropped:
+    if dropped := _dropped(sent, measured.found.softnet):
         yield f"the kernel dropped {dropped:,} packets in full queues (net.core.netdev_max_backlog)"
+
+
+def _dropped(sent: Sent, softnet: Mapping[str, Mapping[str, int]]) -> int:
+    """Packets that the kernel dropped in full queues, before taps and before CPUs got them."""
+    before_taps = sum(tap.dropped or 0 for tap in sent.taps.values())
+    return before_taps + sum(row.get("dropped", 0) for row in softnet.values())
 
 
 def _generator(generator: Generator, slip_limit: int) -> Iterator[Warning]:

@@ -338,7 +338,14 @@ class _Flow:
                     evaluation.inputs.ingress,
                     evaluation.counts.ingress if experiment.answers else None,
                 ),
-                *lost_heavily(experiment, sent, evaluation.counts, evaluation.loss_patterns, lost),
+                *lost_heavily(
+                    experiment,
+                    sent,
+                    evaluation.counts,
+                    evaluation.loss_patterns,
+                    self.record.softnet,
+                    lost,
+                ),
             ]
         )
 

@@ -259,7 +259,7 @@ def test_loss_is_told_from_taps_without_room(
     """One packet in a thousand may be lost; those whose stamp was lost do not count."""
     sent = Sent(generator(), stamped(ingress={}, egress={"lost": stamps_lost}))
     experiment = Experiment(name="a", dut=Dut(platform=platform), traffic=Traffic())
-    found = lost_heavily(experiment, sent, counts(lost=lost, matched=10_000 - lost), [])
+    found = lost_heavily(experiment, sent, counts(lost=lost, matched=10_000 - lost), [], {})
     assert [warning["code"] for warning in found] == ([] if expected is None else ["heavy-loss"])
     assert is_valid(notices(found))
     if expected is not None:

@@ -1,5 +1,6 @@
 //! Which packets were lost, and what came to the device: from the capture before it, read again.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use super::EvaluateError;
@@ -172,23 +173,18 @@ struct FlowTable {
     places: HashMap<Seen, usize>,
     flows: Vec<Flow>,
     others: Flow,
-    /// The flow of the last packet, which most often is that of the next.
-    last: Option<(Seen, usize)>,
 }
 
 impl FlowTable {
     fn flow(&mut self, seen: Seen) -> &mut Flow {
-        let known = self.last.filter(|last| last.0 == seen).map(|last| last.1);
-        let Some(place) = known.or_else(|| self.places.get(&seen).copied()) else {
-            if self.flows.len() >= FLOWS {
-                return &mut self.others;
-            }
-            self.last = Some((seen, self.flows.len()));
-            self.places.insert(seen, self.flows.len());
-            self.flows.push(Flow { name: seen.flow(), ..Flow::default() });
-            return self.flows.last_mut().expect("one was added");
+        let next = self.flows.len();
+        let place = match self.places.entry(seen) {
+            Entry::Vacant(_) if next == FLOWS => return &mut self.others,
+            entry => *entry.or_insert(next),
         };
-        self.last = Some((seen, place));
+        if place == next {
+            self.flows.push(Flow { name: seen.flow(), ..Flow::default() });
+        }
         &mut self.flows[place]
     }
 }

@@ -111,7 +111,7 @@ def evaluate(
     with Sources() as sources:
         if egress is None:
             [both] = sources.open([ingress])
-            both, _ = filtered_pair(both, None, filter, filter_after)
+            [both] = filtered_pair(both, None, filter, filter_after)
             settings = replace(settings, nanoseconds=nanoseconds and "both")
             one, other = two_sides(both, settings.matching)
         else:

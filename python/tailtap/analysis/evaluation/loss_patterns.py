@@ -14,6 +14,7 @@ from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from tailtap.analysis.evaluation.values import Column, Exceedances, Losses, Pair
 from tailtap.records.evaluation import LossPattern
@@ -35,6 +36,7 @@ PER_STRETCH = 8
 """Stretches of time are as long as this many packets take on average, or longer."""
 
 Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,9 @@ def loss_patterns(losses: Losses, arrivals: Arrivals, late: Exceedances) -> list
     if left.sum() < LEAST:
         return found
     rest = Losses(
-        *(one[left] for one in (losses.ingress_ns, losses.position, losses.length, losses.burst)),
-        *(list(compress(names, left)) for names in (losses.flow, losses.key)),
-    )
+        losses.ingress_ns[left], losses.position[left], losses.length[left], losses.burst[left],
+        list(compress(losses.flow, left)), list(compress(losses.key, left)),
+    )  # fmt: skip
     starts = np.diff(rest.position, prepend=-2) != 1
     patterns = (
         _only_flows(rest, starts, arrivals),
@@ -91,14 +93,15 @@ def _names(flows: Sequence[str]) -> str:
 def _whole_flows(losses: Losses, arrivals: Arrivals) -> tuple[LossPattern, Mask] | None:
     """Flows of which every packet was lost, and which of the lost packets are theirs."""
     lost = Counter(losses.flow)
-    packets, others = arrivals.packets, len(arrivals.flows) - len(lost)
-    flows = np.array(losses.flow, dtype=object)
+    flows, position = np.array(losses.flow, dtype=object), losses.position
+    bursts = np.cumsum(np.diff(position, prepend=-2) != 1)
 
     def by_chance(name: str) -> float:
-        count = lost[name]
-        share = min(1.0, (len(losses.flow) - count + 1) / (packets - count + 1))
-        bursts = int((np.diff(losses.position[flows == name], prepend=-2) != 1).sum())
-        return float(share**bursts) * len(arrivals.flows)
+        # Among the others that came meanwhile, so that an outage is no rule against a short flow.
+        mine = np.flatnonzero(flows == name)
+        count, first, last = len(mine), mine[0], mine[-1]
+        share = (last + 2 - first - count) / (position[last] - position[first] + 2 - count)
+        return float(share ** len(np.unique(bursts[mine]))) * len(arrivals.flows)
 
     whole = [name for name, count in lost.most_common() if count == arrivals.flows.get(name)]
     # A flow that alone was lost, and all of it, is as good as named.
@@ -111,7 +114,7 @@ def _whole_flows(losses: Losses, arrivals: Arrivals) -> tuple[LossPattern, Mask]
     of_whom = f"flow {whole[0]}" if len(whole) == 1 else f"{len(whole):,} flows ({_names(whole)})"
     text = f"{count:,} of {count:,} packets of {of_whom} are lost"
     if len(whole) == len(lost):
-        text += "; no other flow lost one" if others else ""
+        text += "; no other flow lost one" if len(arrivals.flows) > len(lost) else ""
     return LossPattern(kind="flow", lost=count, text=text), np.isin(flows, whole)
 
 
@@ -158,7 +161,7 @@ def _period(losses: Losses, starts: Mask, arrivals: Arrivals) -> LossPattern | N
     values, counts = np.unique(steps, return_counts=True)
     period, equal = int(values[counts.argmax()]), int(counts.max())
     # The likeliest distance between losses is as likely as a loss.
-    chance = _at_least(equal, len(steps), min(1.0, starts.sum() / arrivals.packets))
+    chance = special.bdtrc(equal - 1, len(steps), min(1.0, starts.sum() / arrivals.packets))
     if period < 2 or equal < 0.9 * len(steps) or chance * len(values) >= CHANCE:
         return None
     text = (
@@ -233,7 +236,7 @@ def _beyond_chance(lost: Column, packets: Column, where: Mask) -> tuple[float, f
     if not 0 < of_all <= MOST_BUSY or share < min(1.5 * of_all, (1 + of_all) / 2):
         return None
     begins = (lost > 0) & (np.append(0, lost[:-1]) == 0)
-    if _at_least(int((begins & where).sum()), int(begins.sum()), of_all) < CHANCE:
+    if special.bdtrc((begins & where).sum() - 1, begins.sum(), of_all) < CHANCE:
         return share, of_all
     pairs = np.cumsum(where & ~np.append(False, where[:-1]))
     (lost_in, lost_of), (all_in, all_of) = (
@@ -246,26 +249,12 @@ def _beyond_chance(lost: Column, packets: Column, where: Mask) -> tuple[float, f
     return (share, of_all) if spread and more.sum() / spread > DEVIATIONS else None
 
 
-def _at_least(successes: int, trials: int, p: float) -> float:
-    """How likely so many successes or more are."""
-    if p >= 1:
-        return 1.0
-    logs = [
-        _log_comb(trials, k) + k * math.log(p) + (trials - k) * math.log1p(-p)
-        for k in range(successes, trials + 1)
-    ]
-    return sum(map(math.exp, logs))
-
-
 def _fewer_runs(runs: int, lost: int, kept: int) -> float:
     """How likely `lost` packets among others lie in so few runs or fewer (Wald and Wolfowitz)."""
-    every = _log_comb(lost + kept, lost)
-    logs = (
-        _log_comb(lost - 1, k - 1) + _log_comb(kept + 1, k) - every
-        for k in range(1, min(runs, kept + 1) + 1)
-    )
-    return sum(map(math.exp, logs))
+    k = np.arange(1, min(runs, kept + 1) + 1)
+    every = _log_comb(lost + kept, np.array([lost]))
+    return float(np.exp(_log_comb(lost - 1, k - 1) + _log_comb(kept + 1, k) - every).sum())
 
 
-def _log_comb(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+def _log_comb(n: int, k: Column) -> Floats:
+    return special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)

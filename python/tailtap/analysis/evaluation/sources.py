@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from threading import Thread
-from typing import IO, Self, TypeVar
+from typing import IO, Self
 
 from tailtap import _core
 from tailtap.analysis.evaluation.values import Matching
@@ -68,22 +68,20 @@ def filtered(source: Source, words: str | None) -> Source:
     return replace(source, filter=(words, compile_filter(words))) if words else source
 
 
-Second = TypeVar("Second", Source, None)
-
-
 def filtered_pair(
-    ingress: Source, egress: Second, words: str | None, after: str | None
-) -> tuple[Source, Second]:
-    """The packets of both captures that `words` are true of; of `egress` those of `after`.
+    ingress: Source, egress: Source | None, words: str | None, after: str | None
+) -> list[Source]:
+    """The packets of one capture, or of both, that `words` are true of.
+
+    Of `egress` those that `after` is true of, if given.
 
     Raises `InputError` where there is no `egress` that `after` could be of.
     """
-    ingress = filtered(ingress, words)
     if egress is not None:
-        return ingress, filtered(egress, words if after is None else after)
+        return [filtered(ingress, words), filtered(egress, words if after is None else after)]
     if after is not None:
         raise InputError(f"{option('filter_after')} is of the second capture: give two")
-    return ingress, egress
+    return [filtered(ingress, words)]
 
 
 def two_sides(source: Source, matching: Matching) -> tuple[Source, Source]:

@@ -65,18 +65,13 @@ def require(found: Evaluation, expected: dict[str, list[int | None]]) -> None:
         assert (row.packets, row.matched, row.lost) == counts
         latency = row.latency_ns
         assert latency is not None
-        assert (latency.min, latency.max, latency.mean) == (
-            took[0],
-            took[-1],
-            pytest.approx(took.mean()),
-        )
+        assert (latency.min, latency.max) == (took[0], took[-1])
+        assert latency.mean == pytest.approx(took.mean())
         ranks = [int(np.ceil(p * len(took))) - 1 for p in (0.5, 0.99)]
         assert [one.value for one in latency.percentiles] == [took[rank] for rank in ranks]
     assert [row.lost for row in found.flows] == sorted((r.lost for r in found.flows), reverse=True)
-    counts = found.counts
-    assert (counts.matched, counts.lost) == tuple(
-        sum(getattr(row, count) for row in found.flows) for count in ("matched", "lost")
-    )
+    assert found.counts.matched == sum(row.matched for row in found.flows)
+    assert found.counts.lost == sum(row.lost for row in found.flows)
 
 
 @pytest.mark.parametrize(

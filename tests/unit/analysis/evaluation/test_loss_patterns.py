@@ -122,7 +122,10 @@ def test_chance_has_no_pattern(share: float) -> None:
     assert [traffic.patterns(traffic.chance(share)) for traffic in made] == [[]] * 20
 
 
-def test_an_outage_comes_with_nothing_else() -> None:
+@pytest.mark.parametrize("short", [False, True])
+def test_an_outage_comes_with_nothing_else(*, short: bool) -> None:
     for seed in range(20):
         traffic = Traffic(np.random.default_rng(seed))
+        if short:  # flows that come and go, all of whose packets an outage may take
+            traffic.flow = (np.arange(PACKETS) // 1000 + traffic.flow % 3) % 40
         assert {one.kind for one in traffic.patterns(bursts(traffic))} == {"bursts"}
