@@ -367,6 +367,8 @@ def evaluate(
             ingress, egress, selects, filters, back, settings, where, direction, match, since
         )
         if isinstance(found, Transactions):
+            if by is not None:
+                raise InputError("--by flow is of packets: leave it out for requests and answers")
             from tailtap.cli.transactions import show as show_transactions
 
             show_transactions(found, ps, worst, out, json=json, quiet=quiet, replace=replace)
@@ -390,7 +392,7 @@ def evaluate(
     elif not (filter_ is filter_after is None):
         raise InputError("--filter and --filter-after are for captures: runs have their flows")
     elif by is not None:
-        raise InputError("--by flow is for two captures, such as ingress.* and egress.* of a run")
+        raise InputError("--by flow is for captures: give the two of a run, ingress.* and egress.*")
     elif losses:
         raise InputError(
             "--losses is for two captures: the lost packets of runs are in the table 'losses' of "
