@@ -264,6 +264,7 @@ pub fn pair(bytes: &[u8]) {
             clocks: Clocks::new(vec![(2_000, 1_000)], 700).filter(|_| bit(5)),
             nanoseconds: [bit(6), bit(7)],
             losses: true,
+            flows: bit(2),
             stamps: (bit(0) && bit(1)).then_some(Stamps::Trailer),
         };
         match evaluate(&ingress.path, &egress.path, &options, &|| false) {

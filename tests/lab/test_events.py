@@ -84,7 +84,7 @@ def test_an_outage_of_known_length_is_found(tmp_path: Path, forwarder: str, even
     assert around["lost"] + other["lost"] == lost["lost"]
     if forwarder == "tc-mirred":
         assert around["lost"] > 400
-        assert "overload" not in {row["code"] for row in told["warnings"]} or other["lost"] > 10
+        assert "heavy-loss" not in {row["code"] for row in told["warnings"]} or other["lost"] > 10
     else:
         assert around["max_ns"] > 45 * MILLISECOND_NS
     assert "blocked(outage) < 20 ms" in printed

@@ -47,6 +47,11 @@ impl Default for Blocks {
 }
 
 impl Blocks {
+    /// None so far, and the first width is 2 to the power of `power`, in nanoseconds.
+    pub fn finer(power: u32) -> Self {
+        Self { power, ..Self::default() }
+    }
+
     /// Shows packets by their egress stamps, in the order of these, and latencies.
     pub fn record_all(&mut self, mut egress: &[u64], mut latencies: &[u64]) {
         while let Some(first) = egress.first() {

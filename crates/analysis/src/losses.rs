@@ -11,24 +11,24 @@ pub const MOST: usize = 1 << 18;
 /// Stamps and keys of lost packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// Whether they are wanted at all.
-    wanted: bool,
+    /// So many are kept, the first ones.
+    most: usize,
     /// The stamp before the device, and the key; in no order, and more than will be kept.
     packets: Vec<(u64, u64)>,
 }
 
 impl Losses {
-    /// None so far; none are kept unless they are `wanted`.
-    pub fn new(wanted: bool) -> Self {
-        Self { wanted, packets: Vec::new() }
+    /// None so far; the first `most` of them will be kept.
+    pub fn new(most: usize) -> Self {
+        Self { most, packets: Vec::new() }
     }
 
     /// Adds a packet by its stamp before the device and its key.
     #[cold]
     pub fn push(&mut self, time_ns: u64, key: u64) {
-        if self.wanted {
+        if self.most > 0 {
             self.packets.push((time_ns, key));
-            if self.packets.len() >= 2 * MOST {
+            if self.packets.len() >= self.most.saturating_mul(2) {
                 self.cut();
             }
         }
@@ -53,7 +53,7 @@ impl Losses {
 
     fn cut(&mut self) {
         self.packets.sort_unstable();
-        self.packets.truncate(MOST);
+        self.packets.truncate(self.most);
     }
 }
 
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn the_first_ones_are_kept_in_whatever_order_they_come() {
-        let mut all = Losses::new(true);
-        let (mut early, mut late) = (Losses::new(true), Losses::new(true));
+        let mut all = Losses::new(MOST);
+        let (mut early, mut late) = (Losses::new(MOST), Losses::new(MOST));
         for time in (0..3 * MOST as u64).rev() {
             let part = if time % 3 == 0 { &mut early } else { &mut late };
             part.push(time, 7);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_that_nobody_wants() {
-        let mut losses = Losses::new(false);
+        let mut losses = Losses::new(0);
         losses.push(1, 2);
         assert!(losses.packets().is_empty());
     }

@@ -182,8 +182,8 @@ pub struct Matching {
     pub span: Span,
     /// There is room for so many within two windows, and for more as they come.
     pub expected: usize,
-    /// Whether it is kept which packets were lost.
-    pub losses: bool,
+    /// Of so many lost packets it is kept which they are.
+    pub losses: usize,
 }
 
 impl<S> Match<S> for Matcher {
@@ -554,7 +554,7 @@ mod tests {
         trim_before: 0,
         span: Span::ALL,
         expected: 0,
-        losses: true,
+        losses: crate::losses::MOST,
     };
 
     impl Matcher {

@@ -206,7 +206,7 @@ mod tests {
         trim_before: 0,
         span: Span::ALL,
         expected: 0,
-        losses: true,
+        losses: crate::losses::MOST,
     };
 
     /// Packets of a stream that begin where the one before ends: each its time, first byte and length.

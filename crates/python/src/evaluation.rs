@@ -11,9 +11,9 @@ use pyo3::types::{PyBytes, PyDict};
 use tailtap_analysis::capture::Format;
 use tailtap_analysis::clocks::{Clocks, Excess};
 use tailtap_analysis::evaluate::{
-    Changes, Counted, Counts, EvaluateError, Evaluation, LostPacket, Options, Partial, Piece, Side,
-    both_ways as both_ways_of, crossings as crossings_of, evaluate as evaluate_captures,
-    plan as plan_pieces, sides as sides_of,
+    Arrivals, Changes, Counted, Counts, EvaluateError, Evaluation, Flow, LostPacket, Options,
+    Partial, Piece, Side, both_ways as both_ways_of, crossings as crossings_of,
+    evaluate as evaluate_captures, plan as plan_pieces, sides as sides_of,
 };
 use tailtap_analysis::key::{KeyKind, Name};
 use tailtap_analysis::percentile;
@@ -99,6 +99,8 @@ pub struct Matching {
     stamps: Option<String>,
     #[pyo3(default)]
     losses: bool,
+    #[pyo3(default)]
+    flows: bool,
 }
 
 impl Matching {
@@ -121,6 +123,7 @@ impl Matching {
             nanoseconds: self.nanoseconds,
             stamps: stamps.map_err(|error| raise("InputError", error))?,
             losses: self.losses,
+            flows: self.flows,
         })
     }
 }
@@ -414,6 +417,18 @@ pub fn to_dict<'py>(
             lost.iter().map(|l| l.key.as_str()).collect::<Vec<_>>(),
         ),
     )?;
+    let arrivals = evaluation.arrivals.map(|Arrivals { flows, others, lengths, blocks }| {
+        let row = |flow: Flow| {
+            let latencies = flow.latencies.chunk_by(|one, other| one == other);
+            let latencies = latencies.map(|equal| (took(equal[0]), equal.len() as u64));
+            (flow.name, flow.packets, flow.lost, pairs(py, latencies))
+        };
+        let flows: Vec<_> = flows.into_iter().map(row).collect();
+        let width_ns = blocks.width_ns();
+        let blocks = pairs(py, blocks.iter().map(|(start, one)| (before(start), one.packets)));
+        (flows, row(others), lengths, width_ns, blocks)
+    });
+    dict.set_item("arrivals", arrivals)?;
     let exceedances = &evaluation.exceedances;
     dict.set_item(
         "exceedances",

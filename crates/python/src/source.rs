@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use tailtap_analysis::capture::Format;
 use tailtap_analysis::evaluate::EvaluateError;
-use tailtap_analysis::source::{Select, Source, Ways};
+use tailtap_analysis::source::{Filter, Instruction, Select, Source, Ways};
 
 /// A path, or a `tailtap.analysis.evaluation.sources.Source`.
 #[derive(FromPyObject)]
@@ -20,6 +20,7 @@ pub struct Fields {
     name: PathBuf,
     files: Vec<PathBuf>,
     select: Option<String>,
+    filter: Option<(String, Vec<Instruction>)>,
     way: Option<(Vec<u8>, bool)>,
 }
 
@@ -31,6 +32,9 @@ impl Given {
             Self::Source(fields) => fields,
         };
         let mut source = Source::of_files(&fields.name, &fields.files, format)?;
+        if let Some((text, program)) = fields.filter {
+            source = source.filtered(Filter { text, program });
+        }
         if let Some(text) = fields.select {
             let select: Select = text.parse()?;
             source = source.selecting(select)?;

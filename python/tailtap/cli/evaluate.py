@@ -39,6 +39,10 @@ if TYPE_CHECKING:
             "the same, and the first 20 packets that were lost",
         ),
         (
+            "tailtap evaluate in.pcap out.pcap --by flow --filter 'udp and net 10.1.0.0/16'",
+            "losses and latencies of each flow, of these packets alone",
+        ),
+        (
             "tailtap evaluate in.pcap out.pcap --back back-out.pcap back-in.pcap",
             "captures of two clocks, aligned by packets both ways",
         ),
@@ -90,6 +94,21 @@ if TYPE_CHECKING:
     "behind",
     metavar="SELECT",
     help="Which packets of EGRESS are from after the device; of INGRESS, where it is given alone.",
+)
+@click.option(
+    "--filter",
+    "filter_",
+    metavar="EXPRESSION",
+    help="Take only packets of which this is true, in the words of libpcap (`man pcap-filter`): "
+    "'udp port 53 and net 10.1.0.0/16'. It says of a packet what `tcpdump -r FILE EXPRESSION` "
+    "says, on both sides and before packets are matched.",
+)
+@click.option(
+    "--filter-after",
+    metavar="EXPRESSION",
+    help="Which packets of EGRESS are taken, where the device changes what --filter names: a NAT "
+    "addresses, a tunnel headers. '' takes all of them: those without a packet before the device "
+    "count as unmatched.",
 )
 @click.option(
     "--direction",
@@ -162,6 +181,12 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     help="Print the first so many lost packets: the time since the first packet of INGRESS, how "
     "many packets with a key INGRESS has before it, and how many were lost in a row.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(("flow",)),
+    help="Losses and latencies of each flow as well: protocol, addresses and ports, as they are "
+    "before the device. Keeps 24 bytes of each packet in memory.",
 )
 @click.option(
     "--bucket",
@@ -240,6 +265,8 @@ def evaluate(
     egress: Path | None,
     before: str | None,
     behind: str | None,
+    filter_: str | None,
+    filter_after: str | None,
     direction: Direction | None,
     key: str | None,
     key_after: str | None,
@@ -250,6 +277,7 @@ def evaluate(
     percentiles: str,
     worst: int,
     losses: int,
+    by: str | None,
     bucket: str,
     egress_ahead: str | None,
     back: tuple[Path, Path] | None,
@@ -332,11 +360,15 @@ def evaluate(
                 )
             given["clocks"] = known(*parse_interval(egress_ahead))
         given["losses"] = out is not None or losses > 0
+        given["flows"] = by is not None
         settings = Settings(**given)
+        filters = (filter_, filter_after)
         found = _evaluate_captures(
-            ingress, egress, selects, back, settings, where, direction, match, since
+            ingress, egress, selects, filters, back, settings, where, direction, match, since
         )
         if isinstance(found, Transactions):
+            if by is not None:
+                raise InputError("--by flow is of packets: leave it out for requests and answers")
             from tailtap.cli.transactions import show as show_transactions
 
             show_transactions(found, ps, worst, out, json=json, quiet=quiet, replace=replace)
@@ -357,6 +389,10 @@ def evaluate(
             "--format, --nanoseconds, --stamps and --key-after are for two captures: stamps of "
             "runs say what they are"
         )
+    elif not (filter_ is filter_after is None):
+        raise InputError("--filter and --filter-after are for captures: runs have their flows")
+    elif by is not None:
+        raise InputError("--by flow is for captures: give the two of a run, ingress.* and egress.*")
     elif losses:
         raise InputError(
             "--losses is for two captures: the lost packets of runs are in the table 'losses' of "
@@ -387,6 +423,7 @@ def _evaluate_captures(
     ingress: Path,
     egress: Path | None,
     selects: tuple[str | None, str | None],
+    filters: tuple[str | None, str | None],
     back: tuple[Path, Path] | None,
     settings: Settings,
     where: Where,
@@ -399,7 +436,13 @@ def _evaluate_captures(
 
     from tailtap.analysis.evaluation.directions import evaluate_directions
     from tailtap.analysis.evaluation.evaluate import evaluate_by
-    from tailtap.analysis.evaluation.sources import Sources, is_pipe, selected, two_sides
+    from tailtap.analysis.evaluation.sources import (
+        Sources,
+        filtered_pair,
+        is_pipe,
+        selected,
+        two_sides,
+    )
     from tailtap.analysis.evaluation.transactions import transactions_by
     from tailtap.records.errors import InputError, NothingMatched
 
@@ -420,6 +463,8 @@ def _evaluate_captures(
     with Sources() as sources:
         first, *others = sources.open(given)
         second = None if egress is None else others.pop(0)
+        first, *behind_it = filtered_pair(first, second, *filters)
+        second = behind_it[0] if behind_it else None
         before, behind = first, second
         if second is not None or all(selects):
             before, behind = selected(first, selects[0]), selected(second or first, selects[1])

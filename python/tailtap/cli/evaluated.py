@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json as json_module
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from tailtap.analysis.evaluation.clocks import clocks_text
+from tailtap.analysis.evaluation.flows import HEADS, SHOWN
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
 from tailtap.cli.console import Column, Table, columns
 from tailtap.cli.terminal import say, warn
 from tailtap.records.errors import InputError
-from tailtap.records.evaluation import Change, EvaluationRecord, Side, Sides
+from tailtap.records.evaluation import Change, EvaluationRecord, FlowRecord, Side, Sides
 from tailtap.records.record import read_if_there
 from tailtap.records.units import format_us
 
@@ -131,6 +133,28 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
             counts.add(" " + name.replace("_", " "), f"{count:,}", share)
     counts.print()
     latency_table(found, ps, "latency in us").print()
+    for pattern in found.loss_patterns or ():
+        say(f"lost: {pattern.text}")
+    if found.flows is not None:
+        flow_table(found.flows).print()
+
+
+def flow_table(flows: Sequence[FlowRecord]) -> Table:
+    """The first flows of an evaluation, and how many there are."""
+    shown = flows[:SHOWN]
+    more = f", the first {len(shown):,} of {len(flows):,}" if len(shown) < len(flows) else ""
+    heads = Column("flow", spare=1), *columns(HEADS, right=True)
+    table = Table(heads, f"flows{more}, latency in us")
+    for flow in shown:
+        times = ["", "", ""]
+        if (latency := flow.latency_ns) is not None:
+            times = [
+                format_us(one.value) + ("" if one.supported else " (unsupported)")
+                for one in latency.percentiles
+            ]
+            times.append(format_us(latency.max))
+        table.add(flow.flow or "no frames", f"{flow.packets:,}", f"{flow.lost:,}", *times)
+    return table
 
 
 def latency_table(found: Evaluation, ps: tuple[float, ...], title: str) -> Table:

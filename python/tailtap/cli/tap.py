@@ -215,7 +215,6 @@ def tap(
 
     from tailtap import _core
     from tailtap.host.facts.timekeeping import require_kernel_clock
-    from tailtap.lab.instruments.taps.filters import compile_filter, compile_filter_of_ip
     from tailtap.lab.instruments.taps.hardware import STAMPERS, stamp
     from tailtap.lab.instruments.taps.links import (
         parse_links,
@@ -224,6 +223,7 @@ def tap(
         with_sides,
     )
     from tailtap.records.files import require_new
+    from tailtap.records.packet_filters import compile_filter, compile_filter_of_ip
     from tailtap.records.record import as_json, parsed
     from tailtap.records.taps import TapsSoFar, of_core
     from tailtap.records.units import parse_share, parse_time

@@ -16,7 +16,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.changes.privileges import require_root
-from tailtap.measure.pairs import OVERLOADED_NS, Made, PrintLine, Runs, in_pairs
+from tailtap.measure.pairs import TAIL_LOST_NS, Made, PrintLine, Runs, in_pairs
 from tailtap.measure.preconditions import require_here
 from tailtap.measure.progress import seconds_of
 from tailtap.measure.runner import (
@@ -104,7 +104,7 @@ class Pairs:
         """Enter a pair, and what all of them say."""
         record, p = self.record, self.question.p
         record.pairs.append(
-            [OVERLOADED_NS if one.overloaded else max(1, one.percentile(p)) for one in pair]
+            [TAIL_LOST_NS if one.lost_heavily else max(1, one.percentile(p)) for one in pair]
         )
         record.runs += [one.slug for one in pair]
         found = interval([(new, base) for new, base in record.pairs], ERROR, FALSE_WORSE)

@@ -24,7 +24,7 @@ from tailtap.records.units import format_time
 
 MOST_SPOILED = 4
 """After so many pairs without a result in a row there are no more."""
-OVERLOADED_NS = 10**18
+TAIL_LOST_NS = 10**18
 """The percentile of a run whose queues were full, or where nothing came out: above any other."""
 PrintLine = Callable[[str], object]
 
@@ -62,12 +62,12 @@ class Made:
     def percentile(self, p: float) -> int:
         """The percentile `p` (0 to 1) of the worst flow, in ns."""
         found = [row.value for run in self.runs if (row := run.percentile(p)) is not None]
-        return max(found, default=OVERLOADED_NS)
+        return max(found, default=TAIL_LOST_NS)
 
     @property
-    def overloaded(self) -> bool:
-        """Whether a flow lost so much that latency is that of full queues."""
-        return any(run.evaluation is not None and run.evaluation.overloaded for run in self.runs)
+    def lost_heavily(self) -> bool:
+        """Whether a flow lost so much that its tail is not known."""
+        return any(run.evaluation is not None and run.evaluation.lost_heavily for run in self.runs)
 
 
 @dataclass

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from tailtap.analysis.evaluation.overload import overload
+from tailtap.analysis.evaluation.heavy_loss import heavy_loss
 from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.measure.roles.answers import Brought, OfFlow
 from tailtap.records.cpulist import ranges
-from tailtap.records.evaluation import Counts, Side
+from tailtap.records.evaluation import Counts, LossPattern, Side
 from tailtap.records.generator import Generator, GeneratorRecord
 from tailtap.records.record import Notice, Open
 from tailtap.records.run import Found, Window
@@ -112,18 +112,26 @@ def external_rate(traffic: Traffic, ingress: Side, requests: int | None = None) 
     ]
 
 
-def overloaded(
-    experiment: Experiment, sent: Sent, counts: Counts, lost_around_events: int = 0
+def lost_heavily(
+    experiment: Experiment,
+    sent: Sent,
+    counts: Counts,
+    patterns: Sequence[LossPattern] | None,
+    softnet: Mapping[str, Mapping[str, int]],
+    lost_around_events: int = 0,
 ) -> list[Warning]:
-    """Whether the device could not keep up, by the `counts` of the evaluation.
+    """Whether too much was lost, by the `counts` of the evaluation, and what that has in common.
 
     Stamps that the taps at both ends had no room for make packets seem lost; so many are left out,
     and those that were lost around events.
     """
     unknown = sum(sent.taps[side].lost for side in (INGRESS, EGRESS) if side in sent.taps)
     unknown += lost_around_events
-    has_dut = experiment.traits.has_dut
-    found = overload(counts.lost - unknown, counts.matched + counts.lost, has_dut=has_dut)
+    found = heavy_loss(
+        counts.lost - unknown, counts.matched + counts.lost, patterns, generated=True,
+        has_dut=experiment.traits.has_dut,
+        dropped=_dropped(sent, softnet),
+    )  # fmt: skip
     return [] if found is None else [_warning(found.code, found.message)]
 
 
@@ -196,10 +204,14 @@ def _followed(sent: Sent, measured: Measured) -> Iterator[str]:
         yield f"1 % of the packets left more than {format_time(late)} after their time"
     if lost := sum(tap.lost for tap in sent.taps.values()):
         yield f"the taps had no room for {lost:,} stamps"
-    dropped = sum(tap.dropped or 0 for tap in sent.taps.values())
-    dropped += sum(row.get("dropped", 0) for row in measured.found.softnet.values())
-    if dropped:
+    if dropped := _dropped(sent, measured.found.softnet):
         yield f"the kernel dropped {dropped:,} packets in full queues (net.core.netdev_max_backlog)"
+
+
+def _dropped(sent: Sent, softnet: Mapping[str, Mapping[str, int]]) -> int:
+    """Packets that the kernel dropped in full queues, before taps and before CPUs got them."""
+    before_taps = sum(tap.dropped or 0 for tap in sent.taps.values())
+    return before_taps + sum(row.get("dropped", 0) for row in softnet.values())
 
 
 def _generator(generator: Generator, slip_limit: int) -> Iterator[Warning]:

@@ -42,7 +42,7 @@ from tailtap.measure.quality import (
     Measured,
     Sent,
     external_rate,
-    overloaded,
+    lost_heavily,
     warnings_of,
 )
 from tailtap.measure.roles.here import Here
@@ -338,7 +338,14 @@ class _Flow:
                     evaluation.inputs.ingress,
                     evaluation.counts.ingress if experiment.answers else None,
                 ),
-                *overloaded(experiment, sent, evaluation.counts, lost),
+                *lost_heavily(
+                    experiment,
+                    sent,
+                    evaluation.counts,
+                    evaluation.loss_patterns,
+                    self.record.softnet,
+                    lost,
+                ),
             ]
         )
 

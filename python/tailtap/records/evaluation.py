@@ -209,6 +209,24 @@ class LossRecord(Record, kw_only=True):
     key: str
 
 
+class FlowRecord(Record, kw_only=True):
+    """A flow, by what its packets are before the device."""
+
+    flow: Annotated[str, says("Protocol, from where and to where; empty where there are no frames")]
+    packets: Annotated[Count, says("Packets with a key before the device")]
+    matched: Annotated[Count, says("Packets seen on both sides")]
+    lost: Annotated[Count, says("Packets not seen after the device")]
+    latency_ns: Annotated[Latency | None, says("Of those that were matched, if any were")]
+
+
+class LossPattern(Record, kw_only=True):
+    """What lost packets have in common, beyond chance."""
+
+    kind: Literal["flow", "length", "period", "bursts", "load", "stall"]
+    lost: Annotated[Count, says("How many of the lost packets it holds for")]
+    text: str
+
+
 Part = Literal["node", "queue"]
 """What a hop is: a node, or the queue in which packets wait until a node receives them."""
 
@@ -278,6 +296,14 @@ class EvaluationRecord(
     worst: list[WorstRecord]
     losses: Annotated[
         list[LossRecord] | None, says("The first lost packets, if that was asked")
+    ] = None
+    loss_patterns: Annotated[
+        list[LossPattern] | None,
+        says("What the lost packets have in common, if that was looked for"),
+    ] = None
+    flows: Annotated[
+        list[FlowRecord] | None,
+        says("Each flow, if that was asked: those that lost most first, the further ones last"),
     ] = None
     hops: list[HopRecord] | None = None
     clocks: ClocksRecord | None = None

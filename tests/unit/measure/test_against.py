@@ -13,7 +13,7 @@ import pytest
 from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.against import Pairs, Question, begun
-from tailtap.measure.pairs import OVERLOADED_NS, Made
+from tailtap.measure.pairs import TAIL_LOST_NS, Made
 from tailtap.records.against import AgainstRecord
 from tailtap.records.errors import MachineError
 from tailtap.records.record import read
@@ -31,7 +31,7 @@ class Run(Made):
         return self.ns
 
     @property
-    def overloaded(self) -> bool:
+    def lost_heavily(self) -> bool:
         """As it was made up."""
         return self.full
 
@@ -104,7 +104,7 @@ def test_a_side_that_loses_its_tail_to_overload_is_worse(tmp_path: Path) -> None
     """Though what did come out was as fast; where both do, nothing is shown to be worse."""
     found = asked(tmp_path, new=full(), base=around(100_000, 0.03, 2))
     assert found.answer == "worse"
-    assert {new for new, _ in found.pairs} == {OVERLOADED_NS}
+    assert {new for new, _ in found.pairs} == {TAIL_LOST_NS}
 
 
 def test_runs_without_a_result_end_it(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tailtap.measure.quality import (
     Measured,
     Sent,
     external_rate,
-    overloaded,
+    lost_heavily,
     warnings_of,
 )
 from tailtap.measure.roles.answers import OfFlow
@@ -248,19 +248,19 @@ def test_the_wire_does_no_work_of_its_own() -> None:
     ("lost", "stamps_lost", "platform", "expected"),
     [
         (10, 0, "bare-metal", None),
-        (11, 0, "bare-metal", "the device was overloaded"),
-        (11, 0, "wire", "there is no device"),
+        (11, 0, "bare-metal", "a lower traffic.rate, or `tailtap search`, shows whether"),
+        (11, 0, "wire", "there is no device: links or taps lost them"),
         (11, 1, "bare-metal", None),
     ],
 )
-def test_an_overloaded_device_is_told_from_taps_without_room(
+def test_loss_is_told_from_taps_without_room(
     lost: int, stamps_lost: int, platform: str, expected: str | None
 ) -> None:
     """One packet in a thousand may be lost; those whose stamp was lost do not count."""
     sent = Sent(generator(), stamped(ingress={}, egress={"lost": stamps_lost}))
     experiment = Experiment(name="a", dut=Dut(platform=platform), traffic=Traffic())
-    found = overloaded(experiment, sent, counts(lost=lost, matched=10_000 - lost))
-    assert [warning["code"] for warning in found] == ([] if expected is None else ["overload"])
+    found = lost_heavily(experiment, sent, counts(lost=lost, matched=10_000 - lost), [], {})
+    assert [warning["code"] for warning in found] == ([] if expected is None else ["heavy-loss"])
     assert is_valid(notices(found))
     if expected is not None:
         assert expected in found[0]["message"]

@@ -105,6 +105,9 @@ pub enum Unreadable {
          give pcap, pcapng or stamp files for two clocks"
     )]
     Undated,
+    /// A filter reads frames.
+    #[error("it holds no frames, which a filter reads: leave {} out", option("filter"))]
+    NoFrames,
     /// No interface has the name that was given.
     #[error("no interface is called '{name}': there are {known}")]
     NoInterface {

@@ -273,7 +273,7 @@ pub(super) fn key(
         (&sources[0], &ingress)
     };
     let why = if sample.packets == 0 {
-        no_packet(&sample.notes)
+        no_packet(&sample.notes, source.chosen(&sample.notes.interfaces).as_deref())
     } else if sample.short > sample.packets / 2 {
         "the snap length is too short for a key: capture at least 64 bytes of each packet"
             .to_owned()
@@ -350,7 +350,7 @@ fn follow_streams([before, after]: &[Source; 2], most: u32, look: usize) -> Opti
         trim_before: 0,
         span: Span::ALL,
         expected: 0,
-        losses: false,
+        losses: 0,
     });
     // All came before any left: the clocks are not known to agree.
     streams.insert_all(&keys, &vec![0; keys.len()], &segments, 0);
@@ -435,8 +435,8 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
         return Ok(());
     }
     let intake = &side.intake;
-    let why = if side.notes.packets == 0 {
-        no_packet(&side.notes)
+    let why = if side.notes.packets == 0 || side.chosen.is_some() && intake.unkeyed() == 0 {
+        no_packet(&side.notes, side.chosen.as_deref())
     } else if intake.frameless > 0 {
         let name = side.format.name();
         format!("{name} files hold packet ids, not frames: use {} moonsniff", option("key"))
@@ -454,9 +454,12 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
     Err(EvaluateError::NoKey { path: side.path.clone(), why })
 }
 
-/// What to say of a capture without a single packet.
-fn no_packet(notes: &Notes) -> String {
+/// What to say of a capture without a single packet, or none of those that were chosen.
+fn no_packet(notes: &Notes, chosen: Option<&str>) -> String {
     match (&notes.damage, warnings::reasons(notes)) {
+        (None, None) if let Some(chosen) = chosen => {
+            format!("no packet of the capture is of {chosen}")
+        }
         (Some(Damage { byte, why }), _) => {
             format!("nothing can be read: damaged before the first packet (byte {byte}): {why}")
         }

@@ -1,11 +1,22 @@
-//! Which packets were lost: a row for each, from the capture before the device.
+//! Which packets were lost, and what came to the device: from the capture before it, read again.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use super::EvaluateError;
 use super::choose::KeyChoice;
+use crate::blocks::Blocks;
 use crate::capture::Content;
 use crate::clocks::Clocks;
-use crate::key::{Extract, Keeps, KeyKind, Moonsniff, Packet, Signatures};
-use crate::losses::Losses;
+use crate::key::{Extract, Keeps, KeyKind, Moonsniff, Packet, Seen, Signatures};
+use crate::losses::{Losses, MOST};
+
+/// So many flows are told apart, those whose first packets come first.
+const FLOWS: usize = 1 << 14;
+/// The first stretches of time are so short: about a microsecond.
+const SHORTEST: u32 = 10;
+/// In place of a latency that was taken.
+const TAKEN: u64 = u64::MAX;
 
 /// A packet that came to the device and did not leave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,55 +36,157 @@ pub struct LostPacket {
     pub key: String,
 }
 
-/// The rows of lost packets in the order of the capture; their times are on the clock of the walk.
-pub(super) fn rows(choice: &KeyChoice, losses: Losses) -> Result<Vec<LostPacket>, EvaluateError> {
+/// The packets of a flow before the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// As people see it; empty where the capture has no frames.
+    pub name: String,
+    /// Packets with a key.
+    pub packets: u64,
+    /// Those that were lost.
+    pub lost: u64,
+    /// Latencies of the others in nanoseconds, ascending, where that was asked.
+    pub latencies: Vec<u64>,
+}
+
+/// The packets with a key before the device; up to the last lost one that a row is made of, where more
+/// were lost and flows were not asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrivals {
+    /// Their flows, in the order of their first packets: [`FLOWS`] at most.
+    pub flows: Vec<Flow>,
+    /// Those of all further flows.
+    pub others: Flow,
+    /// How many have each length, ascending; none where the capture does not say lengths.
+    pub lengths: BTreeMap<u32, u64>,
+    /// How many came in each stretch of time.
+    pub blocks: Blocks,
+}
+
+/// What the capture before the device says when it is read again.
+#[derive(Default)]
+pub(super) struct Looked {
+    /// The packets that were lost.
+    pub lost: Vec<LostPacket>,
+    /// All packets, where it was read.
+    pub arrivals: Option<Arrivals>,
+}
+
+/// Reads the capture before the device again if packets were lost, or `matched` packets are given by
+/// stamp, [key](Extract::known_by) and latency. Times are on the clock of the walk; packets before
+/// `from_ns` were trimmed.
+pub(super) fn look(
+    choice: &KeyChoice,
+    losses: Losses,
+    mut matched: Vec<(u64, u64, u64)>,
+    from_ns: u64,
+) -> Result<Looked, EvaluateError> {
     let losses = losses.sorted();
-    if losses.packets().is_empty() {
-        return Ok(Vec::new());
+    if losses.packets().is_empty() && matched.is_empty() {
+        return Ok(Looked::default());
     }
+    matched.sort_unstable();
+    let all = !matched.is_empty() || losses.packets().len() < MOST;
+    let look = Look { choice, lost: losses.packets(), matched, from_ns, all };
     match choice.key {
-        KeyKind::Packet(packet) => read(choice, packet, losses.packets()),
-        KeyKind::Stream(stream) => read(choice, stream, losses.packets()),
-        KeyKind::Moonsniff => read(choice, Moonsniff, losses.packets()),
-        KeyKind::Signature => read(choice, Signatures, losses.packets()),
-        KeyKind::Field(field) | KeyKind::Fields([field, _]) => {
-            read(choice, field, losses.packets())
-        }
+        KeyKind::Packet(packet) => look.read(packet),
+        KeyKind::Stream(stream) => look.read(stream),
+        KeyKind::Moonsniff => look.read(Moonsniff),
+        KeyKind::Signature => look.read(Signatures),
+        KeyKind::Field(field) | KeyKind::Fields([field, _]) => look.read(field),
     }
 }
 
-fn read<X: Extract>(
-    choice: &KeyChoice,
-    extract: X,
-    lost: &[(u64, u64)],
-) -> Result<Vec<LostPacket>, EvaluateError> {
-    const AT_ONCE: usize = 1 << 16;
-    let shift_ns =
-        choice.ingress_shift_ns + choice.clocks.as_ref().map_or(0, Clocks::ingress_shift_ns);
-    let mut capture = choice.ingress.open()?;
-    let mut rows: Vec<LostPacket> = Vec::with_capacity(lost.len());
-    let (mut position, mut begun) = (0, None);
-    while capture.read(AT_ONCE, |packet| {
-        let Ok((key, shown)) = extract.extract(packet.content) else { return };
-        let time = packet.time_ns.saturating_add(shift_ns);
-        if lost.binary_search(&(time, key)).is_ok() {
-            begun.get_or_insert(rows.len());
-            rows.push(LostPacket {
-                ingress_ns: time,
-                position,
-                length: length(packet.content),
-                burst: 0,
-                flow: flow(packet.content),
-                key: X::name(key, shown).to_string(),
-            });
-        } else {
-            end(&mut rows, begun.take());
+struct Look<'a> {
+    choice: &'a KeyChoice,
+    lost: &'a [(u64, u64)],
+    matched: Vec<(u64, u64, u64)>,
+    from_ns: u64,
+    /// Whether to read beyond the last lost packet that a row is made of.
+    all: bool,
+}
+
+impl Look<'_> {
+    fn read<X: Extract>(mut self, extract: X) -> Result<Looked, EvaluateError> {
+        const AT_ONCE: usize = 1 << 16;
+        let choice = self.choice;
+        let shift_ns =
+            choice.ingress_shift_ns + choice.clocks.as_ref().map_or(0, Clocks::ingress_shift_ns);
+        let mut capture = choice.ingress.open()?;
+        let mut rows: Vec<LostPacket> = Vec::with_capacity(self.lost.len().min(MOST));
+        let mut table = FlowTable::default();
+        let (mut lengths, mut blocks) = (BTreeMap::new(), Blocks::finer(SHORTEST));
+        let (mut position, mut begun, mut latest_ns) = (0, None, 0);
+        while capture.read(AT_ONCE, |packet| {
+            if rows.len() == MOST && !self.all {
+                return;
+            }
+            let Ok((key, shown)) = extract.extract(packet.content) else { return };
+            let time = packet.time_ns.saturating_add(shift_ns);
+            let (seen, length) = (flow(packet.content), length(packet.content));
+            let lost = self.lost.binary_search(&(time, key)).is_ok();
+            if time >= self.from_ns {
+                let flow = table.flow(seen);
+                flow.packets += 1;
+                flow.lost += u64::from(lost);
+                flow.latencies.extend(self.take_latency(time, X::known_by(key, shown)));
+                length.into_iter().for_each(|length| *lengths.entry(length).or_default() += 1);
+                latest_ns = latest_ns.max(time);
+                blocks.record_all(&[latest_ns], &[0]);
+            }
+            if lost && rows.len() < MOST {
+                begun.get_or_insert(rows.len());
+                rows.push(LostPacket {
+                    ingress_ns: time,
+                    position,
+                    length,
+                    burst: 0,
+                    flow: seen.flow(),
+                    key: X::name(key, shown).to_string(),
+                });
+            } else {
+                end(&mut rows, begun.take());
+            }
+            position += 1;
+        })? && (self.all || rows.len() < MOST)
+        {}
+        end(&mut rows, begun);
+        let FlowTable { mut flows, mut others, .. } = table;
+        flows.iter_mut().chain([&mut others]).for_each(|flow| flow.latencies.sort_unstable());
+        Ok(Looked { lost: rows, arrivals: Some(Arrivals { flows, others, lengths, blocks }) })
+    }
+
+    /// The latency of a packet that was matched. Each is taken once, as packets may share their key and
+    /// stamp.
+    fn take_latency(&mut self, time: u64, key: u64) -> Option<u64> {
+        let first = self.matched.partition_point(|one| (one.0, one.1) < (time, key));
+        let mut equal =
+            self.matched[first..].iter_mut().take_while(|one| (one.0, one.1) == (time, key));
+        let taken = |one: &mut (u64, u64, u64)| std::mem::replace(&mut one.2, TAKEN);
+        equal.find(|one| one.2 != TAKEN).map(taken)
+    }
+}
+
+/// The flows that were seen so far.
+#[derive(Default)]
+struct FlowTable {
+    places: HashMap<Seen, usize>,
+    flows: Vec<Flow>,
+    others: Flow,
+}
+
+impl FlowTable {
+    fn flow(&mut self, seen: Seen) -> &mut Flow {
+        let next = self.flows.len();
+        let place = match self.places.entry(seen) {
+            Entry::Vacant(_) if next == FLOWS => return &mut self.others,
+            entry => *entry.or_insert(next),
+        };
+        if place == next {
+            self.flows.push(Flow { name: seen.flow(), ..Flow::default() });
         }
-        position += 1;
-    })? && rows.len() < lost.len()
-    {}
-    end(&mut rows, begun);
-    Ok(rows)
+        &mut self.flows[place]
+    }
 }
 
 /// Ends a burst that began at a row.
@@ -91,8 +204,9 @@ fn length(content: Content<'_>) -> Option<u32> {
     }
 }
 
-fn flow(content: Content<'_>) -> String {
+/// What the packets of its flow have in common; that of no flow where the capture has no frames.
+fn flow(content: Content<'_>) -> Seen {
     // Nothing of the payload, so that it may be cut off.
     let headers = Packet { keeps: Keeps::Flow, most: 0 };
-    headers.extract(content).map_or(String::new(), |(_, seen)| seen.flow())
+    headers.extract(content).map_or(Seen::default(), |(_, seen)| seen.of_flow())
 }

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use changes::{Change, Changes};
 pub use choose::KeyChoice;
 pub use crossings::{Crossings, crossings};
-pub use lost::LostPacket;
+pub use lost::{Arrivals, Flow, LostPacket};
 pub use partial::{Counted, Partial};
 pub use piece::{Piece, plan};
 pub use sides::sides;
@@ -40,6 +40,7 @@ use crate::clocks::{Clocks, Excess};
 use crate::distribution::Distribution;
 use crate::exceedances::Exceedance;
 use crate::key::{KeyKind, Name};
+use crate::losses::MOST;
 use crate::naming::option;
 use crate::series::Series;
 use crate::source::{ParseSelectError, SetAside, Source};
@@ -68,6 +69,8 @@ pub struct Options {
     pub nanoseconds: [bool; 2],
     /// Whether it is told which packets were lost; that reads the capture before the device once more.
     pub losses: bool,
+    /// Whether losses and latencies are told for each flow; that keeps 24 bytes of each packet.
+    pub flows: bool,
     /// Where the stamps are taken from; when not given, from trailers where both captures have them.
     pub stamps: Option<Stamps>,
 }
@@ -84,7 +87,21 @@ impl Default for Options {
             clocks: None,
             nanoseconds: [false; 2],
             losses: false,
+            flows: false,
             stamps: None,
+        }
+    }
+}
+
+impl Options {
+    /// Of so many lost packets it is kept which they are.
+    fn kept_losses(&self) -> usize {
+        if self.flows {
+            usize::MAX
+        } else if self.losses {
+            MOST
+        } else {
+            0
         }
     }
 }
@@ -223,6 +240,8 @@ pub struct Evaluation {
     pub changes: Changes,
     /// The packets that were lost, the first [`crate::losses::MOST`] of them, where that was asked.
     pub lost: Vec<LostPacket>,
+    /// What came to the device, where that was read again: some were lost, or flows were asked for.
+    pub arrivals: Option<Arrivals>,
 }
 
 impl Evaluation {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::changes;
 use super::choose::{self, KeyChoice};
-use super::lost;
+use super::lost::{self, Looked};
 use super::{Counts, EvaluateError, Evaluation, File, Options, Side, warnings};
 use crate::blocks::Blocks;
 use crate::capture::Format;
@@ -34,6 +34,8 @@ pub struct Partial {
     pub(super) exceedances: Exceedances,
     pub(super) blocks: Blocks,
     pub(super) losses: Losses,
+    /// As in a tally.
+    pub(super) matched: Vec<(u64, u64, u64)>,
     pub(super) ingress: Side,
     pub(super) egress: Side,
 }
@@ -52,6 +54,7 @@ impl Partial {
         self.exceedances.merge(next.exceedances, &self.latencies);
         self.blocks.merge(next.blocks);
         self.losses.merge(next.losses);
+        self.matched.extend(next.matched);
         self.ingress.merge(next.ingress);
         self.egress.merge(next.egress);
     }
@@ -101,7 +104,11 @@ impl Partial {
         let excess = choice.clocks.as_ref().map_or_else(Excess::default, Clocks::excess);
         let mut changes = changes::look(&choice);
         changes.add_segments(&counts);
-        let lost = lost::rows(&choice, self.losses)?;
+        let from_ns = match options.trim_ns {
+            0 => 0,
+            trim_ns => ingress.intake.first_ns.saturating_add(trim_ns),
+        };
+        let Looked { lost, arrivals } = lost::look(&choice, self.losses, self.matched, from_ns)?;
         let KeyChoice { key, reason: key_reason, .. } = choice;
         let (floor_ns, exceedances) = self.exceedances.into_largest(&latencies);
         Ok(Evaluation {
@@ -119,6 +126,7 @@ impl Partial {
             excess,
             changes,
             lost,
+            arrivals,
         })
     }
 }

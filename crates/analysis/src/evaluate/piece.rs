@@ -149,7 +149,8 @@ impl Piece {
             span: self.span,
             expected: self.choice.expected_ahead,
             packets: self.choice.expected_egress,
-            losses: self.options.losses,
+            losses: self.options.kept_losses(),
+            flows: self.options.flows,
             changes: &changes,
             cancelled,
         };
@@ -204,10 +205,10 @@ impl Piece {
 
     fn partial(&self, mut ingress: Side, mut egress: Side, tally: Tally) -> Partial {
         for (side, part) in [(&mut ingress, &self.ingress), (&mut egress, &self.egress)] {
-            side.chosen = part.source.select().map(|select| select.told(&side.notes.interfaces));
+            side.chosen = part.source.chosen(&side.notes.interfaces);
         }
-        let Tally { mut counts, latencies, worst, reorder, exceedances, blocks, losses, .. } =
-            tally;
+        let Tally { mut counts, latencies, worst, reorder, exceedances, blocks, .. } = tally;
+        let (losses, matched) = (tally.losses, tally.matched);
         counts.ingress = ingress.intake.keyed;
         counts.egress = egress.intake.keyed;
         counts.unkeyed_ingress = ingress.intake.unkeyed() + ingress.set_aside.undirected;
@@ -224,6 +225,7 @@ impl Piece {
             exceedances,
             blocks,
             losses,
+            matched,
             ingress,
             egress,
         }

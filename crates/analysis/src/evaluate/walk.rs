@@ -28,8 +28,10 @@ pub(super) struct Walk<'a> {
     pub expected: usize,
     /// About how many packets there are after the device, if that is known.
     pub packets: Option<u64>,
-    /// Whether it is kept which packets were lost.
-    pub losses: bool,
+    /// Of so many lost packets it is kept which they are.
+    pub losses: usize,
+    /// Whether it is kept which packets were matched.
+    pub flows: bool,
     /// When packets behind the device that match none are left out, as the sample changed.
     pub changes: &'a [Range<u64>],
     /// Asked now and then whether to give up.
@@ -45,6 +47,8 @@ pub(super) struct Tally {
     pub exceedances: Exceedances,
     pub blocks: Blocks,
     pub losses: Losses,
+    /// Of each matched packet its stamp before the device, its key there and its latency, if wanted.
+    pub matched: Vec<(u64, u64, u64)>,
     /// Packets that share their key with others, where their order may tell them apart.
     pub equals: Option<Equals>,
 }
@@ -144,6 +148,7 @@ impl Walk<'_> {
             exceedances: Exceedances::new(self.packets),
             blocks: Blocks::default(),
             losses: Losses::default(),
+            matched: Vec::new(),
             equals: None,
         };
         let mut matched = Matched::default();
@@ -177,6 +182,13 @@ impl Walk<'_> {
                 }
             });
             tally.record_all(&matched, |i| X::name(keys[i], shown[i]));
+            if self.flows {
+                let Matched { places, ingress, latencies, .. } = &matched;
+                let each = places.iter().zip(ingress).zip(latencies);
+                tally.matched.extend(
+                    each.map(|((&i, &time), &took)| (time, X::known_by(keys[i], shown[i]), took)),
+                );
+            }
             matched.clear();
             let count = times.len();
             egress.advance(count)?;

@@ -222,6 +222,11 @@ pub trait Extract: Copy + Send + Sync {
 
     /// The key as people see it.
     fn name(key: u64, shown: Self::Shown) -> Name;
+
+    /// What both copies of a packet have in common, in its flow.
+    fn known_by(key: u64, _: Self::Shown) -> u64 {
+        key
+    }
 }
 
 /// A key as people see it: a decimal id, a signature in hexadecimal, or a packet.

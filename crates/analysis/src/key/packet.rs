@@ -108,7 +108,9 @@ pub fn cut(bytes: &[u8], link: Link) -> Option<u32> {
 }
 
 /// A packet as people see it: its protocol, from where to where, and its IP id.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Seen {
     protocol: Option<u8>,
     ethertype: u16,
@@ -121,6 +123,11 @@ impl Seen {
     /// Whether nothing is known of it but its key.
     fn is_mark(&self) -> bool {
         self.ends.is_none() && self.ethertype == 0
+    }
+
+    /// The same of all packets of its flow.
+    pub fn of_flow(self) -> Self {
+        Self { id: None, key: 0, ..self }
     }
 
     /// Its protocol, and from where to where it goes; its ethertype where it is not of IP; nothing where

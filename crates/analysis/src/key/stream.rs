@@ -86,4 +86,9 @@ impl Extract for Stream {
     fn name(_: u64, segment: Segment) -> Name {
         Name::Packet(segment.seen)
     }
+
+    /// A segment may be one of several that left as one.
+    fn known_by(_: u64, segment: Segment) -> u64 {
+        segment.flow
+    }
 }

@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::recent::{Counted, Recent};
 use super::ways::Table;
-use super::{Select, Source, add, frame, require_format};
-use crate::capture::{Capture, CaptureError, Format, Mark, Notes, Packet, Sink};
+use super::{Filter, Select, Source, add, frame, require_format};
+use crate::capture::{
+    Capture, CaptureError, Content, Format, Mark, Notes, Packet, Sink, Unreadable,
+};
 
 /// Packets of a side's files that are not of the side, or not known to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +37,10 @@ pub struct Feed {
 impl Feed {
     pub(super) fn open(source: Source) -> Result<Self, CaptureError> {
         let capture = source.open_file(&source.files[0].path)?;
+        let format = capture.format();
+        if source.filter.is_some() && (format.holds_ids() || format == Format::Marks) {
+            return Err(Unreadable::NoFrames.of(capture.path()));
+        }
         let sieve = (!source.takes_all()).then(|| Sieve::of(&source));
         Ok(Self { source, capture, next: 1, ended: Vec::new(), sieve, taken: 0 })
     }
@@ -173,6 +179,7 @@ impl Feed {
 
 /// Takes the packets of a side from those of its files.
 struct Sieve {
+    filter: Option<Filter>,
     select: Option<Select>,
     counted: Option<Counted>,
     way: Option<(Table, bool)>,
@@ -183,6 +190,7 @@ struct Sieve {
 impl Sieve {
     fn of(source: &Source) -> Self {
         Self {
+            filter: source.filter.clone(),
             select: source.select.clone(),
             counted: match source.select {
                 Some(Select::Copy { key, .. }) => Some(Counted::by(key)),
@@ -195,6 +203,13 @@ impl Sieve {
     }
 
     fn takes(&mut self, packet: &Packet<'_>) -> bool {
+        if let Some(filter) = &self.filter
+            && let Content::Frame { bytes, wire_len, link } = packet.content
+            && !filter.takes(bytes, wire_len, link)
+        {
+            self.aside.others += 1;
+            return false;
+        }
         if let Some(select) = &self.select {
             let copy = self.counted.as_mut().map(|counted| counted.count(packet));
             if !select.takes(packet, copy) {

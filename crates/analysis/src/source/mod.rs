@@ -4,6 +4,7 @@
 //! these packets on in the order of the files. Nothing behind it knows how many files there are.
 
 mod feed;
+mod filter;
 mod recent;
 mod select;
 mod ways;
@@ -14,12 +15,15 @@ use serde::{Deserialize, Serialize};
 use tailtap_wire::link::Link;
 
 pub use feed::{Feed, SetAside};
+pub use filter::{Filter, Instruction};
 pub(crate) use recent::Copies;
 pub use select::{Names, ParseSelectError, Select, vlan};
 pub(crate) use ways::Learned;
 pub use ways::{End, Ways, ends, macs};
 
-use crate::capture::{Capture, CaptureError, Content, Format, Marked, Notes, Trailer, Unreadable};
+use crate::capture::{
+    Capture, CaptureError, Content, Format, Interface, Marked, Notes, Trailer, Unreadable,
+};
 use crate::path_bytes;
 
 /// A file of a side.
@@ -39,6 +43,8 @@ pub struct Source {
     /// In the order of their first stamps.
     files: Vec<File>,
     select: Option<Select>,
+    /// Packets that it does not take are left out, if there is one.
+    filter: Option<Filter>,
     /// A direction of what passes both ways: how it is known, and whether it is the way back.
     way: Option<(Ways, bool)>,
     /// Whether exact copies of a packet within moments count as one.
@@ -60,6 +66,7 @@ impl From<&Path> for Source {
             name: path.to_owned(),
             files: vec![File { path: path.to_owned() }],
             select: None,
+            filter: None,
             way: None,
             without_copies: false,
             format: None,
@@ -122,6 +129,13 @@ impl Source {
         Ok(self)
     }
 
+    /// The packets that a filter takes alone.
+    #[must_use]
+    pub fn filtered(mut self, filter: Filter) -> Self {
+        self.filter = Some(filter);
+        self
+    }
+
     /// The packets of one direction alone.
     #[must_use]
     pub fn going(mut self, ways: Ways, back: bool) -> Self {
@@ -140,9 +154,12 @@ impl Source {
         &self.name
     }
 
-    /// What was chosen of its packets.
-    pub fn select(&self) -> Option<&Select> {
-        self.select.as_ref()
+    /// What was chosen of its packets, as people are told.
+    pub(crate) fn chosen(&self, interfaces: &[Interface]) -> Option<String> {
+        let select = self.select.as_ref().map(|select| select.told(interfaces));
+        let filter = self.filter.as_ref().map(|filter| format!("filter '{}'", filter.text));
+        let both: Vec<_> = select.into_iter().chain(filter).collect();
+        (!both.is_empty()).then(|| both.join(", "))
     }
 
     /// Whether all packets of one file are taken, so that reading may begin anywhere in it.
@@ -152,7 +169,7 @@ impl Source {
 
     /// Whether no packet is left out.
     fn takes_all(&self) -> bool {
-        self.select.is_none() && self.way.is_none() && !self.without_copies
+        self.select.is_none() && self.filter.is_none() && self.way.is_none() && !self.without_copies
     }
 
     /// Whether copies can be told from packets of their own: not where copies are what was chosen.

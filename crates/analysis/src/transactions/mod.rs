@@ -454,6 +454,7 @@ fn found(
         excess: Excess::default(),
         changes: Changes::default(),
         lost: Vec::new(),
+        arrivals: None,
     };
     Found { kind, counts, evaluation }
 }

@@ -12,7 +12,7 @@ from tailtap.analysis.compare.configurations import Configuration
 from tailtap.analysis.compare.ranking import Pair, Ranking
 from tailtap.analysis.compare.significance import ALPHA, smallest_p
 from tailtap.analysis.compare.words import percentile_text, ratio_text
-from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
+from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.records.compare import Met, Recommendation
 from tailtap.records.units import format_share, format_time
@@ -29,9 +29,9 @@ def check(rankings: Sequence[Ranking]) -> list[Recommendation]:
             *_stamps(rankings),
         ),
         Recommendation(
-            "overload",
+            "loss",
             "keep enough spare capacity that no packet is lost",
-            *_overload(rankings),
+            *_loss(rankings),
         ),
         Recommendation(
             "kernel",
@@ -87,7 +87,7 @@ def _floors(rankings: Sequence[Ranking]) -> Iterator[str]:
             )
 
 
-def _overload(rankings: Sequence[Ranking]) -> tuple[Met, str]:
+def _loss(rankings: Sequence[Ranking]) -> tuple[Met, str]:
     losses = [
         (run.loss, f"{standing.configuration.label} at {ranking.load.label}")
         for ranking in rankings
@@ -96,17 +96,17 @@ def _overload(rankings: Sequence[Ranking]) -> tuple[Met, str]:
         if run.loss is not None
     ]
     runs = sum(1 for _ in _all_runs(rankings))
-    over = sorted((entry for entry in losses if entry[0] > OVERLOAD_LOSS), reverse=True)
+    over = sorted((entry for entry in losses if entry[0] > HEAVY_LOSS), reverse=True)
     if over:
         told = _joined([f"{where} lost {format_share(loss)}" for loss, where in over])
         return (
             "not met",
-            f"{len(over)} of {runs} runs lost more than {format_share(OVERLOAD_LOSS)}: {told}",
+            f"{len(over)} of {runs} runs lost more than {format_share(HEAVY_LOSS)}: {told}",
         )
     if len(losses) < runs or not losses:
         return "cannot be told", f"{runs - len(losses)} of {runs} runs do not say what they lost"
     most, where = max(losses)
-    text = f"no run lost more than {format_share(OVERLOAD_LOSS)}"
+    text = f"no run lost more than {format_share(HEAVY_LOSS)}"
     return "met", text + (
         f"; the most was {format_share(most)}, {where}" if most else ": none at all"
     )

@@ -17,7 +17,6 @@ from tailtap.analysis.compare.reading import read, required_percentiles
 from tailtap.analysis.compare.resources import resources
 from tailtap.analysis.compare.significance import ALPHA
 from tailtap.analysis.compare.words import percentile_text
-from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.tail import analyse
 from tailtap.analysis.tail.runs import sum_up
@@ -206,10 +205,9 @@ def notices(ranking: Ranking) -> Iterator[Notice]:
         for value in standing.values:
             if value.latency is None:
                 loss = value.run.loss or 0.0
-                what = "was overloaded and" if loss > OVERLOAD_LOSS else "was not overloaded but"
                 yield Notice(
-                    "overload" if loss > OVERLOAD_LOSS else "loss",
-                    f"{value.run.slug} {what} lost {format_share(loss)}, more than lie above {p}; "
+                    "loss",
+                    f"{value.run.slug} lost {format_share(loss)}, more than lie above {p}; "
                     "their latencies are unknown, so it ranks behind all others",
                 )
         twins = Counter(

@@ -20,7 +20,7 @@ from tailtap.analysis.compare.significance import (
     smallest_p,
 )
 from tailtap.analysis.compare.within import Interval, interval
-from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
+from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.records.compare import Answer, Choice
 from tailtap.records.errors import InputError
@@ -241,14 +241,15 @@ def _common(load: Load) -> float | None:
     """The highest default percentile that all runs support.
 
     It follows from how many packets arrived and how many did not, and is the same for all, so that
-    it favours none. Overloaded runs do not count: they would leave nothing but the median.
+    it favours none. Runs that lost more than `HEAVY_LOSS` do not count: they would leave nothing
+    but the median.
     """
     every = []
     for run in (run for found in load.ranked for run in found.runs):
         supported = run.supported()
         if supported is not None:
             loss = run.loss or 0.0
-            every.append({p for p in supported if loss > OVERLOAD_LOSS or loss <= 1 - p})
+            every.append({p for p in supported if loss > HEAVY_LOSS or loss <= 1 - p})
     return max(set.intersection(*every), default=None) if every else None
 
 

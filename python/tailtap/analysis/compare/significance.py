@@ -9,7 +9,7 @@ Under the hypothesis that two configurations do not differ, every assignment of 
 two is equally probable. The statistic is the sum of the ranks (Wilcoxon 1945, Mann and Whitney
 1947) in its exact permutation distribution, ties included. Ranks suit heavy tails: one run that
 was a hundred times worse counts as worse, not as a hundred, while it would dominate a mean and its
-variance. A run that lost its tail to overload can be ranked behind all others without a number.
+variance. A run that lost its tail can be ranked behind all others without a number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Shift:
     """How far the runs of one configuration lie from those of another (Hodges and Lehmann 1963).
 
     `ratio` is the median of the ratios of all pairs of runs, `difference` of theirs; None
-    where they have no value, as where overload left no latency. `low` and `high` bound the ratio
+    where they have no value, as where too much was lost. `low` and `high` bound the ratio
     by inverting the rank test at 95 %; None with too few repeats for that. `least` and `most` do
     so for the difference, which is in the unit of the numbers.
     """

@@ -10,9 +10,10 @@ from typing import Any
 from tailtap import _core
 from tailtap.analysis.evaluation.clocks import Clocks, within_of
 from tailtap.analysis.evaluation.directions import Direction, evaluate_directions
+from tailtap.analysis.evaluation.flows import with_arrivals
 from tailtap.analysis.evaluation.model import SIDES, Evaluation
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
-from tailtap.analysis.evaluation.sources import Path_, Source, Sources, two_sides
+from tailtap.analysis.evaluation.sources import Path_, Source, Sources, filtered_pair, two_sides
 from tailtap.analysis.evaluation.values import Columns
 from tailtap.records.evaluation import (
     Change,
@@ -50,6 +51,9 @@ def evaluate(
     key_after: str | None = None,
     stamps: Stamps | None = None,
     direction: Direction | None = None,
+    flows: bool = False,
+    filter: str | None = None,
+    filter_after: str | None = None,
 ) -> Evaluation:
     """Match the packets of two captures and compute exact statistics of their latency.
 
@@ -76,6 +80,13 @@ def evaluate(
     that a switch put behind it, in whichever capture has trailers. By default trailers count where
     all of the first packets of both captures have them.
 
+    With `flows` the evaluation has losses and latencies of each flow, by what its packets are
+    before the device: of the first 16,384 flows, and of all others together.
+
+    Only packets of which `filter` is true are taken, in libpcap's words: ``udp port 53``. Where the
+    device changes what it names, `filter_after` says which packets of `egress` are taken; all for
+    an empty text.
+
     A folder, or a pattern of files, is one capture whose files follow each other in time; ``-`` and
     pipes are read as well. Without `egress`, both sides are looked for in `ingress`. Where both
     captures hold both directions, the way there is evaluated, and the way back is its `back`;
@@ -95,14 +106,17 @@ def evaluate(
         nanoseconds,
         key_after=key_after,
         stamps=stamps,
+        flows=flows,
     )
     with Sources() as sources:
         if egress is None:
             [both] = sources.open([ingress])
+            [both] = filtered_pair(both, None, filter, filter_after)
             settings = replace(settings, nanoseconds=nanoseconds and "both")
             one, other = two_sides(both, settings.matching)
         else:
             one, other = sources.open([ingress, egress])
+            one, other = filtered_pair(one, other, filter, filter_after)
         return evaluate_directions(evaluate_by, settings, one, other, direction=direction)
 
 
@@ -140,7 +154,7 @@ def concluded(
                 f"{FEW_PACKETS} to have ten above it",
             )
         )
-    return Evaluation(
+    evaluation = Evaluation(
         key=found["key"],
         key_after=found["key_after"],
         key_reason=found["key_reason"],
@@ -161,6 +175,9 @@ def concluded(
         warnings=warnings,
         clocks=None if settings.clocks is None else settings.clocks.record,
     )
+    if found["arrivals"] is None:
+        return evaluation
+    return with_arrivals(evaluation, *found["arrivals"], by_flow=settings.flows)
 
 
 def _device(looked_at: int, changes: Sequence[tuple[str, str, str, int, int]]) -> Device | None:

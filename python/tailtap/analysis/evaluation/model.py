@@ -35,7 +35,9 @@ from tailtap.records.evaluation import (
     Device,
     EvaluationRecord,
     Floor,
+    FlowRecord,
     HopRecord,
+    LossPattern,
     LossRecord,
     Options,
     Percentile,
@@ -78,6 +80,10 @@ class Evaluation:
     """What the device did to packets; None where the captures hold no frames."""
     key_after: str | None = None
     """What packets behind the device were matched by, where that is not `key`."""
+    loss_patterns: list[LossPattern] | None = None
+    """What the lost packets have in common; None where that was not looked for."""
+    flows: list[FlowRecord] | None = None
+    """Each flow, where that was asked: those that lost most first, the further ones last."""
     back: Evaluation | None = None
     """The way back, where the captures hold both directions."""
 
@@ -255,6 +261,8 @@ class Evaluation:
             ),
             worst=[self._packet(i, packet) for i, packet in enumerate(self.worst(worst))],
             losses=self.losses(losses) if losses else None,
+            loss_patterns=self.loss_patterns,
+            flows=self.flows,
             hops=hops,
             clocks=self.clocks,
             within=self.within.record if self.within_ns else None,
@@ -357,6 +365,8 @@ class Evaluation:
             warnings=meta.warnings,
             clocks=meta.clocks,
             device=meta.device,
+            loss_patterns=meta.loss_patterns,
+            flows=meta.flows,
         )
 
 

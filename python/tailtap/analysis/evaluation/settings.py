@@ -41,6 +41,8 @@ class Settings:
     """Whether lost packets are named, which reads the capture before the device again."""
     key_after: str | None = None
     stamps: Stamps | None = None
+    flows: bool = False
+    """Whether losses and latencies are told for each flow, which keeps 24 bytes of each packet."""
 
     def __post_init__(self) -> None:
         """Raise `InputError` for numbers and words that mean nothing."""
@@ -70,6 +72,7 @@ class Settings:
             "clocks": None if clocks is None else (clocks.knots, clocks.within_ns),
             "nanoseconds": sides_of(self.nanoseconds),
             "losses": self.losses,
+            "flows": self.flows,
             "stamps": self.stamps,
         }
 

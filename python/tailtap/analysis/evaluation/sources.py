@@ -18,6 +18,8 @@ from typing import IO, Self
 from tailtap import _core
 from tailtap.analysis.evaluation.values import Matching
 from tailtap.records.errors import InputError, MachineError, NotRead, TailtapError
+from tailtap.records.options import option
+from tailtap.records.packet_filters import Instruction, compile_filter
 
 Path_ = str | PathLike[str]
 STANDARD_INPUT = Path("-")
@@ -38,6 +40,8 @@ class Source:
     select: str | None = None
     """Which packets of the files: ``interface:0``, ``vlan:100``, ``from:02:00:00:00:00:01``,
     ``copy:1``; by default all."""
+    filter: tuple[str, list[Instruction]] | None = None
+    """What is true of its packets, in libpcap's words, and the instructions that say so."""
     way: tuple[bytes, bool] | None = None
     """A direction: how it is known, and whether it is the way back."""
 
@@ -54,6 +58,30 @@ def source_of(given: Path_ | Source) -> Source:
 def selected(source: Source, select: str | None) -> Source:
     """The packets of a choice alone; all without one."""
     return source if select is None else replace(source, select=select)
+
+
+def filtered(source: Source, words: str | None) -> Source:
+    """The packets of which a filter of libpcap's is true; all without words.
+
+    Raises `InputError` for words that libpcap does not understand, `MachineError` without libpcap.
+    """
+    return replace(source, filter=(words, compile_filter(words))) if words else source
+
+
+def filtered_pair(
+    ingress: Source, egress: Source | None, words: str | None, after: str | None
+) -> list[Source]:
+    """The packets of one capture, or of both, that `words` are true of.
+
+    Of `egress` those that `after` is true of, if given.
+
+    Raises `InputError` where there is no `egress` that `after` could be of.
+    """
+    if egress is not None:
+        return [filtered(ingress, words), filtered(egress, words if after is None else after)]
+    if after is not None:
+        raise InputError(f"{option('filter_after')} is of the second capture: give two")
+    return [filtered(ingress, words)]
 
 
 def two_sides(source: Source, matching: Matching) -> tuple[Source, Source]:

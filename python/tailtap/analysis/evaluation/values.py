@@ -180,3 +180,4 @@ class Matching(TypedDict, total=False):
     nanoseconds: tuple[bool, bool]
     stamps: str | None
     losses: bool
+    flows: bool

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tailtap.analysis.evaluation import Percentile
+from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
 from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
 from tailtap.analysis.runs.text import (
@@ -96,9 +97,9 @@ class Configuration:
         return self.label if self.leading else f"{self.label} ({INVALID_MARK})"
 
     @property
-    def overloaded(self) -> bool:
-        """Whether some valid repeat lost so much that its latency is that of full queues."""
-        return any(member.evaluation.overloaded for member in self.leading)
+    def lost_heavily(self) -> bool:
+        """Whether some valid repeat lost so much that its tail is not known."""
+        return any(member.evaluation.lost_heavily for member in self.leading)
 
     def shows(self, kind: str) -> bool:
         """Whether a figure of this kind has anything to show of it."""
@@ -320,7 +321,9 @@ def finding(configuration: Configuration, groups: list[Configuration]) -> Findin
     """A sentence or two for a configuration, from its valid repeats; without any it has none."""
     if not configuration.leading:
         return _invalid(configuration)
-    found = _overload(configuration) if configuration.overloaded else _tail(configuration, groups)
+    found = (
+        _heavy_loss(configuration) if configuration.lost_heavily else _tail(configuration, groups)
+    )
     within = max(
         (member.evaluation.within for member in configuration.leading), key=lambda one: one.ns
     )
@@ -329,7 +332,7 @@ def finding(configuration: Configuration, groups: list[Configuration]) -> Findin
     off = time_text(within.ns)
     why = f"{within.why[:1].upper()}{within.why[1:]}"
     sentence = f"{found.sentence} {why}: every latency may be off by {off}."
-    value = found.value if configuration.overloaded else f"{found.value} ± {off}"
+    value = found.value if configuration.lost_heavily else f"{found.value} ± {off}"
     return replace(found, value=value, sentence=sentence)
 
 
@@ -364,21 +367,23 @@ def _tail(configuration: Configuration, groups: list[Configuration]) -> Finding:
     return Finding(configuration, name, value, sentence)
 
 
-def _overload(configuration: Configuration) -> Finding:
-    """What is to say of a device that could not keep up: no latency."""
+def _heavy_loss(configuration: Configuration) -> Finding:
+    """What is to say where too much was lost: no latency."""
     evaluations = [member.evaluation for member in configuration.leading]
     worst = max(evaluation.loss or 0.0 for evaluation in evaluations)
-    over = sum(evaluation.overloaded for evaluation in evaluations)
-    who = "links and taps were" if configuration.wire else "the device was"
+    over = sum(evaluation.lost_heavily for evaluation in evaluations)
     when = f" in {over} of {len(evaluations)} repeats" if len(evaluations) > 1 else ""
     slowest = max((e.maximum for e in evaluations if e.maximum is not None), default=None)
-    queues = "" if slowest is None else f" up to {time_text(slowest)}"
+    others = "" if slowest is None else f"; the others took up to {time_text(slowest)}"
+    most = max(evaluations, key=lambda evaluation: evaluation.loss or 0.0)
+    patterns = (most.stored.loss_patterns if most.stored else None) or []
+    seen = "".join(f" {one.text[0].upper()}{one.text[1:]}." for one in patterns)
+    clause = _loss_clause(evaluations)
     sentence = (
-        f"Overloaded: {who} not able to keep up{when}. The latencies{queues} tell how long its "
-        f"queues are, not how quick it is; {_loss_clause(evaluations)}."
-        f"{_invalid_clause(configuration)}"
+        f"{clause[0].upper()}{clause[1:]}, more than {share_text(HEAVY_LOSS)}{when}. Nobody knows "
+        f"how late these packets would have been{others}.{seen}{_invalid_clause(configuration)}"
     )
-    return Finding(configuration, "lost: overloaded", share_text(worst), sentence)
+    return Finding(configuration, "lost", share_text(worst), sentence)
 
 
 def _invalid(configuration: Configuration) -> Finding:

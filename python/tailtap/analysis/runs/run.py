@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tailtap.analysis.evaluation import Evaluation, Histogram, Percentile
 from tailtap.analysis.evaluation.clocks import Within
-from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS, overload
+from tailtap.analysis.evaluation.heavy_loss import CODES, HEAVY_LOSS, heavy_loss
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.unread import lost_at_least
 from tailtap.analysis.runs.tail import StoredTail, rate_of, tail_of
@@ -141,12 +141,12 @@ class RunEvaluation:
         return lost / self.offered if self.offered else 0.0
 
     @property
-    def overloaded(self) -> bool:
-        """Whether so much was lost that the latency is that of full queues."""
+    def lost_heavily(self) -> bool:
+        """Whether so much was lost that the tail is not known."""
         least, offered = self.lost_at_least, self.offered
         if least is None or not offered:
             return False
-        return (least - self.lost_around_events) / offered > OVERLOAD_LOSS
+        return (least - self.lost_around_events) / offered > HEAVY_LOSS
 
     @property
     def lost_at_least(self) -> int | None:
@@ -304,13 +304,14 @@ class Run:
     def warnings(self) -> tuple[Notice, ...]:
         """The warnings of the run, less those of its evaluation."""
         evaluation = self.evaluation
-        if self.origin or not evaluation or any(note.code == "overload" for note in self.notes):
+        if self.origin or not evaluation or any(note.code in CODES for note in self.notes):
             return self.notes
         # A bare evaluation has no such warning of its own.
         lost, offered = evaluation.lost_at_least or 0, evaluation.offered or 0
         lost -= evaluation.lost_around_events
         has_dut = self.traits is None or self.traits.has_dut
-        notice = overload(lost, offered, has_dut=has_dut)
+        patterns = evaluation.stored.loss_patterns if evaluation.stored else None
+        notice = heavy_loss(lost, offered, patterns, generated=False, has_dut=has_dut)
         return self.notes if notice is None else (*self.notes, notice)
 
     @property

@@ -173,7 +173,7 @@ def assess(
         return found.with_flag(
             "loss",
             f"{loss:.2%} of the packets were lost, more than a tenth of the share over the "
-            "threshold, and nobody knows how late they would have been: measure below overload",
+            "threshold, and nobody knows how late they would have been: measure where less is lost",
         )
     bursts = decluster(fitted.position[over])
     found = replace(found, bursts=bursts)

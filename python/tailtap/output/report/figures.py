@@ -28,8 +28,8 @@ from matplotlib.ticker import (
 )
 
 from tailtap.analysis.evaluation import Evaluation, Histogram
+from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
 from tailtap.analysis.evaluation.model import SIDES
-from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.figures.curves import (
     bins_per_decade,
     confidence_band,
@@ -41,7 +41,7 @@ from tailtap.analysis.figures.curves import (
 )
 from tailtap.analysis.runs.groups import Configuration, Member, configurations
 from tailtap.analysis.runs.reader import experiment_of
-from tailtap.analysis.runs.text import broken, count_text, rate_text, time_text
+from tailtap.analysis.runs.text import broken, count_text, rate_text, share_text, time_text
 from tailtap.output.report.bursts import lossy, marks, ticks
 from tailtap.output.report.events import moments
 from tailtap.output.report.loss import axes_of, loss_curves
@@ -145,7 +145,7 @@ def hdr_figure(groups: list[Configuration], bottom: float | None = None) -> Figu
 
     The latencies begin at `bottom` (ns), or at the smallest of all.
     """
-    names = [f"{g.label} (overloaded)" if g.overloaded else g.title for g in groups]
+    names = [f"{g.label} (tail lost)" if g.lost_heavily else g.title for g in groups]
     labels = [broken(name, LEGEND_LETTERS) for name in names]
     longest = max(map(len, names))
     columns = 1
@@ -322,9 +322,9 @@ def loss_figure(groups: list[Configuration]) -> Figure:
             axes.plot([point.rate for point in points], heights, mark, markersize=3.2,
                       markerfacecolor=face, markeredgecolor=curve.light, markeredgewidth=0.8,
                       linestyle="none", clip_on=False, zorder=3)  # fmt: skip
-    axes.axhline(OVERLOAD_LOSS, color=BEFORE, linewidth=0.7, linestyle=(0, (1, 1.2)))
-    axes.text(1, OVERLOAD_LOSS, "overload", transform=axes.get_yaxis_transform(), ha="right",
-              va="bottom", color=BEFORE, fontsize=6)  # fmt: skip
+    axes.axhline(HEAVY_LOSS, color=BEFORE, linewidth=0.7, linestyle=(0, (1, 1.2)))
+    axes.text(1, HEAVY_LOSS, share_text(HEAVY_LOSS), transform=axes.get_yaxis_transform(),
+              ha="right", va="bottom", color=BEFORE, fontsize=6)  # fmt: skip
     axes.set_yscale("log")
     axes.set_xscale("log" if scale.log_rates else "linear")
     axes.set_xlim(scale.low, scale.high)

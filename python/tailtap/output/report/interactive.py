@@ -28,8 +28,8 @@ from bokeh.models import (
 from bokeh.models.annotations import Span
 
 from tailtap.analysis.evaluation import Histogram
+from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
 from tailtap.analysis.evaluation.model import SIDES
-from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.figures.curves import (
     bins_per_decade,
     confidence_band,
@@ -183,7 +183,7 @@ def _loss(curves: Sequence[LossCurve]) -> Any:
             mark = _mark(plot, point.member, "point" if point.valid else "hollow", shown, glyph)
             mark.tags[0]["curve"] = place
             marks.append(mark)
-    limit = Span(location=OVERLOAD_LOSS, dimension="width", line_dash=[2, 3], line_width=1)
+    limit = Span(location=HEAVY_LOSS, dimension="width", line_dash=[2, 3], line_width=1)
     plot.add_layout(limit)
     use_tools(plot, HoverTool(renderers=marks, limit=4, tags=["loss"]), "both")
     return plot

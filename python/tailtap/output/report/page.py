@@ -29,6 +29,7 @@ from tailtap.output.report import comparison, counters, interactive, tables
 from tailtap.output.report.asked.page import Shown
 from tailtap.output.report.audit import MachineAudit, audits_of
 from tailtap.output.report.bursts import cut_short
+from tailtap.output.report.by_flow import flows_of, patterns_of
 from tailtap.output.report.causes import Story
 from tailtap.output.report.causes.page import Section as Causes
 from tailtap.output.report.causes.page import section
@@ -132,6 +133,9 @@ class Page:
     losses: tables.Losses
     losses_cut_short: str
     """Which runs lost more packets than the figure of losses over time shows."""
+    patterns: Sequence[str]
+    """What the lost packets of runs have in common."""
+    by_flow: tables.Grouped
     causes: Causes
     hops: Hops
     interrupts: Section
@@ -209,6 +213,8 @@ def render(
         ),
         losses=tables.losses(groups, curves),
         losses_cut_short=cut_short(drawn),
+        patterns=patterns_of(groups),
+        by_flow=flows_of(groups),
         causes=causes,
         hops=shown,
         interrupts=Section(sampled),
@@ -255,11 +261,11 @@ def _result(drawn: list[Configuration], groups: list[Configuration]) -> Result:
 
 
 def _slowness(group: Configuration, p: float) -> float:
-    """The latency of its worst repeat at the percentile `p`, in ns; one that is overloaded is the
-    slowest.
+    """The latency of its worst repeat at the percentile `p`, in ns; one whose tail was
+    lost is the slowest.
     """
     row = listed(group.worst.evaluation, p) if group.worst else None
-    return inf if group.overloaded else -1 if row is None else row.value
+    return inf if group.lost_heavily else -1 if row is None else row.value
 
 
 def _header(experiment: Experiment) -> Header:

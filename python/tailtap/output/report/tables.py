@@ -223,8 +223,8 @@ def _summary_row(
             hint = "unsupported: how many packets lie above is not published"
             cells.append(Cell(time_text(row.value), "unsupported", hint))
             continue
-        if evaluation.overloaded and p > 1 - (evaluation.loss or 0):
-            hint = "overload: more packets were lost than lie above it, so the value is unknown"
+        if evaluation.lost_heavily and p > 1 - (evaluation.loss or 0):
+            hint = "more packets were lost than lie above it, so the value is unknown"
             cells.append(Cell(time_text(row.value), "unsupported", hint))
         else:
             cells.append(
@@ -256,9 +256,9 @@ def _loss_cell(evaluation: RunEvaluation, look: str = "alarm") -> Cell:
     """The loss of a run; `look` is that of a loss which is not zero."""
     if evaluation.loss is None:
         return Cell(DASH, "", "not published")
-    if evaluation.overloaded:
-        hint = "overload: the latencies in this row are of full queues"
-        return Cell(f"{share_text(evaluation.loss)} overload", look, hint)
+    if evaluation.lost_heavily:
+        hint = "nobody knows how late the lost packets would have been"
+        return Cell(share_text(evaluation.loss), look, hint)
     share = share_text(evaluation.loss)
     if evaluation.counts.get("lost", 0) > (evaluation.lost_at_least or 0):
         hint = "packets after the device were not matched or not read, and may be these"
@@ -329,7 +329,8 @@ def _loss_row(curve: LossCurve, point: Point) -> Row:
     offered = evaluation.offered or 0
     hint = "" if point.valid else "the generator did not send the rate"
     notes = [] if point.valid else ["invalid"]
-    notes += ["overload"] if evaluation.overloaded else []
+    patterns = (evaluation.stored and evaluation.stored.loss_patterns) or []
+    notes += ["with load"] if any(one.kind == "load" for one in patterns) else []
     cells = (
         Cell(rate_text(point.asked)),
         Cell(rate_text(point.rate), "" if point.valid else "alarm", hint),

@@ -264,8 +264,16 @@ ENTRIES = (
         "Run on a machine with KVM.",
     ),
     Entry(
+        "heavy-loss",
+        (
+            "More than 0.1 % of the packets were lost, and nobody knows how late they would have "
+            "been. The message says what they have in common."
+        ),
+        "Find out why they were lost: by flow, length and time.",
+    ),
+    Entry(
         "overload",
-        "More than 0.1 % of the packets were lost. The latency is that of full queues.",
-        "Lower `traffic.rate`, or let `tailtap search` find the highest rate that holds.",
+        "More than 0.1 % of the packets were lost, and loss comes with load.",
+        "Lower the rate, or let `tailtap search` find the highest rate that holds.",
     ),
 )

@@ -56,7 +56,7 @@ ENTRIES = (
             "Packets were lost, and nobody knows how late they would have been. The model or the "
             "percentile is of those that arrived."
         ),
-        "Measure below overload.",
+        "Measure where less is lost.",
     ),
     Entry(
         "no-maximum",

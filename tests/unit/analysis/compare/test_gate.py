@@ -161,7 +161,7 @@ def test_lost_packets_are_late_packets() -> None:
     found = judge_loaded(base, new, 0.05, 0.999)
     assert found.answer == "worse" and "packets were lost" in found.rows[0].reason
     assert found.rows[0].needed is None
-    assert {"overload"} <= {one.code for one in found.warnings}
+    assert {"loss"} <= {one.code for one in found.warnings}
 
 
 def test_a_percentile_of_too_few_packets_shows_nothing() -> None:

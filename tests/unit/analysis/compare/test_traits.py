@@ -191,7 +191,7 @@ def test_an_experiment_has_all_traits(tmp_path: Path) -> None:
     assert "container over bare-metal: x1." in checks["virtualisation"].because
     assert checks["measurement set-up"].answer == "not met"
     assert "8 of 8 runs were stamped in software" in checks["measurement set-up"].because
-    assert checks["overload"].because == "no run lost more than 0.1 %: none at all"
+    assert checks["loss"].because == "no run lost more than 0.1 %: none at all"
     assert checks["kernel"].because == "only one kernel was measured: 6.18.5 none"
     assert checks["NIC"].because == "no result says its NIC"
     assert "10 kpkt/s, p99.9: bare-metal, " in found.advice[0]

@@ -6,8 +6,8 @@ import ctypes.util
 
 import pytest
 
-from tailtap.lab.instruments.taps.filters import compile_filter
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.packet_filters import compile_filter
 
 needs_libpcap = pytest.mark.skipif(
     ctypes.util.find_library("pcap") is None, reason="filters need libpcap"

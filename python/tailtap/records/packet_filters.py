@@ -1,4 +1,4 @@
-"""Filters of ``tailtap tap``: libpcap's words as the instructions that libpcap makes of them."""
+"""Filters of packets: libpcap's words as the instructions that libpcap makes of them."""
 
 from __future__ import annotations
 

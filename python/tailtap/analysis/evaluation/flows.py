@@ -1,0 +1,61 @@
+"""What an evaluation says of flows, and of what lost packets have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tailtap.analysis.evaluation.model import Evaluation
+from tailtap.analysis.evaluation.percentiles import label, latency_record, percentiles_of
+from tailtap.analysis.evaluation.values import KEPT_LOSSES, RawPair, pair, view
+from tailtap.records.evaluation import FlowRecord
+
+PERCENTILES = (0.5, 0.99)
+"""Those of each flow."""
+HEADS = ("packets", "lost", *map(label, PERCENTILES), "max")
+SHOWN = 20
+"""So many flows are in tables; the JSON has all."""
+OTHERS = "other flows"
+Row = tuple[str, int, int, RawPair]
+"""Name, packets and lost packets of a flow, and its latencies as a distribution."""
+
+
+def with_arrivals(
+    evaluation: Evaluation,
+    flows: Sequence[Row],
+    others: Row,
+    lengths: Mapping[int, int],
+    width_ns: int,
+    blocks: RawPair,
+    *,
+    by_flow: bool,
+) -> Evaluation:
+    """The evaluation with what all packets before the device say of the lost ones, and of flows."""
+    patterns = None
+    kept = len(evaluation.columns.losses[-1])
+    # Where flows were asked for, all packets were read, and not all of so many losses are at hand.
+    if kept and not (by_flow and kept == KEPT_LOSSES):
+        from tailtap.analysis.evaluation.loss_patterns import Arrivals, loss_patterns
+
+        packets = {name: count for name, count, *_ in flows}
+        arrivals = Arrivals(packets, lengths, width_ns, pair(blocks))
+        patterns = loss_patterns(evaluation.lost_packets, arrivals, evaluation.exceedances)
+    if not by_flow:
+        return replace(evaluation, loss_patterns=patterns)
+    rows = [_flow(row, evaluation.within_ns) for row in flows]
+    rows.sort(key=lambda row: (-row.lost, -row.packets))
+    if others[1]:
+        rows.append(_flow((OTHERS, *others[1:]), evaluation.within_ns))
+    return replace(evaluation, loss_patterns=patterns, flows=rows)
+
+
+def _flow(row: Row, within_ns: int) -> FlowRecord:
+    flow, packets, lost, distribution = row
+    values, counts = map(view, distribution)
+    matched = sum(counts)
+    latency = None
+    if matched:
+        mean = sum(value * count for value, count in zip(values, counts, strict=True)) / matched
+        percentiles = percentiles_of(distribution, PERCENTILES, within_ns)
+        latency = latency_record(values[0], mean, values[-1], percentiles, within_ns)
+    return FlowRecord(flow=flow, packets=packets, matched=matched, lost=lost, latency_ns=latency)
