@@ -101,6 +101,7 @@ pub struct Matching {
     losses: bool,
     #[pyo3(default)]
     flows: bool,
+    throughout: bool,
 }
 
 impl Matching {
@@ -124,6 +125,7 @@ impl Matching {
             stamps: stamps.map_err(|error| raise("InputError", error))?,
             losses: self.losses,
             flows: self.flows,
+            throughout: self.throughout,
         })
     }
 }
@@ -474,26 +476,7 @@ fn worst_rows<'py>(py: Python<'py>, worst: &[WorstPacket<Name>], excess: Excess)
 
 fn counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    for (name, count) in [
-        ("ingress", counts.ingress),
-        ("egress", counts.egress),
-        ("matched", counts.matched),
-        ("lost", counts.lost),
-        ("unmatched_egress", counts.unmatched_egress),
-        ("duplicate_ingress", counts.duplicate_ingress),
-        ("duplicate_egress", counts.duplicate_egress),
-        ("reordered", counts.reordered),
-        ("noncausal", counts.noncausal),
-        ("trimmed_ingress", counts.trimmed_ingress),
-        ("trimmed_egress", counts.trimmed_egress),
-        ("unkeyed_ingress", counts.unkeyed_ingress),
-        ("unkeyed_egress", counts.unkeyed_egress),
-        ("unread_ingress", counts.unread_ingress),
-        ("unread_egress", counts.unread_egress),
-        ("matched_in_order", counts.matched_in_order),
-        ("merged_ingress", counts.merged_ingress),
-        ("parts_egress", counts.parts_egress),
-    ] {
+    for (name, count) in counts.named() {
         dict.set_item(name, count)?;
     }
     Ok(dict)

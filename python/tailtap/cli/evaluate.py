@@ -232,6 +232,13 @@ if TYPE_CHECKING:
     "'record' is what the capturing program wrote. By default trailers count where both captures "
     "have them.",
 )
+@click.option(
+    "--throughout",
+    is_flag=True,
+    default=None,
+    help="Both captures ran all the time: what came before the first packet or after the last one "
+    "in EGRESS, and is not in it, is lost. By default it is outside of the common time.",
+)
 @writes_into(
     "Write all tables as Parquet files, and evaluation.json, into DIR; those of the way back "
     "into DIR/back. Of a folder: put the "
@@ -284,6 +291,7 @@ def evaluate(
     format: str | None,
     nanoseconds: str | None,
     stamps: str | None,
+    throughout: bool | None,
     out: Path | None,
     replace: bool,
     scheduler: str | None,
@@ -348,6 +356,7 @@ def evaluate(
         format=format,
         nanoseconds=nanoseconds,
         stamps=stamps,
+        throughout=throughout,
     )
     selects = (before, behind)
     if egress is not None or any(selects) or not ingress.is_dir():
@@ -359,7 +368,6 @@ def evaluate(
                     "--egress-ahead and --back both say how the clocks are: give one of them"
                 )
             given["clocks"] = known(*parse_interval(egress_ahead))
-        given["losses"] = out is not None or losses > 0
         given["flows"] = by is not None
         settings = Settings(**given)
         filters = (filter_, filter_after)

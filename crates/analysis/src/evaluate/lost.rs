@@ -3,8 +3,10 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-use super::EvaluateError;
 use super::choose::KeyChoice;
+use super::partial::CommonTime;
+use super::unforwarded::{Fate, Passed, Traits};
+use super::{Changes, Counts, EvaluateError};
 use crate::blocks::Blocks;
 use crate::capture::Content;
 use crate::clocks::Clocks;
@@ -73,50 +75,69 @@ pub(super) struct Looked {
 }
 
 /// Reads the capture before the device again if packets were lost, or `matched` packets are given by
-/// stamp, [key](Extract::known_by) and latency. Times are on the clock of the walk; packets before
-/// `from_ns` were trimmed.
+/// stamp, [key](Extract::known_by) and latency. Times are on the clock of the walk. Packets that are not
+/// lost for all that the captures show have no row, and another place in `counts`.
 pub(super) fn look(
     choice: &KeyChoice,
     losses: Losses,
     mut matched: Vec<(u64, u64, u64)>,
-    from_ns: u64,
+    common: &CommonTime,
+    changes: &Changes,
+    counts: &mut Counts,
 ) -> Result<Looked, EvaluateError> {
     let losses = losses.sorted();
-    if losses.packets().is_empty() && matched.is_empty() {
+    let lost = losses.packets();
+    // Of later ones nobody knows whether they are among the lost.
+    let all = !matched.is_empty() || lost.len() < MOST;
+    let known_until_ns = lost.last().filter(|_| !all).map_or(u64::MAX, |last| last.0);
+    let lost: Vec<_> = lost.iter().copied().filter(|&(time, _)| common.contains(time)).collect();
+    if lost.is_empty() && matched.is_empty() {
         return Ok(Looked::default());
     }
     matched.sort_unstable();
-    let all = !matched.is_empty() || losses.packets().len() < MOST;
-    let look = Look { choice, lost: losses.packets(), matched, from_ns, all };
+    let routes = changes.changes.iter().any(|change| change.what == "time to live");
+    let passed = Passed::new(routes);
+    let look = Look { choice, lost: &lost, matched, common, known_until_ns, all, passed };
     match choice.key {
-        KeyKind::Packet(packet) => look.read(packet),
-        KeyKind::Stream(stream) => look.read(stream),
-        KeyKind::Moonsniff => look.read(Moonsniff),
-        KeyKind::Signature => look.read(Signatures),
-        KeyKind::Field(field) | KeyKind::Fields([field, _]) => look.read(field),
+        KeyKind::Packet(packet) => look.read(packet, counts),
+        KeyKind::Stream(stream) => look.read(stream, counts),
+        KeyKind::Moonsniff => look.read(Moonsniff, counts),
+        KeyKind::Signature => look.read(Signatures, counts),
+        KeyKind::Field(field) | KeyKind::Fields([field, _]) => look.read(field, counts),
     }
 }
 
 struct Look<'a> {
     choice: &'a KeyChoice,
+    /// Times and keys of the packets to be found, in order.
     lost: &'a [(u64, u64)],
     matched: Vec<(u64, u64, u64)>,
-    from_ns: u64,
+    common: &'a CommonTime,
+    /// Until then it is known which packets were lost.
+    known_until_ns: u64,
     /// Whether to read beyond the last lost packet that a row is made of.
     all: bool,
+    passed: Passed,
 }
 
 impl Look<'_> {
-    fn read<X: Extract>(mut self, extract: X) -> Result<Looked, EvaluateError> {
+    fn read<X: Extract>(
+        mut self,
+        extract: X,
+        counts: &mut Counts,
+    ) -> Result<Looked, EvaluateError> {
         const AT_ONCE: usize = 1 << 16;
         let choice = self.choice;
         let shift_ns =
             choice.ingress_shift_ns + choice.clocks.as_ref().map_or(0, Clocks::ingress_shift_ns);
         let mut capture = choice.ingress.open()?;
         let mut rows: Vec<LostPacket> = Vec::with_capacity(self.lost.len().min(MOST));
+        // Of all lost packets, also those without a row: what bears on them, and their flows.
+        let (mut traits, mut flows_of_lost) = (Vec::new(), Vec::new());
         let mut table = FlowTable::default();
         let (mut lengths, mut blocks) = (BTreeMap::new(), Blocks::finer(SHORTEST));
-        let (mut position, mut begun, mut latest_ns) = (0, None, 0);
+        // Packets that arrived, so far: those lost in a row have the same number.
+        let (mut position, mut arrived, mut latest_ns) = (0, 0, 0);
         while capture.read(AT_ONCE, |packet| {
             if rows.len() == MOST && !self.all {
                 return;
@@ -125,32 +146,53 @@ impl Look<'_> {
             let time = packet.time_ns.saturating_add(shift_ns);
             let (seen, length) = (flow(packet.content), length(packet.content));
             let lost = self.lost.binary_search(&(time, key)).is_ok();
-            if time >= self.from_ns {
+            let latency = self.take_latency(time, X::known_by(key, shown));
+            let known = time <= self.known_until_ns && self.common.contains(time);
+            if known || latency.is_some() {
                 let flow = table.flow(seen);
                 flow.packets += 1;
                 flow.lost += u64::from(lost);
-                flow.latencies.extend(self.take_latency(time, X::known_by(key, shown)));
+                flow.latencies.extend(latency);
                 length.into_iter().for_each(|length| *lengths.entry(length).or_default() += 1);
                 latest_ns = latest_ns.max(time);
                 blocks.record_all(&[latest_ns], &[0]);
             }
-            if lost && rows.len() < MOST {
-                begun.get_or_insert(rows.len());
-                rows.push(LostPacket {
-                    ingress_ns: time,
-                    position,
-                    length,
-                    burst: 0,
-                    flow: seen.flow(),
-                    key: X::name(key, shown).to_string(),
-                });
+            if lost {
+                traits.push(Traits::of(packet.content));
+                flows_of_lost.push(seen);
+                if rows.len() < MOST {
+                    rows.push(LostPacket {
+                        ingress_ns: time,
+                        position,
+                        length,
+                        burst: arrived,
+                        flow: seen.flow(),
+                        key: X::name(key, shown).to_string(),
+                    });
+                }
             } else {
-                end(&mut rows, begun.take());
+                arrived += 1;
+                if known {
+                    self.passed.add(packet.content);
+                }
             }
             position += 1;
         })? && (self.all || rows.len() < MOST)
         {}
-        end(&mut rows, begun);
+        let fates = self.passed.judge(&traits, &choice.ingress);
+        let of = |fate| fates.iter().filter(|&&one| one == fate).count() as u64;
+        (counts.not_forwarded, counts.to_device) = (of(Fate::NotForwarded), of(Fate::ToDevice));
+        counts.lost -= counts.not_forwarded + counts.to_device;
+        for (&seen, _) in flows_of_lost.iter().zip(&fates).filter(|(_, fate)| **fate != Fate::Lost)
+        {
+            table.flow(seen).lost -= 1;
+        }
+        let mut fates = fates.iter();
+        rows.retain(|_| fates.next() == Some(&Fate::Lost));
+        for burst in rows.chunk_by_mut(|one, next| one.burst == next.burst) {
+            let packets = burst.len() as u64;
+            burst.iter_mut().for_each(|row| row.burst = packets);
+        }
         let FlowTable { mut flows, mut others, .. } = table;
         flows.iter_mut().chain([&mut others]).for_each(|flow| flow.latencies.sort_unstable());
         Ok(Looked { lost: rows, arrivals: Some(Arrivals { flows, others, lengths, blocks }) })
@@ -186,14 +228,6 @@ impl FlowTable {
             self.flows.push(Flow { name: seen.flow(), ..Flow::default() });
         }
         &mut self.flows[place]
-    }
-}
-
-/// Ends a burst that began at a row.
-fn end(rows: &mut [LostPacket], begun: Option<usize>) {
-    if let Some(begun) = begun {
-        let packets = (rows.len() - begun) as u64;
-        rows[begun..].iter_mut().for_each(|row| row.burst = packets);
     }
 }
 

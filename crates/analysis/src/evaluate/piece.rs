@@ -142,7 +142,7 @@ impl Piece {
             ends[0]..ends[1]
         });
         let changes: Vec<_> = changes.collect();
-        let walk = Walk {
+        let mut walk = Walk {
             window_ns: clocks.as_ref().map_or(window_ns, |clocks| clocks.window_ns(window_ns)),
             trim_ns: self.options.trim_ns,
             worst: self.options.worst,
@@ -151,6 +151,8 @@ impl Piece {
             packets: self.choice.expected_egress,
             losses: self.options.kept_losses(),
             flows: self.options.flows,
+            throughout: self.options.throughout,
+            covered: None,
             changes: &changes,
             cancelled,
         };
@@ -170,6 +172,7 @@ impl Piece {
             }
             let plan = equals.settle(walk.window_ns);
             if plan.is_of_use() {
+                walk.covered = Some(tally.covered[1]);
                 walked = self.pass(&walk, [&before, &after], sorted, Some(plan));
             }
         }
@@ -208,7 +211,7 @@ impl Piece {
             side.chosen = part.source.chosen(&side.notes.interfaces);
         }
         let Tally { mut counts, latencies, worst, reorder, exceedances, blocks, .. } = tally;
-        let (losses, matched) = (tally.losses, tally.matched);
+        let Tally { losses, matched, covered, edges, .. } = tally;
         counts.ingress = ingress.intake.keyed;
         counts.egress = egress.intake.keyed;
         counts.unkeyed_ingress = ingress.intake.unkeyed() + ingress.set_aside.undirected;
@@ -226,6 +229,8 @@ impl Piece {
             blocks,
             losses,
             matched,
+            covered,
+            edges,
             ingress,
             egress,
         }

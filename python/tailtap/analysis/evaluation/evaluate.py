@@ -50,6 +50,7 @@ def evaluate(
     nanoseconds: Nanoseconds | None = None,
     key_after: str | None = None,
     stamps: Stamps | None = None,
+    throughout: bool = False,
     direction: Direction | None = None,
     flows: bool = False,
     filter: str | None = None,
@@ -87,6 +88,9 @@ def evaluate(
     device changes what it names, `filter_after` says which packets of `egress` are taken; all for
     an empty text.
 
+    Loss is that of the time which both captures cover. `throughout` says that both ran all the
+    time, so that what came last and did not leave is lost, too.
+
     A folder, or a pattern of files, is one capture whose files follow each other in time; ``-`` and
     pipes are read as well. Without `egress`, both sides are looked for in `ingress`. Where both
     captures hold both directions, the way there is evaluated, and the way back is its `back`;
@@ -107,6 +111,7 @@ def evaluate(
         key_after=key_after,
         stamps=stamps,
         flows=flows,
+        throughout=throughout,
     )
     with Sources() as sources:
         if egress is None:

@@ -43,6 +43,8 @@ class Settings:
     stamps: Stamps | None = None
     flows: bool = False
     """Whether losses and latencies are told for each flow, which keeps 24 bytes of each packet."""
+    throughout: bool = False
+    """Whether both captures ran all the time, so that what does not leave at their ends is lost."""
 
     def __post_init__(self) -> None:
         """Raise `InputError` for numbers and words that mean nothing."""
@@ -74,6 +76,7 @@ class Settings:
             "losses": self.losses,
             "flows": self.flows,
             "stamps": self.stamps,
+            "throughout": self.throughout,
         }
 
     @property
@@ -100,9 +103,12 @@ def typed(
 
 
 def of_run(asked: EvaluationSettings | None, **changes: Any) -> Settings:
-    """Those that the parameters of a run ask for, but for `changes`: fields of `Settings`."""
+    """Those that the parameters of a run ask for, but for `changes`: fields of `Settings`.
+
+    The taps of a run stamp from before its first packet until after its last.
+    """
     own = {ours: getattr(asked, theirs) for theirs, ours in OF_A_RUN.items()} if asked else {}
-    return Settings(**own | changes)
+    return Settings(**{"throughout": True} | own | changes)
 
 
 def of_evaluation(found: Evaluation, **changes: Any) -> Settings:

@@ -179,5 +179,6 @@ class Matching(TypedDict, total=False):
     clocks: tuple[Sequence[tuple[int, int]], int] | None
     nanoseconds: tuple[bool, bool]
     stamps: str | None
+    throughout: bool
     losses: bool
     flows: bool
