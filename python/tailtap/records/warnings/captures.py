@@ -27,9 +27,9 @@ ENTRIES = (
     ),
     Entry(
         "requests-given-up",
-        "Packets of connections are missing in the capture, or too many requests waited at once, so "
-        "that nobody can tell the answer of some requests. They count as neither answered nor "
-        "unanswered; a verdict that they could change is not shown.",
+        "Packets of connections are missing in the capture, or too many requests waited at once. "
+        "Requests whose answers nobody can tell count as neither answered nor unanswered; a "
+        "verdict that they could change is not shown.",
         "Capture without drops and with a longer snap length.",
     ),
     Entry(
@@ -106,8 +106,8 @@ ENTRIES = (
     ),
     Entry(
         "snap-length",
-        "The snap length cut the key off some packets, or the headers of requests and answers. Such "
-        "a request counts from the packet that was cut, and not from the end of its header.",
+        "The snap length cut the key off some packets, or the headers of requests and answers. "
+        "Such a request counts from the packet that was cut, and not from the end of its header.",
         f"Capture longer packets, or choose a key nearer to the start with `{spelled('key')}`.",
     ),
     Entry(
