@@ -35,8 +35,9 @@ pub(super) struct Http {
     unsure: bool,
     /// Where the server's bytes ended when requests were missed: later ones acknowledge more.
     floor: Option<u32>,
-    /// Where responses were missed since the last request.
+    /// Where responses were missed since the last request, and what that acknowledged.
     gap: Option<u32>,
+    latest: Option<u32>,
 }
 
 /// A request without its response.
@@ -251,37 +252,22 @@ impl Http {
             _ => Method::Other,
         };
         let (acknowledged, sure) = (line.acknowledged, !self.unsure);
-        if self.unsure {
-            let ahead = |floor: u32| {
-                acknowledged.is_some_and(|number| number.wrapping_sub(floor) as i32 > 0)
-            };
-            self.pipelined |=
-                self.waiting.back().is_some_and(|last| last.acknowledged == acknowledged);
+        self.pipelined |= acknowledged.is_some() && self.latest == acknowledged;
+        self.latest = acknowledged;
+        self.pipelined |= sure && !self.waiting.is_empty();
+        if !sure {
             self.give_up(line);
             line.books.of(Kind::Http).doubt(key);
-            if self.waiting.is_empty() {
-                self.responses.text.clear();
-                self.responses.state = State::Lost;
-            }
-            self.waiting.push_back(Waiting {
-                key,
-                method,
-                shown: shown.into(),
-                acknowledged,
-                sure,
-            });
-            if self.pipelined || self.waiting.len() > 1 || !self.floor.is_none_or(ahead) {
-                self.give_up(line);
-            }
-        } else {
-            self.pipelined |= !self.waiting.is_empty();
-            self.waiting.push_back(Waiting {
-                key,
-                method,
-                shown: shown.into(),
-                acknowledged,
-                sure,
-            });
+        }
+        if !sure && self.waiting.is_empty() {
+            self.responses.text.clear();
+            self.responses.state = State::Lost;
+        }
+        self.waiting.push_back(Waiting { key, method, shown: shown.into(), acknowledged, sure });
+        let number = acknowledged.unwrap_or(0);
+        let old = self.floor.is_some_and(|floor| number.wrapping_sub(floor) as i32 <= 0);
+        if !sure && (self.pipelined || self.waiting.len() > 1 || old) {
+            self.give_up(line);
         }
         if self.waiting.len() > MOST_WAITING {
             self.lose(false, line);

@@ -5,6 +5,7 @@
 //! Memory is bounded: so many connections are followed, so many bytes of each are held, and of a
 //! connection that speaks nothing of interest nothing.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use tailtap_wire::link::Link;
@@ -29,32 +30,32 @@ const MOST_ASKED: usize = 1 << 10;
 /// What is spoken shows in no more bytes than this.
 const MOST_START: usize = 1 << 13;
 
-/// A segment that came early.
-struct Early {
+/// Bytes of an end, and how many behind them are missing.
+struct Segment<'a> {
     time_ns: u64,
     number: u64,
     acknowledged: Option<u32>,
-    bytes: Vec<u8>,
-    /// How many of its bytes were not captured.
-    missing: usize,
-}
-
-impl Early {
-    fn len(&self) -> usize {
-        self.bytes.len() + self.missing
-    }
-}
-
-/// Bytes of an end whose turn it is, and how many behind them are missing.
-#[derive(Clone, Copy)]
-struct Turn<'a> {
-    time_ns: u64,
-    number: u64,
-    acknowledged: Option<u32>,
-    bytes: &'a [u8],
+    bytes: Cow<'a, [u8]>,
     missing: usize,
     /// Whether packets are missing, and not the ends of packets.
     dropped: bool,
+}
+
+impl Segment<'_> {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.missing
+    }
+
+    /// Leaves out bytes that are known.
+    fn skip(&mut self, known: usize) {
+        let whole = self.len().saturating_sub(known);
+        let skipped = known.min(self.bytes.len());
+        match &mut self.bytes {
+            Cow::Borrowed(bytes) => *bytes = &bytes[skipped..],
+            Cow::Owned(bytes) => drop(bytes.drain(..skipped)),
+        }
+        self.missing = whole - self.bytes.len();
+    }
 }
 
 /// The packet at hand, and the next bytes of both ends before it.
@@ -77,7 +78,7 @@ struct Half {
     /// When the bytes before the next one were here.
     latest_ns: u64,
     /// Segments that came early, by the numbers of their first bytes.
-    held: BTreeMap<u32, Early>,
+    held: BTreeMap<u32, Segment<'static>>,
     held_bytes: usize,
     /// The first bytes, while they do not yet show what is spoken.
     start: Vec<u8>,
@@ -229,8 +230,8 @@ impl Connection {
     }
 
     /// Takes bytes of an end, in order.
-    fn take(&mut self, half: usize, turn: Turn<'_>, now: &Now<'_, '_>, books: &mut Books) {
-        let Turn { mut bytes, missing, .. } = turn;
+    fn take(&mut self, half: usize, turn: &Segment<'_>, now: &Now<'_, '_>, books: &mut Books) {
+        let (mut bytes, missing) = (turn.bytes.as_ref(), turn.missing);
         let own = &mut self.halves[half];
         let at = own.next.unwrap_or(0).wrapping_add(bytes.len() as u32);
         own.next = Some(at.wrapping_add(missing as u32));
@@ -343,15 +344,15 @@ impl Connection {
             };
             // A frame that is shorter than its packet was cut before it was captured.
             let dropped = own.claimed != Some(next.wrapping_add(gap as u32));
-            let turn = Turn {
+            let turn = Segment {
                 time_ns: 0,
                 number: now.packet.number,
                 acknowledged: None,
-                bytes: &[],
+                bytes: Cow::Borrowed(&[]),
                 missing: gap as usize,
                 dropped,
             };
-            self.take(half, turn, now, books);
+            self.take(half, &turn, now, books);
             self.go_on(half, now, books);
         }
     }
@@ -362,24 +363,6 @@ impl Connection {
             while let Some((from, _)) = self.halves[half].first() {
                 self.pass(half, from, false, now, books);
             }
-        }
-    }
-
-    /// An end says no more, or the connection is gone.
-    fn close(&mut self, half: usize, packet: &Packet<'_>, books: &mut Books) {
-        let ends = self.asking();
-        let at = self.halves[half].next.unwrap_or(0);
-        if let Talk::Tls(tls) = &mut self.talk {
-            tls.close(&mut Line {
-                packet,
-                books,
-                ends,
-                asked: &mut self.asked,
-                at,
-                acknowledged: None,
-                heard: None,
-                dropped: false,
-            });
         }
     }
 
@@ -549,12 +532,17 @@ impl Protocol for Streams {
             let next = connection.halves[half].next.unwrap_or(from);
             let ahead = from.wrapping_sub(next) as i32;
             let until = from.wrapping_add(whole as u32);
-            let (time_ns, number) = (packet.time_ns, packet.number);
-            let missing = whole - bytes.len();
+            let mut segment = Segment {
+                time_ns: packet.time_ns,
+                number: packet.number,
+                acknowledged,
+                bytes: Cow::Borrowed(bytes),
+                missing: whole - bytes.len(),
+                dropped: false,
+            };
             if ahead > 0 {
-                let bytes = bytes.to_vec();
-                let early = Early { time_ns, number, acknowledged, bytes, missing };
-                connection.halves[half].hold(from, early);
+                let bytes = Cow::Owned(bytes.to_vec());
+                connection.halves[half].hold(from, Segment { bytes, ..segment });
             } else {
                 let known = ahead.unsigned_abs() as usize;
                 // One byte that is known asks whether the other end is still there.
@@ -562,11 +550,8 @@ impl Protocol for Streams {
                     connection.again(half, from, until, packet, books);
                 }
                 if known < whole {
-                    let bytes = bytes.get(known..).unwrap_or_default();
-                    let missing = whole - known - bytes.len();
-                    let turn =
-                        Turn { time_ns, number, acknowledged, bytes, missing, dropped: false };
-                    connection.take(half, turn, &now, books);
+                    segment.skip(known);
+                    connection.take(half, &segment, &now, books);
                     let claimed = from.wrapping_add(inner.end.saturating_sub(begin) as u32);
                     connection.halves[half].claimed = Some(claimed).filter(|_| inner.end > there);
                     connection.go_on(half, &now, books);
@@ -585,17 +570,16 @@ impl Protocol for Streams {
             if gone {
                 connection.drain(&now, books);
             }
-            connection.close(half, packet, books);
-            if gone {
-                connection.close(1 - half, packet, books);
+            if let Talk::Tls(tls) = &mut connection.talk {
+                tls.end_flight(books);
             }
-            self.held = self.held + connection.held() - held;
             if gone {
-                self.remove(key);
+                self.held -= held;
+                self.connections.remove(&key);
+                return true;
             }
-        } else {
-            self.held = self.held + connection.held() - held;
         }
+        self.held = self.held + connection.held() - held;
         true
     }
 
@@ -626,13 +610,9 @@ impl Connection {
 
     /// Takes held segments whose turn it is.
     fn go_on(&mut self, half: usize, now: &Now<'_, '_>, books: &mut Books) {
-        while let Some((skip, early)) = self.halves[half].ready() {
-            let bytes = early.bytes.get(skip..).unwrap_or_default();
-            let missing = early.len().saturating_sub(skip + bytes.len());
-            if bytes.len() + missing > 0 {
-                let Early { time_ns, number, acknowledged, .. } = early;
-                let turn = Turn { time_ns, number, acknowledged, bytes, missing, dropped: false };
-                self.take(half, turn, now, books);
+        while let Some(segment) = self.halves[half].ready() {
+            if segment.len() > 0 {
+                self.take(half, &segment, now, books);
             }
         }
     }
@@ -640,11 +620,11 @@ impl Connection {
 
 impl Half {
     /// Keeps a segment that came early.
-    fn hold(&mut self, from: u32, early: Early) {
-        let there = self.held.get(&from).map_or(0, Early::len);
-        if there < early.len() {
-            self.held_bytes += early.bytes.len();
-            if let Some(old) = self.held.insert(from, early) {
+    fn hold(&mut self, from: u32, segment: Segment<'static>) {
+        let there = self.held.get(&from).map_or(0, Segment::len);
+        if there < segment.len() {
+            self.held_bytes += segment.bytes.len();
+            if let Some(old) = self.held.insert(from, segment) {
                 self.held_bytes -= old.bytes.len();
             }
         }
@@ -668,11 +648,12 @@ impl Half {
         self.held.keys().map(|from| (*from, ahead(from))).min_by_key(|(_, ahead)| *ahead)
     }
 
-    /// The next segment whose turn it is, and how much of it is known.
-    fn ready(&mut self) -> Option<(usize, Early)> {
+    /// The next segment whose turn it is, without what is known of it.
+    fn ready(&mut self) -> Option<Segment<'static>> {
         let (from, ahead) = self.first().filter(|(_, ahead)| *ahead <= 0)?;
-        let early = self.held.remove(&from)?;
-        self.held_bytes -= early.bytes.len();
-        Some((ahead.unsigned_abs() as usize, early))
+        let mut segment = self.held.remove(&from)?;
+        self.held_bytes -= segment.bytes.len();
+        segment.skip(ahead.unsigned_abs() as usize);
+        Some(segment)
     }
 }

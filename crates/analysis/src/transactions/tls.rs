@@ -10,6 +10,7 @@
 //! and count as such: nothing that is not encrypted tells them apart.
 
 use super::Kind;
+use super::book::Books;
 use super::packet::{be16, be32};
 use super::streams::{Line, Over, Shown};
 
@@ -103,14 +104,14 @@ impl Tls {
             self.torn |= !self.flight_over;
         }
         if asks && self.hello.is_some() && !self.flight_over && self.speaks(line) {
-            self.end_flight(line);
+            self.end_flight(line.books);
         }
         let torn = line.dropped;
         let mut missing = missing;
         while !bytes.is_empty() || missing > 0 {
             let half = if asks { &mut self.client } else { &mut self.server };
             let Ok(seen) = half.read(&mut bytes, &mut missing) else {
-                self.end_flight(line);
+                self.end_flight(line.books);
                 return Over::Elsewhere;
             };
             if let Some(seen) = seen {
@@ -149,15 +150,11 @@ impl Tls {
         !self.early || self.server_data && heard()
     }
 
-    /// The connection ends.
-    pub fn close(&mut self, line: &mut Line<'_, '_>) {
-        self.end_flight(line);
-    }
-
-    fn end_flight(&mut self, line: &mut Line<'_, '_>) {
+    /// The server's flight is over: the client speaks, or the connection ends.
+    pub fn end_flight(&mut self, books: &mut Books) {
         self.flight_over = true;
         if let Some(key) = self.key {
-            let book = line.books.of(Kind::TlsFlight);
+            let book = books.of(Kind::TlsFlight);
             if self.torn { book.give_up(key) } else { book.settle(key) }
         }
     }

@@ -204,7 +204,7 @@ def test_http_2_answers_in_any_order(tmp_path: Path) -> None:
 
 OPENS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2(4, 0)
 GET, HINTS, OK = b"\x82\x86\x84", b"\x48\x82\x08\x19", b"\x88"
-"""First fields of headers: a method, and the statuses 103 and 200 by Huffman's code and the table."""
+"""First fields of headers: a method, the status 103 by Huffman's code, and 200 by the table."""
 
 
 def test_interim_responses_of_http_2_are_no_answers(tmp_path: Path) -> None:
@@ -214,7 +214,8 @@ def test_interim_responses_of_http_2_are_no_answers(tmp_path: Path) -> None:
     # A table has the status of further hints, and nobody can look it up: what comes next tells.
     talk.says(12_000, http2(1, 3, b"\xbe") + http2(1, 5, b"\xbe"))
     talk.says(13_000, http2(1, 3, OK) + http2(0, 5, b"content"))
-    talk.says(14_000, http2(1, 1, OK) + http2(0, 3, b"x") + http2(1, 5, b"\x40trailer", flags=5))
+    trailer = http2(1, 5, b"\x40trailer", flags=5)
+    talk.says(14_000, http2(1, 1, OK) + http2(0, 3, b"x") + trailer)
     found = of(tmp_path, talk.packets)
     assert waits(found, "http") == [(10_000, 2_000), (10_000, 3_000), (10_000, 4_000)]
 
