@@ -230,7 +230,9 @@ impl Http {
 
     /// Gives up those whose response is not the next one for sure.
     fn give_up(&mut self, line: &mut Line<'_, '_>) {
-        while let Some(waiting) = self.waiting.pop_back_if(|waiting| !waiting.sure) {
+        while self.waiting.back().is_some_and(|waiting| !waiting.sure)
+            && let Some(waiting) = self.waiting.pop_back()
+        {
             line.give_up(&[Kind::Http], waiting.key);
         }
     }

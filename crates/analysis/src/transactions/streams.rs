@@ -420,9 +420,13 @@ impl Streams {
         }
     }
 
-    fn let_go(&mut self) {
+    fn let_go(&mut self, books: &mut Books) {
         while self.connections.len() >= MOST_CONNECTIONS {
             let Some(key) = self.order.pop_front() else { return };
+            for Asked { kinds, key, .. } in self.connections.get(&key).iter().flat_map(|c| &c.asked)
+            {
+                kinds.iter().for_each(|kind| books.of(*kind).give_up(*key));
+            }
             self.remove(key);
         }
         if self.order.len() > 2 * MOST_CONNECTIONS {
@@ -471,7 +475,7 @@ impl Protocol for Streams {
             if whole == 0 && !begins {
                 return true;
             }
-            self.let_go();
+            self.let_go(books);
             self.order.push_back(key);
             self.connections.insert(key, Box::new(Connection::new(sorted)));
         }
