@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 import sys
@@ -31,6 +32,18 @@ CERTIFICATE = (
 )  # fmt: skip
 
 
+WEB_PORT, REQUESTS = 8081, 120
+NGINX = f"""
+daemon off; user root; pid nginx.pid; error_log stderr crit; events {{}}
+http {{
+  access_log off; keepalive_requests 10000;
+  server {{ listen 127.0.0.1:{WEB_PORT}; return 200 "answer of some length"; }}
+}}
+"""
+"""A server that keeps connections; curl asks it so many times."""
+CURL = ("curl", "--silent", "--output", "/dev/null")
+
+
 @contextmanager
 def running(namespace: Namespace, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """A program inside, which is ended in the end."""
@@ -54,12 +67,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     capture = folder / "lo.pcapng"
     try:
         namespace.run("ip", "link", "set", "lo", "up")
-        with running(namespace, *DNSMASQ):
-            wait_for(lambda: ":53 " in namespace.run("ss", "-lnut").stdout, "dnsmasq")
+        (folder / "nginx.conf").write_text(NGINX)
+        web = ("nginx", "-p", str(folder), "-c", "nginx.conf")
+        with running(namespace, *DNSMASQ), running(namespace, *web):
+            for port in (53, WEB_PORT):
+                wait_for(lambda: f":{port} " in namespace.run("ss", "-lnut").stdout, str(port))  # noqa: B023
             with running(namespace, "dumpcap", "-q", "-i", "lo", "-w", str(capture)):
                 wait_for(capture.exists, "dumpcap")
                 time.sleep(0.5)
                 namespace.run(sys.executable, asking.__file__, str(folder))
+                namespace.run(*CURL, f"http://127.0.0.1:{WEB_PORT}/[1-{REQUESTS}]")
                 time.sleep(0.5)
         yield folder
     finally:
@@ -78,11 +95,17 @@ STREAM = ("tcp.stream", "frame.time_epoch")
 Rows = list[list[str]]
 
 
-def tshark(folder: Path, wanted: str, *fields: str, options: tuple[str, ...] = ()) -> Rows:
+def tshark(
+    folder: Path,
+    wanted: str,
+    *fields: str,
+    options: tuple[str, ...] = (),
+    name: str = "lo.pcapng",
+) -> Rows:
     """Fields of the packets that a filter shows."""
     asked = [word for field in fields for word in ("-e", field)]
     told = [word for option in options for word in ("-o", option)]
-    command = ["tshark", "-n", "-r", str(folder / "lo.pcapng"), *told, "-Y", wanted, "-T", "fields"]
+    command = ["tshark", "-n", "-r", str(folder / name), *told, "-Y", wanted, "-T", "fields"]
     done = subprocess.run([*command, *asked], check=True, capture_output=True, text=True)
     return [line.split("\t") for line in done.stdout.splitlines()]
 
@@ -128,8 +151,9 @@ def test_http(folder: Path, found: Transactions) -> None:
     wanted = f"http.time && tcp.port == {asking.HTTP_PORT}"
     expected = [nanoseconds(row[0]) for row in tshark(folder, wanted, "http.time", options=AT_ONCE)]
     assert len(expected) == asking.CONNECTIONS * asking.REQUESTS
-    assert waits(found, "http") == sorted(expected)
-    slow = [packet for packet in found["http"].worst() if packet.latency >= SLOW_NS]
+    own = [one for one in found["http"].worst() if f":{asking.HTTP_PORT} " in one.key]
+    assert sorted(packet.latency for packet in own) == sorted(expected)
+    slow = [packet for packet in own if packet.latency >= SLOW_NS]
     assert len(slow) == asking.CONNECTIONS
     assert {packet.key.rpartition(" ")[2] for packet in slow} == {"/slow"}
 
@@ -172,3 +196,59 @@ def test_an_id_at_a_place(found: Transactions) -> None:
     assert len(mine) == asking.IDS
     assert mine[0].key.endswith(" id 13")
     assert mine[0].latency >= SLOW_NS > mine[1].latency
+
+
+Pairs = set[tuple[int, int]]
+"""Time of each request, and how long it waited."""
+
+
+def first_of_each(rows: Rows) -> dict[str, int]:
+    """The first time of each id, or of each of several ids that a packet has."""
+    times: dict[str, int] = {}
+    for connection, told, ids in rows:
+        for one in ids.split(","):
+            times.setdefault(f"{connection} {one}", nanoseconds(told))
+    return times
+
+
+def by_ids(folder: Path, name: str, asks: str, answers: str, ids: str) -> Pairs:
+    """Requests and answers that have an id in common."""
+    both = (
+        first_of_each(tshark(folder, wanted, *STREAM, ids, name=name)) for wanted in (asks, answers)
+    )
+    asked, answered = both
+    return {(asked[one], answered[one] - asked[one]) for one in asked.keys() & answered.keys()}
+
+
+def paired(folder: Path, name: str) -> dict[str, Pairs]:
+    """What tshark pairs of TCP's protocols, by kind."""
+    rows = tshark(folder, "http.time", "frame.time_epoch", "http.time", options=AT_ONCE, name=name)
+    http = {(nanoseconds(end) - nanoseconds(wait), nanoseconds(wait)) for end, wait in rows}
+    rows = tshark(folder, "dns.time", "frame.time_epoch", "dns.time", name=name)
+    dns = {(nanoseconds(end) - nanoseconds(wait), nanoseconds(wait)) for end, wait in rows}
+    hello = ("tls.handshake.type == 1", "tls.handshake.type == 2")
+    return {
+        "http": http,
+        "dns": dns,
+        "tls-server-hello": by_ids(folder, name, hello[0], hello[1], "tcp.stream"),
+    }
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.05])
+def test_what_was_not_captured_changes_no_other_pair(folder: Path, share: float) -> None:
+    """Whatever tshark pairs rightly in a capture that lacks packets, we pair; and nothing else."""
+    truth = paired(folder, "lo.pcapng")
+    assert min(map(len, truth.values())) >= 2 * asking.CONNECTIONS
+    assert len(truth["http"]) >= REQUESTS
+    packets = int(tshark(folder, "frame", "frame.number")[-1][0])
+    drawn = random.Random(f"{share}")
+    drops = [str(number) for number in range(1, packets + 1) if drawn.random() < share]
+    name = f"without-{share}.pcapng"
+    command = ["editcap", str(folder / "lo.pcapng"), str(folder / name), *drops]
+    subprocess.run(command, check=True, capture_output=True)
+    found = evaluate_transactions(folder / name)
+    for kind, right in paired(folder, name).items():
+        ours = {(packet.ingress_ns, packet.latency) for packet in found[kind].worst()}
+        assert right & truth[kind] <= ours <= truth[kind], (
+            kind, sorted(right & truth[kind] - ours)[:4], sorted(ours - truth[kind])[:4]
+        )  # fmt: skip

@@ -19,7 +19,7 @@ HOST = "127.0.0.1"
 HTTP_PORT, TLS_1_2_PORT, TLS_1_3_PORT, ID_PORT, CLOSED_PORT = 8080, 4432, 4433, 7000, 9
 SLOW_SECONDS = 0.15
 """How long the server takes to answer /slow, and an id of 13."""
-CONNECTIONS, REQUESTS, QUESTIONS, BY_TCP, PINGS, IDS = 5, 4, 40, 5, 30, 20
+CONNECTIONS, REQUESTS, QUESTIONS, BY_TCP, PINGS, IDS = 5, 4, 40, 60, 30, 20
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -21,10 +21,16 @@ class TransactionCounts(Record, kw_only=True):
     unanswered: Annotated[Count, says("Requests without an answer within the window")]
     open_at_end: Annotated[
         Count,
-        says("Those of them whose window had not passed when the capture ended"),
+        says("Requests without an answer whose window had not passed when the capture ended"),
     ]
-    refused: Annotated[Count, says("Requests that were refused: by RST, or by an alert of TLS")]
-    given_up: Annotated[Count, says("Requests of which nobody can tell which answer is theirs")]
+    refused: Annotated[
+        Count,
+        says("Requests refused or withdrawn: by RST, an alert of TLS, or RST_STREAM"),
+    ]
+    given_up: Annotated[
+        Count,
+        says("Requests of which nobody can tell which answer is theirs, or whether they had one"),
+    ]
     trimmed: Annotated[Count, says("Requests left out at the start")]
     retransmitted: Annotated[Count, says("How often requests were sent again")]
     repeated_answers: Annotated[Count, says("Further answers of a request: in no statistic")]
@@ -35,6 +41,10 @@ class TransactionCounts(Record, kw_only=True):
     ]
     half_open: Annotated[Count, says("Connections of TCP that the client did not complete")]
     truncated: Annotated[Count, says("Packets that were cut where a message should be")]
+    cut: Annotated[
+        Count,
+        says("Requests and answers whose headers were cut: they count by the packet that was cut"),
+    ]
 
 
 class KindRecord(Record, kw_only=True):

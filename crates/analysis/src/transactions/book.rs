@@ -21,6 +21,8 @@ const MOST_OPEN: usize = 1 << 20;
 const MOST_ANSWERED: usize = 1 << 14;
 /// So many ends of windows may be of requests that nobody remembers any more.
 const MOST_STALE: usize = 1 << 20;
+/// So many requests, and so many answers, are sorted by their times while earlier ones may yet be found.
+const MOST_SORTED: usize = 1 << 20;
 /// So many answered requests are gathered before they are added to the statistics.
 const BATCH: usize = 1 << 10;
 
@@ -54,6 +56,8 @@ struct Entry {
     /// A word of the protocol's own.
     tag: u32,
     answered: bool,
+    /// Whether its answer may have passed without being seen.
+    doubtful: bool,
     /// The end so far of an answer that may go on; 0 where there is none.
     until_ns: u64,
 }
@@ -80,12 +84,15 @@ pub(super) struct Book {
     due: VecDeque<(u64, u64)>,
     /// Answered requests, in the order of their answers.
     answered: VecDeque<(u64, u64)>,
-    /// Answers whose time is known only later, until it is their turn.
-    late: BinaryHeap<Reverse<(u64, u64, Box<str>)>>,
+    /// Times of requests, and of answers with the start of their requests, until it is their turn.
+    asked_late: BinaryHeap<Reverse<u64>>,
+    late: BinaryHeap<Reverse<(u64, u64)>>,
     names: ByKey<Box<str>>,
     pub counts: Counts,
     last_answer: u64,
     latest_start_ns: u64,
+    latest_asked_ns: u64,
+    latest_answer_ns: u64,
     pub latencies: Distribution,
     pub worst: Worst<Name>,
     pub exceedances: Exceedances,
@@ -112,11 +119,14 @@ impl Book {
             open: 0,
             due: VecDeque::new(),
             answered: VecDeque::new(),
+            asked_late: BinaryHeap::new(),
             late: BinaryHeap::new(),
             names: ByKey::default(),
             counts: Counts::default(),
             last_answer: u64::MAX,
             latest_start_ns: 0,
+            latest_asked_ns: 0,
+            latest_answer_ns: 0,
             latencies: Distribution::new(),
             worst: Worst::new(options.matching.worst),
             exceedances: Exceedances::new(None),
@@ -159,14 +169,18 @@ impl Book {
             }
             None => {}
         }
-        let entry = Entry { start_ns: now_ns, tag, answered: false, until_ns: 0 };
+        let entry = Entry { start_ns: now_ns, tag, answered: false, doubtful: false, until_ns: 0 };
         self.entries.insert(key, entry);
         self.open += 1;
         self.due.push_back((now_ns, key));
         self.counts.requests += 1;
-        self.asked_ns.push(now_ns);
-        if self.asked_ns.len() >= BATCH {
-            self.flush();
+        if self.kind.is_late() {
+            self.asked_late.push(Reverse(now_ns));
+            while self.asked_late.len() > MOST_SORTED {
+                self.next_asked();
+            }
+        } else {
+            self.ask(now_ns);
         }
         if self.open > MOST_OPEN {
             self.give_up_oldest();
@@ -207,19 +221,20 @@ impl Book {
         if entry.answered {
             return Some(false);
         }
-        entry.answered = true;
         let start_ns = entry.start_ns;
         let time_ns = time_ns.max(start_ns);
+        if time_ns - start_ns >= self.window_ns {
+            // What came early in its stream is looked at late.
+            self.expire_one(start_ns, key);
+            return None;
+        }
+        entry.answered = true;
         if self.last_answer == packet.number {
             self.counts.coalesced += 1;
         }
         self.last_answer = packet.number;
         self.close(key, time_ns);
-        if self.kind.is_late() {
-            self.late.push(Reverse((time_ns, start_ns, name())));
-        } else {
-            self.record(start_ns, time_ns, name);
-        }
+        self.record(start_ns, time_ns, name);
         Some(true)
     }
 
@@ -244,7 +259,19 @@ impl Book {
             let (start_ns, until_ns) = (entry.start_ns, entry.until_ns);
             self.close(key, until_ns);
             let name = self.names.remove(&key).unwrap_or_default();
-            self.late.push(Reverse((until_ns, start_ns, name)));
+            self.record(start_ns, until_ns, || name.clone());
+        }
+    }
+
+    /// Whether no request waits.
+    pub fn is_idle(&self) -> bool {
+        self.open == 0
+    }
+
+    /// The answer of a request may have passed without being seen: if none comes, nobody can tell.
+    pub fn doubt(&mut self, key: u64) {
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.doubtful = true;
         }
     }
 
@@ -313,10 +340,15 @@ impl Book {
                 entries.get(key).is_some_and(|entry| entry.start_ns == *start_ns)
             });
         }
-        while let Some(Reverse((time_ns, ..))) = self.late.peek()
+        while let Some(Reverse(time_ns)) = self.asked_late.peek()
             && now_ns - (*time_ns).min(now_ns) >= self.window_ns
         {
-            self.record_late();
+            self.next_asked();
+        }
+        while let Some(Reverse((time_ns, _))) = self.late.peek()
+            && now_ns - (*time_ns).min(now_ns) >= self.window_ns
+        {
+            self.next_answer();
         }
     }
 
@@ -328,34 +360,66 @@ impl Book {
             self.settle(key);
         } else if !entry.answered {
             self.open -= 1;
-            self.counts.unanswered += u64::from(start_ns >= self.cut_ns);
-            self.counts.trimmed += u64::from(start_ns < self.cut_ns);
+            *match entry {
+                _ if start_ns < self.cut_ns => &mut self.counts.trimmed,
+                Entry { doubtful: true, .. } => &mut self.counts.given_up,
+                _ => &mut self.counts.unanswered,
+            } += 1;
         }
         self.entries.remove(&key);
     }
 
-    fn record_late(&mut self) {
-        if let Some(Reverse((time_ns, start_ns, name))) = self.late.pop() {
-            self.record(start_ns, time_ns, || name.clone());
+    fn next_asked(&mut self) {
+        if let Some(Reverse(time_ns)) = self.asked_late.pop() {
+            self.ask(time_ns);
         }
     }
 
-    /// Adds an answered request to the statistics. They come in the order of the answers.
+    fn next_answer(&mut self) {
+        if let Some(Reverse((time_ns, start_ns))) = self.late.pop() {
+            self.tell(start_ns, time_ns);
+        }
+    }
+
+    /// Adds the time of a request to the statistics. They come in the order of their times.
+    fn ask(&mut self, time_ns: u64) {
+        self.latest_asked_ns = self.latest_asked_ns.max(time_ns);
+        self.asked_ns.push(self.latest_asked_ns);
+        if self.asked_ns.len() >= BATCH {
+            self.flush();
+        }
+    }
+
+    /// A request is answered.
     #[inline]
     fn record(&mut self, start_ns: u64, time_ns: u64, name: impl Fn() -> Box<str>) {
         if start_ns < self.cut_ns {
             self.counts.trimmed += 1;
             return;
         }
+        let wait_ns = time_ns - start_ns;
+        self.worst.offer_all(&[start_ns], &[time_ns], &[wait_ns], |_| Name::Text(name()));
+        if self.kind.is_late() {
+            self.late.push(Reverse((time_ns, start_ns)));
+            while self.late.len() > MOST_SORTED {
+                self.next_answer();
+            }
+        } else {
+            self.tell(start_ns, time_ns);
+        }
+    }
+
+    /// Adds an answered request to the statistics. They come in the order of the answers.
+    #[inline]
+    fn tell(&mut self, start_ns: u64, time_ns: u64) {
         if start_ns < self.latest_start_ns {
             self.counts.reordered += 1;
         }
         self.latest_start_ns = self.latest_start_ns.max(start_ns);
-        let wait_ns = time_ns - start_ns;
-        self.worst.offer_all(&[start_ns], &[time_ns], &[wait_ns], |_| Name::Text(name()));
+        self.latest_answer_ns = self.latest_answer_ns.max(time_ns);
         self.starts_ns.push(start_ns);
-        self.answers_ns.push(time_ns);
-        self.waits_ns.push(wait_ns);
+        self.answers_ns.push(self.latest_answer_ns);
+        self.waits_ns.push(time_ns - start_ns);
         if self.waits_ns.len() >= BATCH {
             self.flush();
         }
@@ -386,10 +450,16 @@ impl Book {
         for (start_ns, key) in std::mem::take(&mut self.due) {
             let before = self.counts.unanswered;
             self.expire_one(start_ns, key);
-            self.counts.open_at_end += self.counts.unanswered - before;
+            if end_ns - start_ns.min(end_ns) < self.window_ns {
+                self.counts.open_at_end += self.counts.unanswered - before;
+                self.counts.unanswered = before;
+            }
+        }
+        while !self.asked_late.is_empty() {
+            self.next_asked();
         }
         while !self.late.is_empty() {
-            self.record_late();
+            self.next_answer();
         }
         self.flush();
         self.counts.answered = self.latencies.count();

@@ -1,26 +1,19 @@
 //! HTTP/1.1 (RFC 9112) without encryption: from a request's header to the first byte of its response.
 //!
 //! Responses come in the order of the requests, so that bodies have to be passed over on both sides.
-//! Interim responses (1xx) are no answers. Where bytes are missing that would say how long a body is,
-//! waiting requests are given up, and the next header that begins a segment is looked for.
+//! Interim responses (1xx) are no answers. Where bytes are missing that would say how long a body is, the
+//! next header that begins a segment is looked for. Behind that, order tells nothing. But a client that
+//! sends no request before the one in front of it is answered has acknowledged all responses before: its
+//! response begins at the number that the request acknowledges. Others are given up.
 
 use std::collections::VecDeque;
 
 use super::Kind;
 use super::streams::{Line, Over, Shown};
 
-const METHODS: [&[u8]; 9] = [
-    b"GET ",
-    b"POST ",
-    b"HEAD ",
-    b"PUT ",
-    b"DELETE ",
-    b"OPTIONS ",
-    b"PATCH ",
-    b"TRACE ",
-    b"CONNECT ",
-];
 const VERSION: &[u8] = b"HTTP/1.";
+/// The longest method, as they are registered.
+const MOST_METHOD: usize = 24;
 /// The longest header that is read.
 const MOST_HEADER: usize = 1 << 15;
 /// The longest line with the length of a chunk.
@@ -38,6 +31,13 @@ pub(super) struct Http {
     waiting: VecDeque<Waiting>,
     /// Whether several have waited at once.
     pipelined: bool,
+    /// Whether messages may have been missed.
+    unsure: bool,
+    /// Where the server's bytes ended when requests were missed: later ones acknowledge more.
+    floor: Option<u32>,
+    /// Where responses were missed since the last request, and what that acknowledged.
+    gap: Option<u32>,
+    latest: Option<u32>,
 }
 
 /// A request without its response.
@@ -45,6 +45,10 @@ struct Waiting {
     key: u64,
     method: Method,
     shown: Box<str>,
+    /// The number that it acknowledges.
+    acknowledged: Option<u32>,
+    /// Whether the next response is that of the first such request.
+    sure: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,8 +63,9 @@ struct Half {
     state: State,
     /// What was read of a header, or of a chunk's line.
     text: Vec<u8>,
-    /// When its first byte came.
+    /// When its first byte came, and the number of that.
     began_ns: u64,
+    began_at: u32,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -93,18 +98,38 @@ pub(super) fn key(line: &Line<'_, '_>, number: u32) -> u64 {
 }
 
 impl Http {
-    /// Whether the first bytes are a request's.
-    pub fn shown(bytes: &[u8]) -> Shown {
-        let mut found = Shown::No;
-        for method in METHODS {
-            let len = bytes.len().min(method.len());
-            match (bytes[..len] == method[..len], len == method.len()) {
-                (true, true) => return Shown::Yes,
-                (true, false) => found = Shown::More,
-                _ => {}
+    /// Whether the first bytes are a request's: methods are many (RFC 9110, section 16.1), and so the
+    /// version tells. Where the line was `cut`, the target does.
+    pub fn shown(bytes: &[u8], cut: bool) -> Shown {
+        let letter = |byte: &u8| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_');
+        let method = bytes.iter().take_while(|byte| letter(byte)).count();
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let target = bytes.get(method + 1..).unwrap_or_default();
+        match (bytes.get(method), end) {
+            _ if method > MOST_METHOD => Shown::No,
+            (None, _) if !cut => Shown::More,
+            (Some(b' '), _) if method == 0 => Shown::No,
+            (Some(b' '), Some(end)) => {
+                let mut words = bytes[..end].rsplit(|byte| *byte == b' ');
+                let right = words.next().is_some_and(|version| version.starts_with(VERSION));
+                if right { Shown::Yes } else { Shown::No }
             }
+            (Some(b' '), None) if !cut => Shown::More,
+            (Some(b' '), None) if target.starts_with(b"/") || target.starts_with(b"http") => {
+                Shown::Yes
+            }
+            _ => Shown::No,
         }
-        found
+    }
+
+    /// Requests were missed in front of the first one, when the server's bytes ended here.
+    pub fn missed(&mut self, floor: u32) {
+        self.unsure = true;
+        self.floor = Some(floor);
+    }
+
+    fn half(&mut self, asks: bool) -> &mut Half {
+        if asks { &mut self.requests } else { &mut self.responses }
     }
 
     pub fn take(
@@ -114,71 +139,140 @@ impl Http {
         missing: usize,
         line: &mut Line<'_, '_>,
     ) -> Over {
-        let awaited = asks || !self.waiting.is_empty();
-        let half = if asks { &mut self.requests } else { &mut self.responses };
-        if half.state == State::Lost && awaited && may_begin(asks, bytes) {
-            half.state = State::Header;
+        if self.half(asks).state == State::Lost && self.begins(asks, bytes, missing > 0, line) {
+            self.half(asks).state = State::Header;
         }
-        let mut over = Over::GoesOn;
         while !bytes.is_empty() {
-            let half = if asks { &mut self.requests } else { &mut self.responses };
-            let step = half.read(asks, &mut bytes, line.packet.time_ns);
-            match step {
+            match self.half(asks).read(asks, &mut bytes, line) {
                 Step::More => {}
-                Step::Header(header) if asks => over = self.request(&header, bytes.len(), line),
-                Step::Header(header) => over = self.response(&header, line),
-                Step::Lost => over = self.lose(line),
-            }
-            if !matches!(over, Over::GoesOn) {
-                return over;
+                Step::Header(header) if asks => self.request(&header, line),
+                Step::Header(header) => match self.response(&header, line) {
+                    Over::GoesOn => {}
+                    Over::Upgraded(_) => return Over::Upgraded(bytes.len()),
+                    over => return over,
+                },
+                Step::Lost => {
+                    self.lose(asks, line);
+                    bytes = &[];
+                }
             }
         }
-        let half = if asks { &mut self.requests } else { &mut self.responses };
-        if missing > 0 && !half.pass(missing as u64) {
-            return self.lose(line);
+        if missing > 0 && !self.half(asks).pass(missing as u64) {
+            return self.hole(asks, line);
+        }
+        Over::GoesOn
+    }
+
+    /// Whether a message begins with these bytes, where one is looked for.
+    fn begins(&self, asks: bool, bytes: &[u8], cut: bool, line: &Line<'_, '_>) -> bool {
+        if asks {
+            return match Self::shown(bytes, cut) {
+                Shown::Yes => true,
+                Shown::More => bytes.windows(2).any(|pair| pair == b" /"),
+                Shown::No => false,
+            };
+        }
+        let at = line.position().wrapping_sub(bytes.len() as u32);
+        let awaited = self.waiting.iter().any(|one| one.acknowledged == Some(at));
+        awaited && bytes.starts_with(VERSION)
+    }
+
+    /// Bytes are missing where a message may begin. What is here of a header may do: all but the status of
+    /// a response, and of a request if it is known when it ended.
+    fn hole(&mut self, asks: bool, line: &mut Line<'_, '_>) -> Over {
+        let half = self.half(asks);
+        let header = half.state == State::Header;
+        let text = std::mem::take(&mut half.text);
+        let mut over = Over::GoesOn;
+        let tells = if asks {
+            matches!(Self::shown(&text, true), Shown::Yes)
+        } else {
+            status(&text).is_some()
+        };
+        if header && tells {
+            line.books.of(Kind::Http).counts.cut += u64::from(!line.dropped);
+            if !asks {
+                over = self.response(&text, line);
+            } else {
+                let key = key(line, self.requests.began_at);
+                self.request(&text, line);
+                if line.dropped {
+                    self.waiting.retain(|waiting| waiting.key != key);
+                    line.give_up(&[Kind::Http], key);
+                }
+            }
+        }
+        if let Over::GoesOn = over {
+            self.lose(asks, line);
         }
         over
     }
 
-    /// An end says no more.
-    pub fn close(&mut self, asks: bool) {
-        let half = if asks { &mut self.requests } else { &mut self.responses };
+    /// Nobody knows where the next message of an end begins.
+    fn lose(&mut self, asks: bool, line: &mut Line<'_, '_>) {
+        let half = self.half(asks);
+        half.text.clear();
         half.state = State::Lost;
+        self.unsure = true;
+        if asks {
+            self.floor = self.gap.or(line.heard);
+            return;
+        }
+        self.gap.get_or_insert(line.position());
+        for waiting in &mut self.waiting {
+            waiting.sure = false;
+            line.books.of(Kind::Http).doubt(waiting.key);
+        }
+        if self.pipelined {
+            self.give_up(line);
+        }
     }
 
-    /// Which response answers which request cannot be told any more. Where no request is sent before the
-    /// one in front of it is answered, it can be told of the next.
-    fn lose(&mut self, line: &mut Line<'_, '_>) -> Over {
-        for waiting in self.waiting.drain(..) {
-            line.books.of(Kind::Http).give_up(waiting.key);
-            line.forget(waiting.key);
+    /// Gives up those whose response is not the next one for sure.
+    fn give_up(&mut self, line: &mut Line<'_, '_>) {
+        while self.waiting.back().is_some_and(|waiting| !waiting.sure)
+            && let Some(waiting) = self.waiting.pop_back()
+        {
+            line.give_up(&[Kind::Http], waiting.key);
         }
-        for half in [&mut self.requests, &mut self.responses] {
-            half.text.clear();
-            half.state = State::Lost;
-        }
-        if self.pipelined { Over::Elsewhere } else { Over::GoesOn }
     }
 
-    /// The header of a request is whole; `behind` bytes are behind it.
-    fn request(&mut self, header: &[u8], behind: usize, line: &mut Line<'_, '_>) -> Over {
+    /// The header of a request is whole, or as much of it as there is.
+    fn request(&mut self, header: &[u8], line: &mut Line<'_, '_>) {
         let first = header.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let mut words = first.split(|byte| *byte == b' ');
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let from = line.position().wrapping_sub((behind + header.len()) as u32);
+        let from = self.requests.began_at;
         let key = key(line, from);
         let target = &target[..target.len().min(MOST_TARGET)];
         let shown = format!("{} {} {}", line.ends, method.escape_ascii(), target.escape_ascii());
         line.request(&[Kind::Http], key, from);
+        self.gap = None;
         let method = match method {
             b"HEAD" => Method::Head,
             b"CONNECT" => Method::Connect,
             _ => Method::Other,
         };
-        self.waiting.push_back(Waiting { key, method, shown: shown.into() });
-        self.pipelined |= self.waiting.len() > 1;
+        let (acknowledged, sure) = (line.acknowledged, !self.unsure);
+        self.pipelined |= acknowledged.is_some() && self.latest == acknowledged;
+        self.latest = acknowledged;
+        self.pipelined |= sure && !self.waiting.is_empty();
+        if !sure {
+            self.give_up(line);
+            line.books.of(Kind::Http).doubt(key);
+        }
+        if !sure && self.waiting.is_empty() {
+            self.responses.text.clear();
+            self.responses.state = State::Lost;
+        }
+        self.waiting.push_back(Waiting { key, method, shown: shown.into(), acknowledged, sure });
+        let number = acknowledged.unwrap_or(0);
+        let old = self.floor.is_some_and(|floor| number.wrapping_sub(floor) as i32 <= 0);
+        if !sure && (self.pipelined || self.waiting.len() > 1 || old) {
+            self.give_up(line);
+        }
         if self.waiting.len() > MOST_WAITING {
-            return self.lose(line);
+            self.lose(false, line);
         }
         self.requests.state = match length(header) {
             Length::Chunked => State::Chunk,
@@ -187,20 +281,44 @@ impl Http {
             Length::Wrong => State::Lost,
         };
         self.requests.state.skip_empty();
-        Over::GoesOn
     }
 
-    /// The header of a response is whole.
-    fn response(&mut self, header: &[u8], line: &mut Line<'_, '_>) -> Over {
-        let status = header.get(VERSION.len() + 2..VERSION.len() + 5).unwrap_or_default();
-        let interim = status.first() == Some(&b'1') && status != b"101";
-        if !header.starts_with(VERSION) {
-            return self.lose(line);
+    /// The request that a response at a number answers.
+    fn asked(&mut self, at: u32, line: &mut Line<'_, '_>) -> Option<Waiting> {
+        while let Some(front) = self.waiting.front() {
+            let ahead = front.acknowledged.map_or(1, |number| at.wrapping_sub(number) as i32);
+            if front.sure {
+                return self.waiting.pop_front();
+            }
+            if ahead < 0 {
+                return None;
+            }
+            let waiting = self.waiting.pop_front()?;
+            if ahead == 0 {
+                self.unsure = self.requests.state == State::Lost;
+                self.floor = self.floor.filter(|_| self.unsure);
+                return Some(waiting);
+            }
+            // Its response came before, and was missed.
+            line.give_up(&[Kind::Http], waiting.key);
         }
-        if interim {
+        None
+    }
+
+    /// The header of a response is whole, or at least its status.
+    fn response(&mut self, header: &[u8], line: &mut Line<'_, '_>) -> Over {
+        let Some(status) = status(header) else {
+            self.lose(false, line);
+            return Over::GoesOn;
+        };
+        let at = self.responses.began_at;
+        if status[0] == b'1' && status != b"101" {
+            if let Some(front) = self.waiting.front_mut() {
+                front.sure |= front.acknowledged == Some(at);
+            }
             return Over::GoesOn;
         }
-        let Some(waiting) = self.waiting.pop_front() else {
+        let Some(waiting) = self.asked(at, line) else {
             line.books.of(Kind::Http).counts.unmatched_answers += 1;
             self.responses.state = body(header, status);
             return Over::GoesOn;
@@ -208,9 +326,10 @@ impl Http {
         let name = || waiting.shown.clone();
         line.answer(Kind::Http, waiting.key, self.responses.began_ns, name);
         if status == b"101" {
-            return Over::Elsewhere;
+            let upgraded = value(header, b"upgrade").is_some_and(|to| to.starts_with(b"h2c"));
+            return if upgraded { Over::Upgraded(0) } else { Over::Elsewhere };
         }
-        if waiting.method == Method::Connect && status.first() == Some(&b'2') {
+        if waiting.method == Method::Connect && status[0] == b'2' {
             return Over::Anew;
         }
         if waiting.method != Method::Head {
@@ -218,6 +337,12 @@ impl Http {
         }
         Over::GoesOn
     }
+}
+
+/// The status of a response; `None` where it is none.
+fn status(header: &[u8]) -> Option<&[u8]> {
+    let digits = header.get(VERSION.len() + 2..VERSION.len() + 5)?;
+    (header.starts_with(VERSION) && digits.iter().all(u8::is_ascii_digit)).then_some(digits)
 }
 
 /// What follows the header of a response.
@@ -253,28 +378,31 @@ enum Length {
 }
 
 fn length(header: &[u8]) -> Length {
-    let mut found = Length::Unsaid;
-    for line in header.split(|byte| *byte == b'\n').skip(1) {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if name.eq_ignore_ascii_case(b"transfer-encoding")
-            && value.to_ascii_lowercase().ends_with(b"chunked")
-        {
-            return Length::Chunked;
-        }
-        if name.eq_ignore_ascii_case(b"content-length") {
-            let number = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
-            found = number.map_or(Length::Wrong, Length::Bytes);
-        }
+    let chunked = |value: &[u8]| value.to_ascii_lowercase().ends_with(b"chunked");
+    if value(header, b"transfer-encoding").is_some_and(chunked) {
+        return Length::Chunked;
     }
-    found
+    let number = |value| std::str::from_utf8(value).ok()?.parse().ok();
+    value(header, b"content-length")
+        .map_or(Length::Unsaid, |value| number(value).map_or(Length::Wrong, Length::Bytes))
+}
+
+/// The last value that a header has of a name, which is of small letters.
+fn value<'a>(header: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    let lines = header.split(|byte| *byte == b'\n').skip(1);
+    let named = lines.filter_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        name.eq_ignore_ascii_case(wanted).then_some(value)
+    });
+    named.last()
 }
 
 impl Half {
     /// Reads on to the next thing to be done.
-    fn read(&mut self, asks: bool, bytes: &mut &[u8], now_ns: u64) -> Step {
+    fn read(&mut self, asks: bool, bytes: &mut &[u8], line: &Line<'_, '_>) -> Step {
         match self.state {
-            State::Header => return self.read_header(asks, bytes, now_ns),
+            State::Header => return self.read_header(asks, bytes, line),
             State::Body { left, .. } => {
                 let passed = left.min(bytes.len() as u64);
                 self.pass(passed);
@@ -296,17 +424,18 @@ impl Half {
                 }
                 true
             }
-            State::UntilClose | State::Lost => true,
+            State::UntilClose => true,
             _ => false,
         }
     }
 
-    fn read_header(&mut self, asks: bool, bytes: &mut &[u8], now_ns: u64) -> Step {
+    fn read_header(&mut self, asks: bool, bytes: &mut &[u8], line: &Line<'_, '_>) -> Step {
         if self.text.is_empty() {
             // Empty lines in front of a message are passed over (RFC 9112, section 2.2).
             let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
             *bytes = &bytes[blank..];
-            self.began_ns = now_ns;
+            self.began_ns = line.packet.time_ns;
+            self.began_at = line.position().wrapping_sub(bytes.len() as u32);
         }
         let known = self.text.len().saturating_sub(3);
         let before = self.text.len();
@@ -326,6 +455,9 @@ impl Half {
         };
         *bytes = &bytes[end - before..];
         self.text.truncate(end);
+        if asks && !matches!(Http::shown(&self.text, false), Shown::Yes) {
+            return Step::Lost;
+        }
         Step::Header(std::mem::take(&mut self.text))
     }
 
@@ -362,11 +494,6 @@ impl Half {
         }
         Step::More
     }
-}
-
-/// Whether a message may begin with these bytes.
-fn may_begin(asks: bool, bytes: &[u8]) -> bool {
-    if asks { matches!(Http::shown(bytes), Shown::Yes) } else { bytes.starts_with(VERSION) }
 }
 
 /// Where a header ends, behind its empty line.

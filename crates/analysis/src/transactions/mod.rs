@@ -105,9 +105,12 @@ impl Kind {
         matches!(self, Self::Dns | Self::IcmpEcho | Self::PtpDelay | Self::GtpUEcho | Self::Field)
     }
 
-    /// Whether the time of an answer may be known only when later packets are here.
+    /// Whether a request or an answer may be known only when later packets are here: it is in a stream.
     fn is_late(self) -> bool {
-        matches!(self, Self::TlsFlight | Self::Http)
+        matches!(
+            self,
+            Self::TlsServerHello | Self::TlsFlight | Self::TlsFirstData | Self::Dns | Self::Http
+        )
     }
 }
 
@@ -121,8 +124,8 @@ pub struct Options {
     pub from_last: bool,
 }
 
-/// What became of requests and answers. Every request is in one of `answered`, `unanswered`, `refused`,
-/// `given_up` and `trimmed`.
+/// What became of requests and answers. Every request is in one of `answered`, `unanswered`,
+/// `open_at_end`, `refused`, `given_up` and `trimmed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests; those sent again count once.
@@ -131,11 +134,12 @@ pub struct Counts {
     pub answered: u64,
     /// Requests without an answer within the window.
     pub unanswered: u64,
-    /// Those of them whose window had not passed when the capture ended.
+    /// Requests without an answer whose window had not passed when the capture ended.
     pub open_at_end: u64,
-    /// Requests that were refused: connections by RST, TLS by an alert.
+    /// Requests that were refused or withdrawn: connections by RST, TLS by an alert, streams of HTTP/2 by
+    /// RST_STREAM.
     pub refused: u64,
-    /// Requests of which nobody can tell which answer is theirs, or too many at once.
+    /// Requests of which nobody can tell which answer is theirs, or whether they had one.
     pub given_up: u64,
     /// Requests left out by trimming.
     pub trimmed: u64,
@@ -153,11 +157,13 @@ pub struct Counts {
     pub half_open: u64,
     /// Packets that were cut where a message should be.
     pub truncated: u64,
+    /// Requests and answers whose headers were cut: they count by the packet that was cut.
+    pub cut: u64,
 }
 
 impl Counts {
     /// All counts, with their names.
-    pub fn named(&self) -> [(&'static str, u64); 14] {
+    pub fn named(&self) -> [(&'static str, u64); 15] {
         [
             ("requests", self.requests),
             ("answered", self.answered),
@@ -173,6 +179,7 @@ impl Counts {
             ("reordered", self.reordered),
             ("half_open", self.half_open),
             ("truncated", self.truncated),
+            ("cut", self.cut),
         ]
     }
 }
@@ -346,6 +353,7 @@ impl Walk {
             source.advance()?;
         }
         self.protocols.handshake.finish(&mut self.books);
+        self.protocols.streams.finish(&mut self.books);
         Ok(())
     }
 
@@ -469,7 +477,7 @@ fn kind_warnings(kind: Kind, counts: &Counts, options: &Options) -> Vec<Warning>
             "open-requests",
             format!(
                 "{name}: {} requests were sent less than {} ({seconds} s) before the capture \
-                 ended and had no answer yet: they count as unanswered and may not be",
+                 ended and had no answer yet: they count as neither answered nor unanswered",
                 counts.open_at_end,
                 option("window")
             ),
@@ -479,15 +487,23 @@ fn kind_warnings(kind: Kind, counts: &Counts, options: &Options) -> Vec<Warning>
         warn(
             "requests-given-up",
             format!(
-                "{name}: of {} requests nobody can tell which answer is theirs, as bytes of their \
-                 connections are missing or too many waited at once: they count as neither answered \
-                 nor unanswered",
+                "{name}: of {} requests nobody can tell the answer, as packets of their connections \
+                 are missing in the capture or too many waited at once: they count as neither \
+                 answered nor unanswered",
                 counts.given_up
             ),
         );
     }
     if counts.truncated > 0 {
         let message = format!("{name}: the snap length cut {} messages off", counts.truncated);
+        warn("snap-length", message);
+    }
+    if counts.cut > 0 {
+        let message = format!(
+            "{name}: the snap length cut the headers of {} requests and answers: they count by the \
+             packet that was cut",
+            counts.cut
+        );
         warn("snap-length", message);
     }
     warnings

@@ -21,7 +21,7 @@ struct Half {
     message: Vec<u8>,
     /// What is left of the message, once its length is known.
     left: Option<usize>,
-    /// What came of its length is lost with what comes behind.
+    /// Nobody knows where the next message begins.
     lost: bool,
 }
 
@@ -46,6 +46,11 @@ impl DnsStream {
         line: &mut Line<'_, '_>,
     ) -> Over {
         let half = &mut self.halves[usize::from(!asks)];
+        if half.lost {
+            // One that begins with a segment shows its length, and its question.
+            let message = bytes.get(LENGTH..).and_then(Message::parse);
+            half.lost = message.is_none_or(|message| message.answers == asks);
+        }
         while !bytes.is_empty() && !half.lost {
             let Some(left) = half.left else {
                 half.message.push(bytes[0]);
@@ -62,38 +67,47 @@ impl DnsStream {
             bytes = later;
             half.left = Some(left - now.len());
             if left == now.len() {
-                half.end(asks, bytes.len() as u32, line);
+                half.end(asks, bytes.len() as u32, false, line);
             }
         }
-        if missing > 0 {
-            match half.left {
-                Some(left) if left >= missing => {
-                    half.left = Some(left - missing);
-                    if left == missing {
-                        half.end(asks, 0, line);
-                    }
+        if half.lost {
+            return Over::Astray;
+        }
+        if missing == 0 {
+            return Over::GoesOn;
+        }
+        match half.left {
+            Some(left) if left > missing => half.left = Some(left - missing),
+            left => {
+                // Of a message whose end was dropped nobody knows when it was whole.
+                half.end(asks, 0, line.dropped, line);
+                half.lost = left != Some(missing);
+                if half.lost {
+                    return Over::Astray;
                 }
-                _ => half.lost = true,
             }
         }
-        if half.lost { Over::Elsewhere } else { Over::GoesOn }
+        Over::GoesOn
     }
 }
 
 impl Half {
-    /// A message is whole; `behind` bytes are behind it.
-    fn end(&mut self, asks: bool, behind: u32, line: &mut Line<'_, '_>) {
+    /// A message is whole, or as much of it as there is; `behind` bytes are behind it.
+    fn end(&mut self, asks: bool, behind: u32, torn: bool, line: &mut Line<'_, '_>) {
         let message = std::mem::take(&mut self.message);
         self.left = None;
-        let Some(message) = Message::parse(&message[LENGTH..]) else { return };
+        let Some(message) = message.get(LENGTH..).and_then(Message::parse) else { return };
         let (ends, key) = (line.ends, message.key(&line.ends));
         if asks && !message.answers {
             let from = line.position().wrapping_sub(behind).wrapping_sub(HEAD as u32);
             line.request(&[Kind::Dns], key, from);
-        } else if !asks && message.answers {
+        } else if !asks && message.answers && !torn {
             let name = || format!("{ends} by TCP {}", message.shown()).into();
             line.forget(key);
             line.books.of(Kind::Dns).answer(line.packet, key, name);
+        }
+        if torn {
+            line.give_up(&[Kind::Dns], key);
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The bytes of TCP connections in order, as far as what is spoken needs them.
 //!
 //! Segments that come early are held until those before them come, or until the other end acknowledges
-//! what is missing: then the capture has a gap. Memory is bounded: so many connections are followed, so
-//! many bytes of each are held, and of a connection that speaks nothing of interest nothing.
+//! what is missing: then the capture has a gap. What was held behind it keeps the time at which it came.
+//! Memory is bounded: so many connections are followed, so many bytes of each are held, and of a
+//! connection that speaks nothing of interest nothing.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
+use tailtap_wire::link::Link;
 use tailtap_wire::tcp::{self, flags};
 
 use super::book::{Books, ByKey};
@@ -25,19 +28,60 @@ const MOST_HELD_OF_ALL: usize = 1 << 26;
 /// So many requests of a connection are remembered while they wait, to tell retransmissions.
 const MOST_ASKED: usize = 1 << 10;
 /// What is spoken shows in no more bytes than this.
-const MOST_START: usize = 24;
+const MOST_START: usize = 1 << 13;
+
+/// Bytes of an end, and how many behind them are missing.
+struct Segment<'a> {
+    time_ns: u64,
+    number: u64,
+    acknowledged: Option<u32>,
+    bytes: Cow<'a, [u8]>,
+    missing: usize,
+    /// Whether packets are missing, and not the ends of packets.
+    dropped: bool,
+}
+
+impl Segment<'_> {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.missing
+    }
+
+    /// Leaves out bytes that are known.
+    fn skip(&mut self, known: usize) {
+        let whole = self.len().saturating_sub(known);
+        let skipped = known.min(self.bytes.len());
+        match &mut self.bytes {
+            Cow::Borrowed(bytes) => *bytes = &bytes[skipped..],
+            Cow::Owned(bytes) => drop(bytes.drain(..skipped)),
+        }
+        self.missing = whole - self.bytes.len();
+    }
+}
+
+/// The packet at hand, and the next bytes of both ends before it.
+struct Now<'a, 'b> {
+    packet: &'a Packet<'b>,
+    before: [Option<u32>; 2],
+}
 
 /// What an end has said so far.
 #[derive(Default)]
 struct Half {
     /// The number of the next byte.
     next: Option<u32>,
-    /// Segments that came early, by how far behind `next` they were: bytes, and how many were not captured.
-    held: BTreeMap<u32, (Vec<u8>, usize)>,
+    /// The number up to which the other end has acknowledged.
+    acknowledged: Option<u32>,
+    /// The number behind the last byte, once it is known.
+    end: Option<u32>,
+    /// The number up to which the last segment reached by its header of IP, where that is beyond the frame.
+    claimed: Option<u32>,
+    /// When the bytes before the next one were here.
+    latest_ns: u64,
+    /// Segments that came early, by the numbers of their first bytes.
+    held: BTreeMap<u32, Segment<'static>>,
     held_bytes: usize,
     /// The first bytes, while they do not yet show what is spoken.
     start: Vec<u8>,
-    closed: bool,
 }
 
 /// A request on a connection that waits for its answer.
@@ -57,6 +101,12 @@ pub(super) struct Line<'a, 'b> {
     asked: &'a mut VecDeque<Asked>,
     /// The number behind the bytes that are told of.
     at: u32,
+    /// What the end that speaks has acknowledged.
+    pub acknowledged: Option<u32>,
+    /// The number of the other end's next byte, before the packet at hand.
+    pub heard: Option<u32>,
+    /// Whether missing bytes are of packets that were not captured, so that nobody knows when they came.
+    pub dropped: bool,
 }
 
 impl Line<'_, '_> {
@@ -79,6 +129,22 @@ impl Line<'_, '_> {
     /// The first answer of a request is here since `time_ns`. Nobody asked for others.
     pub fn answer(&mut self, kind: Kind, key: u64, time_ns: u64, name: impl Fn() -> Box<str>) {
         self.books.of(kind).answer_if_asked(self.packet, time_ns, key, name);
+        self.forget(key);
+    }
+
+    /// A request is refused or withdrawn.
+    pub fn refuse(&mut self, kinds: &[Kind], key: u64) {
+        for kind in kinds {
+            self.books.of(*kind).refuse(self.packet.time_ns, key);
+        }
+        self.forget(key);
+    }
+
+    /// Nobody can tell the answer of a request.
+    pub fn give_up(&mut self, kinds: &[Kind], key: u64) {
+        for kind in kinds {
+            self.books.of(*kind).give_up(key);
+        }
         self.forget(key);
     }
 
@@ -110,12 +176,13 @@ pub(super) enum Shown {
 }
 
 impl Talk {
-    /// What these first bytes ask in; `None` while they do not show it.
-    fn by(bytes: &[u8]) -> Option<Self> {
+    /// What these first bytes ask in; `None` while they do not show it. More may have been cut off.
+    fn by(bytes: &[u8], cut: bool) -> Option<Self> {
         let mut more = false;
         for (shown, make) in [
             (Http2::shown(bytes), (|| Self::Http2(Http2::default())) as fn() -> Self),
-            (Http::shown(bytes), || Self::Http(Http::default())),
+            (Http2::asks(bytes), || Self::Http2(Http2::joined())),
+            (Http::shown(bytes, cut), || Self::Http(Http::default())),
             (Tls::shown(bytes), || Self::Tls(Tls::default())),
             (DnsStream::shown(bytes), || Self::Dns(DnsStream::default())),
         ] {
@@ -131,49 +198,72 @@ impl Talk {
 
 /// A connection.
 struct Connection {
+    /// Both ends, the first half's first.
+    ends: Ends,
     halves: [Half; 2],
     /// Which half asks, once that is known.
     asker: Option<usize>,
     /// Whether its beginning was seen.
     whole: bool,
+    /// Where what who answers says was known to end, when first bytes were missed.
+    missed: Option<u32>,
     talk: Talk,
     asked: VecDeque<Asked>,
 }
 
 impl Connection {
-    fn new() -> Self {
+    fn new(ends: Ends) -> Self {
         Self {
+            ends,
             halves: Default::default(),
             asker: None,
             whole: false,
+            missed: None,
             talk: Talk::Unknown,
             asked: VecDeque::new(),
         }
     }
 
-    /// Takes bytes of an end, in order, and `missing` more that were not captured.
-    fn take(
-        &mut self,
-        half: usize,
-        bytes: &[u8],
-        missing: usize,
-        packet: &Packet<'_>,
-        ends: Ends,
-        books: &mut Books,
-    ) {
-        let next = self.halves[half].next.unwrap_or(0);
-        self.halves[half].next = Some(next.wrapping_add((bytes.len() + missing) as u32));
+    /// Both ends, the asking one first.
+    fn asking(&self) -> Ends {
+        if self.asker == Some(1) { self.ends.turned() } else { self.ends }
+    }
+
+    /// Takes bytes of an end, in order.
+    fn take(&mut self, half: usize, turn: &Segment<'_>, now: &Now<'_, '_>, books: &mut Books) {
+        let (mut bytes, missing) = (turn.bytes.as_ref(), turn.missing);
+        let own = &mut self.halves[half];
+        let at = own.next.unwrap_or(0).wrapping_add(bytes.len() as u32);
+        own.next = Some(at.wrapping_add(missing as u32));
+        own.latest_ns = own.latest_ns.max(turn.time_ns);
+        let packet = &Packet { time_ns: own.latest_ns, number: turn.number, ..*now.packet };
         let mut begun;
-        let mut bytes = bytes;
         if matches!(self.talk, Talk::Unknown) {
-            if self.asker.is_some_and(|asker| asker != half) || bytes.is_empty() {
+            if self.asker.is_some_and(|asker| asker != half) {
+                self.missed = self.missed.or(turn.dropped.then_some(at));
                 return;
             }
-            begun = std::mem::take(&mut self.halves[half].start);
+            if turn.dropped {
+                // The beginning is lost; requests may yet come.
+                self.whole = false;
+                self.missed = self.missed.or(now.before[1 - half]);
+                own.start.clear();
+            }
+            if bytes.is_empty() {
+                return;
+            }
+            let cut = missing > 0;
+            begun = std::mem::take(&mut own.start);
             begun.extend_from_slice(bytes);
-            match Talk::by(&begun) {
-                None if missing == 0 => {
-                    self.halves[half].start = begun;
+            let mut found = Talk::by(&begun, cut);
+            if !self.whole && begun.len() > bytes.len() && matches!(found, Some(Talk::Other)) {
+                // What came first was the rest of something, or asked whether the end is still there.
+                begun = bytes.to_vec();
+                found = Talk::by(bytes, cut);
+            }
+            match found {
+                None if !cut => {
+                    own.start = begun;
                     return;
                 }
                 // Of a connection whose beginning was not seen, requests may yet come.
@@ -185,45 +275,94 @@ impl Connection {
                 return;
             }
             self.asker = Some(half);
+            if let (Talk::Http(http), Some(number)) = (&mut self.talk, self.missed) {
+                http.missed(number);
+            }
             if begun.len() > bytes.len() {
                 bytes = &begun;
             }
         }
         let asks = self.asker == Some(half);
-        let at = self.halves[half].next.unwrap_or(0).wrapping_sub(missing as u32);
-        let mut line = Line { packet, books, ends, asked: &mut self.asked, at };
-        let over = match &mut self.talk {
-            Talk::Unknown | Talk::Other => return,
-            Talk::Dns(dns) => dns.take(asks, bytes, missing, &mut line),
-            Talk::Http(http) => http.take(asks, bytes, missing, &mut line),
-            Talk::Http2(http) => http.take(asks, bytes, missing, &mut line),
-            Talk::Tls(tls) => tls.take(asks, bytes, missing, &mut line),
-        };
-        match over {
-            Over::GoesOn => {}
-            Over::Elsewhere => {
-                self.talk = Talk::Other;
-                self.halves.iter_mut().for_each(Half::let_go);
-                for Asked { kinds, key, .. } in self.asked.drain(..) {
-                    kinds.iter().for_each(|kind| books.of(*kind).give_up(key));
+        loop {
+            let mut line = Line {
+                packet,
+                books,
+                ends: self.asking(),
+                asked: &mut self.asked,
+                at,
+                acknowledged: turn.acknowledged,
+                heard: now.before[1 - half],
+                dropped: turn.dropped,
+            };
+            let over = match &mut self.talk {
+                Talk::Unknown | Talk::Other => return,
+                Talk::Dns(dns) => dns.take(asks, bytes, missing, &mut line),
+                Talk::Http(http) => http.take(asks, bytes, missing, &mut line),
+                Talk::Http2(http) => http.take(asks, bytes, missing, &mut line),
+                Talk::Tls(tls) => tls.take(asks, bytes, missing, &mut line),
+            };
+            match over {
+                Over::GoesOn => {}
+                Over::Astray => {
+                    for Asked { kinds, key, .. } in self.asked.iter().filter(|_| !asks) {
+                        kinds.iter().for_each(|kind| books.of(*kind).doubt(*key));
+                    }
+                }
+                Over::Elsewhere => {
+                    self.talk = Talk::Other;
+                    self.halves.iter_mut().for_each(Half::let_go);
+                    for Asked { kinds, key, .. } in self.asked.drain(..) {
+                        kinds.iter().for_each(|kind| books.of(*kind).give_up(key));
+                    }
+                }
+                Over::Anew => {
+                    self.talk = Talk::Unknown;
+                    self.halves.iter_mut().for_each(|half| half.start.clear());
+                }
+                Over::Upgraded(rest) => {
+                    self.talk = Talk::Http2(Http2::upgraded());
+                    bytes = &bytes[bytes.len() - rest..];
+                    continue;
                 }
             }
-            Over::Anew => {
-                self.talk = Talk::Unknown;
-                self.halves.iter_mut().for_each(|half| half.start.clear());
-            }
+            return;
         }
     }
 
-    /// An end says no more, or the connection is gone.
-    fn close(&mut self, half: usize, packet: &Packet<'_>, ends: Ends, books: &mut Books) {
-        let asks = self.asker == Some(half);
-        let at = self.halves[half].next.unwrap_or(0);
-        let mut line = Line { packet, books, ends, asked: &mut self.asked, at };
-        match &mut self.talk {
-            Talk::Tls(tls) => tls.close(&mut line),
-            Talk::Http(http) => http.close(asks),
-            _ => {}
+    /// Passes over what is missing of an end before a number, and takes what is held in between: all of
+    /// it, or only what is missing in front of held bytes.
+    fn pass(&mut self, half: usize, until: u32, all: bool, now: &Now<'_, '_>, books: &mut Books) {
+        loop {
+            let own = &self.halves[half];
+            let Some(next) = own.next else { return };
+            let left = until.wrapping_sub(next) as i32;
+            let gap = match own.first() {
+                _ if left <= 0 => return,
+                Some((_, ahead)) if ahead <= left => ahead,
+                _ if all => left,
+                _ => return,
+            };
+            // A frame that is shorter than its packet was cut before it was captured.
+            let dropped = own.claimed != Some(next.wrapping_add(gap as u32));
+            let turn = Segment {
+                time_ns: 0,
+                number: now.packet.number,
+                acknowledged: None,
+                bytes: Cow::Borrowed(&[]),
+                missing: gap as usize,
+                dropped,
+            };
+            self.take(half, &turn, now, books);
+            self.go_on(half, now, books);
+        }
+    }
+
+    /// Takes all that is held of both ends: nothing more comes.
+    fn drain(&mut self, now: &Now<'_, '_>, books: &mut Books) {
+        for half in [self.asker.unwrap_or(0), 1 - self.asker.unwrap_or(0)] {
+            while let Some((from, _)) = self.halves[half].first() {
+                self.pass(half, from, false, now, books);
+            }
         }
     }
 
@@ -255,6 +394,10 @@ impl Connection {
 pub(super) enum Over {
     /// As before.
     GoesOn,
+    /// Where its next message begins is to be found; what was asked may have been answered.
+    Astray,
+    /// In HTTP/2, from so many bytes before the end on.
+    Upgraded(usize),
     /// In nothing that is known.
     Elsewhere,
     /// In something else, which begins here.
@@ -277,9 +420,13 @@ impl Streams {
         }
     }
 
-    fn let_go(&mut self) {
+    fn let_go(&mut self, books: &mut Books) {
         while self.connections.len() >= MOST_CONNECTIONS {
             let Some(key) = self.order.pop_front() else { return };
+            for Asked { kinds, key, .. } in self.connections.get(&key).iter().flat_map(|c| &c.asked)
+            {
+                kinds.iter().for_each(|kind| books.of(*kind).give_up(*key));
+            }
             self.remove(key);
         }
         if self.order.len() > 2 * MOST_CONNECTIONS {
@@ -299,7 +446,9 @@ impl Protocol for Streams {
         let Some(header) = tcp::Header::parse(packet.transport(&inner, 0)) else { return false };
         let begins = header.has(flags::SYN);
         let bytes = packet.transport(&inner, header.len);
-        let whole = inner.end.saturating_sub(inner.transport + header.len).max(bytes.len());
+        let begin = inner.transport + header.len;
+        let there = packet.frame.len().max(packet.wire_len as usize);
+        let whole = inner.end.min(there).saturating_sub(begin).max(bytes.len());
         let closes = header.has(flags::FIN) || header.has(flags::RST);
         if whole == 0 && !begins && !closes && self.connections.is_empty() {
             return true;
@@ -326,9 +475,9 @@ impl Protocol for Streams {
             if whole == 0 && !begins {
                 return true;
             }
-            self.let_go();
+            self.let_go(books);
             self.order.push_back(key);
-            self.connections.insert(key, Box::new(Connection::new()));
+            self.connections.insert(key, Box::new(Connection::new(sorted)));
         }
         let Some(connection) = self.connections.get_mut(&key) else { return false };
         if packet.part != Part::Both {
@@ -346,11 +495,6 @@ impl Protocol for Streams {
                 connection.asker = Some(half);
             }
         }
-        let asking = match connection.asker {
-            Some(1) => sorted.turned(),
-            Some(_) => sorted,
-            None => ends,
-        };
         if matches!(connection.talk, Talk::Other) {
             if header.has(flags::RST) {
                 self.remove(key);
@@ -358,20 +502,51 @@ impl Protocol for Streams {
             return true;
         }
         let held = connection.held();
-        // What this end acknowledges has arrived there: if it is missing here, it was not captured.
-        if header.has(flags::ACK) {
-            let other = 1 - half;
-            while let Some(gap) = connection.halves[other].gap(Some(header.acknowledged)) {
-                connection.take(other, &[], gap as usize, packet, asking, books);
-                connection.go_on(other, packet, asking, books);
+        let before = [connection.halves[0].next, connection.halves[1].next];
+        let now = Now { packet, before };
+        let other = 1 - half;
+        let mut acknowledged = header.has(flags::ACK).then_some(header.acknowledged);
+        if let Some(number) = &mut acknowledged {
+            let own = &mut connection.halves[other];
+            if let Some(end) = own.end.filter(|end| number.wrapping_sub(*end) as i32 > 0) {
+                *number = end;
+            }
+            let known = own.acknowledged.unwrap_or(*number);
+            own.acknowledged =
+                Some(if number.wrapping_sub(known) as i32 > 0 { *number } else { known });
+            if whole > 0 || begins {
+                own.next.get_or_insert(*number);
             }
         }
         if whole > 0 {
-            let next = *connection.halves[half].next.get_or_insert(from);
+            // What is missing in front of this segment and was acknowledged has arrived there.
+            let own = &mut connection.halves[half];
+            own.next.get_or_insert(from);
+            let arrived =
+                own.acknowledged.is_some_and(|number| number.wrapping_sub(from) as i32 >= 0);
+            if arrived {
+                connection.pass(half, from, true, &now, books);
+            }
+        }
+        // The same of what this end acknowledges. Who speaks has heard all of it.
+        if let Some(number) = acknowledged {
+            connection.pass(other, number, whole > 0, &now, books);
+        }
+        if whole > 0 {
+            let next = connection.halves[half].next.unwrap_or(from);
             let ahead = from.wrapping_sub(next) as i32;
             let until = from.wrapping_add(whole as u32);
+            let mut segment = Segment {
+                time_ns: packet.time_ns,
+                number: packet.number,
+                acknowledged,
+                bytes: Cow::Borrowed(bytes),
+                missing: whole - bytes.len(),
+                dropped: false,
+            };
             if ahead > 0 {
-                connection.halves[half].hold(from, bytes, whole - bytes.len());
+                let bytes = Cow::Owned(bytes.to_vec());
+                connection.halves[half].hold(from, Segment { bytes, ..segment });
             } else {
                 let known = ahead.unsigned_abs() as usize;
                 // One byte that is known asks whether the other end is still there.
@@ -379,45 +554,69 @@ impl Protocol for Streams {
                     connection.again(half, from, until, packet, books);
                 }
                 if known < whole {
-                    let fresh = bytes.get(known..).unwrap_or_default();
-                    let missing = whole - known - fresh.len();
-                    connection.take(half, fresh, missing, packet, asking, books);
-                    connection.go_on(half, packet, asking, books);
+                    segment.skip(known);
+                    connection.take(half, &segment, &now, books);
+                    let claimed = from.wrapping_add(inner.end.saturating_sub(begin) as u32);
+                    connection.halves[half].claimed = Some(claimed).filter(|_| inner.end > there);
+                    connection.go_on(half, &now, books);
                 }
             }
             while (connection.halves[half].is_full() || self.held > MOST_HELD_OF_ALL)
-                && let Some(gap) = connection.halves[half].gap(None)
+                && let Some((first, _)) = connection.halves[half].first()
             {
-                connection.take(half, &[], gap as usize, packet, asking, books);
-                connection.go_on(half, packet, asking, books);
+                connection.pass(half, first, false, &now, books);
+            }
+        }
+        if closes {
+            connection.halves[half].end = Some(from.wrapping_add(whole as u32));
+            let gone =
+                header.has(flags::RST) || connection.halves.iter().all(|half| half.end.is_some());
+            if gone {
+                connection.drain(&now, books);
+            }
+            if let Talk::Tls(tls) = &mut connection.talk {
+                tls.end_flight(books);
+            }
+            if gone {
+                self.held -= held;
+                self.connections.remove(&key);
+                return true;
             }
         }
         self.held = self.held + connection.held() - held;
-        if closes {
-            connection.close(half, packet, asking, books);
-            connection.halves[half].closed = true;
-            if header.has(flags::RST) || connection.halves.iter().all(|half| half.closed) {
-                connection.close(1 - half, packet, asking, books);
-                self.remove(key);
+        true
+    }
+
+    fn finish(&mut self, books: &mut Books) {
+        let packet = Packet {
+            time_ns: 0,
+            number: u64::MAX,
+            part: Part::Both,
+            frame: &[],
+            wire_len: 0,
+            link: Link::Ethernet,
+            inner: None,
+        };
+        for key in std::mem::take(&mut self.order) {
+            if let Some(mut connection) = self.connections.remove(&key) {
+                let before = [connection.halves[0].next, connection.halves[1].next];
+                connection.drain(&Now { packet: &packet, before }, books);
             }
         }
-        true
     }
 }
 
 impl Connection {
     /// Bytes that are held.
     fn held(&self) -> usize {
-        self.halves.iter().map(|half| half.held_bytes).sum()
+        self.halves.iter().map(|half| half.held_bytes + half.start.len()).sum()
     }
 
     /// Takes held segments whose turn it is.
-    fn go_on(&mut self, half: usize, packet: &Packet<'_>, ends: Ends, books: &mut Books) {
-        while let Some((skip, bytes, missing)) = self.halves[half].ready() {
-            let fresh = bytes.get(skip..).unwrap_or_default();
-            let missing = (bytes.len() + missing).saturating_sub(skip + fresh.len());
-            if fresh.len() + missing > 0 {
-                self.take(half, fresh, missing, packet, ends, books);
+    fn go_on(&mut self, half: usize, now: &Now<'_, '_>, books: &mut Books) {
+        while let Some(segment) = self.halves[half].ready() {
+            if segment.len() > 0 {
+                self.take(half, &segment, now, books);
             }
         }
     }
@@ -425,12 +624,12 @@ impl Connection {
 
 impl Half {
     /// Keeps a segment that came early.
-    fn hold(&mut self, from: u32, bytes: &[u8], missing: usize) {
-        let there = self.held.get(&from).map_or(0, |(bytes, missing)| bytes.len() + missing);
-        if there < bytes.len() + missing {
-            self.held_bytes += bytes.len();
-            if let Some((old, _)) = self.held.insert(from, (bytes.to_vec(), missing)) {
-                self.held_bytes -= old.len();
+    fn hold(&mut self, from: u32, segment: Segment<'static>) {
+        let there = self.held.get(&from).map_or(0, Segment::len);
+        if there < segment.len() {
+            self.held_bytes += segment.bytes.len();
+            if let Some(old) = self.held.insert(from, segment) {
+                self.held_bytes -= old.bytes.len();
             }
         }
     }
@@ -453,18 +652,12 @@ impl Half {
         self.held.keys().map(|from| (*from, ahead(from))).min_by_key(|(_, ahead)| *ahead)
     }
 
-    /// How many bytes are missing in front of what is held, where all of them lie before `acknowledged`.
-    fn gap(&self, acknowledged: Option<u32>) -> Option<u32> {
-        let (from, ahead) = self.first().filter(|(_, ahead)| *ahead > 0)?;
-        let arrived = acknowledged.is_none_or(|number| number.wrapping_sub(from) as i32 >= 0);
-        arrived.then_some(ahead as u32)
-    }
-
-    /// The next segment whose turn it is: how much of it is known, its bytes, and what was not captured.
-    fn ready(&mut self) -> Option<(usize, Vec<u8>, usize)> {
+    /// The next segment whose turn it is, without what is known of it.
+    fn ready(&mut self) -> Option<Segment<'static>> {
         let (from, ahead) = self.first().filter(|(_, ahead)| *ahead <= 0)?;
-        let (bytes, missing) = self.held.remove(&from)?;
-        self.held_bytes -= bytes.len();
-        Some((ahead.unsigned_abs() as usize, bytes, missing))
+        let mut segment = self.held.remove(&from)?;
+        self.held_bytes -= segment.bytes.len();
+        segment.skip(ahead.unsigned_abs() as usize);
+        Some(segment)
     }
 }

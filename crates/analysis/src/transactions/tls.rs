@@ -5,11 +5,13 @@
 //! say hello again (HelloRetryRequest) is no answer yet.
 //!
 //! TLS 1.3 sends the rest of the handshake as application data, too. There the client's first record of
-//! it ends the handshake, and the server's data count from then on. Session tickets look like data, and
-//! count as such: nothing that is not encrypted tells them apart.
+//! it ends the handshake, and the server's data count from then on. Of a client that sent early data, the
+//! first record does that which acknowledges all that the server has said. Session tickets look like data,
+//! and count as such: nothing that is not encrypted tells them apart.
 
 use super::Kind;
-use super::packet::be16;
+use super::book::Books;
+use super::packet::{be16, be32};
 use super::streams::{Line, Over, Shown};
 
 const HEAD: usize = 5;
@@ -40,8 +42,14 @@ pub(super) struct Tls {
     /// Whether there was a ServerHello, and whether it was of version 1.3.
     hello: Option<bool>,
     flight_over: bool,
+    /// Whether the client sent application data in front of the ServerHello.
+    early: bool,
+    /// Whether the server sent application data.
+    server_data: bool,
     /// Whether the client sent application data behind the ServerHello.
     client_data: bool,
+    /// Whether the flight goes on in packets that were not captured.
+    torn: bool,
 }
 
 #[derive(Default)]
@@ -50,6 +58,12 @@ struct Half {
     /// The first bytes of the record.
     body: Vec<u8>,
     left: usize,
+    /// The first bytes of the first message of the handshake, which may be in several records.
+    hello: Vec<u8>,
+    /// How many bytes of messages these records have.
+    told: usize,
+    /// The number of the first byte of the first record.
+    from: u32,
 }
 
 /// A record.
@@ -82,17 +96,29 @@ impl Tls {
         missing: usize,
         line: &mut Line<'_, '_>,
     ) -> Over {
-        if asks && self.hello.is_some() && !self.flight_over {
-            self.end_flight(line);
+        if line.dropped && self.key.is_some() {
+            let half = if asks { &self.client } else { &self.server };
+            if half.left < missing || half.head.len() < HEAD {
+                return Over::Elsewhere;
+            }
+            self.torn |= !self.flight_over;
         }
+        if asks && self.hello.is_some() && !self.flight_over && self.speaks(line) {
+            self.end_flight(line.books);
+        }
+        let torn = line.dropped;
         let mut missing = missing;
         while !bytes.is_empty() || missing > 0 {
             let half = if asks { &mut self.client } else { &mut self.server };
             let Ok(seen) = half.read(&mut bytes, &mut missing) else {
-                self.end_flight(line);
+                self.end_flight(line.books);
                 return Over::Elsewhere;
             };
             if let Some(seen) = seen {
+                // When a record was whole that was not captured to its end, nobody knows.
+                if torn && (self.hello.is_none() || self.flight_over) {
+                    return Over::Elsewhere;
+                }
                 if asks {
                     self.asked(&seen, bytes.len(), line);
                 } else if self.said(&seen, line) {
@@ -107,34 +133,44 @@ impl Tls {
         {
             let ends = line.ends;
             let book = line.books.of(Kind::TlsFlight);
-            book.extend(line.packet, key, || ends.to_string().into());
+            if !torn {
+                book.extend(line.packet, key, || ends.to_string().into());
+                self.torn = false;
+            }
         }
         Over::GoesOn
     }
 
-    /// The connection ends.
-    pub fn close(&mut self, line: &mut Line<'_, '_>) {
-        self.end_flight(line);
+    /// Whether what the client sends now ends the server's flight: early data do not.
+    fn speaks(&self, line: &Line<'_, '_>) -> bool {
+        let heard = || {
+            let (told, said) = (line.acknowledged, line.heard);
+            told.zip(said).is_some_and(|(told, said)| told.wrapping_sub(said) as i32 >= 0)
+        };
+        !self.early || self.server_data && heard()
     }
 
-    fn end_flight(&mut self, line: &mut Line<'_, '_>) {
+    /// The server's flight is over: the client speaks, or the connection ends.
+    pub fn end_flight(&mut self, books: &mut Books) {
         self.flight_over = true;
         if let Some(key) = self.key {
-            line.books.of(Kind::TlsFlight).settle(key);
+            let book = books.of(Kind::TlsFlight);
+            if self.torn { book.give_up(key) } else { book.settle(key) }
         }
     }
 
     /// The client has sent a record.
     fn asked(&mut self, seen: &Seen, behind: usize, line: &mut Line<'_, '_>) {
-        let hello = seen.kind == HANDSHAKE && seen.body.first() == Some(&CLIENT_HELLO);
-        if hello && self.key.is_none() {
-            let from = line.position().wrapping_sub((HEAD + seen.len + behind) as u32);
+        let place = line.position().wrapping_sub((HEAD + seen.len + behind) as u32);
+        if self.key.is_none() && self.client.hello(seen, CLIENT_HELLO, place) {
+            let from = self.client.from;
             let key = line.ends.hash(2 << 32 | u64::from(from));
             self.key = Some(key);
             line.request(WAITS, key, from);
         }
-        // Before the ServerHello it is early data.
-        self.client_data |= seen.kind == APPLICATION_DATA && self.hello.is_some();
+        let data = seen.kind == APPLICATION_DATA;
+        self.early |= data && self.hello.is_none();
+        self.client_data |= data && self.hello.is_some() && self.speaks(line);
     }
 
     /// The server has sent a record: whether all is known.
@@ -144,21 +180,19 @@ impl Tls {
         let ends = line.ends;
         let name = || ends.to_string().into();
         if self.hello.is_none() && seen.kind == ALERT && seen.body.first() == Some(&FATAL) {
-            for kind in WAITS {
-                line.books.of(*kind).refuse(now_ns, key);
-            }
-            line.forget(key);
+            line.refuse(WAITS, key);
             return true;
         }
-        if self.hello.is_none()
-            && seen.kind == HANDSHAKE
-            && seen.body.first() == Some(&SERVER_HELLO)
-            && !seen.body.get(6..).is_some_and(|random| random.starts_with(&RETRY))
-        {
-            self.hello = Some(is_1_3(&seen.body));
-            let book = line.books.of(Kind::TlsServerHello);
-            book.answer_if_asked(line.packet, now_ns, key, name);
+        if self.hello.is_none() && self.server.hello(seen, SERVER_HELLO, 0) {
+            let hello = std::mem::take(&mut self.server.hello);
+            self.server.told = 0;
+            if !hello.get(6..).is_some_and(|random| random.starts_with(&RETRY)) {
+                self.hello = Some(is_1_3(&hello));
+                let book = line.books.of(Kind::TlsServerHello);
+                book.answer_if_asked(line.packet, now_ns, key, name);
+            }
         }
+        self.server_data |= seen.kind == APPLICATION_DATA;
         if let Some(is_1_3) = self.hello
             && seen.kind == APPLICATION_DATA
             && (!is_1_3 || self.client_data)
@@ -188,6 +222,20 @@ fn is_1_3(hello: &[u8]) -> bool {
 }
 
 impl Half {
+    /// Takes a record: whether the first message of the handshake, of this kind, is whole with it.
+    fn hello(&mut self, seen: &Seen, wanted: u8, from: u32) -> bool {
+        if seen.kind != HANDSHAKE || self.told == 0 && seen.body.first() != Some(&wanted) {
+            return false;
+        }
+        if self.told == 0 {
+            self.from = from;
+        }
+        self.told += seen.len;
+        let room = NEEDED.saturating_sub(self.hello.len()).min(seen.body.len());
+        self.hello.extend_from_slice(&seen.body[..room]);
+        be32(&self.hello, 0).is_some_and(|head| self.told >= 4 + (head & 0xff_ffff) as usize)
+    }
+
     /// Reads on to the end of a record; `Err` for what is none.
     fn read(&mut self, bytes: &mut &[u8], missing: &mut usize) -> Result<Option<Seen>, ()> {
         if self.left == 0 {

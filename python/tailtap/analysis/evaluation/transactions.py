@@ -236,7 +236,7 @@ def _evaluation(one: Any, settings: Settings, reason: str | None) -> Evaluation 
     unread = {name: dict(evaluation[name]["unread"]) for name in SIDES}
     for name in SIDES:
         unread[name]["requests-given-up"] = counts["given_up"]
-    unread["egress"]["open-requests"] = counts["open_at_end"]
+        unread[name]["open-requests"] = counts["open_at_end"]
     sides = {name: {**evaluation[name], "unread": unread[name]} for name in SIDES}
     found = {**evaluation, **sides, "key_reason": reason}
     return concluded(found, settings, f"requests of {one['kind']} were answered")

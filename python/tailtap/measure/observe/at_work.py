@@ -17,6 +17,7 @@ from tailtap.lab.instruments.taps.inline import READY_SECONDS, stopped
 from tailtap.lab.instruments.taps.model import PCAP
 from tailtap.lab.instruments.tracer import ended, warnings_of
 from tailtap.measure.observe.cost import shares
+from tailtap.measure.observe.look import SNAP
 from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.records.cpulist import list_cpus
 from tailtap.records.errors import MachineError
@@ -31,8 +32,6 @@ from tailtap.remote.process import STOP_SECONDS, Process
 
 SIDES = ("ingress", "egress")
 MARKS = "marks"
-SNAP = "512 B"
-"""What is kept of each packet where a hash is not enough: the heads of requests and answers."""
 SETTLE_SECONDS = 0.2
 """How long packets may be under way after the last one that counts came."""
 TELL_NS = 200_000_000

@@ -21,15 +21,15 @@ ENTRIES = (
     Entry(
         "open-requests",
         "Requests had no answer yet when the capture ended, and their window had not passed. They "
-        "count as unanswered and may not be; a verdict that they could change is not shown.",
+        "count as neither answered nor unanswered; a verdict that they could change is not shown.",
         "Let the capture run on for a window after the last request, or give a shorter "
         f"`{spelled('window')}`.",
     ),
     Entry(
         "requests-given-up",
-        "Bytes of connections are missing in the capture, or too many requests waited at once, so "
-        "that nobody can tell which answer is that of some requests. They count as neither "
-        "answered nor unanswered.",
+        "Packets of connections are missing in the capture, or too many requests waited at once. "
+        "Requests whose answers nobody can tell count as neither answered nor unanswered; a "
+        "verdict that they could change is not shown.",
         "Capture without drops and with a longer snap length.",
     ),
     Entry(
@@ -106,7 +106,8 @@ ENTRIES = (
     ),
     Entry(
         "snap-length",
-        "The snap length cut the key off some packets.",
+        "The snap length cut the key off some packets, or the headers of requests and answers. "
+        "Such a request counts from the packet that was cut, and not from the end of its header.",
         f"Capture longer packets, or choose a key nearer to the start with `{spelled('key')}`.",
     ),
     Entry(

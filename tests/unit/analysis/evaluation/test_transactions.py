@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from captures import MICROSECONDS, pcap
 from exchanges import (
+    ACK,
     CLIENT,
+    SYN,
     TLS_1_3,
     Dialogue,
     datagrams,
@@ -72,7 +74,7 @@ def test_each_kind_of_datagrams(tmp_path: Path) -> None:
     assert {kind.kind for kind in found.kinds} == set(expected)
     for kind, times in expected.items():
         assert waits(found, kind) == sorted(times)
-        assert counts(found, kind).unanswered == counts(found, kind).requests - len(times)
+        assert counts(found, kind).open_at_end == counts(found, kind).requests - len(times)
         assert counts(found, kind).unmatched_answers == 0
     assert "id 39 www.example.com." in found["dns"].worst(1)[0].key.lower()
 
@@ -198,6 +200,199 @@ def test_http_2_answers_in_any_order(tmp_path: Path) -> None:
     found = of(tmp_path, talk.packets)
     assert waits(found, "http") == [(10_100, 3_900), (11_000, 1_000)]
     assert counts(found, "http").reordered == 1
+
+
+OPENS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2(4, 0)
+GET, HINTS, OK = b"\x82\x86\x84", b"\x48\x82\x08\x19", b"\x88"
+"""First fields of headers: a method, the status 103 by Huffman's code, and 200 by the table."""
+
+
+def test_interim_responses_of_http_2_are_no_answers(tmp_path: Path) -> None:
+    talk = Dialogue()
+    talk.asks(10_000, OPENS + http2(1, 1, GET) + http2(1, 3, GET) + http2(1, 5, GET))
+    talk.says(11_000, http2(1, 1, HINTS))
+    # A table has the status of further hints, and nobody can look it up: what comes next tells.
+    talk.says(12_000, http2(1, 3, b"\xbe") + http2(1, 5, b"\xbe"))
+    talk.says(13_000, http2(1, 3, OK) + http2(0, 5, b"content"))
+    trailer = http2(1, 5, b"\x40trailer", flags=5)
+    talk.says(14_000, http2(1, 1, OK) + http2(0, 3, b"x") + trailer)
+    found = of(tmp_path, talk.packets)
+    assert waits(found, "http") == [(10_000, 2_000), (10_000, 3_000), (10_000, 4_000)]
+
+
+def test_a_long_header_of_http_2_counts_when_it_is_whole(tmp_path: Path) -> None:
+    talk = Dialogue()
+    talk.asks(10_000, OPENS + http2(1, 1, GET + b"x" * 900, flags=0)[:500])
+    talk.asks(12_000, http2(1, 1, GET + b"x" * 900, flags=0)[500:])
+    talk.asks(15_000, http2(9, 1, b"y" * 100))
+    talk.says(19_000, http2(1, 1, OK))
+    talk.asks(20_000, http2(1, 3, GET))
+    talk.says(21_000, http2(3, 3, b"\0\0\0\7", flags=0))
+    found = of(tmp_path, talk.packets)
+    assert waits(found, "http") == [(15_000, 4_000)]
+    assert (counts(found, "http").requests, counts(found, "http").refused) == (2, 1)
+
+
+def test_http_2_whose_beginning_was_not_captured(tmp_path: Path) -> None:
+    talk = Dialogue(opened=False)
+    talk.says(5_000, b"rest of a frame")
+    talk.asks(10_000, http2(8, 0, bytes(4), flags=0) + http2(1, 7, GET))
+    talk.says(13_000, http2(1, 7, OK))
+    assert waits(of(tmp_path, talk.packets), "http") == [(10_000, 3_000)]
+
+
+def test_http_that_becomes_http_2(tmp_path: Path) -> None:
+    talk = Dialogue()
+    talk.asks(10_000, b"GET / HTTP/1.1\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n")
+    switch = b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\n" + http2(4, 0) + http2(1, 1, OK)
+    talk.says(12_000, switch[:-4])
+    talk.says(12_500, switch[-4:])
+    talk.asks(13_000, OPENS)
+    talk.asks(14_000, http2(1, 3, GET))
+    talk.says(17_000, http2(1, 3, OK))
+    assert waits(of(tmp_path, talk.packets), "http") == [(10_000, 2_000), (14_000, 3_000)]
+
+
+@pytest.mark.parametrize(
+    ("request_line", "answered"),
+    [
+        ("PROPFIND /dav HTTP/1.1", True),
+        ("BASELINE-CONTROL * HTTP/1.1", True),
+        ("OPTIONS rtsp://192.0.2.53/s RTSP/1.0", False),
+        ("INVITE sip:b@192.0.2.53 SIP/2.0", False),
+        ("RETR /a/file", False),
+    ],
+)
+def test_what_is_http_shows_by_its_version(
+    request_line: str, answered: bool, tmp_path: Path
+) -> None:
+    talk = Dialogue()
+    talk.asks(10_000, f"{request_line}\r\n".encode()[:9])
+    talk.asks(10_500, f"{request_line}\r\n".encode()[9:] + b"\r\n")
+    talk.says(12_000, b"HTTP/1.1 207 Multi-Status\r\nContent-Length: 0\r\n\r\n")
+    found = of(tmp_path, talk.packets)
+    assert ("http" in found) == answered
+    assert ("http" in [kind.kind for kind in found.kinds]) == answered
+    if answered:
+        assert waits(found, "http") == [(10_500, 1_500)]
+
+
+@pytest.mark.parametrize("snap", [96, 160, 512])
+def test_headers_that_were_cut_count_by_their_packets(snap: int, tmp_path: Path) -> None:
+    talk = Dialogue()
+    cookie = b"Cookie: " + b"c" * 900
+    for number in range(20):
+        time = 10_000 * (1 + number)
+        talk.asks(time, b"GET /%d HTTP/1.1\r\n%s\r\n\r\n" % (number, cookie))
+        head = b"HTTP/1.1 200 OK\r\nSet-%s\r\nContent-Length: 1200\r\n\r\n" % cookie
+        talk.says(time + 3_000 + number, head)
+        talk.says(time + 4_000, b"x" * 600)
+        talk.says(time + 5_000, b"x" * 600)
+    found = evaluate_transactions(written(tmp_path, talk.packets, snap=snap))
+    assert waits(found, "http") == [(10_000 * (1 + n), 3_000 + n) for n in range(20)]
+    assert counts(found, "http").cut == 40
+    assert "snap-length" in [warning.code for warning in found.kinds[-1].warnings]
+
+
+def test_tcp_fast_open(tmp_path: Path) -> None:
+    ask, answer = b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 204 No\r\n\r\n"
+    behind = 1_001 + len(ask)
+    packets = [
+        (0, tcp(True, 1_000, 0, ask, SYN)),
+        (300, tcp(False, 9, behind, b"", SYN | ACK)),
+        (400, tcp(True, behind, 10)),
+        (900, tcp(False, 10, behind, answer)),
+        # This server takes no data with a SYN.
+        (2_000, tcp(True, 5_000, 0, ask, SYN, (40_001, 443))),
+        (2_500, tcp(False, 9, 5_001, b"", SYN | ACK, (40_001, 443))),
+    ]
+    found = of(tmp_path, packets)
+    assert waits(found, "tcp-handshake") == [(0, 300), (2_000, 500)]
+    assert waits(found, "http") == [(0, 900)]
+
+
+def test_a_handshake_whose_answer_was_not_captured_is_given_up(tmp_path: Path) -> None:
+    first, other = Dialogue((40_000, 80)), Dialogue((40_001, 80))
+    found = of(tmp_path, [first.packets[0], *first.packets[2:], *other.packets], window_ns=2_500)
+    told = counts(found, "tcp-handshake")
+    assert (told.requests, told.answered, told.given_up, told.unanswered) == (2, 1, 1, 0)
+
+
+def test_a_packet_may_claim_to_be_longer_than_its_frame(tmp_path: Path) -> None:
+    talk = Dialogue((40_000, 80))
+    talk.asks(10_000, b"GET / HTTP/1.1\r\n\r\n")
+    talk.says(13_000, b"HTTP/1.1 204 No\r\n\r\n")
+    longer = []
+    for time, data in talk.packets:
+        claimed = int.from_bytes(data[16:18], "big") + 4_000
+        longer.append((time, data[:16] + claimed.to_bytes(2, "big") + data[18:]))
+    assert waits(of(tmp_path, longer), "http") == [(10_000, 3_000)]
+
+
+def test_a_byte_that_asks_whether_the_end_is_there(tmp_path: Path) -> None:
+    probe = tcp(True, 999, 500, b"\0", ports=(40_000, 80))
+    packets = [
+        (0, probe),
+        (10, tcp(False, 500, 1_000, ports=(40_000, 80))),
+        (100, tcp(True, 1_000, 500, b"GET / HTTP/1.1\r\n\r\n", ports=(40_000, 80))),
+        (700, tcp(False, 500, 1_018, b"HTTP/1.1 204 No\r\n\r\n", ports=(40_000, 80))),
+    ]
+    assert waits(of(tmp_path, packets), "http") == [(100, 600)]
+
+
+def test_what_is_held_behind_a_gap_keeps_its_time(tmp_path: Path) -> None:
+    talk = Dialogue((40_000, 80))
+    for number in range(3):
+        talk.asks(10_000 * (number + 1), b"GET / HTTP/1.1\r\n\r\n")
+        talk.says(10_000 * (number + 1) + 500, b"HTTP/1.1 204 No\r\n\r\n")
+    late = max(time for time, _ in talk.packets)
+    # The first request and its response are missing, and nobody acknowledges anything for long.
+    packets = [*talk.packets[:3], *talk.packets[5:]]
+    packets.append((late + 90_000, tcp(True, talk.numbers[True], talk.numbers[False], b"",
+                                       ports=(40_000, 80))))  # fmt: skip
+    assert waits(of(tmp_path, packets), "http") == [(20_000, 500), (30_000, 500)]
+
+
+def test_a_hello_in_several_records(tmp_path: Path) -> None:
+    talk = Dialogue()
+    asked, said = hello(True)[5:], hello(False)[5:]
+    talk.asks(10_000, record("handshake", asked[:9]))
+    talk.asks(14_000, record("handshake", asked[9:]))
+    talk.says(17_000, record("handshake", said[:30]))
+    talk.says(19_000, record("handshake", said[30:]))
+    assert waits(of(tmp_path, talk.packets), "tls-server-hello") == [(14_000, 5_000)]
+
+
+def test_early_data_end_no_flight(tmp_path: Path) -> None:
+    talk = Dialogue()
+    talk.asks(10_000, hello(True) + record("data", b"early"))
+    talk.says(12_000, hello(False, TLS_1_3))
+    talk.asks(12_500, record("data", b"early as well"))
+    talk.says(14_000, record("data", b"extensions, finished"))
+    talk.asks(16_000, record("data", b"end of early data") + record("data", b"finished"))
+    talk.says(30_000, record("data", b"the answer"))
+    found = of(tmp_path, talk.packets)
+    assert waits(found, "tls-flight") == [(10_000, 4_000)]
+    assert waits(found, "tls-first-data") == [(10_000, 20_000)]
+
+
+@pytest.mark.parametrize("lost", range(3, 8))
+def test_of_tls_nothing_is_told_that_a_gap_may_hide(lost: int, tmp_path: Path) -> None:
+    talk = Dialogue()
+    talk.asks(10_000, hello(True))
+    talk.says(12_000, hello(False, TLS_1_3) + record("data", b"e" * 100)[:60])
+    talk.says(13_000, record("data", b"e" * 100)[60:] + record("data", b"finished"))
+    talk.asks(15_000, record("data", b"finished"))
+    talk.says(18_000, record("data", b"the answer"))
+    talk.asks(20_000, record("data", b"another"))
+    kept = [one for place, one in enumerate(talk.packets) if place != lost]
+    found = of(tmp_path, kept)
+    expected = {"tls-server-hello": 2_000, "tls-flight": 3_000, "tls-first-data": 8_000}
+    for kind, wait in expected.items():
+        told = waits(found, kind) if kind in found else []
+        assert told in ([], [(10_000, wait)])
+    if lost > 4:
+        assert waits(found, "tls-server-hello") == [(10_000, 2_000)]
 
 
 def test_what_is_behind_a_proxy_and_what_a_connection_becomes(tmp_path: Path) -> None:
