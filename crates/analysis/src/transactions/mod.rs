@@ -32,7 +32,8 @@ use crate::naming::option;
 use crate::series::Series;
 use crate::source::Source;
 use crate::stream::{Findings, Intake};
-use book::{Book, Books};
+use book::{Book, Books, ByKey};
+use field::Ids;
 use in_order::InOrder;
 use packet::{Packet, Part};
 
@@ -102,7 +103,14 @@ impl Kind {
 
     /// Whether a request with the key of one that was answered is another request.
     fn uses_keys_again(self) -> bool {
-        matches!(self, Self::Dns | Self::IcmpEcho | Self::PtpDelay | Self::GtpUEcho | Self::Field)
+        !matches!(
+            self,
+            Self::TcpHandshake
+                | Self::TlsServerHello
+                | Self::TlsFlight
+                | Self::TlsFirstData
+                | Self::Http
+        )
     }
 
     /// Whether a request or an answer may be known only when later packets are here: it is in a stream.
@@ -218,7 +226,9 @@ trait Protocol {
 struct Protocols {
     handshake: handshake::Handshake,
     streams: streams::Streams,
+    quic: quic::Quic,
     key: Option<KeyKind>,
+    askers: ByKey<u32>,
 }
 
 impl Protocols {
@@ -230,7 +240,7 @@ impl Protocols {
             }
             Some(udp::PROTOCOL) => {
                 dns::Dns.see(packet, books)
-                    || quic::Quic.see(packet, books)
+                    || self.quic.see(packet, books)
                     || ntp::Ntp.see(packet, books)
                     || ptp::Ptp.see(packet, books)
                     || gtp::GtpU.see(packet, books)
@@ -239,12 +249,16 @@ impl Protocols {
             None => ptp::Ptp.see(packet, books),
         };
         match self.key {
-            Some(KeyKind::Field(place)) => field::Ids(place).see(packet, books),
-            Some(KeyKind::Fields([before, after])) => {
-                let place = if packet.part == Part::Answers { after } else { before };
-                field::Ids(place).see(packet, books)
+            Some(KeyKind::Field(place)) => {
+                Ids { asked: place, answered: place, askers: None }.see(packet, books)
             }
-            Some(KeyKind::Moonsniff) => field::Ids(crate::key::Moonsniff).see(packet, books),
+            Some(KeyKind::Fields([asked, answered])) => {
+                Ids { asked, answered, askers: Some(&mut self.askers) }.see(packet, books)
+            }
+            Some(KeyKind::Moonsniff) => {
+                let [asked, answered] = [crate::key::Moonsniff; 2];
+                Ids { asked, answered, askers: None }.see(packet, books)
+            }
             _ => false,
         };
     }
@@ -328,7 +342,9 @@ impl Walk {
         let protocols = Protocols {
             handshake: handshake::Handshake::new(matching.window_ns),
             streams: streams::Streams::default(),
+            quic: quic::Quic::default(),
             key: matching.key,
+            askers: ByKey::default(),
         };
         Ok(Self { sources, protocols, books, last_ns: 0, packets: 0 })
     }
@@ -344,7 +360,9 @@ impl Walk {
             let Some(source) = next.min_by_key(|source| source.next_ns()) else { break };
             if let Some((time_ns, frame, wire_len, link)) = source.peek() {
                 let (number, part) = (self.packets, source.part);
-                let inner = Inner::of(frame, link);
+                // What a header says of more than there was on the wire is not missing here.
+                let ends = |inner: Inner| Inner { end: inner.end.min(wire_len as usize), ..inner };
+                let inner = Inner::of(frame, link).map(ends);
                 let packet = Packet { time_ns, number, part, frame, wire_len, link, inner };
                 self.protocols.see(&packet, &mut self.books);
                 self.last_ns = time_ns;

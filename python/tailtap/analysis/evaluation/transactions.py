@@ -127,6 +127,7 @@ def evaluate_transactions(
     egress: str | PathLike[str] | None = None,
     *,
     key: str = "auto",
+    key_after: str | None = None,
     trim_ns: int = 0,
     window_ns: int = 5 * SECOND_NS,
     worst: int = 5000,
@@ -143,12 +144,20 @@ def evaluate_transactions(
     the wait counts `since` the ``first`` or the ``last`` time. Requests within `trim_ns` of the
     first packet are left out. A `key` of the form OFFSET:WIDTH:le|be, or ``moonsniff``, looks for
     the kind ``field``: who sends an id first asks, and the same id from the other end answers.
+    `key_after` is where answers have it, if elsewhere.
 
     The other parameters are those of `evaluate`. Raises `InputError` when the captures cannot be
     read, and `NothingMatched` when there is no request with an answer in them.
     """
     settings = Settings(
-        key, trim_ns, window_ns, worst, bucket_ns, format=format, nanoseconds=nanoseconds
+        key,
+        trim_ns,
+        window_ns,
+        worst,
+        bucket_ns,
+        format=format,
+        nanoseconds=nanoseconds,
+        key_after=key_after,
     )
     given = [ingress] if egress is None else [ingress, egress]
     with Sources() as sources:

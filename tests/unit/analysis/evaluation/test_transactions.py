@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from exchanges import (
     tcp,
     udp,
 )
-from scapy.all import IP, UDP, Dot1Q, Ether, Raw
+from scapy.all import DNS, DNSQR, DNSRR, IP, NTP, UDP, Dot1Q, Ether, NBNSQueryRequest, Raw
 from scapy.contrib.gtp import GTP_U_Header
 from scapy.layers.vxlan import VXLAN
 
@@ -124,6 +125,75 @@ def test_the_same_id_with_another_question_or_port_is_another_request(tmp_path: 
     found = of(tmp_path, packets)
     assert waits(found, "dns") == [(0, 900), (10, 490), (20, 380)]
     assert counts(found, "dns").reordered == 2
+
+
+def dns_message(asks: bool, number: int, **sections: Any) -> DNS:
+    return DNS(id=number, qr=int(not asks), **{"qd": [], **sections})
+
+
+def test_dns_errors_without_their_question(tmp_path: Path) -> None:
+    question = {"qd": DNSQR(qname="a.example")}
+    zone = {"opcode": 5, "qd": DNSQR(qname="example", qtype="SOA")}
+    changes = [DNSRR(rrname=f"{n}.example", rdata="192.0.2.1") for n in range(3)]
+    refused = dns_message(False, 7, rcode=5)
+    talk = Dialogue((40_001, 53))
+    for time, number in ((10_000, 7), (20_000, 8)):
+        for asks, message in ((True, dns_message(True, number, **question)), (False, refused)):
+            content = bytes(message) if asks else struct.pack(">H", number) + bytes(message)[2:]
+            whole = struct.pack(">H", len(content)) + content
+            (talk.asks if asks else talk.says)(time + 600 * (not asks), whole)
+    ports = (40_000, 53)
+    packets = [
+        (0, udp(True, ports, dns_message(True, 7, **question))),
+        (300, udp(False, ports, refused)),
+        (400, udp(False, ports, refused)),
+        # An id that nobody asked by, and bytes of another protocol that look like one.
+        (450, udp(False, ports, dns_message(False, 9, rcode=5))),
+        (460, udp(False, (40_000, 5_000), dns_message(False, 9, rcode=5))),
+        (500, udp(True, ports, dns_message(True, 8, ns=changes, **zone))),
+        (900, udp(False, ports, dns_message(False, 8, opcode=5, rcode=5))),
+        *talk.packets,
+    ]
+    found = of(tmp_path, packets)
+    assert waits(found, "dns") == [(0, 300), (500, 400), (10_000, 600), (20_000, 600)]
+    told = counts(found, "dns")
+    assert (told.requests, told.repeated_answers, told.unmatched_answers) == (4, 1, 1)
+
+
+def test_the_name_service_of_netbios_is_no_dns(tmp_path: Path) -> None:
+    broadcast = IP(src=CLIENT, dst="192.0.2.255")
+    asks = frame(broadcast, UDP(sport=137, dport=137), NBNSQueryRequest(QUESTION_NAME=b"PC"))
+    with pytest.raises(NothingMatched, match="no request with an answer of a known kind"):
+        of(tmp_path, [(0, asks), (750_000_000, asks)])
+
+
+def time_packet(asks: bool, origin: float, receive: float, transmit: float) -> bytes:
+    stamps = {"orig": origin, "recv": receive, "sent": transmit}
+    return udp(asks, (123, 123), NTP(mode=3 if asks else 4, **stamps))
+
+
+def test_ntp_of_simple_clients_and_interleaved(tmp_path: Path) -> None:
+    epoch = 3_900_000_000.0
+    simple: Packets = []
+    for number in range(4):
+        time = number * 2 * SECOND_NS
+        simple.append((time, time_packet(True, 0, 0, 0)))
+        if number != 1:
+            simple.append((time + 800, time_packet(False, 0, epoch, epoch)))
+    found = of(tmp_path, simple, window_ns=3 * SECOND_NS)
+    expected = [(number * 2 * SECOND_NS, 800) for number in (0, 2, 3)]
+    assert waits(found, "ntp") == expected
+    assert (counts(found, "ntp").requests, counts(found, "ntp").unanswered) == (4, 1)
+    interleaved = [
+        (0, time_packet(True, 0, 0, epoch)),
+        (700, time_packet(False, epoch, epoch + 1, epoch + 2)),
+        (10_000, time_packet(True, epoch + 1, epoch + 3, epoch + 4)),
+        (10_900, time_packet(False, epoch + 3, epoch + 5, epoch + 6)),
+        (11_000, time_packet(False, epoch + 3, epoch + 5, epoch + 6)),
+    ]
+    found = of(tmp_path, interleaved)
+    assert waits(found, "ntp") == [(0, 700), (10_000, 900)]
+    assert counts(found, "ntp").repeated_answers == 1
 
 
 def test_packets_that_were_cut(tmp_path: Path) -> None:
@@ -446,7 +516,7 @@ def test_quic_counts_from_the_first_initial(tmp_path: Path) -> None:
     packets = [
         (0, quic(True, b"destined", b"own")),
         (1_000, quic(True, b"destined", b"own")),
-        (3_000, quic(False, b"own", b"servers", initial=False, length=200)),
+        (3_000, quic(False, b"own", b"servers", kind=2, length=200)),
         (4_000, quic(True, b"servers", b"own")),
         (4_500, quic(False, b"own", b"servers")),
         (9_000, quic(True, b"another1", b"", version=0x6B3343CF)),
@@ -456,6 +526,37 @@ def test_quic_counts_from_the_first_initial(tmp_path: Path) -> None:
     assert waits(found, "quic-initial") == [(0, 3_000), (9_000, 900)]
     told = counts(found, "quic-initial")
     assert (told.requests, told.retransmitted, told.repeated_answers) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("port", [443, 4_433])
+def test_quic_of_which_packets_were_not_captured(tmp_path: Path, port: int) -> None:
+    def connection(start: int, client: bytes, number: int) -> Packets:
+        made_up, server = b"made-up%d" % number, b"server-%d" % number
+        return [
+            (start, quic(True, made_up, client, port=port)),
+            (start + 500, quic(False, client, server, port=port)),
+            (start + 900, quic(True, server, client, port=port)),
+        ]
+
+    # Without an id of its own a client begins anew from the same port.
+    packets = [one for n in range(3) for one in connection(10_000 * n, b"", n)]
+    packets += connection(50_000, b"", 3)[1:] + connection(60_000, b"client-4", 4)[1:]
+    asked, _, goes_on = connection(70_000, b"client-5", 5)
+    packets += [asked, goes_on]
+    retried = [
+        (80_000, quic(True, b"made-up6", b"client-6", port=port)),
+        (80_100, quic(False, b"client-6", b"retry-6!", kind=3, length=90, port=port)),
+        (80_200, quic(True, b"retry-6!", b"client-6", port=port)),
+        (80_700, quic(False, b"client-6", b"server-6", port=port)),
+    ]
+    found = of(tmp_path, packets + retried)
+    expected = [(10_000 * n, 500) for n in range(3)] + [(80_000, 700)]
+    assert waits(found, "quic-initial") == expected
+    told = counts(found, "quic-initial")
+    # What answers a request that was not captured is known by the server's port, or given up.
+    unknown = port != 443
+    assert (told.requests, told.given_up) == (5 + unknown, 1 + unknown)
+    assert (told.unmatched_answers, told.repeated_answers) == (1 - unknown, 0)
 
 
 def test_two_directions_of_a_link(tmp_path: Path) -> None:
@@ -499,6 +600,28 @@ def test_an_id_at_a_place(tmp_path: Path) -> None:
     assert (told.retransmitted, told.repeated_answers, told.reordered) == (1, 1, 1)
     with pytest.raises(InputError, match="is of packets"):
         of(tmp_path, packets, key="packet-nat")
+
+
+def test_an_id_that_answers_have_elsewhere(tmp_path: Path) -> None:
+    """As of STAMP (RFC 8762): a reflector sends a number of its own, and behind it the sender's."""
+
+    def message(asks: bool, number: int, asked: int = 0) -> bytes:
+        content = number.to_bytes(4, "big") + bytes(20) + asked.to_bytes(4, "big")
+        return udp(asks, (50_700, 862), Raw(content))
+
+    packets: Packets = []
+    reflected = 0
+    for number in range(20):
+        if number % 5 != 1:
+            packets.append((number * 1_000, message(True, number)))
+        if number % 5 != 2:
+            packets.append((number * 1_000 + 700, message(False, reflected, number)))
+            reflected += 1
+    found = of(tmp_path, packets, key="udp.payload+0:4:be", key_after="udp.payload+24:4:be")
+    answered = [number for number in range(20) if number % 5 not in (1, 2)]
+    assert waits(found, "field") == [(number * 1_000, 700) for number in answered]
+    told = counts(found, "field")
+    assert (told.requests, told.unanswered, told.unmatched_answers) == (16, 4, 4)
 
 
 def test_requests_at_the_start_are_trimmed(tmp_path: Path) -> None:
