@@ -592,6 +592,8 @@ impl Protocol for Streams {
             wire_len: 0,
             link: Link::Ethernet,
             inner: None,
+            interface: 0,
+            outgoing: None,
         };
         for key in std::mem::take(&mut self.order) {
             if let Some(mut connection) = self.connections.remove(&key) {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from captures import MICROSECONDS, pcap
+from captures import MICROSECONDS, erf, pcap
 from exchanges import (
     ACK,
     CLIENT,
@@ -585,6 +586,112 @@ def test_two_places_that_see_both_directions(tmp_path: Path) -> None:
     assert [warning.code for warning in found.warnings] == ["both-hold-requests"]
 
 
+def passed(wrap: Callable[[bool, bool, bytes], bytes]) -> Packets:
+    """Requests and answers that pass a router, near the clients and far from them.
+
+    `wrap` makes what is captured of a frame, by whether that is near and whether it asks.
+    """
+    packets: Packets = []
+    for n in range(30):
+        asks, says = (ping, dns)[n % 2], {}
+        more = ("a.example",) if n % 2 else ()
+        says = {way: asks(way, n, *more) for way in (True, False)}
+        for near, way, time in (
+            (True, True, 0), (False, True, 20), (False, False, 500), (True, False, 520),
+        ):  # fmt: skip
+            packets.append((n * 1_000 + time, wrap(near, way, says[way])))
+    talk = Dialogue((40_000, 80))
+    talk.asks(10_000, b"GET / HTTP/1.1\r\n\r\n")
+    talk.says(12_500, b"HTTP/1.1 204 No\r\n\r\n")
+    for time, data in talk.packets:
+        way = Ether(data)[IP].src == CLIENT
+        for near in (True, False):
+            # The far place is 20 ns farther from the client.
+            packets.append((time + 20 * (near != way), wrap(near, way, data)))
+    return packets
+
+
+def cooked(near: bool, asks: bool, data: bytes) -> bytes:
+    outgoing = 4 * (near != asks)
+    return struct.pack(">HHH8sH", outgoing, 1, 6, bytes(8), 0x0800) + data[14:]
+
+
+def cooked_2(near: bool, asks: bool, data: bytes) -> bytes:
+    outgoing = 4 * (near != asks)
+    return struct.pack(">HHIHBB8s", 0x0800, 0, 3 - near, 1, outgoing, 6, bytes(8)) + data[14:]
+
+
+def tagged(near: bool, asks: bool, data: bytes) -> bytes:
+    return data[:12] + (b"\x81\0\0\5" if near else b"") + data[12:]
+
+
+def on_links(near: bool, asks: bool, data: bytes) -> bytes:
+    host, router = b"\2\0\0\0\0" + bytes([near]), b"\2\0\0\0\1" + bytes([near])
+    return (router + host if near == asks else host + router) + data[12:]
+
+
+@pytest.mark.parametrize(
+    ("wrap", "linktype", "places"),
+    [
+        (cooked_2, 276, ("interface-2", "interface-3")),
+        (cooked, 113, ("received", "sent")),
+        (tagged, 1, ("vlan-5", "others")),
+        (on_links, 1, ("mac-020000000101", "mac-020000000100")),
+    ],
+)
+def test_waits_are_those_of_a_place(
+    tmp_path: Path, wrap: Callable[[bool, bool, bytes], bytes], linktype: int, places: Sequence[str]
+) -> None:
+    path = written(tmp_path, passed(wrap), linktype=linktype)
+    found = evaluate_transactions(path)
+    assert "several-places" in [warning.code for warning in found.warnings]
+    for place, wait in zip(places, (520, 480), strict=True):
+        for kind in ("icmp-echo", "dns"):
+            latencies = [wait for _, wait in waits(found, f"{kind}@{place}")]
+            assert latencies == [wait] * 15
+        told = next(one.counts for one in found.kinds if one.name == f"dns@{place}")
+        assert (told.requests, told.retransmitted, told.repeated_answers) == (15, 0, 0)
+    assert [waits(found, f"http@{place}")[0][1] for place in places] == [2_520, 2_480]
+    found.write(tmp_path / "out")
+    assert (tmp_path / "out" / f"dns@{places[1]}" / "evaluation.json").is_file()
+
+
+def test_interfaces_of_one_direction_each_are_one_place(tmp_path: Path) -> None:
+    packets = [
+        (n * 1_000 + 300 * (not asks), asks, ping(asks, n))
+        for n in range(30)
+        for asks in (True, False)
+    ]
+    whole = b"".join(erf([(START + time, data)], port=asks) for time, asks, data in sorted(packets))
+    (tmp_path / "one.erf").write_bytes(whole)
+    found = evaluate_transactions(tmp_path / "one.erf")
+    assert [wait for _, wait in waits(found, "icmp-echo")] == [300] * 30
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_copies_that_mirror_ports_make_are_no_requests(tmp_path: Path, every: int) -> None:
+    packets: Packets = []
+    requests: dict[str, int] = {}
+    for number in range(40):
+        pairs = [
+            *datagrams(number),
+            ("ntp", time_packet(True, 0, 0, 0), time_packet(False, 0, 9, 9)),
+        ]
+        for place, (kind, request, answer) in enumerate(pairs):
+            time = number * 20_000_000 + place * 100_000
+            times = (0, 40_000) if number % every == 0 else (0,)
+            packets += [(time + later, request) for later in times]
+            packets += [(time + later + 30_000, answer) for later in times]
+            requests[kind] = requests.get(kind, 0) + 1
+    for since in ("first", "last"):
+        found = of(tmp_path, packets, since=since)
+        assert "copies" in [warning.code for warning in found.warnings]
+        for kind, count in requests.items():
+            assert [wait for _, wait in waits(found, kind)] == [30_000] * count
+            told = counts(found, kind)
+            assert (told.requests, told.retransmitted, told.repeated_answers) == (count, 0, 0)
+
+
 def test_an_id_at_a_place(tmp_path: Path) -> None:
     def message(asks: bool, number: int) -> bytes:
         return udp(asks, (7_000, 7_001), Raw(number.to_bytes(2, "big") + (b"?" if asks else b"!")))
@@ -617,7 +724,9 @@ def test_an_id_that_answers_have_elsewhere(tmp_path: Path) -> None:
         if number % 5 != 2:
             packets.append((number * 1_000 + 700, message(False, reflected, number)))
             reflected += 1
-    found = of(tmp_path, packets, key="udp.payload+0:4:be", key_after="udp.payload+24:4:be")
+    found = of(
+        tmp_path, packets, key="udp.payload+0:4:be", key_after="udp.payload+24:4:be", window_ns=900
+    )
     answered = [number for number in range(20) if number % 5 not in (1, 2)]
     assert waits(found, "field") == [(number * 1_000, 700) for number in answered]
     told = counts(found, "field")
