@@ -4,6 +4,7 @@
 //! the requests and answers in a packet. A book knows which request an answer is of, and gathers the
 //! statistics. Memory is bounded, whatever the captures hold.
 
+mod before;
 mod book;
 mod dns;
 mod echo;

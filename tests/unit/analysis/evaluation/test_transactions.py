@@ -480,6 +480,51 @@ def test_what_is_behind_a_proxy_and_what_a_connection_becomes(tmp_path: Path) ->
     assert waits(found, "tls-server-hello") == [(5_000, 3_000)]
 
 
+PROXIED = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)
+GREETED = {
+    "proxy-1": [(True, b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 443\r\n")],
+    "proxy-2": [(True, PROXIED)],
+    "proxy-2-in-parts": [(True, PROXIED[:9]), (True, PROXIED[9:])],
+    "smtp": [
+        (False, b"220 mail\r\n"), (True, b"EHLO a.example\r\n"), (False, b"250 STARTTLS\r\n"),
+        (True, b"STARTTLS\r\n"), (False, b"220 go\r\n"),
+    ],
+    "imap": [(False, b"* OK\r\n"), (True, b"a1 STARTTLS\r\n"), (False, b"a1 OK\r\n")],
+    "postgresql": [(True, b"\0\0\0\x08\x04\xd2\x16\x2f"), (False, b"S")],
+    "mysql": [
+        (False, b"\x4a\0\0\0\x0a8.0" + bytes(70)),
+        (True, b"\x20\0\0\1\x85\xae\xff\x19\0\0\0\1\xff" + bytes(23)),
+    ],
+    "socks": [
+        (True, b"\5\1\0"), (False, b"\5\0"), (True, b"\5\1\0\1\xc0\0\2\1\1\xbb"),
+        (False, b"\5\0\0\1" + bytes(6)),
+    ],
+}  # fmt: skip
+"""What ends say before encryption begins, or HTTP."""
+
+
+@pytest.mark.parametrize("name", GREETED)
+def test_what_stands_before_a_request(tmp_path: Path, name: str) -> None:
+    packets: Packets = []
+    for port, request, answer in (
+        (40_000, hello(True), hello(False)),
+        (40_001, b"GET /a HTTP/1.1\r\n\r\n", b"HTTP/1.1 204 No\r\n\r\n"),
+    ):
+        talk = Dialogue((port, 8_000))
+        for place, (asks, content) in enumerate(GREETED[name]):
+            (talk.asks if asks else talk.says)(10_000 + 1_000 * place, content)
+        talk.asks(30_000, request)
+        talk.says(34_000, answer)
+        packets += talk.packets
+    found = of(tmp_path, packets)
+    assert waits(found, "tls-server-hello") == [(30_000, 4_000)]
+    # A mail may hold the text of a request; what a proxy passes on is one.
+    through = name.startswith(("proxy", "socks"))
+    assert ("http" in found) == through
+    if through:
+        assert waits(found, "http") == [(30_000, 4_000)]
+
+
 def test_a_response_may_end_with_its_connection(tmp_path: Path) -> None:
     talk = Dialogue()
     talk.asks(10_000, b"GET / HTTP/1.0\r\n\r\n")
