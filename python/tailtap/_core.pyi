@@ -94,6 +94,7 @@ class _BothWays(TypedDict):
 
 class _Kind(TypedDict):
     kind: str
+    name: str
     counts: dict[str, int]
     evaluation: _Evaluation
 

@@ -140,6 +140,21 @@ def test_pings(folder: Path, found: Transactions) -> None:
     assert waits(found, "icmp-echo") == sorted(expected)
 
 
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.05, 0.2])
+def test_datagrams_of_a_capture_that_dropped_packets(folder: Path, share: float) -> None:
+    chance = random.Random(share)
+    count = len(tshark(folder, "frame", "frame.number"))
+    dropped = [str(number) for number in range(1, count + 1) if chance.random() < share]
+    name = f"dropped-{share}.pcapng"
+    subprocess.run(["editcap", "lo.pcapng", name, *dropped], cwd=folder, check=True)
+    found = evaluate_transactions(folder / name)
+    rows = tshark(folder, "dns.time && udp", "dns.time", name=name)
+    by_udp = [one.latency for one in found["dns"].worst() if " by TCP " not in one.key]
+    assert sorted(by_udp) == sorted(nanoseconds(row[0]) for row in rows)
+    rows = tshark(folder, "icmp.resptime", "icmp.resptime", name=name)
+    assert waits(found, "icmp-echo") == sorted(nanoseconds(row[0]) // 1000 for row in rows)
+
+
 def test_handshakes(folder: Path, found: Transactions) -> None:
     begins = "tcp.flags.syn == 1 && tcp.flags.ack =="
     assert waits(found, "tcp-handshake") == since(folder, f"{begins} 0", f"{begins} 1")

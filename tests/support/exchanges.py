@@ -107,13 +107,20 @@ def ptp(asks: bool, number: int, vlan: bool = False) -> bytes:
 
 
 def quic(
-    asks: bool, to: bytes, of: bytes, *, initial: bool = True, version: int = 1, length: int = 1200
+    asks: bool,
+    to: bytes,
+    of: bytes,
+    *,
+    kind: int = 0,
+    version: int = 1,
+    length: int = 1200,
+    port: int = 443,
 ) -> bytes:
-    """A packet with a long header."""
-    kind = (0 if initial else 2) if version == 1 else (1 if initial else 3)
+    """A packet with a long header: an Initial (0), a Handshake packet (2) or a Retry (3)."""
+    kind = kind if version == 1 else (kind + 1) % 4
     ids = bytes([len(to)]) + to + bytes([len(of)]) + of
     head = bytes([0xC0 | kind << 4]) + version.to_bytes(4, "big") + ids
-    return udp(asks, (40_000, 443), Raw(head.ljust(length, b"\x55")))
+    return udp(asks, (40_000, port), Raw(head.ljust(length, b"\x55")))
 
 
 def record(kind: str, content: bytes) -> bytes:

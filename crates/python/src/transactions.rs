@@ -30,6 +30,7 @@ pub fn transactions<'py>(
     let found = kinds.into_iter().map(|found| -> PyResult<_> {
         let dict = PyDict::new(py);
         dict.set_item("kind", found.kind.name())?;
+        dict.set_item("name", found.name)?;
         let counts = PyDict::new(py);
         for (name, count) in found.counts.named() {
             counts.set_item(name, count)?;

@@ -134,8 +134,8 @@ if TYPE_CHECKING:
 @click.option(
     "--key-after",
     metavar="KEY",
-    help="Where the number that --key names stands in EGRESS, if elsewhere: both are integers of "
-    "the same width.",
+    help="Where the number that --key names stands in EGRESS, or in answers, if elsewhere: both "
+    "are integers of the same width.",
 )
 @click.option(
     "--match",

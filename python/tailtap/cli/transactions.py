@@ -61,9 +61,8 @@ def show(
     """Print and write transactions as the command was asked to."""
     if out is not None:
         if not replace:
-            for kind in KINDS:
-                if kind in found:
-                    require_same(found[kind], out / kind)
+            for name, evaluation in found.answered.items():
+                require_same(evaluation, out / name)
         found.write(out)
     if json:
         print(json_module.dumps(found.as_json(ps, worst=worst)))
@@ -88,13 +87,13 @@ def _print(found: Transactions, ps: tuple[float, ...]) -> None:
         if kind.evaluation is not None:
             rows = kind.evaluation.percentiles(IN_SHORT)
             values = [format_us(row.value) for row in rows] + [format_us(kind.evaluation.max)]
-        table.add(f" {kind.kind}", f"{counts.requests:,}", f"{counts.unanswered:,}", *values)
+        table.add(f" {kind.name}", f"{counts.requests:,}", f"{counts.unanswered:,}", *values)
     table.print()
     for kind in found.kinds:
-        counted = Table((Column(), Column(right=True)), title=f"{kind.kind}: {KINDS[kind.kind]}")
+        counted = Table((Column(), Column(right=True)), title=f"{kind.name}: {KINDS[kind.kind]}")
         for name, count in msgspec.structs.asdict(kind.counts).items():
             if count or name in ALWAYS:
                 counted.add(" " + name.replace("_", " "), f"{count:,}")
         counted.print()
         if kind.evaluation is not None:
-            latency_table(kind.evaluation, ps, f"{kind.kind}: wait in us").print()
+            latency_table(kind.evaluation, ps, f"{kind.name}: wait in us").print()

@@ -51,6 +51,7 @@ class KindRecord(Record, kw_only=True):
     """The transactions of one kind."""
 
     kind: str
+    name: Annotated[str, says("The kind, and behind @ the place where the capture is of several")]
     counts: TransactionCounts
     latency_ns: Annotated[Latency | None, says("How long requests waited; null without any answer")]
     worst: Annotated[

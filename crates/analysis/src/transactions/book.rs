@@ -71,6 +71,29 @@ pub(super) struct Known {
     pub answered: bool,
 }
 
+/// Further keys of requests, for as long as their windows are.
+#[derive(Default)]
+struct Aliases {
+    /// When the request was sent, and its key.
+    keys: ByKey<(u64, u64)>,
+    due: VecDeque<(u64, u64)>,
+}
+
+impl Aliases {
+    fn add(&mut self, now_ns: u64, window_ns: u64, alias: u64, key: u64) {
+        while let Some(&(time_ns, old)) = self.due.front()
+            && (now_ns - time_ns.min(now_ns) >= window_ns || self.due.len() >= MOST_OPEN)
+        {
+            self.due.pop_front();
+            if self.keys.get(&old).is_some_and(|(since_ns, _)| *since_ns == time_ns) {
+                self.keys.remove(&old);
+            }
+        }
+        self.keys.insert(alias, (now_ns, key));
+        self.due.push_back((now_ns, alias));
+    }
+}
+
 /// The transactions of one kind.
 pub(super) struct Book {
     kind: Kind,
@@ -88,6 +111,7 @@ pub(super) struct Book {
     asked_late: BinaryHeap<Reverse<u64>>,
     late: BinaryHeap<Reverse<(u64, u64)>>,
     names: ByKey<Box<str>>,
+    aliases: Aliases,
     pub counts: Counts,
     last_answer: u64,
     latest_start_ns: u64,
@@ -122,6 +146,7 @@ impl Book {
             asked_late: BinaryHeap::new(),
             late: BinaryHeap::new(),
             names: ByKey::default(),
+            aliases: Aliases::default(),
             counts: Counts::default(),
             last_answer: u64::MAX,
             latest_start_ns: 0,
@@ -185,6 +210,17 @@ impl Book {
         if self.open > MOST_OPEN {
             self.give_up_oldest();
         }
+    }
+
+    /// Takes another key by which the request of `key` may be answered. Of several requests with the
+    /// same one, the latest has it.
+    pub fn alias(&mut self, packet: &Packet<'_>, alias: u64, key: u64) {
+        self.aliases.add(packet.time_ns, self.window_ns, alias, key);
+    }
+
+    /// The key of the request that may be answered by `alias`.
+    pub fn aliased(&self, alias: u64) -> Option<u64> {
+        self.aliases.keys.get(&alias).map(|(_, key)| *key)
     }
 
     /// Takes a request that was sent again.

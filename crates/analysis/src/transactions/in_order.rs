@@ -5,8 +5,8 @@
 
 use tailtap_wire::link::Link;
 
-use super::packet::Part;
-use crate::capture::{CaptureError, Content, LATEST_NS};
+use super::packet::{Packet, Part};
+use crate::capture::{self, CaptureError, Content, LATEST_NS};
 use crate::source::{Feed, Source};
 
 /// So many packets are read at a time, of no more than so many bytes.
@@ -22,12 +22,17 @@ struct Held {
     len: usize,
     wire_len: u32,
     link: Link,
+    interface: u32,
+    outgoing: Option<bool>,
 }
 
 /// A source being read.
 pub(super) struct InOrder {
     pub feed: Feed,
     pub part: Part,
+    /// Whether there are copies of packets, and how many were left out.
+    pub copied: bool,
+    pub copies: u64,
     bytes: Vec<u8>,
     /// Memory for the bytes of those held back.
     spare: Vec<u8>,
@@ -54,6 +59,8 @@ impl InOrder {
         let mut opened = Self {
             feed: source.open()?,
             part,
+            copied: false,
+            copies: 0,
             bytes: Vec::new(),
             spare: Vec::new(),
             packets: Vec::new(),
@@ -78,11 +85,14 @@ impl InOrder {
         self.packets.get(self.taken).filter(|_| self.taken < self.ready).map(|held| held.time_ns)
     }
 
-    /// The next packet: time, bytes, length on the wire, and what it begins with.
+    /// The next packet, whose place among all is `number`.
     #[inline]
-    pub fn peek(&self) -> Option<(u64, &[u8], u32, Link)> {
+    pub fn peek(&self, number: u64) -> Option<Packet<'_>> {
         let held = self.packets.get(self.taken).filter(|_| self.taken < self.ready)?;
-        Some((held.time_ns, &self.bytes[held.at..held.at + held.len], held.wire_len, held.link))
+        let &Held { time_ns, at, len, wire_len, link, interface, outgoing } = held;
+        let content = Content::Frame { bytes: &self.bytes[at..at + len], wire_len, link };
+        let packet = capture::Packet { time_ns, interface, outgoing, content };
+        Packet::of(&packet, number, self.part)
     }
 
     /// Goes on behind the packet that [`Self::peek`] shows.
@@ -106,7 +116,8 @@ impl InOrder {
                 let (at, len) = (bytes.len(), frame.len());
                 let time_ns = packet.time_ns.min(LATEST_NS);
                 bytes.extend_from_slice(frame);
-                packets.push(Held { time_ns, at, len, wire_len, link });
+                let capture::Packet { interface, outgoing, .. } = packet;
+                packets.push(Held { time_ns, at, len, wire_len, link, interface, outgoing });
             })?;
             for held in &packets[begin..] {
                 if held.time_ns < self.last_ns {

@@ -4,6 +4,7 @@
 //! the requests and answers in a packet. A book knows which request an answer is of, and gathers the
 //! statistics. Memory is bounded, whatever the captures hold.
 
+mod before;
 mod book;
 mod dns;
 mod echo;
@@ -16,12 +17,12 @@ mod in_order;
 mod named;
 mod ntp;
 mod packet;
+mod places;
 mod ptp;
 mod quic;
 mod streams;
 mod tls;
 
-use tailtap_wire::inner::Inner;
 use tailtap_wire::{tcp, udp};
 
 use crate::capture::CaptureError;
@@ -30,11 +31,13 @@ use crate::evaluate::{self, Changes, EvaluateError, Evaluation, Side, Warning};
 use crate::key::KeyKind;
 use crate::naming::option;
 use crate::series::Series;
-use crate::source::Source;
+use crate::source::{SetAside, Source};
 use crate::stream::{Findings, Intake};
-use book::{Book, Books};
+use book::{Book, Books, ByKey};
+use field::Ids;
 use in_order::InOrder;
 use packet::{Packet, Part};
+use places::{Places, Recent};
 
 /// What a user may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +105,14 @@ impl Kind {
 
     /// Whether a request with the key of one that was answered is another request.
     fn uses_keys_again(self) -> bool {
-        matches!(self, Self::Dns | Self::IcmpEcho | Self::PtpDelay | Self::GtpUEcho | Self::Field)
+        !matches!(
+            self,
+            Self::TcpHandshake
+                | Self::TlsServerHello
+                | Self::TlsFlight
+                | Self::TlsFirstData
+                | Self::Http
+        )
     }
 
     /// Whether a request or an answer may be known only when later packets are here: it is in a stream.
@@ -189,6 +199,8 @@ impl Counts {
 pub struct Found {
     /// The kind.
     pub kind: Kind,
+    /// Its name, with the place where there are several: `dns`, `dns@interface-2`.
+    pub name: String,
     /// What became of them.
     pub counts: Counts,
     /// The waits of those that were answered, as those of packets: requests before the device, answers
@@ -218,7 +230,9 @@ trait Protocol {
 struct Protocols {
     handshake: handshake::Handshake,
     streams: streams::Streams,
+    quic: quic::Quic,
     key: Option<KeyKind>,
+    askers: ByKey<u32>,
 }
 
 impl Protocols {
@@ -230,7 +244,7 @@ impl Protocols {
             }
             Some(udp::PROTOCOL) => {
                 dns::Dns.see(packet, books)
-                    || quic::Quic.see(packet, books)
+                    || self.quic.see(packet, books)
                     || ntp::Ntp.see(packet, books)
                     || ptp::Ptp.see(packet, books)
                     || gtp::GtpU.see(packet, books)
@@ -239,12 +253,16 @@ impl Protocols {
             None => ptp::Ptp.see(packet, books),
         };
         match self.key {
-            Some(KeyKind::Field(place)) => field::Ids(place).see(packet, books),
-            Some(KeyKind::Fields([before, after])) => {
-                let place = if packet.part == Part::Answers { after } else { before };
-                field::Ids(place).see(packet, books)
+            Some(KeyKind::Field(place)) => {
+                Ids { asked: place, answered: place, askers: None }.see(packet, books)
             }
-            Some(KeyKind::Moonsniff) => field::Ids(crate::key::Moonsniff).see(packet, books),
+            Some(KeyKind::Fields([asked, answered])) => {
+                Ids { asked, answered, askers: Some(&mut self.askers) }.see(packet, books)
+            }
+            Some(KeyKind::Moonsniff) => {
+                let [asked, answered] = [crate::key::Moonsniff; 2];
+                Ids { asked, answered, askers: None }.see(packet, books)
+            }
             _ => false,
         };
     }
@@ -274,7 +292,7 @@ pub fn has_transactions(
     let captures = walk.sources.len() as u64;
     walk.run(packets.saturating_mul(captures), &|| false)?;
     let mut answered = 0;
-    for (_, book) in walk.books.iter_mut() {
+    for (_, book) in walk.each.iter_mut().flat_map(|place| place.books.iter_mut()) {
         book.finish(walk.last_ns);
         answered += book.counts.answered;
     }
@@ -284,11 +302,44 @@ pub fn has_transactions(
 /// Captures on their way through the protocols.
 struct Walk {
     sources: Vec<InOrder>,
-    protocols: Protocols,
-    books: Books,
+    options: Options,
+    begin_ns: u64,
+    places: Places,
+    each: Vec<Place>,
+    /// Packets at more places than are told apart.
+    elsewhere: u64,
     last_ns: u64,
     packets: u64,
 }
+
+/// What is found at a place.
+struct Place {
+    number: u64,
+    protocols: Protocols,
+    books: Books,
+    recent: Recent,
+}
+
+impl Place {
+    fn new(number: u64, options: &Options, begin_ns: u64) -> Self {
+        let mut books = Books::new(options);
+        let matching = &options.matching;
+        if matching.trim_ns > 0 {
+            books.iter_mut().for_each(|(_, book)| book.trim(begin_ns + matching.trim_ns));
+        }
+        let protocols = Protocols {
+            handshake: handshake::Handshake::new(matching.window_ns),
+            streams: streams::Streams::default(),
+            quic: quic::Quic::default(),
+            key: matching.key,
+            askers: ByKey::default(),
+        };
+        Self { number, protocols, books, recent: Recent::default() }
+    }
+}
+
+/// So many places are told apart.
+const MOST_PLACES: usize = 256;
 
 /// So many packets are looked at before somebody may ask to stop.
 const AT_ONCE: u64 = 1 << 12;
@@ -304,9 +355,15 @@ impl Walk {
             if second.is_some() { [Part::Requests, Part::Answers] } else { [Part::Both; 2] };
         let formats = [matching.ingress_format, matching.egress_format];
         let sides = [Some(first), second].into_iter().flatten().enumerate();
+        let mut places = Places::default();
         let sources = sides
             .map(|(side, source)| {
-                InOrder::open(&source.told(formats[side], matching.nanoseconds[side]), parts[side])
+                let source = source.told(formats[side], matching.nanoseconds[side]);
+                let (found, copied) = Places::survey(&source, parts[side])?;
+                places = found;
+                let mut opened = InOrder::open(&source, parts[side])?;
+                opened.copied = copied;
+                Ok(opened)
             })
             .collect::<Result<Vec<_>, CaptureError>>()?;
         for source in &sources {
@@ -320,17 +377,9 @@ impl Walk {
                 });
             }
         }
-        let mut books = Books::new(options);
-        let begin = sources.iter().filter_map(|source| source.first_ns).min().unwrap_or(0);
-        if matching.trim_ns > 0 {
-            books.iter_mut().for_each(|(_, book)| book.trim(begin + matching.trim_ns));
-        }
-        let protocols = Protocols {
-            handshake: handshake::Handshake::new(matching.window_ns),
-            streams: streams::Streams::default(),
-            key: matching.key,
-        };
-        Ok(Self { sources, protocols, books, last_ns: 0, packets: 0 })
+        let begin_ns = sources.iter().filter_map(|source| source.first_ns).min().unwrap_or(0);
+        let (each, options) = (Vec::new(), options.clone());
+        Ok(Self { sources, options, begin_ns, places, each, elsewhere: 0, last_ns: 0, packets: 0 })
     }
 
     /// Looks at packets in time order, so many at most; of equal times, at those of the first capture
@@ -342,18 +391,32 @@ impl Walk {
             }
             let next = self.sources.iter_mut().filter(|source| source.next_ns().is_some());
             let Some(source) = next.min_by_key(|source| source.next_ns()) else { break };
-            if let Some((time_ns, frame, wire_len, link)) = source.peek() {
-                let (number, part) = (self.packets, source.part);
-                let inner = Inner::of(frame, link);
-                let packet = Packet { time_ns, number, part, frame, wire_len, link, inner };
-                self.protocols.see(&packet, &mut self.books);
-                self.last_ns = time_ns;
+            if let Some(packet) = source.peek(self.packets) {
+                self.last_ns = packet.time_ns;
+                let number = self.places.of(&packet);
+                let known = self.each.iter().position(|place| place.number == number);
+                let at = known.unwrap_or(self.each.len());
+                if at < MOST_PLACES {
+                    if known.is_none() {
+                        self.each.push(Place::new(number, &self.options, self.begin_ns));
+                    }
+                    let place = &mut self.each[at];
+                    let is_copy = source.copied && place.recent.is_copy(&packet);
+                    if !is_copy {
+                        place.protocols.see(&packet, &mut place.books);
+                    }
+                    source.copies += u64::from(is_copy);
+                } else {
+                    self.elsewhere += 1;
+                }
             }
             self.packets += 1;
             source.advance()?;
         }
-        self.protocols.handshake.finish(&mut self.books);
-        self.protocols.streams.finish(&mut self.books);
+        for Place { protocols, books, .. } in &mut self.each {
+            protocols.handshake.finish(books);
+            protocols.streams.finish(books);
+        }
         Ok(())
     }
 
@@ -372,13 +435,30 @@ impl Walk {
             );
             warnings.push(Warning { code: "timestamps-backwards", message });
         }
+        if self.each.len() > 1 {
+            let path = self.sources[0].feed.path().display();
+            let (count, left) = (self.each.len(), self.elsewhere);
+            let message = format!(
+                "{path}: packets were captured at {count} places, and requests are matched with \
+                 answers at the same place"
+            );
+            let more = format!("; {left} packets at further places were left out");
+            let message = message + if left > 0 { &more } else { "" };
+            warnings.push(Warning { code: "several-places", message });
+        }
         let mut kinds = Vec::new();
-        for (kind, book) in self.books.iter_mut() {
-            book.finish(self.last_ns);
-            if book.counts.requests + book.counts.unmatched_answers > 0 {
-                kinds.push(found(kind, book, before, after, &warnings, options));
+        for Place { number, books, .. } in &mut self.each {
+            let place = self.places.name(*number);
+            for (kind, book) in books.iter_mut() {
+                book.finish(self.last_ns);
+                if book.counts.requests + book.counts.unmatched_answers > 0 {
+                    let at = place.as_ref().map_or(String::new(), |place| format!("@{place}"));
+                    let name = format!("{}{at}", kind.name());
+                    kinds.push(found(kind, name, book, before, after, &warnings, options));
+                }
             }
         }
+        kinds.sort_by_key(|found| found.kind as usize);
         Transactions { kinds, warnings }
     }
 }
@@ -394,7 +474,7 @@ fn side(source: &InOrder) -> Side {
         Findings {
             notes: source.feed.notes(),
             files: source.feed.files(),
-            set_aside: source.feed.set_aside(),
+            set_aside: SetAside { copies: source.copies, ..source.feed.set_aside() },
             intake,
             series: Series::default(),
         },
@@ -404,9 +484,10 @@ fn side(source: &InOrder) -> Side {
     )
 }
 
-/// The evaluation of a kind.
+/// The evaluation of a kind at a place.
 fn found(
     kind: Kind,
+    name: String,
     book: &mut Book,
     before: &Side,
     after: &Side,
@@ -429,7 +510,7 @@ fn found(
     let ingress = of(before, &book.asked, book.asked_tick, counts.truncated);
     let egress = of(after, &book.answers, book.answers_tick, 0);
     let mut warnings = warnings.to_vec();
-    warnings.extend(kind_warnings(kind, &counts, options));
+    warnings.extend(kind_warnings(&name, &counts, options));
     let latencies = std::mem::take(&mut book.latencies);
     let exceedances =
         std::mem::replace(&mut book.exceedances, crate::exceedances::Exceedances::new(None));
@@ -464,11 +545,10 @@ fn found(
         lost: Vec::new(),
         arrivals: None,
     };
-    Found { kind, counts, evaluation }
+    Found { kind, name, counts, evaluation }
 }
 
-fn kind_warnings(kind: Kind, counts: &Counts, options: &Options) -> Vec<Warning> {
-    let name = kind.name();
+fn kind_warnings(name: &str, counts: &Counts, options: &Options) -> Vec<Warning> {
     let seconds = options.matching.window_ns as f64 / 1e9;
     let mut warnings = Vec::new();
     let mut warn = |code, message| warnings.push(Warning { code, message });

@@ -1,7 +1,7 @@
 //! DNS by TCP (RFC 7766): each message behind its length. A message counts when it is whole.
 
 use super::Kind;
-use super::dns::{Message, NEEDED};
+use super::dns::{Message, NEEDED, UPDATE};
 use super::packet::be16;
 use super::streams::{Line, Over, Shown};
 
@@ -33,9 +33,13 @@ impl DnsStream {
             return Shown::More;
         };
         let query = head[4] & 0x80 == 0 && head[5] & 0x4f == 0 && head[6..8] == [0, 1];
-        let empty = head[8..11] == [0; 3] && head[12] == 0 && head[11] <= 1;
+        let few = head[8] == 0 && head[9] <= 1 && head[10] == 0 && head[11] <= 1 && head[12] == 0;
         let long = be16(head, 0).is_some_and(|len| usize::from(len) >= 17);
-        if query && empty && long { Shown::Yes } else { Shown::No }
+        if query && (few || u16::from(head[4] >> 3) == UPDATE) && long {
+            Shown::Yes
+        } else {
+            Shown::No
+        }
     }
 
     pub fn take(
@@ -49,7 +53,7 @@ impl DnsStream {
         if half.lost {
             // One that begins with a segment shows its length, and its question.
             let message = bytes.get(LENGTH..).and_then(Message::parse);
-            half.lost = message.is_none_or(|message| message.answers == asks);
+            half.lost = message.is_none_or(|message| message.answers == asks || message.is_bare());
         }
         while !bytes.is_empty() && !half.lost {
             let Some(left) = half.left else {
@@ -101,7 +105,13 @@ impl Half {
         if asks && !message.answers {
             let from = line.position().wrapping_sub(behind).wrapping_sub(HEAD as u32);
             line.request(&[Kind::Dns], key, from);
+            line.books.of(Kind::Dns).alias(line.packet, message.alias(&ends), key);
         } else if !asks && message.answers && !torn {
+            let book = line.books.of(Kind::Dns);
+            let Some(key) = message.answered(&ends, book) else {
+                book.counts.unmatched_answers += 1;
+                return;
+            };
             let name = || format!("{ends} by TCP {}", message.shown()).into();
             line.forget(key);
             line.books.of(Kind::Dns).answer(line.packet, key, name);

@@ -8,7 +8,7 @@ use tailtap_wire::link::Link;
 use tailtap_wire::{ipv4, ipv6, tcp, udp};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::capture::Content;
+use crate::capture::{self, Content};
 
 /// Which messages a packet may hold: those of a capture of its own hold requests or answers alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,20 @@ pub(super) struct Packet<'a> {
     pub wire_len: u32,
     pub link: Link,
     pub inner: Option<Inner>,
+    /// Where it was captured, and whether the machine there sent it, as captures have it.
+    pub interface: u32,
+    pub outgoing: Option<bool>,
 }
 
 impl<'a> Packet<'a> {
+    /// A packet of a capture; `None` where that holds no frames.
+    pub fn of(packet: &capture::Packet<'a>, number: u64, part: Part) -> Option<Self> {
+        let capture::Packet { time_ns, interface, outgoing, content } = *packet;
+        let Content::Frame { bytes: frame, wire_len, link } = content else { return None };
+        let inner = Inner::of(frame, link);
+        Some(Self { time_ns, number, part, frame, wire_len, link, inner, interface, outgoing })
+    }
+
     /// Whether requests are looked for in it.
     pub fn may_ask(&self) -> bool {
         self.part != Part::Answers
@@ -150,6 +161,11 @@ impl Ends {
     /// The same with the lower end first, and whether that is the source.
     pub fn sorted(self) -> (Self, bool) {
         if self.from <= self.to { (self, true) } else { (self.turned(), false) }
+    }
+
+    /// Whether a machine speaks to itself.
+    pub fn is_local(&self) -> bool {
+        self.from[..16] == self.to[..16] || self.len == 4 && self.from[0] == 127
     }
 
     /// A hash of both ends and of a number.

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tailtap_wire::link::Link;
 use tailtap_wire::tcp::{self, flags};
 
+use super::before;
 use super::book::{Books, ByKey};
 use super::http::Http;
 use super::http2::Http2;
@@ -207,6 +208,8 @@ struct Connection {
     whole: bool,
     /// Where what who answers says was known to end, when first bytes were missed.
     missed: Option<u32>,
+    /// Whether a proxy was asked for it by SOCKS.
+    tunnel: bool,
     talk: Talk,
     asked: VecDeque<Asked>,
 }
@@ -219,6 +222,7 @@ impl Connection {
             asker: None,
             whole: false,
             missed: None,
+            tunnel: false,
             talk: Talk::Unknown,
             asked: VecDeque::new(),
         }
@@ -255,9 +259,17 @@ impl Connection {
             let cut = missing > 0;
             begun = std::mem::take(&mut own.start);
             begun.extend_from_slice(bytes);
-            let mut found = Talk::by(&begun, cut);
-            if !self.whole && begun.len() > bytes.len() && matches!(found, Some(Talk::Other)) {
-                // What came first was the rest of something, or asked whether the end is still there.
+            let Some(head) = before::header(&begun).or_else(|| cut.then_some(0)) else {
+                own.start = begun;
+                return;
+            };
+            let mut found = Talk::by(&begun[head..], cut);
+            if (!self.whole || before::is_hello(bytes) || before::is_socks(&begun))
+                && begun.len() > bytes.len()
+                && matches!(found, Some(Talk::Other))
+            {
+                // What came first was the rest of something, or asked whether the end is still there, for
+                // encryption, or for a connection.
                 begun = bytes.to_vec();
                 found = Talk::by(bytes, cut);
             }
@@ -271,6 +283,7 @@ impl Connection {
                 found => self.talk = found.unwrap_or(Talk::Other),
             }
             if matches!(self.talk, Talk::Other) {
+                self.tunnel = before::is_socks(&begun);
                 self.halves.iter_mut().for_each(Half::let_go);
                 return;
             }
@@ -278,8 +291,8 @@ impl Connection {
             if let (Talk::Http(http), Some(number)) = (&mut self.talk, self.missed) {
                 http.missed(number);
             }
-            if begun.len() > bytes.len() {
-                bytes = &begun;
+            if begun.len() > bytes.len() || head > 0 {
+                bytes = begun.get(head..).unwrap_or_default();
             }
         }
         let asks = self.asker == Some(half);
@@ -498,8 +511,13 @@ impl Protocol for Streams {
         if matches!(connection.talk, Talk::Other) {
             if header.has(flags::RST) {
                 self.remove(key);
+                return true;
             }
-            return true;
+            if !packet.may_ask() || !connection.begins_anew(bytes) {
+                return true;
+            }
+            **connection = Connection::new(sorted);
+            (connection.whole, connection.asker) = (true, Some(half));
         }
         let held = connection.held();
         let before = [connection.halves[0].next, connection.halves[1].next];
@@ -596,6 +614,8 @@ impl Protocol for Streams {
             wire_len: 0,
             link: Link::Ethernet,
             inner: None,
+            interface: 0,
+            outgoing: None,
         };
         for key in std::mem::take(&mut self.order) {
             if let Some(mut connection) = self.connections.remove(&key) {
@@ -607,6 +627,12 @@ impl Protocol for Streams {
 }
 
 impl Connection {
+    /// Whether a segment begins a request, of a connection that began with something else.
+    fn begins_anew(&self, bytes: &[u8]) -> bool {
+        let request = || !matches!(Talk::by(bytes, false), None | Some(Talk::Other));
+        before::is_hello(bytes) || self.tunnel && request()
+    }
+
     /// Bytes that are held.
     fn held(&self) -> usize {
         self.halves.iter().map(|half| half.held_bytes + half.start.len()).sum()

@@ -52,6 +52,8 @@ class Kind:
     """The transactions of one kind."""
 
     kind: str
+    name: str
+    """The kind, with the place where packets were captured at several: ``dns@interface-2``."""
     counts: TransactionCounts
     evaluation: Evaluation | None
     """The waits like those of packets: requests are `ingress`, answers `egress`."""
@@ -62,6 +64,7 @@ class Kind:
         whole = None if self.evaluation is None else self.evaluation.record(ps, worst)
         return KindRecord(
             kind=self.kind,
+            name=self.name,
             counts=self.counts,
             latency_ns=None if whole is None else whole.latency_ns,
             worst=[] if whole is None else whole.worst,
@@ -81,16 +84,18 @@ class Transactions:
     reason: str | None = None
     """Why they were looked for, where nobody asked for them."""
 
-    def __getitem__(self, kind: str) -> Evaluation:
-        """The evaluation of a kind. Raises `KeyError` where no request of it was answered."""
-        for found in self.kinds:
-            if found.kind == kind and found.evaluation is not None:
-                return found.evaluation
-        raise KeyError(kind)
+    def __getitem__(self, name: str) -> Evaluation:
+        """The evaluation of this name. Raises `KeyError` where no request of it was answered."""
+        return self.answered[name]
 
-    def __contains__(self, kind: object) -> bool:
-        """Whether a request of this kind was answered."""
-        return any(found.kind == kind and found.evaluation for found in self.kinds)
+    def __contains__(self, name: object) -> bool:
+        """Whether a request of the kind of this name was answered."""
+        return name in self.answered
+
+    @property
+    def answered(self) -> dict[str, Evaluation]:
+        """The evaluations of kinds that had answers, by name."""
+        return {one.name: one.evaluation for one in self.kinds if one.evaluation is not None}
 
     def record(self, ps: Sequence[float] = DEFAULT, worst: int = 10) -> TransactionsRecord:
         """What `transactions.json` says, and `tailtap evaluate --json` prints."""
@@ -114,11 +119,12 @@ class Transactions:
         folder cannot be written.
         """
         folder = Path(folder)
-        for kind in KINDS:
-            if kind in self:
-                self[kind].write(folder / kind)
-            elif (folder / kind / "evaluation.json").is_file():
-                remove_tree(folder / kind, below=folder)
+        for old in folder.glob("*/evaluation.json"):
+            name = old.parent.name
+            if name.partition("@")[0] in KINDS and name not in self:
+                remove_tree(old.parent, below=folder)
+        for name, evaluation in self.answered.items():
+            evaluation.write(folder / name)
         write_json(folder / TRANSACTIONS, as_json(self.record()))
 
 
@@ -127,6 +133,7 @@ def evaluate_transactions(
     egress: str | PathLike[str] | None = None,
     *,
     key: str = "auto",
+    key_after: str | None = None,
     trim_ns: int = 0,
     window_ns: int = 5 * SECOND_NS,
     worst: int = 5000,
@@ -143,12 +150,20 @@ def evaluate_transactions(
     the wait counts `since` the ``first`` or the ``last`` time. Requests within `trim_ns` of the
     first packet are left out. A `key` of the form OFFSET:WIDTH:le|be, or ``moonsniff``, looks for
     the kind ``field``: who sends an id first asks, and the same id from the other end answers.
+    `key_after` is where answers have it, if elsewhere.
 
     The other parameters are those of `evaluate`. Raises `InputError` when the captures cannot be
     read, and `NothingMatched` when there is no request with an answer in them.
     """
     settings = Settings(
-        key, trim_ns, window_ns, worst, bucket_ns, format=format, nanoseconds=nanoseconds
+        key,
+        trim_ns,
+        window_ns,
+        worst,
+        bucket_ns,
+        format=format,
+        nanoseconds=nanoseconds,
+        key_after=key_after,
     )
     given = [ingress] if egress is None else [ingress, egress]
     with Sources() as sources:
@@ -187,6 +202,7 @@ def transactions_by(
     kinds = [
         Kind(
             kind=one["kind"],
+            name=one["name"],
             counts=TransactionCounts(**one["counts"]),
             evaluation=_evaluation(one, settings, reason),
             warnings=[Notice(*warning) for warning in one["evaluation"]["warnings"]],
@@ -239,7 +255,7 @@ def _evaluation(one: Any, settings: Settings, reason: str | None) -> Evaluation 
         unread[name]["open-requests"] = counts["open_at_end"]
     sides = {name: {**evaluation[name], "unread": unread[name]} for name in SIDES}
     found = {**evaluation, **sides, "key_reason": reason}
-    return concluded(found, settings, f"requests of {one['kind']} were answered")
+    return concluded(found, settings, f"requests of {one['name']} were answered")
 
 
 def _all_warnings(kind: Kind) -> Sequence[Notice]:

@@ -45,9 +45,9 @@ def main_kind(found: Transactions, wanted: str | None) -> Evaluation:
     """
     if wanted is None:
         answered = [one for one in found.kinds if one.evaluation is not None]
-        wanted = max(answered, key=lambda one: one.counts.requests).kind
+        wanted = max(answered, key=lambda one: one.counts.requests).name
     if wanted not in found:
-        there = ", ".join(one.kind for one in found.kinds if one.evaluation is not None)
+        there = ", ".join(found.answered)
         raise InputError(
             f"no request of kind {wanted} was answered, and there are {there}: take one of these "
             "in evaluation.transaction"

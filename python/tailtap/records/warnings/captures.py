@@ -19,6 +19,13 @@ ENTRIES = (
         "Give one capture alone, or captures of one direction each.",
     ),
     Entry(
+        "several-places",
+        "One capture shows packets at several places: at the interfaces of a router, in VLANs, or "
+        "on links with hardware addresses of their own. Requests are matched with answers at the "
+        "same place, and each place has its own counts and waits.",
+        "Nothing is wrong. Capture at one interface for the waits of one place.",
+    ),
+    Entry(
         "open-requests",
         "Requests had no answer yet when the capture ended, and their window had not passed. They "
         "count as neither answered nor unanswered; a verdict that they could change is not shown.",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from captures import MICROSECONDS, pcap
+from captures import MICROSECONDS, erf, pcap
 from exchanges import (
     ACK,
     CLIENT,
@@ -26,7 +28,7 @@ from exchanges import (
     tcp,
     udp,
 )
-from scapy.all import IP, UDP, Dot1Q, Ether, Raw
+from scapy.all import DNS, DNSQR, DNSRR, IP, NTP, UDP, Dot1Q, Ether, NBNSQueryRequest, Raw
 from scapy.contrib.gtp import GTP_U_Header
 from scapy.layers.vxlan import VXLAN
 
@@ -124,6 +126,75 @@ def test_the_same_id_with_another_question_or_port_is_another_request(tmp_path: 
     found = of(tmp_path, packets)
     assert waits(found, "dns") == [(0, 900), (10, 490), (20, 380)]
     assert counts(found, "dns").reordered == 2
+
+
+def dns_message(asks: bool, number: int, **sections: Any) -> DNS:
+    return DNS(id=number, qr=int(not asks), **{"qd": [], **sections})
+
+
+def test_dns_errors_without_their_question(tmp_path: Path) -> None:
+    question = {"qd": DNSQR(qname="a.example")}
+    zone = {"opcode": 5, "qd": DNSQR(qname="example", qtype="SOA")}
+    changes = [DNSRR(rrname=f"{n}.example", rdata="192.0.2.1") for n in range(3)]
+    refused = dns_message(False, 7, rcode=5)
+    talk = Dialogue((40_001, 53))
+    for time, number in ((10_000, 7), (20_000, 8)):
+        for asks, message in ((True, dns_message(True, number, **question)), (False, refused)):
+            content = bytes(message) if asks else struct.pack(">H", number) + bytes(message)[2:]
+            whole = struct.pack(">H", len(content)) + content
+            (talk.asks if asks else talk.says)(time + 600 * (not asks), whole)
+    ports = (40_000, 53)
+    packets = [
+        (0, udp(True, ports, dns_message(True, 7, **question))),
+        (300, udp(False, ports, refused)),
+        (400, udp(False, ports, refused)),
+        # An id that nobody asked by, and bytes of another protocol that look like one.
+        (450, udp(False, ports, dns_message(False, 9, rcode=5))),
+        (460, udp(False, (40_000, 5_000), dns_message(False, 9, rcode=5))),
+        (500, udp(True, ports, dns_message(True, 8, ns=changes, **zone))),
+        (900, udp(False, ports, dns_message(False, 8, opcode=5, rcode=5))),
+        *talk.packets,
+    ]
+    found = of(tmp_path, packets)
+    assert waits(found, "dns") == [(0, 300), (500, 400), (10_000, 600), (20_000, 600)]
+    told = counts(found, "dns")
+    assert (told.requests, told.repeated_answers, told.unmatched_answers) == (4, 1, 1)
+
+
+def test_the_name_service_of_netbios_is_no_dns(tmp_path: Path) -> None:
+    broadcast = IP(src=CLIENT, dst="192.0.2.255")
+    asks = frame(broadcast, UDP(sport=137, dport=137), NBNSQueryRequest(QUESTION_NAME=b"PC"))
+    with pytest.raises(NothingMatched, match="no request with an answer of a known kind"):
+        of(tmp_path, [(0, asks), (750_000_000, asks)])
+
+
+def time_packet(asks: bool, origin: float, receive: float, transmit: float) -> bytes:
+    stamps = {"orig": origin, "recv": receive, "sent": transmit}
+    return udp(asks, (123, 123), NTP(mode=3 if asks else 4, **stamps))
+
+
+def test_ntp_of_simple_clients_and_interleaved(tmp_path: Path) -> None:
+    epoch = 3_900_000_000.0
+    simple: Packets = []
+    for number in range(4):
+        time = number * 2 * SECOND_NS
+        simple.append((time, time_packet(True, 0, 0, 0)))
+        if number != 1:
+            simple.append((time + 800, time_packet(False, 0, epoch, epoch)))
+    found = of(tmp_path, simple, window_ns=3 * SECOND_NS)
+    expected = [(number * 2 * SECOND_NS, 800) for number in (0, 2, 3)]
+    assert waits(found, "ntp") == expected
+    assert (counts(found, "ntp").requests, counts(found, "ntp").unanswered) == (4, 1)
+    interleaved = [
+        (0, time_packet(True, 0, 0, epoch)),
+        (700, time_packet(False, epoch, epoch + 1, epoch + 2)),
+        (10_000, time_packet(True, epoch + 1, epoch + 3, epoch + 4)),
+        (10_900, time_packet(False, epoch + 3, epoch + 5, epoch + 6)),
+        (11_000, time_packet(False, epoch + 3, epoch + 5, epoch + 6)),
+    ]
+    found = of(tmp_path, interleaved)
+    assert waits(found, "ntp") == [(0, 700), (10_000, 900)]
+    assert counts(found, "ntp").repeated_answers == 1
 
 
 def test_packets_that_were_cut(tmp_path: Path) -> None:
@@ -409,6 +480,51 @@ def test_what_is_behind_a_proxy_and_what_a_connection_becomes(tmp_path: Path) ->
     assert waits(found, "tls-server-hello") == [(5_000, 3_000)]
 
 
+PROXIED = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)
+GREETED = {
+    "proxy-1": [(True, b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 443\r\n")],
+    "proxy-2": [(True, PROXIED)],
+    "proxy-2-in-parts": [(True, PROXIED[:9]), (True, PROXIED[9:])],
+    "smtp": [
+        (False, b"220 mail\r\n"), (True, b"EHLO a.example\r\n"), (False, b"250 STARTTLS\r\n"),
+        (True, b"STARTTLS\r\n"), (False, b"220 go\r\n"),
+    ],
+    "imap": [(False, b"* OK\r\n"), (True, b"a1 STARTTLS\r\n"), (False, b"a1 OK\r\n")],
+    "postgresql": [(True, b"\0\0\0\x08\x04\xd2\x16\x2f"), (False, b"S")],
+    "mysql": [
+        (False, b"\x4a\0\0\0\x0a8.0" + bytes(70)),
+        (True, b"\x20\0\0\1\x85\xae\xff\x19\0\0\0\1\xff" + bytes(23)),
+    ],
+    "socks": [
+        (True, b"\5\1\0"), (False, b"\5\0"), (True, b"\5\1\0\1\xc0\0\2\1\1\xbb"),
+        (False, b"\5\0\0\1" + bytes(6)),
+    ],
+}  # fmt: skip
+"""What ends say before encryption begins, or HTTP."""
+
+
+@pytest.mark.parametrize("name", GREETED)
+def test_what_stands_before_a_request(tmp_path: Path, name: str) -> None:
+    packets: Packets = []
+    for port, request, answer in (
+        (40_000, hello(True), hello(False)),
+        (40_001, b"GET /a HTTP/1.1\r\n\r\n", b"HTTP/1.1 204 No\r\n\r\n"),
+    ):
+        talk = Dialogue((port, 8_000))
+        for place, (asks, content) in enumerate(GREETED[name]):
+            (talk.asks if asks else talk.says)(10_000 + 1_000 * place, content)
+        talk.asks(30_000, request)
+        talk.says(34_000, answer)
+        packets += talk.packets
+    found = of(tmp_path, packets)
+    assert waits(found, "tls-server-hello") == [(30_000, 4_000)]
+    # A mail may hold the text of a request; what a proxy passes on is one.
+    through = name.startswith(("proxy", "socks"))
+    assert ("http" in found) == through
+    if through:
+        assert waits(found, "http") == [(30_000, 4_000)]
+
+
 def test_a_response_may_end_with_its_connection(tmp_path: Path) -> None:
     talk = Dialogue()
     talk.asks(10_000, b"GET / HTTP/1.0\r\n\r\n")
@@ -446,7 +562,7 @@ def test_quic_counts_from_the_first_initial(tmp_path: Path) -> None:
     packets = [
         (0, quic(True, b"destined", b"own")),
         (1_000, quic(True, b"destined", b"own")),
-        (3_000, quic(False, b"own", b"servers", initial=False, length=200)),
+        (3_000, quic(False, b"own", b"servers", kind=2, length=200)),
         (4_000, quic(True, b"servers", b"own")),
         (4_500, quic(False, b"own", b"servers")),
         (9_000, quic(True, b"another1", b"", version=0x6B3343CF)),
@@ -456,6 +572,37 @@ def test_quic_counts_from_the_first_initial(tmp_path: Path) -> None:
     assert waits(found, "quic-initial") == [(0, 3_000), (9_000, 900)]
     told = counts(found, "quic-initial")
     assert (told.requests, told.retransmitted, told.repeated_answers) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("port", [443, 4_433])
+def test_quic_of_which_packets_were_not_captured(tmp_path: Path, port: int) -> None:
+    def connection(start: int, client: bytes, number: int) -> Packets:
+        made_up, server = b"made-up%d" % number, b"server-%d" % number
+        return [
+            (start, quic(True, made_up, client, port=port)),
+            (start + 500, quic(False, client, server, port=port)),
+            (start + 900, quic(True, server, client, port=port)),
+        ]
+
+    # Without an id of its own a client begins anew from the same port.
+    packets = [one for n in range(3) for one in connection(10_000 * n, b"", n)]
+    packets += connection(50_000, b"", 3)[1:] + connection(60_000, b"client-4", 4)[1:]
+    asked, _, goes_on = connection(70_000, b"client-5", 5)
+    packets += [asked, goes_on]
+    retried = [
+        (80_000, quic(True, b"made-up6", b"client-6", port=port)),
+        (80_100, quic(False, b"client-6", b"retry-6!", kind=3, length=90, port=port)),
+        (80_200, quic(True, b"retry-6!", b"client-6", port=port)),
+        (80_700, quic(False, b"client-6", b"server-6", port=port)),
+    ]
+    found = of(tmp_path, packets + retried)
+    expected = [(10_000 * n, 500) for n in range(3)] + [(80_000, 700)]
+    assert waits(found, "quic-initial") == expected
+    told = counts(found, "quic-initial")
+    # What answers a request that was not captured is known by the server's port, or given up.
+    unknown = port != 443
+    assert (told.requests, told.given_up) == (5 + unknown, 1 + unknown)
+    assert (told.unmatched_answers, told.repeated_answers) == (1 - unknown, 0)
 
 
 def test_two_directions_of_a_link(tmp_path: Path) -> None:
@@ -484,6 +631,112 @@ def test_two_places_that_see_both_directions(tmp_path: Path) -> None:
     assert [warning.code for warning in found.warnings] == ["both-hold-requests"]
 
 
+def passed(wrap: Callable[[bool, bool, bytes], bytes]) -> Packets:
+    """Requests and answers that pass a router, near the clients and far from them.
+
+    `wrap` makes what is captured of a frame, by whether that is near and whether it asks.
+    """
+    packets: Packets = []
+    for n in range(30):
+        asks, says = (ping, dns)[n % 2], {}
+        more = ("a.example",) if n % 2 else ()
+        says = {way: asks(way, n, *more) for way in (True, False)}
+        for near, way, time in (
+            (True, True, 0), (False, True, 20), (False, False, 500), (True, False, 520),
+        ):  # fmt: skip
+            packets.append((n * 1_000 + time, wrap(near, way, says[way])))
+    talk = Dialogue((40_000, 80))
+    talk.asks(10_000, b"GET / HTTP/1.1\r\n\r\n")
+    talk.says(12_500, b"HTTP/1.1 204 No\r\n\r\n")
+    for time, data in talk.packets:
+        way = Ether(data)[IP].src == CLIENT
+        for near in (True, False):
+            # The far place is 20 ns farther from the client.
+            packets.append((time + 20 * (near != way), wrap(near, way, data)))
+    return packets
+
+
+def cooked(near: bool, asks: bool, data: bytes) -> bytes:
+    outgoing = 4 * (near != asks)
+    return struct.pack(">HHH8sH", outgoing, 1, 6, bytes(8), 0x0800) + data[14:]
+
+
+def cooked_2(near: bool, asks: bool, data: bytes) -> bytes:
+    outgoing = 4 * (near != asks)
+    return struct.pack(">HHIHBB8s", 0x0800, 0, 3 - near, 1, outgoing, 6, bytes(8)) + data[14:]
+
+
+def tagged(near: bool, asks: bool, data: bytes) -> bytes:
+    return data[:12] + (b"\x81\0\0\5" if near else b"") + data[12:]
+
+
+def on_links(near: bool, asks: bool, data: bytes) -> bytes:
+    host, router = b"\2\0\0\0\0" + bytes([near]), b"\2\0\0\0\1" + bytes([near])
+    return (router + host if near == asks else host + router) + data[12:]
+
+
+@pytest.mark.parametrize(
+    ("wrap", "linktype", "places"),
+    [
+        (cooked_2, 276, ("interface-2", "interface-3")),
+        (cooked, 113, ("received", "sent")),
+        (tagged, 1, ("vlan-5", "others")),
+        (on_links, 1, ("mac-020000000101", "mac-020000000100")),
+    ],
+)
+def test_waits_are_those_of_a_place(
+    tmp_path: Path, wrap: Callable[[bool, bool, bytes], bytes], linktype: int, places: Sequence[str]
+) -> None:
+    path = written(tmp_path, passed(wrap), linktype=linktype)
+    found = evaluate_transactions(path)
+    assert "several-places" in [warning.code for warning in found.warnings]
+    for place, wait in zip(places, (520, 480), strict=True):
+        for kind in ("icmp-echo", "dns"):
+            latencies = [wait for _, wait in waits(found, f"{kind}@{place}")]
+            assert latencies == [wait] * 15
+        told = next(one.counts for one in found.kinds if one.name == f"dns@{place}")
+        assert (told.requests, told.retransmitted, told.repeated_answers) == (15, 0, 0)
+    assert [waits(found, f"http@{place}")[0][1] for place in places] == [2_520, 2_480]
+    found.write(tmp_path / "out")
+    assert (tmp_path / "out" / f"dns@{places[1]}" / "evaluation.json").is_file()
+
+
+def test_interfaces_of_one_direction_each_are_one_place(tmp_path: Path) -> None:
+    packets = [
+        (n * 1_000 + 300 * (not asks), asks, ping(asks, n))
+        for n in range(30)
+        for asks in (True, False)
+    ]
+    whole = b"".join(erf([(START + time, data)], port=asks) for time, asks, data in sorted(packets))
+    (tmp_path / "one.erf").write_bytes(whole)
+    found = evaluate_transactions(tmp_path / "one.erf")
+    assert [wait for _, wait in waits(found, "icmp-echo")] == [300] * 30
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_copies_that_mirror_ports_make_are_no_requests(tmp_path: Path, every: int) -> None:
+    packets: Packets = []
+    requests: dict[str, int] = {}
+    for number in range(40):
+        pairs = [
+            *datagrams(number),
+            ("ntp", time_packet(True, 0, 0, 0), time_packet(False, 0, 9, 9)),
+        ]
+        for place, (kind, request, answer) in enumerate(pairs):
+            time = number * 20_000_000 + place * 100_000
+            times = (0, 40_000) if number % every == 0 else (0,)
+            packets += [(time + later, request) for later in times]
+            packets += [(time + later + 30_000, answer) for later in times]
+            requests[kind] = requests.get(kind, 0) + 1
+    for since in ("first", "last"):
+        found = of(tmp_path, packets, since=since)
+        assert "copies" in [warning.code for warning in found.warnings]
+        for kind, count in requests.items():
+            assert [wait for _, wait in waits(found, kind)] == [30_000] * count
+            told = counts(found, kind)
+            assert (told.requests, told.retransmitted, told.repeated_answers) == (count, 0, 0)
+
+
 def test_an_id_at_a_place(tmp_path: Path) -> None:
     def message(asks: bool, number: int) -> bytes:
         return udp(asks, (7_000, 7_001), Raw(number.to_bytes(2, "big") + (b"?" if asks else b"!")))
@@ -499,6 +752,30 @@ def test_an_id_at_a_place(tmp_path: Path) -> None:
     assert (told.retransmitted, told.repeated_answers, told.reordered) == (1, 1, 1)
     with pytest.raises(InputError, match="is of packets"):
         of(tmp_path, packets, key="packet-nat")
+
+
+def test_an_id_that_answers_have_elsewhere(tmp_path: Path) -> None:
+    """As of STAMP (RFC 8762): a reflector sends a number of its own, and behind it the sender's."""
+
+    def message(asks: bool, number: int, asked: int = 0) -> bytes:
+        content = number.to_bytes(4, "big") + bytes(20) + asked.to_bytes(4, "big")
+        return udp(asks, (50_700, 862), Raw(content))
+
+    packets: Packets = []
+    reflected = 0
+    for number in range(20):
+        if number % 5 != 1:
+            packets.append((number * 1_000, message(True, number)))
+        if number % 5 != 2:
+            packets.append((number * 1_000 + 700, message(False, reflected, number)))
+            reflected += 1
+    found = of(
+        tmp_path, packets, key="udp.payload+0:4:be", key_after="udp.payload+24:4:be", window_ns=900
+    )
+    answered = [number for number in range(20) if number % 5 not in (1, 2)]
+    assert waits(found, "field") == [(number * 1_000, 700) for number in answered]
+    told = counts(found, "field")
+    assert (told.requests, told.unanswered, told.unmatched_answers) == (16, 4, 4)
 
 
 def test_requests_at_the_start_are_trimmed(tmp_path: Path) -> None:

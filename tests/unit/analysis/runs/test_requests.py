@@ -17,7 +17,7 @@ def found(**requests: int | None) -> Transactions:
     """Transactions with so many requests of each kind; None for a kind without any answer."""
     kinds = [
         SimpleNamespace(
-            kind=kind.replace("_", "-"),
+            name=kind.replace("_", "-"),
             counts=SimpleNamespace(requests=1000 if number is None else number),
             evaluation=None if number is None else kind,
         )
