@@ -19,7 +19,9 @@ pub use select::{Names, ParseSelectError, Select, vlan};
 pub(crate) use ways::Learned;
 pub use ways::{End, Ways, ends, macs};
 
-use crate::capture::{Capture, CaptureError, Content, Format, Marked, Notes, Trailer, Unreadable};
+use crate::capture::{
+    Capture, CaptureError, Content, Format, Marked, Notes, Restamping, Trailer, Unreadable,
+};
 use crate::path_bytes;
 
 /// A file of a side.
@@ -48,7 +50,7 @@ pub struct Source {
     /// What is taken off the ends of frames, as was seen and the file does not say.
     pub(crate) fcs_len: usize,
     /// The trailers that the stamps are taken from, and those that were seen and left alone.
-    pub(crate) trailer: Option<Trailer>,
+    pub(crate) trailer: Option<Restamping>,
     pub(crate) unused_trailer: Option<Trailer>,
     /// Packets below this level are left out, where packets have one.
     pub(crate) least_level: u8,
