@@ -136,12 +136,23 @@ impl Piece {
         }
         let mut copies = Copies::default();
         let mut capture = source.open()?;
-        while capture.read(LOOK, |packet| copies.add(&packet))? {
+        let (mut last_ns, mut end_ns) = (0, u64::MAX);
+        if let Some(stretch) = &self.ingress.stretch {
+            capture.seek(stretch.begin.offset, None)?;
+            end_ns = stretch.end_ns;
+        }
+        loop {
+            let more = capture.read(LOOK, |packet| {
+                copies.add(&packet);
+                last_ns = packet.time_ns;
+            })?;
             if cancelled() {
                 return Err(EvaluateError::Cancelled);
             }
+            if !more || last_ns >= end_ns {
+                return Ok(copies.are_no_equals());
+            }
         }
-        Ok(copies.are_no_equals())
     }
 
     fn evaluate_all(&self, cancelled: &dyn Fn() -> bool) -> Result<Partial, EvaluateError> {
