@@ -283,8 +283,11 @@ static __noinline int pass_header(struct __sk_buff *skb, struct innermost *found
 		if (bpf_skb_load_bytes(skb, at, bytes, 8))
 			return 0;
 		if (found->protocol == IPPROTO_FRAGMENT) {
-			found->fragment = 1 << 16 | be16(bytes + 2) >> 3;
-			found->id = be32(bytes + 4);
+			/* A packet that is the only fragment of itself is none. */
+			if (be16(bytes + 2) & ~6) {
+				found->fragment = 1 << 16 | be16(bytes + 2) >> 3;
+				found->id = be32(bytes + 4);
+			}
 			found->transport = at + 8;
 		} else {
 			found->transport = at + 8 * (bytes[1] + 1);

@@ -434,6 +434,41 @@ def test_a_payload_that_looks_like_a_stamp_is_none(tmp_path: Path) -> None:
     assert "trailer" not in found["inputs"]["ingress"]
 
 
+def test_trailers_of_a_clock_that_was_never_set_count_where_asked(tmp_path: Path) -> None:
+    """The records are of 1970, and the trailers not: nothing but the option says which is right."""
+    years = 55 * 365 * 24 * 3600 * SECOND
+    for kind in ("metamako", "exablaze"):
+        pair = [
+            pcap([(time - years, data) for time, data in trailered(times, stamps, kind=kind)])
+            for times, stamps in zip(CAPTURED, (TIMES, LEFT), strict=True)
+        ]
+        found = evaluate(tmp_path, *pair, "--stamps", "trailer")
+        assert found["latency_ns"]["max"] == max(LATENCIES)
+        assert "trailer" not in evaluate(tmp_path, *pair)["inputs"]["ingress"]
+
+
+@pytest.mark.parametrize("made", ["zeros", "the sender's", "a counter"])
+def test_one_field_that_fits_is_no_trailer(tmp_path: Path, made: str) -> None:
+    """Frames end in zeros in 1970, in times of the sender, or in times and a counter."""
+
+    def capture(times: list[int]) -> bytes:
+        packets = []
+        for number, time in enumerate(times):
+            start = TIMES[number] - 5_000
+            data = bytes(12) + b"\x88\xb5" + struct.pack(">I", number) + bytes(46)
+            if made == "the sender's":
+                data = with_trailer(data, start)
+            elif made == "a counter":
+                fields = (*divmod(time, SECOND), number << 12)
+                data = ethernet(NETWORK[number]) + bytes(4) + struct.pack(">III", *fields)
+            packets.append((time % (100 * SECOND) if made == "zeros" else time, data))
+        return pcap(packets)
+
+    found = evaluate(tmp_path, capture(TIMES), capture(LEFT))
+    assert found["latency_ns"]["max"] == max(LATENCIES)
+    assert "trailer" not in found["inputs"]["ingress"]
+
+
 def test_clocks_are_aligned_by_the_stamps_that_count(tmp_path: Path) -> None:
     """Trailers one way and records the other way are of more than two clocks."""
     for name, times in {"in": TIMES, "out": LEFT}.items():

@@ -15,6 +15,7 @@
 pub mod blocks;
 pub mod capture;
 pub mod cause;
+mod chains;
 pub mod clocks;
 pub mod distribution;
 pub mod edges;

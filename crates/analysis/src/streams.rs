@@ -1,12 +1,14 @@
-//! Segments of TCP by the bytes that they carry: a device may merge them, or cut them in pieces.
+//! Packets by the bytes that they carry: a device may merge them, or cut them in pieces.
 //!
 //! A packet before the device is found behind it where its last byte left, in whatever packet that
 //! was. The bytes are followed forwards: behind the first byte of a packet that left is the packet
-//! that came with it, and behind that one's last byte the next.
+//! that came with it, and behind that one's last byte the next. Segments of TCP say which bytes these are,
+//! and for others the [order of their flow](crate::chains) does.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
+use crate::chains::Chains;
 use crate::edges::{Covered, Edges};
 use crate::equals::AsItIs;
 use crate::key::Segment;
@@ -40,11 +42,16 @@ pub struct Streams {
     covered: Covered,
     edges: Edges,
     merged: u64,
+    /// What is followed by what it carries.
+    chains: Chains,
 }
 
 impl Streams {
     fn insert(&mut self, key: u64, time: u64, segment: Segment) {
         self.order.push_back((time, key));
+        if segment.bytes > 0 {
+            self.chains.push(key, time, &segment);
+        }
         let waiting = Waiting { time, segment, state: State::Open, rest: None };
         let Some(before) = self.packets.insert(key, waiting) else { return };
         if time.abs_diff(before.time) < self.window {
@@ -90,13 +97,46 @@ impl Streams {
             if self.packets.get(&key).is_some_and(|waiting| waiting.time == time)
                 && let Some(waiting) = self.packets.remove(&key)
             {
+                self.chains.forget(waiting.segment.flow, time);
                 self.retire(key, waiting);
             }
         }
     }
 
+    /// Finds what left in a packet that is followed by what it carries, and hands each to `each`.
+    fn follow(&mut self, time: u64, left: &Segment, mut each: impl FnMut(Verdict)) {
+        let (whole, part) = self.chains.follow(left);
+        let (mut found, mut other) = (0, if part { Verdict::Part } else { Verdict::Unmatched });
+        for key in whole {
+            let Some(packet) = self.packets.get_mut(&key) else { continue };
+            match packet.state {
+                _ if packet.time.abs_diff(time) >= self.window => {}
+                State::Open if packet.time > time => {
+                    packet.state = State::NonCausal;
+                    other = Verdict::NonCausal;
+                }
+                State::Open => {
+                    packet.state = State::Matched;
+                    found += 1;
+                    each(Verdict::Match { ingress_ns: packet.time });
+                }
+                State::Matched => other = Verdict::Duplicate,
+                State::NonCausal => other = Verdict::NonCausal,
+                State::Repeated => {}
+            }
+        }
+        match found {
+            0 => each(other),
+            1 => {}
+            _ => self.merged += found,
+        }
+    }
+
     /// Finds what left in a packet, and hands each packet before the device that did to `each`.
     fn look_up(&mut self, key: u64, time: u64, left: Segment, mut each: impl FnMut(Verdict)) {
+        if left.bytes > 0 && !self.packets.contains_key(&key) {
+            return self.follow(time, &left, each);
+        }
         let mut found = 0;
         let mut other = Verdict::Unmatched;
         let mut at = left.start;
@@ -169,6 +209,7 @@ impl Match<Segment> for Streams {
             covered: how.covered,
             edges: Edges::default(),
             merged: 0,
+            chains: Chains::default(),
         }
     }
 

@@ -182,7 +182,12 @@ proptest! {
             .iter()
             .map(|piece| Piece::from_bytes(&piece.to_bytes()).expect("our own bytes"))
             .collect();
-        let merged = merge(evaluate(&pieces).expect("in order"), pseudo_random(choices));
+        let found = match evaluate(&pieces) {
+            // Ids that are there again within moments look like copies of a mirror port.
+            Err(EvaluateError::NotSplittable) if !counting => return Ok(()),
+            found => found.expect("in order"),
+        };
+        let merged = merge(found, pseudo_random(choices));
         let whole = files.whole(&options);
         prop_assert_eq!(&merged, &whole);
         prop_assert_eq!(merged.to_bytes(), whole.to_bytes());

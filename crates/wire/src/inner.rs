@@ -1,12 +1,14 @@
 //! The innermost IP packet of a frame, behind tags, labels and tunnels.
 //!
-//! A device on the way may add and remove all that stands in front of it: VLAN tags (IEEE 802.1Q and
-//! 802.1ad), MPLS labels (RFC 3032, also in front of Ethernet, RFC 4448), PPPoE (RFC 2516), IP in IP
-//! (RFC 2003, 4213), GRE (RFC 2784, 2890; ERSPAN), VXLAN (RFC 7348), Geneve (RFC 8926) and GTP-U
-//! (3GPP TS 29.281). A header that could be one of these and does not make sense is payload.
+//! A device on the way may add and remove all that stands in front of it: [tags](tag), MPLS labels
+//! (RFC 3032, also in front of Ethernet, RFC 4448, and in UDP, RFC 7510), PPPoE (RFC 2516), IP in IP
+//! (RFC 2003, 4213), Ethernet in IP (RFC 3378, and of segment routing, RFC 8986), GRE (RFC 2784, 2890;
+//! ERSPAN of types I to III, PPTP), VXLAN (RFC 7348, and its generic extension), Geneve (RFC 8926), GTP-U
+//! (3GPP TS 29.281) and L2TP (RFC 2661, 3931). A header that could be one of these and does not make
+//! sense is payload.
 
 use crate::link::Link;
-use crate::{ethernet, ipv4, ipv6, u16_at, udp, vlan};
+use crate::{ethernet, ipv4, ipv6, tag, u16_at, udp};
 
 /// Headers in headers deeper than this are payload: nobody nests so many, and time has an end.
 const DEPTH: usize = 16;
@@ -19,20 +21,41 @@ const PPPOE_SESSION: u16 = 0x8864;
 const PPPOE_LEN: usize = 8;
 const PPP_IPV4: u16 = 0x0021;
 const PPP_IPV6: u16 = 0x0057;
+/// Address and control of PPP, which may be left out.
+const PPP_UNNUMBERED: [u8; 2] = [0xff, 0x03];
+const PPP_IN_GRE: u16 = 0x880b;
 const TRANSPARENT_ETHERNET: u16 = 0x6558;
 const ERSPAN: u16 = 0x88be;
 const ERSPAN_LEN: usize = 8;
+const ERSPAN_III: u16 = 0x22eb;
+const ERSPAN_III_LEN: usize = 12;
+const ERSPAN_III_OF_IP: u8 = 2;
 
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 const GRE: u8 = 47;
 const AUTHENTICATION: u8 = 51;
+const ETHERNET_IN_IP: u8 = 97;
+const ETHERNET_IN_IP_LEN: usize = 2;
+const L2TP: u8 = 115;
+const ETHERNET_IN_SEGMENTS: u8 = 143;
 
-const VXLAN_PORTS: [u16; 2] = [4789, 8472];
+const VXLAN_PORT: u16 = 4789;
+const OLD_VXLAN_PORT: u16 = 8472;
+const VXLAN_GPE_PORT: u16 = 4790;
 const GENEVE_PORT: u16 = 6081;
 const GTP_U_PORT: u16 = 2152;
+const MPLS_PORT: u16 = 6635;
+const L2TP_PORT: u16 = 1701;
 const TUNNEL_LEN: usize = 8;
 const GTP_PACKET: u8 = 0xff;
+/// Flags of L2TP's second version: a control message, and what the header has.
+const L2TP_CONTROL: u8 = 0x80;
+const L2TP_LENGTH: u8 = 0x40;
+const L2TP_SEQUENCE: u8 = 0x08;
+const L2TP_OFFSET: u8 = 0x02;
+/// Cookie and sublayer behind the session of L2TP's third version, which no header tells.
+const L2TP_BEHIND_SESSION: [usize; 4] = [0, 4, 8, 12];
 
 /// A header in front of the innermost IP packet, or its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +64,8 @@ pub enum Kind {
     Ethernet,
     /// A VLAN tag, behind its ethertype.
     Vlan,
+    /// A header that has no number to be told.
+    Named(&'static str),
     /// A label of MPLS.
     Mpls,
     /// PPPoE with PPP.
@@ -214,19 +239,29 @@ impl Inner {
         match self.protocol {
             udp::PROTOCOL => {
                 let ports = frame.get(at..at + 4)?;
-                let to = u16_at(ports, 2);
-                if VXLAN_PORTS.contains(&to) || to == GENEVE_PORT || to == GTP_U_PORT {
-                    let carried = tunnel_by_udp(frame, at + udp::LEN, to)?;
-                    let kind = match to {
-                        GENEVE_PORT => Kind::Geneve,
-                        GTP_U_PORT => Kind::GtpU,
-                        _ => Kind::Vxlan,
-                    };
-                    see(kind, at + udp::LEN);
-                    Some(carried)
-                } else {
-                    None
-                }
+                let (from, to) = (u16_at(ports, 0), u16_at(ports, 2));
+                let (port, kind) = match to {
+                    VXLAN_PORT | OLD_VXLAN_PORT | VXLAN_GPE_PORT => (to, Kind::Vxlan),
+                    GENEVE_PORT => (to, Kind::Geneve),
+                    GTP_U_PORT => (to, Kind::GtpU),
+                    MPLS_PORT => (to, Kind::Named("UDP")),
+                    _ if [from, to].contains(&L2TP_PORT) => (L2TP_PORT, Kind::Named("L2TP")),
+                    _ => return None,
+                };
+                let carried = tunnel_by_udp(frame, at + udp::LEN, port)?;
+                see(kind, at + udp::LEN);
+                Some(carried)
+            }
+            ETHERNET_IN_SEGMENTS => Some((at, Next::Ethernet)),
+            ETHERNET_IN_IP => {
+                see(Kind::Named("EtherIP"), at);
+                Some((at + ETHERNET_IN_IP_LEN, Next::Ethernet))
+            }
+            L2TP => {
+                let session = frame.get(at..at + 4)?;
+                let carried = pseudowire(frame, at + session.len())?;
+                see(Kind::Named("L2TP"), at);
+                Some(carried)
             }
             IP_IN_IP => Some((at, Next::Protocol(ipv4::ETHERTYPE))),
             IPV6_IN_IP => Some((at, Next::Protocol(ipv6::ETHERTYPE))),
@@ -269,18 +304,8 @@ fn network(
     for _ in 0..DEPTH {
         match protocol {
             ipv4::ETHERTYPE | ipv6::ETHERTYPE => return Some((protocol, at)),
-            _ if vlan::is_tag(protocol) => {
-                protocol = vlan::Header::parse(frame.get(at..)?)?.ethertype;
-                see(Kind::Vlan, at);
-                at += vlan::LEN;
-            }
             PPPOE_SESSION => {
-                let header = frame.get(at..at + PPPOE_LEN)?;
-                protocol = match u16_at(header, 6) {
-                    PPP_IPV4 => ipv4::ETHERTYPE,
-                    PPP_IPV6 => ipv6::ETHERTYPE,
-                    _ => return None,
-                };
+                protocol = by_ppp(u16_at(frame.get(at..at + PPPOE_LEN)?, 6))?;
                 see(Kind::Pppoe, at);
                 at += PPPOE_LEN;
             }
@@ -305,10 +330,45 @@ fn network(
                     _ => return None,
                 };
             }
-            _ => return None,
+            _ => {
+                let (kind, len) = tag::of(protocol)?;
+                protocol = tag::next(frame.get(at..at + len)?);
+                see(kind, at);
+                at += len;
+            }
         }
     }
     None
+}
+
+/// The ethertype of what PPP carries, if that is IP.
+fn by_ppp(protocol: u16) -> Option<u16> {
+    match protocol {
+        PPP_IPV4 => Some(ipv4::ETHERTYPE),
+        PPP_IPV6 => Some(ipv6::ETHERTYPE),
+        _ => None,
+    }
+}
+
+/// What a frame of PPP carries, whose protocol may be written in one byte.
+fn ppp(frame: &[u8], mut at: usize) -> Option<(usize, Next)> {
+    at += if frame.get(at..)?.starts_with(&PPP_UNNUMBERED) { PPP_UNNUMBERED.len() } else { 0 };
+    let (protocol, len) = match *frame.get(at..at + 2)? {
+        [short, _] if short & 1 == 1 => (u16::from(short), 1),
+        [high, low] => (u16::from_be_bytes([high, low]), 2),
+        _ => return None,
+    };
+    Some((at + len, Next::Protocol(by_ppp(protocol)?)))
+}
+
+/// Ethernet behind the session of L2TP's third version: where it makes sense.
+fn pseudowire(frame: &[u8], at: usize) -> Option<(usize, Next)> {
+    let places = L2TP_BEHIND_SESSION.map(|len| at + len);
+    let makes_sense = |&place: &usize| {
+        let found = network(frame, place, Next::Ethernet, &mut |_, _| {});
+        found.is_some_and(|(protocol, begin)| Inner::at(frame, begin, protocol).is_some())
+    };
+    places.into_iter().find(makes_sense).map(|place| (place, Next::Ethernet))
 }
 
 #[cold]
@@ -345,6 +405,24 @@ fn tunnel_by_udp(frame: &[u8], at: usize, port: u16) -> Option<(usize, Next)> {
             }
             ip_by_version(frame, place)
         }
+        MPLS_PORT => Some((at, Next::Protocol(MPLS))),
+        L2TP_PORT => match header[1] & 0x0f {
+            _ if header[0] & L2TP_CONTROL != 0 => None,
+            2 => {
+                let has = |flag: u8| usize::from(header[0] & flag != 0);
+                let place = at + 6 + 2 * has(L2TP_LENGTH) + 4 * has(L2TP_SEQUENCE);
+                match has(L2TP_OFFSET) {
+                    0 => ppp(frame, place),
+                    _ => {
+                        let pad = usize::from(u16_at(frame.get(place..place + 2)?, 0));
+                        ppp(frame, place + 2 + pad)
+                    }
+                }
+            }
+            3 => pseudowire(frame, behind),
+            _ => None,
+        },
+        VXLAN_GPE_PORT if header[0] & 0x04 != 0 && header[3] != 3 => ip_by_version(frame, behind),
         _ => {
             let valid = header[0] & 0x08 != 0 && header[7] == 0;
             valid.then_some((behind, Next::Ethernet))
@@ -356,8 +434,12 @@ fn tunnel_by_udp(frame: &[u8], at: usize, port: u16) -> Option<(usize, Next)> {
 fn tunnel_by_gre(frame: &[u8], at: usize) -> Option<(usize, Next)> {
     let header = frame.get(at..at + 4)?;
     let flags = header[0];
+    if header[1] & 0x07 == 1 && u16_at(header, 2) == PPP_IN_GRE {
+        let numbers = usize::from(flags & 0x10 != 0) + usize::from(header[1] & 0x80 != 0);
+        return ppp(frame, at + 8 + 4 * numbers);
+    }
     if header[1] & 0x07 != 0 {
-        return None; // version 1 is PPTP's
+        return None;
     }
     let options = [0x80, 0x20, 0x10].iter().filter(|&&flag| flags & flag != 0).count();
     let behind = at + 4 + 4 * options;
@@ -366,6 +448,17 @@ fn tunnel_by_gre(frame: &[u8], at: usize) -> Option<(usize, Next)> {
         // Type I has no sequence number and no header of its own.
         ERSPAN if flags & 0x10 == 0 => Some((behind, Next::Ethernet)),
         ERSPAN => Some((behind + ERSPAN_LEN, Next::Ethernet)),
+        ERSPAN_III => {
+            let &[.., kind, last] = frame.get(behind..behind + ERSPAN_III_LEN)? else {
+                return None;
+            };
+            // A subheader of the platform follows where the last bit says so.
+            let place = behind + ERSPAN_III_LEN + 8 * usize::from(last & 1);
+            match kind >> 2 & 0x1f {
+                ERSPAN_III_OF_IP => ip_by_version(frame, place),
+                _ => Some((place, Next::Ethernet)),
+            }
+        }
         protocol => Some((behind, Next::Protocol(protocol))),
     }
 }
@@ -381,7 +474,7 @@ fn ip_by_version(frame: &[u8], at: usize) -> Option<(usize, Next)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp;
+    use crate::{tcp, vlan};
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -451,6 +544,16 @@ mod tests {
             (1, ethernet(ipv4::ETHERTYPE, &gre(0x10, &[7; 12], ERSPAN, &frame))),
             (1, ethernet(ipv4::ETHERTYPE, &gre(0, &[], ERSPAN, &frame))),
             (1, ethernet(ipv4::ETHERTYPE, &gre(0, &[], MPLS, &with(&[0, 1, 0x11, 9], &inner)))),
+            (1, ethernet(ipv4::ETHERTYPE, &gre(0x10, &[6; 16], ERSPAN_III, &frame))),
+            (1, ethernet(ipv4::ETHERTYPE, &gre(0x10, &[1; 24], ERSPAN_III, &frame))),
+            (1, ethernet(ipv4::ETHERTYPE, &gre(0x10, &[8; 16], ERSPAN_III, &inner))),
+            (1, ethernet(ipv6::ETHERTYPE, &v6(ETHERNET_IN_SEGMENTS, &frame))),
+            (1, ethernet(ipv4::ETHERTYPE, &v4(ETHERNET_IN_IP, &with(&[0x30, 0], &frame)))),
+            (1, ethernet(ipv4::ETHERTYPE, &v4(L2TP, &with(&[0, 0, 0, 9, 0, 0, 0, 0], &frame)))),
+            (0, ethernet(0xf1c1, &with(&[0, 0, 0, 9, 0x08, 0x00], &inner))),
+            (0, ethernet(0x892f, &with(&[0x10, 60, 0, 9, 0x81, 0, 0, 5, 0x08, 0x00], &inner))),
+            (0, ethernet(0x893f, &with(&[0, 0, 0, 9, 0, 0, 0x08, 0x00], &inner))),
+            (0, ethernet(0x8909, &with(&[1, 1, 0, 1, 0, 9, 0x08, 0x00], &inner))),
         ];
         let tunnel = |port, head: &[u8], carried: &[u8]| {
             let carried = udp_to(port, &with(head, carried));
@@ -461,6 +564,12 @@ mod tests {
             (1, tunnel(6081, &[1, 0, 0x65, 0x58, 0, 0, 42, 0, 1, 2, 3, 4], &frame)),
             (1, tunnel(6081, &[0, 0, 0x08, 0x00, 0, 0, 42, 0], &inner)),
             (1, tunnel(2152, &[0x30, 255, 0, 40, 0, 0, 0, 5], &inner)),
+            (1, tunnel(4790, &[0x0c, 0, 0, 3, 0, 0, 42, 0], &frame)),
+            (1, tunnel(4790, &[0x0c, 0, 0, 1, 0, 0, 42, 0], &inner)),
+            (1, tunnel(6635, &[0, 6, 0x41, 64], &inner)),
+            (1, tunnel(1701, &[0, 2, 0, 1, 0, 1, 0xff, 3, 0, 0x21], &inner)),
+            (1, tunnel(1701, &[0x4a, 2, 0, 40, 0, 1, 0, 1, 0, 0, 0, 0, 0, 2, 9, 9, 0x21], &inner)),
+            (1, tunnel(1701, &[0, 3, 0, 0, 0, 0, 0, 9, 1, 2, 3, 4, 0, 0, 0, 0], &frame)),
             // A sequence number, and an extension header of four bytes.
             (1, tunnel(2152, &[0x36, 255, 0, 48, 0, 0, 0, 5, 0, 1, 0, 0x85, 1, 0, 9, 0], &inner)),
         ];
@@ -491,6 +600,8 @@ mod tests {
             udp_to(6081, &[0xc0, 0, 0x65, 0x58, 0, 0, 42, 0]),
             udp_to(2152, &[0x30, 1, 0, 0, 0, 0, 0, 0]),
             udp_to(53, &[8, 0, 0, 0, 0, 0, 42, 0]),
+            udp_to(1701, &[0xc8, 2, 0, 20, 0, 1, 0, 1, 0, 0, 0, 0]),
+            udp_to(1701, &[0, 3, 0, 0, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8]),
         ];
         for carried in odd {
             let packet = v4(udp::PROTOCOL, &carried);
@@ -527,10 +638,10 @@ mod tests {
         #[test]
         fn any_bytes_come_to_an_end(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..400),
-            starts in proptest::collection::vec(0..8usize, 0..6),
+            starts in proptest::collection::vec(0..11usize, 0..6),
         ) {
             // Random bytes are hardly ever of IP, and never in a tunnel.
-            let heads: [Vec<u8>; 8] = [
+            let heads: [Vec<u8>; 11] = [
                 Vec::from([0x88, 0x47, 0, 1, 1, 9]),
                 Vec::from([0x88, 0x64, 0x11, 0, 0, 3, 0, 40, 0, 0x21]),
                 Vec::from([0x81, 0x00, 0, 5]),
@@ -539,6 +650,9 @@ mod tests {
                 with(&[0x86, 0xdd], &v6(IPV6_IN_IP, &[])),
                 with(&[0x08, 0x00], &v4(udp::PROTOCOL, &udp_to(4789, &[8, 0, 0, 0, 0, 0, 1, 0]))),
                 with(&[0x08, 0x00], &v4(udp::PROTOCOL, &udp_to(2152, &[0x31, 255, 0, 9]))),
+                with(&[0x08, 0x00], &v4(udp::PROTOCOL, &udp_to(1701, &[0x4a, 2, 0, 9]))),
+                with(&[0x08, 0x00], &v4(GRE, &[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1])),
+                with(&[0xf1, 0xc1], &[0, 0, 0, 9]),
             ];
             let head: Vec<u8> = starts.iter().flat_map(|&start| heads[start].clone()).collect();
             for (byte, start) in bytes.iter_mut().skip(12).zip(head) {

@@ -70,7 +70,7 @@ pub struct Extension {
     /// Its length in bytes.
     pub len: usize,
     /// Of a fragment: what it has in common with the others, and where its payload was, in units of
-    /// 8 bytes.
+    /// 8 bytes. A packet that is the only fragment of itself (RFC 6946) is none.
     pub fragment: Option<(u32, u16)>,
 }
 
@@ -88,7 +88,8 @@ impl Extension {
         if protocol == FRAGMENT {
             let [.., a, b, c, d] = *header;
             let fragment = (u32::from_be_bytes([a, b, c, d]), u16_at(header, 2) >> 3);
-            return Some(Self { next_header, len: 8, fragment: Some(fragment) });
+            let fragment = (u16_at(header, 2) & !0x6 != 0).then_some(fragment);
+            return Some(Self { next_header, len: 8, fragment });
         }
         // The length is in units of 8 bytes, of which the first does not count.
         Some(Self { next_header, len: 8 * (usize::from(len) + 1), fragment: None })

@@ -19,6 +19,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod link;
 pub mod moonsniff;
+pub mod tag;
 pub mod tcp;
 pub mod udp;
 pub mod vlan;

@@ -26,6 +26,7 @@ use format::{AnyReader, Progress, Recovery};
 use input::Input;
 use tailtap_wire::link::Link;
 use trailer::Restamped;
+pub(crate) use trailer::{NEAR_NS, Restamping, ahead_ns};
 
 use crate::marks;
 
@@ -131,7 +132,7 @@ pub struct Capture {
     notes: Notes,
     done: bool,
     /// The trailers that the stamps are taken from.
-    trailer: Option<Trailer>,
+    trailer: Option<Restamping>,
     /// How many packets had none.
     without_trailer: u64,
 }
@@ -305,9 +306,9 @@ impl Capture {
             let before = sink.left;
             let progress = match self.trailer {
                 None => self.reader.decode(bytes, before, &mut sink),
-                Some(trailer) => {
+                Some(from) => {
                     let without = &mut self.without_trailer;
-                    let mut sink = Restamped { sink: &mut sink, trailer, without };
+                    let mut sink = Restamped { sink: &mut sink, from, without };
                     self.reader.decode(bytes, before, &mut sink)
                 }
             };
@@ -331,7 +332,7 @@ impl Capture {
         if self.trailer.is_some() {
             self.notes.unread.add(Reason::NoTrailer, self.without_trailer);
             self.notes.unit_ns = 1;
-            self.notes.trailer = self.trailer;
+            self.notes.trailer = self.trailer.map(|from| from.0);
         }
         Ok(!self.done)
     }
@@ -400,8 +401,8 @@ impl Capture {
 
     /// Takes the stamps from trailers, which are then no part of the packets. Packets without one are not
     /// read.
-    pub fn take_from(&mut self, trailer: Trailer) {
-        self.trailer = Some(trailer);
+    pub(crate) fn take_from(&mut self, trailers: Restamping) {
+        self.trailer = Some(trailers);
     }
 
     fn stop(&mut self, why: &str) {

@@ -42,7 +42,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Adds what became of segments of TCP, which all packets were counted for.
+    /// Adds what became of packets that were merged or cut, which all were counted for.
     pub(super) fn add_segments(&mut self, counts: &Counts) {
         for (before, after, packets) in [
             ("apart", "merged", counts.merged_ingress),
@@ -50,7 +50,7 @@ impl Changes {
         ] {
             if packets > 0 {
                 let (before, after) = (before.to_owned(), after.to_owned());
-                let what = "segments".to_owned();
+                let what = "packets".to_owned();
                 self.changes.push(Change { what, before, after, packets, ways: 1 });
             }
         }
@@ -159,7 +159,7 @@ fn of<'a>(outline: &'a Outline, what: &str) -> Option<&'a String> {
 const OF_FRAMES: [&str; 3] = ["source MAC", "destination MAC", "bytes behind"];
 
 /// All that is told of a packet, in the order in which it is told.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "source MAC",
     "destination MAC",
     "headers",
@@ -174,6 +174,7 @@ const ORDER: [&str; 16] = [
     "don't fragment",
     "fragment",
     "length",
+    "TCP sequence number",
     "TCP window",
     "bytes behind",
 ];
@@ -233,6 +234,11 @@ fn outline(frame: &[u8], wire_len: u32, link: Link) -> Outline {
         told.push(("source port", u16::from_be_bytes([a, b]).to_string()));
         told.push(("destination port", u16::from_be_bytes([c, d]).to_string()));
         if inner.protocol == tcp::PROTOCOL
+            && let Some(header) = tcp::Header::parse(transport)
+        {
+            told.push(("TCP sequence number", header.sequence.to_string()));
+        }
+        if inner.protocol == tcp::PROTOCOL
             && let Some(&[a, b]) = transport.get(14..16).and_then(|window| window.first_chunk())
         {
             told.push(("TCP window", u16::from_be_bytes([a, b]).to_string()));
@@ -264,6 +270,7 @@ fn name(kind: Kind, header: &[u8]) -> String {
     match kind {
         Kind::Ethernet => "Ethernet".to_owned(),
         Kind::Vlan => format!("VLAN {}", number(0, 2) & 0xfff),
+        Kind::Named(name) => name.to_owned(),
         Kind::Mpls => format!("MPLS {}", number(0, 3) >> 4),
         Kind::Pppoe => format!("PPPoE {}", number(2, 2)),
         Kind::Ip => if number(0, 1) >> 4 == 6 { "IPv6" } else { "IPv4" }.to_owned(),

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use tailtap_wire::ethernet::FCS_LEN;
 use tailtap_wire::link::Link;
 
-use super::crossings::{common, once};
+use super::crossings::once;
 use super::stamps::{self, Stamps, Trailers};
 use super::{Counts, EvaluateError, Options, Side, marked, outside, warnings};
 use crate::capture::{CaptureError, Content, Damage, Format, Notes, Unreadable};
@@ -31,8 +32,6 @@ const AS_MANY: f64 = 0.9;
 const MANY: f64 = 0.1;
 /// A capture of unknown length is taken for one of so many packets at first.
 const UNKNOWN_PACKETS: u64 = 1 << 19;
-/// Bytes of a frame check sequence.
-const FCS_LEN: usize = 4;
 /// So many frames that all end in their check sequence do so by chance once in 2^256.
 const CHECKED: u64 = 8;
 /// MoonSniff's times are right modulo this.
@@ -79,17 +78,22 @@ impl Checked {
         if bytes.len() < wire_len as usize {
             return;
         }
-        if let Some((frame, fcs)) = bytes.split_last_chunk::<FCS_LEN>() {
-            let mut crc = flate2::Crc::new();
-            crc.update(frame);
-            self.frames += 1;
-            self.right += u64::from(crc.sum() == u32::from_le_bytes(*fcs));
-        }
+        self.frames += 1;
+        self.right += u64::from(is_checked(bytes));
     }
 
     fn fcs_len(&self) -> usize {
         if self.right >= CHECKED && self.right == self.frames { FCS_LEN } else { 0 }
     }
+}
+
+/// Whether a frame ends in its check sequence.
+pub(super) fn is_checked(frame: &[u8]) -> bool {
+    frame.split_last_chunk::<FCS_LEN>().is_some_and(|(frame, fcs)| {
+        let mut crc = flate2::Crc::new();
+        crc.update(frame);
+        crc.sum() == u32::from_le_bytes(*fcs)
+    })
 }
 
 /// The first packets of a capture.
@@ -244,7 +248,9 @@ pub(super) fn key(
     let packet = |keeps| KeyKind::Packet(Packet { keeps, most });
     match options.key {
         Some(KeyKind::Packet(Packet { keeps, .. })) => return Ok(chosen(packet(keeps), None)),
-        Some(KeyKind::Stream(_)) => return Ok(chosen(KeyKind::Stream(Stream { most }), None)),
+        Some(KeyKind::Stream(stream)) => {
+            return Ok(chosen(KeyKind::Stream(Stream { most, ..stream }), None));
+        }
         Some(key) => return Ok(chosen(key, None)),
         None => {}
     }
@@ -295,7 +301,7 @@ pub(super) fn key(
 struct Followed {
     key: KeyKind,
     /// What the key is made of.
-    by: &'static str,
+    by: String,
     matched: usize,
     looked_at: usize,
 }
@@ -318,21 +324,23 @@ fn follow(sources: &[Source; 2], most: u32, look: usize) -> Option<Followed> {
         let packet = Packet { keeps, most };
         let before = outside::keyed(&sources[0], packet, look)?;
         let after = outside::keyed(&sources[1], packet, look)?;
-        let looked_at = after.len();
-        let matched = common(&once(before), &once(after)).len();
-        Some(Followed { key: KeyKind::Packet(packet), by: keeps.told(), matched, looked_at })
+        // A device may send one on several times.
+        let known: HashSet<u64> = once(before).into_iter().map(|found| found.0).collect();
+        let matched = after.iter().filter(|found| known.contains(&found.0)).count();
+        let (key, by) = (KeyKind::Packet(packet), keeps.told().to_owned());
+        Some(Followed { key, by, matched, looked_at: after.len() })
     };
     let [all @ .., id] = Keeps::ALL;
     let mut found: Vec<Followed> = all.into_iter().filter_map(matched).collect();
-    found.extend(follow_streams(sources, most, look));
+    found.extend(follow_streams(sources, Stream { most, carried: false }, look));
     found.extend(matched(id));
+    found.extend(follow_streams(sources, Stream { most, carried: true }, look));
     let best = found.iter().map(|found| found.matched).max().filter(|&best| best > 0)?;
     found.into_iter().find(|found| found.matched as f64 >= AS_MANY * best as f64)
 }
 
 /// How many of the first packets are in both captures by their bytes, however these were cut.
-fn follow_streams([before, after]: &[Source; 2], most: u32, look: usize) -> Option<Followed> {
-    let stream = Stream { most };
+fn follow_streams([before, after]: &[Source; 2], stream: Stream, look: usize) -> Option<Followed> {
     let read = |source: &Source| -> Option<(Vec<u64>, Vec<Segment>)> {
         let mut found = (Vec::new(), Vec::new());
         let mut capture = source.open().ok()?;
@@ -357,14 +365,31 @@ fn follow_streams([before, after]: &[Source; 2], most: u32, look: usize) -> Opti
     // All came before any left: the clocks are not known to agree.
     streams.insert_all(&keys, &vec![0; keys.len()], &segments, 0);
     let (keys, segments) = read(after)?;
-    let mut found = vec![false; keys.len()];
+    let mut found = vec![0; keys.len()];
+    // Whether segments of TCP were merged or cut, and datagrams of UDP.
+    let mut changed = [false; 2];
     streams.look_up_all(&keys, &vec![1; keys.len()], &segments, |i, verdict| {
-        found[i] |= matches!(verdict, Verdict::Match { .. } | Verdict::Part);
+        if !matches!(verdict, Verdict::Match { .. } | Verdict::Part) {
+            return;
+        }
+        found[i] += 1;
+        changed[usize::from(!segments[i].is_of_tcp())] |= found[i] > 1 || verdict == Verdict::Part;
     });
+    let by = match (stream.carried, changed) {
+        (true, _) => "what TCP carries, as addresses, ports or its sequence numbers differ",
+        (_, [true, true]) => {
+            "their bytes, as segments of TCP and datagrams of UDP were merged or cut"
+        }
+        (_, [true, false]) => {
+            "addresses, ports and the bytes of TCP's streams, as segments were merged or cut"
+        }
+        (_, [false, true]) => "the bytes of UDP's flows, as datagrams were merged or cut",
+        (_, [false, false]) => "addresses, ports and TCP's sequence numbers, as the rest differs",
+    };
     Some(Followed {
         key: KeyKind::Stream(stream),
-        by: "addresses, ports and the bytes of TCP's streams, as segments were merged or cut",
-        matched: found.iter().filter(|&&found| found).count(),
+        by: by.to_owned(),
+        matched: found.iter().filter(|&&found| found > 0).count(),
         looked_at: keys.len(),
     })
 }
@@ -390,7 +415,7 @@ fn follow_equals(sources: &[Source; 2], most: u32) -> Option<Followed> {
         let many = matched > 0 && matched as f64 >= MAJORITY * looked_at as f64;
         many.then_some(Followed {
             key: KeyKind::Packet(packet),
-            by: keeps.told(),
+            by: keeps.told().to_owned(),
             matched,
             looked_at,
         })

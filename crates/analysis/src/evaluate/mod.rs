@@ -318,7 +318,8 @@ pub enum EvaluateError {
     #[error(
         "the captures look swapped: {noncausal} packets of {egress} were stamped there before they \
          were in {ingress}, {matched} after; give the capture from before the device first (or \
-         the two clocks are not synchronised: say how they are by {} or {})",
+         the two clocks are not synchronised, or these are two feeds of the same packets: say how the \
+         clocks are by {} or {})",
         option("egress_ahead"),
         option("back")
     )]
@@ -335,8 +336,8 @@ pub enum EvaluateError {
     /// No frame ends in a switch's trailer.
     #[error(
         "neither {ingress} nor {egress} has frames that end in a trailer of Arista's 7130 series \
-         (Metamako) or of Cisco's Nexus 3550 (Exablaze) with a time within a day of the record's: \
-         leave {} trailer out",
+         (Metamako) or of Cisco's Nexus 3550 (Exablaze), with times that go on from frame to frame and \
+         the original check sequence or the number of one device: leave {} trailer out",
         option("stamps")
     )]
     NoTrailer {

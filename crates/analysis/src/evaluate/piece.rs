@@ -11,16 +11,18 @@ use serde::{Deserialize, Serialize};
 use super::choose::{self, KeyChoice};
 use super::partial::Partial;
 use super::walk::{Stop, Tally, Walk};
-use super::{EvaluateError, Options, Side};
+use super::{Counts, EvaluateError, Options, Side};
 use crate::capture::{CaptureError, Mark};
 use crate::clocks::Clocks;
 use crate::equals::Plan;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
-use crate::source::{Feed, Source};
+use crate::source::{Copies, Feed, Source};
 use crate::stream::{Cursor, Reading, Span, Stretch};
 
 /// Marks to a piece: the more, the less is read needlessly around a piece.
 const MARKS: usize = 8;
+/// Packets that are looked at at once.
+const LOOK: usize = 1 << 16;
 
 /// A piece of the work on a pair of captures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -105,6 +107,55 @@ impl Piece {
 
     /// Evaluates the piece. `cancelled` is asked now and then whether to give up.
     pub fn evaluate(&self, cancelled: &dyn Fn() -> bool) -> Result<Partial, EvaluateError> {
+        let found = self.evaluate_all(cancelled)?;
+        if !self.has_copies(&found.counts, cancelled)? {
+            return Ok(found);
+        }
+        if self.span != Span::ALL {
+            // Whether packets are copies is seen in the whole capture.
+            return Err(EvaluateError::NotSplittable);
+        }
+        let mut piece = self.clone();
+        piece.ingress.source.without_copies = true;
+        piece.choice.ingress.without_copies = true;
+        piece.evaluate_all(cancelled)
+    }
+
+    /// Whether packets before the device were left out that are copies, as a mirror port makes them of
+    /// all packets or some. Equal packets that were sent are as many behind the device, mostly, and told
+    /// apart by their order.
+    fn has_copies(
+        &self,
+        counts: &Counts,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<bool, EvaluateError> {
+        let source = &self.ingress.source;
+        let may = source.may_have_copies() && !source.without_copies && !self.leaves_equals;
+        if !may || counts.duplicate_ingress <= counts.matched_in_order {
+            return Ok(false);
+        }
+        let mut copies = Copies::default();
+        let mut capture = source.open()?;
+        let (mut last_ns, mut end_ns) = (0, u64::MAX);
+        if let Some(stretch) = &self.ingress.stretch {
+            capture.seek(stretch.begin.offset, None)?;
+            end_ns = stretch.end_ns;
+        }
+        loop {
+            let more = capture.read(LOOK, |packet| {
+                copies.add(&packet);
+                last_ns = packet.time_ns;
+            })?;
+            if cancelled() {
+                return Err(EvaluateError::Cancelled);
+            }
+            if !more || last_ns >= end_ns {
+                return Ok(copies.are_no_equals());
+            }
+        }
+    }
+
+    fn evaluate_all(&self, cancelled: &dyn Fn() -> bool) -> Result<Partial, EvaluateError> {
         match self.choice.key {
             KeyKind::Packet(packet) => self.evaluate_by([packet; 2], cancelled),
             KeyKind::Stream(stream) => self.evaluate_by([stream; 2], cancelled),

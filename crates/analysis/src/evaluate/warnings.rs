@@ -15,6 +15,9 @@ use crate::source::Source;
 /// has runs with up to 6.8 % and says nothing of it.
 const UNMATCHED_SHARE: f64 = 0.001;
 
+/// Where such a share leaves before it came, there may be no device.
+const MANY: f64 = 0.1;
+
 /// A warning about the quality of the measurement, stored with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
@@ -37,8 +40,8 @@ pub(super) fn of(
     if let KeyKind::Packet(Packet { keeps: Keeps::Id, .. }) = choice.key {
         warn(
             "payload-changed",
-            "packets were matched by addresses and IP ids, as their payloads differ behind the \
-             device: what it merged with others looks lost, and of what it cut in pieces the first \
+            "packets were matched by addresses and IP ids alone, as what stands behind the header of IP \
+             differs: what the device merged with others looks lost, and of what it cut in pieces the first \
              piece counts"
                 .to_owned(),
         );
@@ -175,13 +178,23 @@ fn of_counts(counts: &Counts, choice: &KeyChoice, options: &Options) -> Vec<Warn
         warn(
             "noncausal",
             format!(
-                "{} packets were stamped at egress before ingress{}",
+                "{} packets were stamped at egress before ingress{}{}",
                 counts.noncausal,
                 match options.clocks.is_some() {
                     true => {
                         ", by more than the clocks may be off: their interval does not hold the truth"
                     }
                     false => ": check that both clocks are synchronised",
+                },
+                match options.clocks.is_none()
+                    && counts.noncausal as f64 >= MANY * counts.matched as f64
+                {
+                    true => format!(
+                        "; of two feeds of the same packets, of which neither is first, {} finds the \
+                         differences",
+                        option("egress_ahead")
+                    ),
+                    false => String::new(),
                 }
             ),
         );
@@ -208,7 +221,8 @@ fn of_counts(counts: &Counts, choice: &KeyChoice, options: &Options) -> Vec<Warn
             "duplicate-ingress",
             format!(
                 "{} packets before the device share their key with another within the window and \
-                 were left out{remedy}",
+                 were left out: what they took is in no percentile, which is too low if they were \
+                 slow{remedy}",
                 counts.duplicate_ingress
             ),
         );

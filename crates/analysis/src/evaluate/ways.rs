@@ -99,7 +99,7 @@ fn read(source: &Source, key: KeyKind) -> Result<Read, EvaluateError> {
     match key {
         KeyKind::Packet(packet) => read_by(source, packet),
         // Segments that were neither merged nor cut show the directions.
-        KeyKind::Stream(Stream { most }) => {
+        KeyKind::Stream(Stream { most, .. }) => {
             read_by(source, key::Packet { keeps: Keeps::All, most })
         }
         KeyKind::Moonsniff => read_by(source, Moonsniff),

@@ -28,8 +28,9 @@ const SIGNATURE: Range<usize> = 12..64;
 /// Length of a signature in bytes.
 pub const SIGNATURE_LEN: usize = SIGNATURE.end - SIGNATURE.start;
 
-/// What the key of streams is called.
+/// What the keys of streams are called: by the numbers of bytes, and by the bytes.
 const STREAM: &str = "packet-stream";
+const CARRIED: &str = "packet-bytes";
 
 /// Words that hold a signature: as many as the hash takes in one go.
 const SIGNATURE_WORDS: usize = 8;
@@ -39,7 +40,7 @@ const SIGNATURE_WORDS: usize = 8;
 pub enum KeyKind {
     /// What devices leave of a packet.
     Packet(Packet),
-    /// Segments of TCP by their bytes, which devices merge and cut.
+    /// Packets by their bytes, which devices merge and cut.
     Stream(Stream),
     /// UDP payload: u32 little-endian id, then the byte 0x55 (MoonGen's MoonSniff).
     Moonsniff,
@@ -108,7 +109,7 @@ impl fmt::Display for KeyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Packet(packet) => f.write_str(packet.keeps.name()),
-            Self::Stream(_) => f.write_str(STREAM),
+            Self::Stream(stream) => f.write_str(if stream.carried { CARRIED } else { STREAM }),
             Self::Moonsniff => f.write_str("moonsniff"),
             Self::Signature => f.write_str("signature"),
             Self::Field(field) => write!(f, "{field}"),
@@ -134,7 +135,9 @@ impl FromStr for KeyKind {
         match text {
             "moonsniff" => return Ok(Self::Moonsniff),
             "signature" => return Ok(Self::Signature),
-            STREAM => return Ok(Self::Stream(Stream { most: u32::MAX })),
+            STREAM | CARRIED => {
+                return Ok(Self::Stream(Stream { most: u32::MAX, carried: text == CARRIED }));
+            }
             _ => {}
         }
         if let Some(keeps) = Keeps::ALL.into_iter().find(|keeps| keeps.name() == text) {
@@ -142,7 +145,7 @@ impl FromStr for KeyKind {
         }
         text.parse().map(Self::Field).map_err(|why| {
             let names = "give auto, packet, packet-nat, packet-flow, packet-payload, packet-stream, \
-                         packet-id, moonsniff, signature or a number; ";
+                         packet-bytes, packet-id, moonsniff, signature or a number; ";
             // What has a colon was meant for a number.
             let names = if text.contains(':') { "" } else { names };
             ParseKeyError { text: text.to_owned(), why: format!("{names}{why}") }

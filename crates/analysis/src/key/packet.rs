@@ -3,15 +3,18 @@
 //! Of a packet of IP the innermost one counts, whatever tags, labels and tunnels stand in front of it
 //! on either side. Never in a key is what each hop may change: hardware addresses, tags, the time to
 //! live, the class of service with its congestion marks, header checksums and options, padding and
-//! whatever stands behind the packet.
+//! whatever stands behind the packet. Of what a packet says of others it is the same: a NAT rewrites
+//! addresses and ports in the packet that an error of ICMP quotes, a translator between the versions of IP
+//! writes the header anew, and a transparent clock adds to PTP's correction.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use tailtap_wire::inner::Inner;
 use tailtap_wire::link::Link;
-use tailtap_wire::{ethernet, ipv4, ipv6, tcp, udp, vlan};
+use tailtap_wire::{ethernet, ipv4, ipv6, tag, tcp, udp};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::{Extract, Name, NoKey, foreign_or_short};
@@ -31,6 +34,16 @@ pub(super) const ICMP: u8 = 1;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const ESP: u8 = 50;
 const TIMESTAMPS: u8 = 8;
+/// Ports and ethertype of PTP (IEEE 1588), and where its messages have their length, the flag that another
+/// message follows, and what clocks on the way add.
+const PTP_PORTS: [u16; 2] = [319, 320];
+const PTP_ETHERTYPE: u16 = 0x88f7;
+const PTP_VERSION: u8 = 2;
+const PTP_HEADER_LEN: usize = 34;
+const PTP_LEN: usize = 2;
+const PTP_FLAGS: usize = 6;
+const PTP_FOLLOWED: u8 = 0x02;
+const PTP_CORRECTION: Range<usize> = 8..16;
 
 /// What of a packet is its key, from the strictest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -77,7 +90,7 @@ impl Keeps {
             Self::AcrossNat => "the IP id and the payload, as addresses or ports differ",
             Self::Flow => "addresses, ports and the payload, as the IP id differs",
             Self::Payload => "the payload, as addresses or ports and the IP id differ",
-            Self::Id => "addresses and the IP id, as the payload differs",
+            Self::Id => "addresses and the IP id, as what stands behind the header of IP differs",
         }
     }
 }
@@ -112,7 +125,7 @@ pub fn cut(bytes: &[u8], link: Link) -> Option<u32> {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Seen {
-    protocol: Option<u8>,
+    pub(super) protocol: Option<u8>,
     ethertype: u16,
     ends: Option<[(IpAddr, Option<u16>); 2]>,
     id: Option<u32>,
@@ -225,7 +238,11 @@ impl Packet {
         let mut words = Words::default();
         let addresses = if v6 { ipv6::ADDRESSES } else { ipv4::ADDRESSES };
         let addresses = &bytes[network + addresses.start..network + addresses.end];
-        words.push(u64::from(protocol) << 8 | u64::from(v6));
+        words.push(match keeps {
+            // A translator makes one version of IP the other.
+            Keeps::Payload => u64::from(if protocol == ICMPV6 { ICMP } else { protocol }),
+            _ => u64::from(protocol) << 8 | u64::from(v6),
+        });
         if keeps.addresses() {
             words.push_bytes(addresses);
         }
@@ -249,11 +266,15 @@ impl Packet {
             words.push(len as u64);
             let counts = len.min(self.most as usize);
             let payload = bytes.get(start..start + counts).ok_or(NoKey::Short)?;
-            if counts <= HEAD + TAIL {
-                xxh3_64_with_seed(payload, words.hash())
-            } else {
-                let seed = xxh3_64_with_seed(&payload[..HEAD], words.hash());
-                xxh3_64_with_seed(&payload[counts - TAIL..], seed)
+            let is_ptp = |(from, to)| PTP_PORTS.contains(&from) || PTP_PORTS.contains(&to);
+            match protocol {
+                udp::PROTOCOL if ports.is_some_and(is_ptp) => {
+                    hash_without(ptp, payload, words.hash())
+                }
+                ICMP | ICMPV6 if first && !keeps.addresses() && is_error(v6, bytes[transport]) => {
+                    hash_without(quoting, payload, words.hash())
+                }
+                _ => hash(payload, words.hash()),
             }
         };
         let end = |at: usize| match v6 {
@@ -278,10 +299,94 @@ impl Packet {
         }
         let content = &bytes[at..];
         let content = &content[..content.len().min(self.most as usize)];
+        let mut head = Head::of(content);
+        let content = if ethertype == PTP_ETHERTYPE { ptp(&mut head) } else { content };
         let zeros = content.iter().rev().take_while(|&&byte| byte == 0).count();
         let key = xxh3_64_with_seed(&content[..content.len() - zeros], u64::from(ethertype));
         Ok((key, Seen { protocol: None, ethertype, ends: None, id: None, key }))
     }
+}
+
+/// The hash of a payload: of a long one that of its start and its end.
+#[inline]
+fn hash(payload: &[u8], seed: u64) -> u64 {
+    if payload.len() <= HEAD + TAIL {
+        return xxh3_64_with_seed(payload, seed);
+    }
+    let seed = xxh3_64_with_seed(&payload[..HEAD], seed);
+    xxh3_64_with_seed(&payload[payload.len() - TAIL..], seed)
+}
+
+/// The hash of what a function leaves of a payload: out of line, as nearly all payloads are hashed whole.
+#[cold]
+#[inline(never)]
+fn hash_without(leaves: fn(&mut Head) -> &[u8], payload: &[u8], seed: u64) -> u64 {
+    hash(leaves(&mut Head::of(payload)), seed)
+}
+
+/// The start of a payload, of which something is to be left out.
+struct Head {
+    bytes: [u8; HEAD + TAIL],
+    len: usize,
+}
+
+impl Head {
+    fn of(payload: &[u8]) -> Self {
+        let mut bytes = [0; HEAD + TAIL];
+        let len = payload.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&payload[..len]);
+        Self { bytes, len }
+    }
+
+    fn leave_out(&mut self, from: usize, part: &Range<usize>) {
+        let end = self.len.min(from + part.end);
+        self.bytes[(from + part.start).min(end)..end].fill(0);
+    }
+}
+
+/// A message of PTP without what clocks on the way change, nor what makes up for that in its checksum.
+#[cold]
+fn ptp(message: &mut Head) -> &[u8] {
+    let [.., version, high, low] = message.bytes[..=PTP_LEN + 1] else {
+        unreachable!("four bytes")
+    };
+    let len = usize::from(u16::from_be_bytes([high, low]));
+    if version & 0x0f != PTP_VERSION || !(PTP_HEADER_LEN..=message.len).contains(&len) {
+        return &message.bytes[..message.len];
+    }
+    message.leave_out(0, &PTP_CORRECTION);
+    message.bytes[PTP_FLAGS] &= !PTP_FOLLOWED;
+    &message.bytes[..len]
+}
+
+/// Whether ICMP's message of this type quotes a packet.
+fn is_error(v6: bool, kind: u8) -> bool {
+    if v6 { (1..=4).contains(&kind) } else { matches!(kind, 3 | 4 | 5 | 11 | 12) }
+}
+
+/// What an error of ICMP quotes, without what a NAT rewrites there, and what follows from that.
+#[cold]
+fn quoting(error: &mut Head) -> &[u8] {
+    let quoted = &error.bytes[..error.len];
+    if let Some(inner) = Link::of_ip(quoted).and_then(|link| Inner::of(quoted, link)) {
+        if inner.v6 {
+            error.leave_out(inner.network, &ipv6::ADDRESSES);
+        } else {
+            error.leave_out(inner.network, &ipv4::ADDRESSES);
+            error.leave_out(inner.network, &ipv4::CHECKSUM);
+        }
+        if inner.has_transport() {
+            let (ports, checksum) = match inner.protocol {
+                tcp::PROTOCOL => (0..4, tcp::CHECKSUM),
+                ICMP | ICMPV6 => (4..6, 2..4),
+                SCTP => (0..4, 8..12),
+                _ => (0..4, udp::CHECKSUM),
+            };
+            error.leave_out(inner.transport, &ports);
+            error.leave_out(inner.transport, &checksum);
+        }
+    }
+    &error.bytes[..error.len]
 }
 
 /// The ethertype behind the tags of a frame, and where what it names begins.
@@ -290,9 +395,9 @@ pub(super) fn behind_tags(bytes: &[u8], link: Link) -> Option<(u16, usize)> {
         Link::Ethernet => (ethernet::LEN, ethernet::Header::parse(bytes)?.ethertype),
         Link::Network(protocol) => (0, protocol),
     };
-    while vlan::is_tag(ethertype) {
-        ethertype = vlan::Header::parse(bytes.get(at..)?)?.ethertype;
-        at += vlan::LEN;
+    while let Some((_, len)) = tag::of(ethertype) {
+        ethertype = tag::next(bytes.get(at..at + len)?);
+        at += len;
     }
     Some((ethertype, at))
 }
@@ -356,8 +461,14 @@ fn numbers(words: &mut Words, keeps: Keeps, protocol: u8, header: &[u8]) {
             }
         }
         _ => {
-            // ICMP's type, code and sequence number; its id is a port to a NAT.
-            words.push_bytes(&header[..2]);
+            // ICMP's type, code and sequence number; its id is a port to a NAT. Requests and answers of
+            // both versions have types of their own.
+            match header[0] {
+                kind @ (128 | 129) if keeps == Keeps::Payload => {
+                    words.push_bytes(&[if kind == 128 { 8 } else { 0 }, header[1]]);
+                }
+                _ => words.push_bytes(&header[..2]),
+            }
             words.push_bytes(&header[6..8]);
             if keeps.addresses() {
                 words.push_bytes(&header[4..6]);

@@ -22,7 +22,8 @@ pub(crate) use ways::Learned;
 pub use ways::{End, Ways, ends, macs};
 
 use crate::capture::{
-    Capture, CaptureError, Content, Format, Interface, Marked, Notes, Trailer, Unreadable,
+    Capture, CaptureError, Content, Format, Interface, Marked, Notes, Restamping, Trailer,
+    Unreadable,
 };
 use crate::path_bytes;
 
@@ -54,7 +55,7 @@ pub struct Source {
     /// What is taken off the ends of frames, as was seen and the file does not say.
     pub(crate) fcs_len: usize,
     /// The trailers that the stamps are taken from, and those that were seen and left alone.
-    pub(crate) trailer: Option<Trailer>,
+    pub(crate) trailer: Option<Restamping>,
     pub(crate) unused_trailer: Option<Trailer>,
     /// Packets below this level are left out, where packets have one.
     pub(crate) least_level: u8,

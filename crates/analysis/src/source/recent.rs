@@ -13,6 +13,8 @@ const MOMENT_NS: u64 = 20_000;
 const MOST_COPIES: usize = 4;
 /// Such a share of the packets must have copies.
 const RULE: f64 = 0.5;
+/// So many packets of different content are looked at at once; of more a sample.
+const MOST_CONTENTS: usize = 1 << 20;
 /// For so long it is known which copy of a packet is the next one.
 const KNOWN_NS: u64 = 5_000_000_000;
 
@@ -31,31 +33,69 @@ fn is_copy(first_ns: u64, time_ns: u64) -> bool {
     time_ns.checked_sub(first_ns).is_some_and(|apart| apart <= MOMENT_NS)
 }
 
-/// Finds out whether copies are the rule.
+/// Packets of one content.
+struct Alike {
+    /// When the first of those came that are within a moment of it, and how many these are.
+    first_ns: u64,
+    now: usize,
+    /// The most within a moment, and how many moments there were.
+    most: usize,
+    moments: usize,
+}
+
+/// Finds out whether a capture has copies of packets, and whether they are the rule.
 #[derive(Default)]
 pub(crate) struct Copies {
-    /// When packets of one content came first, and how many within a moment of that; nothing where others
-    /// came later, which are equal packets.
-    groups: HashMap<u64, Option<(u64, usize)>>,
+    alike: HashMap<u64, Alike>,
     packets: usize,
+    /// One of 2^level contents is looked at.
+    level: u32,
 }
 
 impl Copies {
     pub fn add(&mut self, packet: &Packet<'_>) {
-        let Some(content) = content(packet) else { return };
+        let level = self.level;
+        let Some(content) = content(packet).filter(|&content| is_sampled(content, level)) else {
+            return;
+        };
         self.packets += 1;
-        let group = self.groups.entry(content).or_insert(Some((packet.time_ns, 0)));
-        *group = group
-            .filter(|(first_ns, _)| is_copy(*first_ns, packet.time_ns))
-            .map(|(first_ns, count)| (first_ns, count + 1));
+        let time_ns = packet.time_ns;
+        let new = || Alike { first_ns: time_ns, now: 0, most: 0, moments: 1 };
+        let alike = self.alike.entry(content).or_insert_with(new);
+        if !is_copy(alike.first_ns, time_ns) {
+            *alike = Alike { first_ns: time_ns, now: 0, moments: alike.moments + 1, ..*alike };
+        }
+        alike.now += 1;
+        alike.most = alike.most.max(alike.now);
+        if self.alike.len() > MOST_CONTENTS {
+            self.level += 1;
+            let level = self.level;
+            self.alike.retain(|&content, _| is_sampled(content, level));
+        }
     }
 
-    /// Whether most packets have as many copies as mirror ports make.
-    pub fn are_the_rule(&self) -> bool {
-        let sizes = self.groups.values().flatten().map(|group| group.1);
-        let copied: usize = sizes.filter(|size| (2..=MOST_COPIES).contains(size)).sum();
-        copied as f64 > RULE * self.packets as f64
+    /// How many packets have as many copies as mirror ports make, by their contents. Others of a content
+    /// that came later are equal packets.
+    fn copied(&self) -> impl Iterator<Item = usize> {
+        let of_mirror =
+            |alike: &&Alike| alike.moments == 1 && (2..=MOST_COPIES).contains(&alike.most);
+        self.alike.values().filter(of_mirror).map(|alike| alike.most)
     }
+
+    /// Whether most packets have copies.
+    pub fn are_the_rule(&self) -> bool {
+        self.copied().sum::<usize>() as f64 > RULE * self.packets as f64
+    }
+
+    /// Whether what is there several times within a moment are copies, and not equal packets.
+    pub fn are_no_equals(&self) -> bool {
+        let several = self.alike.values().filter(|alike| alike.most > 1).count();
+        2 * self.copied().count() > several
+    }
+}
+
+fn is_sampled(content: u64, level: u32) -> bool {
+    content.trailing_zeros() >= level
 }
 
 /// The packets of the last moment.
@@ -129,10 +169,14 @@ mod tests {
         }
     }
 
-    fn rule(packets: impl IntoIterator<Item = (u64, u8)>) -> bool {
+    fn copies(packets: impl IntoIterator<Item = (u64, u8)>) -> Copies {
         let mut copies = Copies::default();
         packets.into_iter().for_each(|(time, byte)| copies.add(&packet(time, &[byte])));
-        copies.are_the_rule()
+        copies
+    }
+
+    fn rule(packets: impl IntoIterator<Item = (u64, u8)>) -> bool {
+        copies(packets).are_the_rule()
     }
 
     #[test]
@@ -147,8 +191,12 @@ mod tests {
         assert!(!rule((0..100).map(|n| (n * 1_000, 7))));
         assert!(!rule((0..100).map(|n| (n * 1_000_000, 7))));
         assert!(!rule(twice(1_000_000)));
-        // A few copies are no rule.
-        assert!(!rule(twice(2_000).filter(|&(time, byte)| byte < 20 || time % 50_000 == 0)));
+        // A few copies are no rule, but copies.
+        let few = || twice(2_000).filter(|&(time, byte)| byte < 20 || time % 50_000 == 0);
+        assert!(!rule(few()) && copies(few()).are_no_equals());
+        // A flow of equal packets, all of which are there within a moment of another now and then.
+        let bursts = (0..100u64).map(|n| (n / 3 * 50_000 + n % 3, (n % 30) as u8 / 3));
+        assert!(!copies(bursts).are_no_equals());
     }
 
     #[test]

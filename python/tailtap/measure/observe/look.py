@@ -37,7 +37,7 @@ READY_SECONDS = 120.0
 """How long loading the programs may take on a machine that is busy."""
 SNAP = "512 B"
 """What of each packet is looked at, and kept where a hash is not enough: heads of requests."""
-UNHASHED = ("packet-stream", "signature")
+UNHASHED = ("packet-stream", "packet-bytes", "signature")
 """Keys that are more than a hash, of which no marks are taken."""
 ANY_KEY = "ip+0:4:le"
 """Every packet of IP has such a number."""

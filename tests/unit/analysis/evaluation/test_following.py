@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import struct
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -140,7 +143,48 @@ def within(*headers: Packet, whole: bool) -> Device:
     return device
 
 
+def tagged(tag: str) -> Device:
+    """Bytes between both addresses and the ethertype."""
+
+    def device(frame: Packet, draw: random.Random) -> Packet:
+        data = bytes(frame)
+        return Ether(data[:12] + bytes.fromhex(tag) + data[12:])
+
+    return device
+
+
+def carried(head: str, *, port: int = 0, protocol: int = 17, whole: bool = True) -> Device:
+    """In a packet of IP, by UDP where it has a port, behind a header of bytes."""
+
+    def device(frame: Packet, draw: random.Random) -> Packet:
+        outer = Ether(src=frame.src, dst=frame.dst) / IP(dst="203.0.113.2", id=7, proto=protocol)
+        if port:
+            outer = outer / UDP(sport=port if port == 1701 else 49152, dport=port)
+        return outer / Raw(bytes.fromhex(head) + bytes(frame if whole else frame.payload))
+
+    return device
+
+
+def in_segments(frame: Packet, draw: random.Random) -> Packet:
+    """Segment routing over IPv6, which carries Ethernet."""
+    outer = Ether(src=frame.src, dst=frame.dst) / IPv6(src="2001:db8::5", dst="2001:db8::6", nh=143)
+    return outer / Raw(bytes(frame))
+
+
 ADD: dict[str, Device] = {
+    "r-tag": tagged("f1c1 0000 0009"),
+    "hsr": tagged("892f 1040 0009"),
+    "cmd": tagged("8909 0101 0001 0009"),
+    "vn-tag": tagged("8926 0000 0001"),
+    "srv6-ethernet": in_segments,
+    "l2tp": carried("0002 0001 0001 ff03 0021", port=1701, whole=False),
+    "l2tp-3": carried("0003 0000 00000009", port=1701),
+    "l2tp-3-ip": carried("00000009", protocol=115),
+    "mpls-udp": carried("00064140", port=6635, whole=False),
+    "vxlan-gpe": carried("0c000003 00002a00", port=4790),
+    "ether-ip": carried("3000", protocol=97),
+    "erspan-3": carried("1000 22eb 00000000 20050001 00000000 00000200", protocol=47),
+    "pptp": carried("3001 880b 0040 0005 00000001 21", protocol=47, whole=False),
     "router": hop,
     "marks": mark,
     "padding": pad,
@@ -160,8 +204,8 @@ ADD: dict[str, Device] = {
 LAYERS = (
     ["ip-in-ip", "gre", "gre-key", "gtp-u"],
     ["mpls", "pppoe"],
-    ["vlan", "qinq"],
-    ["gre-ethernet", "vxlan", "geneve"],
+    ["vlan", "qinq", "r-tag", "hsr"],
+    ["gre-ethernet", "vxlan", "geneve", "srv6-ethernet", "l2tp-3", "erspan-3"],
     ["padding"],
 )
 """What each layer may add, the innermost first: no device puts a tag between MPLS and IP."""
@@ -226,6 +270,24 @@ def test_packets_are_followed_through_random_devices(batch: int, tmp_path: Path)
         require_all(found, took, FEW, told)
 
 
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+def test_what_is_within_is_what_tshark_finds(tmp_path: Path) -> None:
+    # What a session of L2TP carries it knows only from how that was set up.
+    names = [name for name in ADD if name not in ("padding", "l2tp-3", "l2tp-3-ip")]
+    draw = random.Random(1)
+    frames = [
+        ADD[name](on_the_wire(IP(id=1000 + n) / UDP(dport=5000) / Raw(b"within")), draw)
+        for n, name in enumerate(names)
+    ]
+    path = captured(tmp_path, "all.pcap", list(enumerate(frames)))
+    fields = ["-T", "fields", "-E", "occurrence=l", "-e", "ip.id"]
+    run = subprocess.run(
+        ["tshark", "-r", path, *fields], capture_output=True, text=True, check=True
+    )
+    found = {name: int(ip_id, 0) for name, ip_id in zip(names, run.stdout.split(), strict=True)}
+    assert found == {name: 1000 + n for n, name in enumerate(names)}
+
+
 @pytest.mark.parametrize("name", sorted(ADD))
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_header_may_be_added_or_taken_off(name: str, turned: bool, tmp_path: Path) -> None:
@@ -282,6 +344,107 @@ def test_what_a_device_changes_is_left_out_of_the_key(
     found, took = passed(tmp_path, frames, devices, draw)
     assert found.key == key and found.key_reason is not None and "differ" in found.key_reason
     require_all(found, took, PACKETS)
+
+
+def quoting(number: int) -> Packet:
+    """An error of ICMP about a packet that passed the NAT the other way."""
+    sport = 1024 + number % 5
+    about = IP(src="10.0.0.1", dst="192.0.2.9", id=number, ttl=3)
+    carried = (
+        UDP(sport=sport, dport=53) / Raw(b"x" * 8),
+        TCP(sport=sport, dport=443, seq=number),
+        ICMP(id=sport, seq=number),
+    )[number % 3]
+    error = ICMP(type=(3, 11, 12)[number // 3 % 3], code=1)
+    return IP(src="192.0.2.9", dst="10.0.0.1", id=number) / error / Raw(bytes(about / carried))
+
+
+def nat_of_errors(frame: Packet, draw: random.Random) -> Packet:
+    """What the NAT makes of them: addresses, ports and checksums, also of what is quoted."""
+    frame[IP].dst = "198.51.100.1"
+    quoted = IP(bytes(frame[ICMP].payload))
+    quoted.src = "198.51.100.1"
+    for layer, field in ((UDP, "sport"), (TCP, "sport"), (ICMP, "id")):
+        if layer in quoted:
+            setattr(quoted[layer], field, getattr(quoted[layer], field) + 30_000)
+    frame[ICMP].remove_payload()
+    return again(frame / Raw(bytes(again(quoted))))
+
+
+def ptp(number: int) -> Packet:
+    """Sync, or what follows it, over IPv4, IPv6 or Ethernet alone."""
+    header = struct.pack(
+        ">BBHBBHqI10sHBb", 8 * (number & 1), 2, 44, 0, 0, 0, 0, 0, b"clock", number, 0, 0
+    )
+    message = Raw(header + struct.pack(">HII", 0, 1_700_000_000, 0))
+    ports = UDP(sport=319 + (number & 1), dport=319 + (number & 1))
+    match number % 3:
+        case 0:
+            return on_the_wire(IP(dst="224.0.1.129", id=0) / ports / message)
+        case 1:
+            return on_the_wire(IPv6(dst="ff0e::181") / ports / message / Raw(b"\0\0"))
+    return Ether(src="02:00:00:00:00:01", dst="01:1b:19:00:00:00", type=0x88F7) / message
+
+
+def transparent_clock(frame: Packet, draw: random.Random) -> Packet:
+    """A clock adds to the correction, and makes up for it in the checksum or behind the message."""
+    data, residence = bytes(frame), draw.randrange(1 << 30)
+    at = {0x0800: 42, 0x86DD: 62, 0x88F7: 14}[frame.type]
+    data = data[: at + 8] + struct.pack(">q", residence << 16) + data[at + 16 :]
+    if frame.type == 0x88F7:
+        return Ether(data)
+    if frame.type == 0x86DD:
+        return Ether(data[:-2] + draw.randbytes(2))
+    return again(Ether(data))
+
+
+def nat64(frame: Packet, draw: random.Random) -> Packet:
+    """A translator between both versions of IP (RFC 7915), here without a checksum of its own."""
+    kind = {ICMP: 58, UDP: 17, TCP: 6}
+    layer = next(layer for layer in kind if layer in frame)
+    carried = bytearray(bytes(frame[layer]))
+    if layer is ICMP:
+        carried[0] += 120
+    out = IPv6(src="64:ff9b::a00:1", dst="2001:db8::9", nh=kind[layer])
+    return Ether(src=frame.src, dst=frame.dst) / out / Raw(bytes(carried))
+
+
+@pytest.mark.parametrize(
+    ("made", "device", "key"),
+    [
+        (lambda n: on_the_wire(quoting(n)), nat_of_errors, "packet-nat"),
+        (ptp, transparent_clock, "packet"),
+        (
+            lambda n: on_the_wire(
+                IP(id=n) / (UDP(), TCP(seq=n), ICMP(id=7, seq=n))[n % 3] / Raw(b"%d" % n)
+            ),
+            nat64,
+            "packet-payload",
+        ),
+    ],
+    ids=["errors behind a NAT", "transparent clock", "NAT64"],
+)
+def test_what_a_packet_says_of_others_may_be_changed(
+    made: Callable[[int], Packet], device: Device, key: str, tmp_path: Path
+) -> None:
+    found, took = passed(tmp_path, [made(n) for n in range(PACKETS)], [device], random.Random(key))
+    require_all(found, took, PACKETS)
+    assert found.key == key
+
+
+def test_new_numbers_of_tcp_are_no_new_payload(tmp_path: Path) -> None:
+    frames = [on_the_wire(IP(id=n + 1) / TCP(seq=n, flags="A")) for n in range(PACKETS)]
+
+    def renumber(frame: Packet, draw: random.Random) -> Packet:
+        frame[TCP].seq += 777_000
+        return again(frame)
+
+    found, took = passed(tmp_path, frames, [renumber], random.Random(1))
+    require_all(found, took, PACKETS)
+    assert found.key_reason is not None and "payload" not in found.key_reason
+    assert changes(found)["TCP sequence number"][2] == len(took)
+    [told] = [one.message for one in found.warnings if one.code == "payload-changed"]
+    assert "payload" not in told
 
 
 def test_packets_are_followed_by_their_id_where_the_payload_is_another(tmp_path: Path) -> None:

@@ -239,6 +239,27 @@ def test_copies_of_a_mirror_port_count_once(tmp_path: Path, out: Path) -> None:
     assert found.counts.ingress == COUNT and found.counts.duplicate_ingress == 0
 
 
+@pytest.mark.parametrize("key", ["auto", "ip.id", "packet-stream"])
+def test_copies_of_some_packets_count_once_as_well(tmp_path: Path, out: Path, key: str) -> None:
+    """The slowest tenth is shown twice: left out, all percentiles would be too low."""
+    before = passing()[0]
+    slow = [(time + 2_000, data) for time, data in before[9::10]]
+    found = evaluate(write(tmp_path / "in", sorted(before + slow)), out, key=key)
+    assert exact(found) and codes(found) == {"copies"}
+    assert found.inputs.ingress.copies == len(slow)
+    assert (found.counts.ingress, found.counts.lost) == (COUNT, 0)
+
+
+def test_what_is_left_out_is_a_bias(tmp_path: Path, out: Path) -> None:
+    """A millisecond later it is no copy: which of the two left, nobody knows."""
+    before = passing()[0]
+    again = [(time + 1_000_000, data) for time, data in before[9::10]]
+    found = evaluate(write(tmp_path / "in", sorted(before + again)), out, key="ip.id")
+    [told] = [one.message for one in found.warnings if one.code == "duplicate-ingress"]
+    assert "which is too low if they were slow" in told
+    assert found.counts.duplicate_ingress == 2 * len(again)
+
+
 def test_equal_packets_are_no_copies(tmp_path: Path) -> None:
     """Each packet is sent again a millisecond later: both are packets of their own."""
     before, after = passing()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from scapy.layers.inet import IP, TCP
+from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import wrpcap
@@ -120,7 +120,7 @@ def test_merged_segments_are_found_without_an_option(tmp_path: Path) -> None:
     assert (found.counts.matched, found.counts.lost, found.counts.merged_ingress) == (100, 0, 100)
     assert [round(ns / 1000) for ns in found.distribution[0]] == [15, 20]
     assert found.device is not None
-    change = next(change for change in found.device.changes if change.what == "segments")
+    change = next(change for change in found.device.changes if change.what == "packets")
     assert (change.before, change.after, change.packets) == ("apart", "merged", 100)
 
 
@@ -142,3 +142,92 @@ def test_a_segment_that_was_sent_again_is_left_out(tmp_path: Path) -> None:
     found = evaluate(tmp_path / "before.pcap", tmp_path / "after.pcap", key="packet-stream")
     assert (found.counts.matched, found.counts.lost, found.counts.duplicate_ingress) == (99, 0, 2)
     assert any(warning.code == "duplicate-ingress" for warning in found.warnings)
+
+
+BYTES = [random.Random(flow).randbytes(48_000) for flow in range(3)]
+
+
+def datagrams(pieces: Iterable[Piece], addresses: str = "10.0.0.{}") -> list[Packet]:
+    """What UDP carries of random bytes."""
+    made = []
+    for number, piece in enumerate(pieces):
+        header = IP(src=addresses.format(piece.flow + 1), dst="192.0.2.9", id=number % 50)
+        content = BYTES[piece.flow][piece.start : piece.end]
+        link = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+        one = link / header / UDP(sport=40_000 + piece.flow, dport=443) / Raw(content)
+        one.time = FIRST_S + piece.us / 1_000_000
+        made.append(one)
+    return made
+
+
+def apart(many: int) -> tuple[list[Piece], list[Piece]]:
+    """Flows in datagrams of 4,800 bytes, and the same in pieces from 10 us later on."""
+    size, one = 4_800, 4_800 // many
+    whole = [Piece(f, at, at + size, at + f) for at in range(0, 48_000, size) for f in range(3)]
+    pieces = [
+        Piece(all_.flow, at, at + one, all_.us + 10 + (at - all_.start) // one)
+        for all_ in whole
+        for at in range(all_.start, all_.end, one)
+    ]
+    return whole, pieces
+
+
+@pytest.mark.parametrize("merges", [False, True])
+def test_datagrams_that_were_merged_or_cut_are_found_without_an_option(
+    tmp_path: Path, merges: bool
+) -> None:
+    """As offloads do: the last piece counts, and each that was merged has its own latency."""
+    whole, pieces = apart(8)
+    pair = (pieces, [one._replace(us=one.us + 20) for one in whole]) if merges else (whole, pieces)
+    for name, side in zip(("before", "after"), pair, strict=True):
+        wrpcap(str(tmp_path / name), sorted(datagrams(side), key=lambda one: one.time))
+    found = evaluate(tmp_path / "before", tmp_path / "after")
+    counts = found.counts
+    assert (found.key, counts.matched, counts.lost) == ("packet-stream", len(pair[0]), 0)
+    assert [round(ns / 1000) for ns in found.distribution[0]] == (
+        [3, 4, 5, 6, 7, 8, 9, 10] if merges else [17]
+    )
+    assert (counts.parts_egress, counts.merged_ingress) == ((0, 240) if merges else (210, 0))
+    assert found.key_reason is not None and "segments" not in found.key_reason
+    assert "datagrams were merged or cut" in found.key_reason
+
+
+def test_of_lost_pieces_the_datagram_is_lost(tmp_path: Path) -> None:
+    whole, pieces = apart(8)
+    del pieces[19]  # of the third datagram
+    wrpcap(str(tmp_path / "before"), datagrams(whole))
+    wrpcap(str(tmp_path / "after"), sorted(datagrams(pieces), key=lambda one: one.time))
+    found = evaluate(tmp_path / "before", tmp_path / "after")
+    assert (found.counts.matched, found.counts.lost) == (29, 1)
+    assert found.lost_packets.position.tolist() == [2]
+
+
+def test_a_proxy_of_tcp_is_followed_by_what_it_carries(tmp_path: Path) -> None:
+    """Other addresses, ports and numbers, and cut anew: each leaves with its last byte."""
+    draw = random.Random(5)
+    before, after, truth = [], [], []
+    for flow in range(3):
+        us = flow
+        came = [piece._replace(us=(us := us + 50)) for piece in cut(flow, draw, 1400)]
+        # All of it passes within a moment of the last byte that it needs.
+        left = [
+            piece._replace(us=next(one.us for one in came if one.end >= piece.end) + 9)
+            for piece in cut(flow, draw, 1000)
+        ]
+        truth += [next(one.us for one in left if one.end >= piece.end) - piece.us for piece in came]
+        before += came
+        after += left
+    for name, side, other in (("before", before, 0), ("after", after, 7)):
+        made = datagrams(sorted(side, key=lambda one: one.us), addresses=f"10.0.{other}.{{}}")
+        for piece, one in zip(sorted(side, key=lambda one: one.us), made, strict=True):
+            ports = {"sport": 30_000 + 5 * other + piece.flow, "dport": 443}
+            carried = TCP(**ports, seq=999 * other + piece.start, flags="A") / one[Raw]
+            one[IP].remove_payload()
+            one[IP].add_payload(carried)
+        wrpcap(str(tmp_path / name), made)
+    found = evaluate(tmp_path / "before", tmp_path / "after")
+    assert (found.key, found.counts.matched, found.counts.lost) == ("packet-bytes", len(before), 0)
+    values, numbers = found.distribution
+    assert sorted(truth) == [
+        round(ns / 1000) for ns, many in zip(values, numbers, strict=True) for _ in range(many)
+    ]
