@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-from importlib import import_module
 from importlib.metadata import version as tailtap_version
 from pathlib import Path
 
@@ -14,11 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from captures import frame, pcap, write_many
 from forms import fits
-from program import TAILTAP, in_process, one_line_error, tailtap
+from program import TAILTAP, one_line_error, tailtap
 
-from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.evaluation.evaluate import evaluate_by
-from tailtap.analysis.evaluation.settings import Settings
 from tailtap.cli.registry import listed
 
 Pair = tuple[Path, Path]
@@ -190,7 +186,7 @@ def lossy(tmp_path: Path) -> Pair:
 
 
 def test_lost_packets_are_printed(lossy: Pair) -> None:
-    run = tailtap("evaluate", *lossy, "--losses", "3", "--quiet")
+    run = tailtap("evaluate", *lossy, "--throughout", "--losses", "3", "--quiet")
     assert (run.returncode, run.stderr) == (0, "")
     title, heads, *rows = run.stdout.splitlines()[-5:]
     assert title == "lost packets, the first 3"
@@ -202,10 +198,12 @@ def test_lost_packets_are_printed(lossy: Pair) -> None:
         f"0.012000000 6 60 3 {flow} 6",
         f"0.014000000 7 60 3 {flow} 7",
     ]
-    every = tailtap("evaluate", *lossy, "--losses", "100", "--quiet").stdout.splitlines()
+    every = tailtap(
+        "evaluate", *lossy, "--throughout", "--losses", "100", "--quiet"
+    ).stdout.splitlines()
     assert every[-6] == "lost packets"
     assert " ".join(every[-1].split()) == f"1.998000000 999 60 1 {flow} 999"
-    assert "lost packets" not in tailtap("evaluate", *lossy, "--quiet").stdout
+    assert "lost packets" not in tailtap("evaluate", *lossy, "--throughout", "--quiet").stdout
 
 
 def test_where_nobody_knows_which_were_lost_that_is_said(tmp_path: Path) -> None:
@@ -242,22 +240,3 @@ def test_where_nothing_is_lost_there_is_no_table(pair: Pair) -> None:
     assert run.stdout.splitlines()[-1] == "no packet was lost"
     found = json.loads(tailtap("evaluate", *pair, "--losses", "3", "--json", "--quiet").stdout)
     assert found["losses"] == []
-
-
-@pytest.mark.parametrize(
-    ("more", "wanted"), [((), False), (("--losses", "1"), True), (("--out", "out"), True)]
-)
-def test_the_capture_is_read_again_only_for_whoever_asks(
-    lossy: Pair, more: tuple[str, ...], wanted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
-
-    def watched(settings: Settings, *captures: Path) -> Evaluation:
-        asked.append(settings.losses)
-        return evaluate_by(settings, *captures)
-
-    module = import_module("tailtap.analysis.evaluation.evaluate")  # a function has the same name
-    monkeypatch.setattr(module, "evaluate_by", watched)
-    monkeypatch.chdir(lossy[0].parent)
-    assert in_process("evaluate", *map(str, lossy), *more, "--quiet").returncode == 0
-    assert asked == [wanted]

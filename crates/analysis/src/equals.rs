@@ -158,6 +158,10 @@ impl Times {
 impl Settled {
     /// Settles the packets of a stretch of time.
     fn settle(&mut self, came: Range<usize>, left: Range<usize>, window: u64) {
+        if left.is_empty() {
+            self.before[came].iter_mut().for_each(|came| came.1 = Fate::Lost);
+            return;
+        }
         let alone = came.len() == 1;
         if !alone && came.len() != left.len() {
             let fewer = came.len().saturating_sub(left.len());
@@ -180,9 +184,6 @@ impl Settled {
         if alone {
             // Whatever else came out is a further copy of it.
             after.iter_mut().skip(1).for_each(|left| left.1 = Verdict::Duplicate);
-            if after.is_empty() {
-                before[0].1 = Fate::Lost;
-            }
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod capture;
 pub mod cause;
 pub mod clocks;
 pub mod distribution;
+pub mod edges;
 mod equals;
 pub mod evaluate;
 pub mod exceedances;

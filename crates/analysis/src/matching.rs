@@ -6,6 +6,7 @@
 //! before the device carries a later stamp than the one after it. One pass, and nothing has to be
 //! taken back.
 
+use crate::edges::{Covered, Edges};
 use crate::equals::{Equals, Fate, Plan};
 use crate::losses::Losses;
 use crate::ring::Ring;
@@ -67,6 +68,10 @@ pub trait Match<S>: Sized {
         each: impl FnMut(usize, Verdict),
     );
 
+    /// Says that the other capture has come to its end: packets are inserted from now on, but none looked
+    /// up.
+    fn close(&mut self, covered: Covered);
+
     /// What became of the packets before the device, and those that share their key with others if they
     /// were gathered.
     fn finish(self) -> Finished;
@@ -79,7 +84,9 @@ pub struct Fates {
     pub lost: u64,
     /// Dropped from the evaluation as their key repeats within the window.
     pub repeated: u64,
-    /// Of the packets in either class, those stamped before the end of the trimmed time.
+    /// Only copies after the device with earlier stamps.
+    pub early: u64,
+    /// Of the packets in these classes, those stamped before the end of the trimmed time.
     pub trimmed: u64,
 }
 
@@ -92,8 +99,11 @@ struct Registrar {
     span: Span,
     /// Whether every packet counts, and none as trimmed.
     whole: bool,
+    window: u64,
+    covered: Covered,
     fates: Fates,
     losses: Losses,
+    edges: Edges,
 }
 
 impl Registrar {
@@ -121,21 +131,27 @@ impl Registrar {
     /// Takes note of a packet that nothing can become of any more.
     #[inline]
     fn retire(&mut self, key: u64, entry: Entry) {
-        let counts =
-            self.whole || (entry.time >= self.trim_before && self.span.contains(entry.time));
-        if entry.state == State::Open && counts {
+        if entry.state == State::Open && !self.is_outside(entry.time) {
             self.losses.push(entry.time, key);
         }
+    }
+
+    /// Whether a packet that was lost came when the other capture surely did not run, or does not count.
+    #[inline]
+    fn is_outside(&mut self, time: u64) -> bool {
+        let counts = self.whole || (time >= self.trim_before && self.span.contains(time));
+        !counts || self.edges.add(time, self.covered, self.window)
     }
 
     /// The count that a packet belongs to.
     #[inline]
     fn count(&mut self, time: u64, state: State) -> Option<&mut u64> {
         match state {
-            State::Matched | State::NonCausal => None,
+            State::Matched => None,
             _ if !self.whole && time < self.trim_before => Some(&mut self.fates.trimmed),
             State::Open => Some(&mut self.fates.lost),
             State::Repeated => Some(&mut self.fates.repeated),
+            State::NonCausal => Some(&mut self.fates.early),
         }
     }
 }
@@ -184,11 +200,13 @@ pub struct Matching {
     pub expected: usize,
     /// Whether it is kept which packets were lost.
     pub losses: bool,
+    /// What the other capture covers, as far as that is known.
+    pub covered: Covered,
 }
 
 impl<S> Match<S> for Matcher {
     fn new(how: &Matching) -> Self {
-        let Matching { ids, window, trim_before, span, expected, losses } = *how;
+        let Matching { ids, window, trim_before, span, expected, losses, covered } = *how;
         let store = if ids {
             let slots = expected.next_power_of_two();
             Store::Ring(Ring::new(slots.clamp(MIN_SLOTS, MAX_FIRST_SLOTS)))
@@ -197,7 +215,9 @@ impl<S> Match<S> for Matcher {
         };
         let whole = span == Span::ALL && trim_before == 0;
         let (fates, losses) = (Fates::default(), Losses::new(losses));
-        let registrar = Registrar { trim_before, span, whole, fates, losses };
+        let edges = Edges::default();
+        let registrar =
+            Registrar { trim_before, span, whole, window, covered, fates, losses, edges };
         Self { store, window, registrar, equals: Repeats::Leave }
     }
 
@@ -243,6 +263,10 @@ impl<S> Match<S> for Matcher {
         }
     }
 
+    fn close(&mut self, covered: Covered) {
+        self.registrar.covered = covered;
+    }
+
     fn finish(self) -> Finished {
         let Self { store, mut registrar, equals, .. } = self;
         match &store {
@@ -253,12 +277,12 @@ impl<S> Match<S> for Matcher {
                 table.entries().for_each(|(key, entry)| registrar.retire(key, entry));
             }
         }
-        let Registrar { fates, losses, .. } = registrar;
+        let Registrar { fates, losses, edges, .. } = registrar;
         let equals = match equals {
             Repeats::Gather(equals) if !equals.is_empty() => Some(equals),
             _ => None,
         };
-        Finished { fates, losses, equals, merged: 0 }
+        Finished { fates, losses, edges: edges.sorted(), equals, merged: 0 }
     }
 }
 
@@ -337,7 +361,9 @@ impl Matcher {
             Some(Fate::Unknown) => registrar.change(open, State::Repeated),
             Some(Fate::Lost) => registrar.retire(key, open),
             // As what it was entered.
-            Some(Fate::LostAmong) => {}
+            Some(Fate::LostAmong) => {
+                registrar.is_outside(time);
+            }
         }
         true
     }
@@ -496,6 +522,8 @@ pub struct Finished {
     pub fates: Fates,
     /// Which were lost.
     pub losses: Losses,
+    /// Of the lost ones, those near the ends of the other capture.
+    pub edges: Edges,
     /// Those that share their key with others, where they were gathered.
     pub equals: Option<Equals>,
     /// How many left the device in one packet with others.
@@ -555,6 +583,7 @@ mod tests {
         span: Span::ALL,
         expected: 0,
         losses: true,
+        covered: Covered::ALL,
     };
 
     impl Matcher {
@@ -616,8 +645,13 @@ mod tests {
         let lost = (0..ingress.len()).filter(|&i| !matched[i] && !early[i] && !repeated[i]);
         let mut lost: Packets = lost.map(|i| (ingress[i].1, ingress[i].0)).collect();
         lost.sort_unstable();
-        let repeated = repeated.iter().filter(|&&r| r).count();
-        let fates = Fates { lost: lost.len() as u64, repeated: repeated as u64, trimmed: 0 };
+        let only_early = (0..ingress.len()).filter(|&i| !matched[i] && early[i] && !repeated[i]);
+        let fates = Fates {
+            lost: lost.len() as u64,
+            repeated: repeated.iter().filter(|&&r| r).count() as u64,
+            early: only_early.count() as u64,
+            trimmed: 0,
+        };
         (verdicts, fates, lost)
     }
 
@@ -713,7 +747,7 @@ mod tests {
         }
         let Store::Table(table) = &matcher.store else { panic!("repeats in a ring") };
         assert!(table.used() < 10, "{} slots in use", table.used());
-        assert_eq!(matcher.fates(), Fates { lost: 100_000, repeated: 100_000, trimmed: 0 });
+        assert_eq!(matcher.fates(), Fates { lost: 100_000, repeated: 100_000, ..Fates::default() });
     }
 
     #[test]
@@ -736,7 +770,7 @@ mod tests {
             };
             assert_eq!(matches!(matcher.store, Store::Ring(_)), factor == 1);
             assert!(slots <= 2 * MIN_SLOTS, "{slots} slots");
-            assert_eq!(matcher.fates(), Fates { lost: 50_000, repeated: 0, trimmed: 0 });
+            assert_eq!(matcher.fates(), Fates { lost: 50_000, ..Fates::default() });
         }
     }
 

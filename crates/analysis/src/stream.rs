@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capture::{CaptureError, Format, LATEST_NS, Mark, Notes, Packet, Sink};
 use crate::clocks::Clocks;
+use crate::edges::Covered;
 use crate::key::{Extract, NoKey};
 use crate::series::Series;
 use crate::source::{Feed, SetAside};
@@ -238,6 +239,17 @@ pub struct Findings {
     pub series: Series,
 }
 
+impl Covered {
+    /// The same by the clock of the walk.
+    fn converted(self, clocks: Option<&Clocks>) -> Self {
+        let mut ends = [self.from_ns, self.until_ns];
+        if let (Some(clocks), true) = (clocks, self != Self::NONE) {
+            clocks.convert(&mut ends);
+        }
+        Self { from_ns: ends[0], until_ns: ends[1] }
+    }
+}
+
 /// Takes packets from a capture into a batch.
 struct Take<'a, X: Extract> {
     reading: &'a Reading<X>,
@@ -251,6 +263,7 @@ struct Take<'a, X: Extract> {
     /// Time of the last packet, and whether all were in order.
     latest_ns: u64,
     ascending: bool,
+    covered: Covered,
 }
 
 impl<X: Extract> Sink for Take<'_, X> {
@@ -260,6 +273,7 @@ impl<X: Extract> Sink for Take<'_, X> {
         let time = packet.time_ns.saturating_add(*shift_ns).min(LATEST_NS);
         self.ascending &= time >= self.latest_ns;
         self.latest_ns = time;
+        self.covered.add(time);
         match extract.extract(packet.content) {
             Ok((key, shown)) => {
                 self.times[self.taken] = time;
@@ -288,6 +302,8 @@ struct Reader<X: Extract> {
     /// Time of the last record, and whether all were in order.
     latest_ns: u64,
     ascending: bool,
+    /// From when to when there were records so far, by the clock of the capture.
+    covered: Covered,
     intake: Intake,
     series: Series,
 }
@@ -313,6 +329,7 @@ impl<X: Extract> Reader<X> {
             last_ns,
             latest_ns,
             ascending,
+            covered: Covered::NONE,
             intake,
             series,
         })
@@ -332,10 +349,11 @@ impl<X: Extract> Reader<X> {
             intake,
             latest_ns: self.latest_ns,
             ascending: self.ascending,
+            covered: self.covered,
         };
         let more = capture.read_into(BATCH, &mut take)?;
-        let Take { taken, latest_ns, ascending, .. } = take;
-        (self.latest_ns, self.ascending) = (latest_ns, ascending);
+        let Take { taken, latest_ns, ascending, covered, .. } = take;
+        (self.latest_ns, self.ascending, self.covered) = (latest_ns, ascending, covered);
         batch.packets += taken;
         self.intake.tick.record_all(&batch.times[start..batch.packets]);
         if let Some(clocks) = &reading.clocks {
@@ -374,6 +392,10 @@ impl<X: Extract> Reader<X> {
             let cut = first_ns.saturating_add(self.reading.trim_ns);
             self.series.record_all(&times[times.partition_point(|&time| time < cut)..]);
         }
+    }
+
+    fn covered(&self) -> Covered {
+        self.covered.converted(self.reading.clocks.as_ref())
     }
 
     /// Whether to go on in a stretch. Where a record should begin, one must.
@@ -427,7 +449,8 @@ impl<X: Extract> Reader<X> {
             }
             let last = !matches!(more, Ok(true));
             let findings = last.then(|| self.findings());
-            let parcel = Parcel { batch, first_ns: self.first_ns, more, findings };
+            let covered = self.covered();
+            let parcel = Parcel { batch, first_ns: self.first_ns, covered, more, findings };
             if parcels.send(parcel).is_err() || last {
                 return;
             }
@@ -440,6 +463,8 @@ struct Parcel<X: Extract> {
     batch: Batch<X>,
     /// Time of the first packet with a key of the whole capture, once known.
     first_ns: Option<u64>,
+    /// From when to when there were records so far.
+    covered: Covered,
     /// Whether there may be more to read.
     more: Result<bool, StreamError>,
     /// With the last parcel.
@@ -453,6 +478,7 @@ pub struct Cursor<X: Extract> {
     format: Format,
     findings: Findings,
     first_ns: Option<u64>,
+    covered: Covered,
     batch: Batch<X>,
     at: usize,
     supply: Option<Supply<X>>,
@@ -483,6 +509,7 @@ impl<X: Extract> Cursor<X> {
             format: capture.format(),
             findings: Findings::default(),
             first_ns: None,
+            covered: Covered::NONE,
             batch: Batch::default(),
             at: 0,
             supply: Some(Supply { arriving, used }),
@@ -512,6 +539,7 @@ impl<X: Extract> Cursor<X> {
             path: reader.capture.path().to_owned(),
             file: reader.capture.file().to_owned(),
             format: reader.capture.format(),
+            covered: reader.covered(),
             findings: reader.findings(),
             first_ns,
             batch,
@@ -538,6 +566,13 @@ impl<X: Extract> Cursor<X> {
     /// Time of the first packet with a key of the whole capture.
     pub fn first_ns(&self) -> Option<u64> {
         self.first_ns
+    }
+
+    /// From when to when there are records, whatever they hold; as far as that is known before the
+    /// capture has been read to its end.
+    pub fn covered(&self) -> Covered {
+        let until_ns = if self.supply.is_some() { u64::MAX } else { self.covered.until_ns };
+        Covered { until_ns, ..self.covered }
     }
 
     /// What was found out; complete when the walk is.
@@ -572,7 +607,7 @@ impl<X: Extract> Cursor<X> {
             // Nobody takes it back when the reader has come to its end.
             let _ = used.send(before);
             self.at = 0;
-            self.first_ns = parcel.first_ns;
+            (self.first_ns, self.covered) = (parcel.first_ns, parcel.covered);
             self.findings = parcel.findings.unwrap_or_default();
             if !parcel.more? {
                 self.supply = None;

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
+use crate::edges::{Covered, Edges};
 use crate::equals::AsItIs;
 use crate::key::Segment;
 use crate::losses::Losses;
@@ -36,6 +37,8 @@ pub struct Streams {
     span: Span,
     fates: Fates,
     losses: Losses,
+    covered: Covered,
+    edges: Edges,
     merged: u64,
 }
 
@@ -64,12 +67,15 @@ impl Streams {
             return;
         }
         match packet.state {
-            State::Matched | State::NonCausal => {}
+            State::Matched => {}
             _ if packet.time < self.trim_before => self.fates.trimmed += 1,
             State::Repeated => self.fates.repeated += 1,
+            State::NonCausal => self.fates.early += 1,
             State::Open => {
                 self.fates.lost += 1;
-                self.losses.push(packet.time, key);
+                if !self.edges.add(packet.time, self.covered, self.window) {
+                    self.losses.push(packet.time, key);
+                }
             }
         }
     }
@@ -160,6 +166,8 @@ impl Match<Segment> for Streams {
             span: how.span,
             fates: Fates::default(),
             losses: Losses::new(how.losses),
+            covered: how.covered,
+            edges: Edges::default(),
             merged: 0,
         }
     }
@@ -185,12 +193,16 @@ impl Match<Segment> for Streams {
         }
     }
 
+    fn close(&mut self, covered: Covered) {
+        self.covered = covered;
+    }
+
     fn finish(mut self) -> Finished {
         for (key, waiting) in std::mem::take(&mut self.packets) {
             self.retire(key, waiting);
         }
-        let Self { fates, losses, merged, .. } = self;
-        Finished { fates, losses, equals: None, merged }
+        let Self { fates, losses, edges, merged, .. } = self;
+        Finished { fates, losses, edges: edges.sorted(), equals: None, merged }
     }
 }
 
@@ -207,6 +219,7 @@ mod tests {
         span: Span::ALL,
         expected: 0,
         losses: true,
+        covered: Covered::ALL,
     };
 
     /// Packets of a stream that begin where the one before ends: each its time, first byte and length.

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use tailtap_analysis::evaluate::{EvaluateError, Options, Partial, Piece, plan};
+use tailtap_analysis::evaluate::{
+    EvaluateError, Options, Partial, Piece, evaluate as evaluate_files, plan,
+};
 use tailtap_analysis::key::KeyKind;
 use tailtap_analysis::stamps::{Clock, Header, Stamp, TapCounts};
 
@@ -62,6 +64,11 @@ fn seen(packets: &[Sent], counting: bool) -> (Seen, Seen) {
 }
 
 fn pcap(packets: &[(u64, u32, bool)]) -> Vec<u8> {
+    snapped(packets, usize::MAX)
+}
+
+/// A capture that holds so many bytes of each packet at most.
+fn snapped(packets: &[(u64, u32, bool)], snap: usize) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65535, 1] {
         file.extend(word.to_le_bytes());
@@ -74,7 +81,9 @@ fn pcap(packets: &[(u64, u32, bool)]) -> Vec<u8> {
         frame[42..46].copy_from_slice(&id.to_le_bytes());
         frame[46] = if foreign { 0 } else { 0x55 };
         let length = frame.len() as u32;
-        for word in [(time / 1_000_000_000) as u32, (time % 1_000_000_000) as u32, length, length] {
+        frame.truncate(snap);
+        let (seconds, rest) = ((time / 1_000_000_000) as u32, (time % 1_000_000_000) as u32);
+        for word in [seconds, rest, frame.len() as u32, length] {
             file.extend(word.to_le_bytes());
         }
         file.extend(frame);
@@ -177,6 +186,77 @@ proptest! {
         let whole = files.whole(&options);
         prop_assert_eq!(&merged, &whole);
         prop_assert_eq!(merged.to_bytes(), whole.to_bytes());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// Whatever is dropped, cut off, or not captured at the ends: every packet is counted once.
+    #[test]
+    fn counts_add_up(
+        packets in proptest::collection::vec(sent(), 1..60),
+        ends in proptest::array::uniform4(any::<proptest::sample::Index>()),
+        snap in 40..70usize,
+        by in prop_oneof![Just(KeyKind::Moonsniff), Just(KeyKind::Signature)],
+        trim_ns in prop_oneof![Just(0), Just(2_000u64)],
+        counting in any::<bool>(),
+        throughout in any::<bool>(),
+    ) {
+        let (before, after) = seen(&packets, counting);
+        let part = |packets: &Seen, from: &proptest::sample::Index, until: &proptest::sample::Index| {
+            let (one, other) = (from.index(packets.len() + 1), until.index(packets.len() + 1));
+            snapped(&packets[one.min(other)..one.max(other)], snap)
+        };
+        let files = Files::new(
+            &part(&before, &ends[0], &ends[1]),
+            &part(&after, &ends[2], &ends[3]),
+        );
+        let options = Options { key: Some(by), trim_ns, throughout, losses: true, ..options() };
+        if let Ok(found) = evaluate_files(&files.before(), &files.after(), &options, &|| false) {
+            let counts = found.counts;
+            prop_assert_eq!(counts.entered(), counts.ingress);
+            prop_assert_eq!(counts.left(), counts.egress);
+            prop_assert!(found.lost.len() as u64 <= counts.lost);
+            prop_assert!(!throughout || counts.outside_ingress + counts.outside_egress == 0);
+        }
+    }
+
+    /// Of a device that keeps the order: what it forwarded is never lost, and what it dropped between
+    /// packets that are in both captures always is.
+    #[test]
+    fn lost_is_what_the_device_lost(
+        packets in proptest::collection::vec(sent(), 2..60),
+        ends in proptest::array::uniform4(0..60_000u64),
+    ) {
+        let (mut time, mut left) = (7_000_000_000, 0);
+        let mut passed = Vec::new();
+        for (id, packet) in packets.iter().enumerate() {
+            time += packet.gap_ns.min(3_000) + 1;
+            left = left.max(time + packet.latency_ns.unsigned_abs().min(9_000)) + 1;
+            passed.push((time, left, id as u32, packet.lost));
+        }
+        let ran = |one: u64, other: u64, time: u64| {
+            (one.min(other)..=one.max(other)).contains(&(time - 7_000_000_000))
+        };
+        let before: Vec<_> = passed.iter().filter(|packet| ran(ends[0], ends[1], packet.0)).collect();
+        let after = passed.iter().filter(|packet| !packet.3 && ran(ends[2], ends[3], packet.1));
+        let after: Vec<_> = after.collect();
+        let files = Files::new(
+            &pcap(&before.iter().map(|packet| (packet.0, packet.2, false)).collect::<Vec<_>>()),
+            &pcap(&after.iter().map(|packet| (packet.1, packet.2, false)).collect::<Vec<_>>()),
+        );
+        let options = Options { key: Some(KeyKind::Moonsniff), ..options() };
+        if let Ok(found) = evaluate_files(&files.before(), &files.after(), &options, &|| false) {
+            let both = |packet: &&&(u64, u64, u32, bool)| after.contains(*packet);
+            let first = before.iter().position(|packet| both(&packet)).expect("matched");
+            let last = before.iter().rposition(|packet| both(&packet)).expect("matched");
+            let dropped = |some: &[&(u64, u64, u32, bool)]| {
+                some.iter().filter(|packet| packet.3).count() as u64
+            };
+            prop_assert!(found.counts.lost >= dropped(&before[first..=last]));
+            prop_assert!(found.counts.lost <= dropped(&before));
+        }
     }
 }
 

@@ -99,6 +99,8 @@ pub struct Matching {
     stamps: Option<String>,
     #[pyo3(default)]
     losses: bool,
+    #[pyo3(default)]
+    throughout: bool,
 }
 
 impl Matching {
@@ -121,6 +123,7 @@ impl Matching {
             nanoseconds: self.nanoseconds,
             stamps: stamps.map_err(|error| raise("InputError", error))?,
             losses: self.losses,
+            throughout: self.throughout,
         })
     }
 }
@@ -459,26 +462,7 @@ fn worst_rows<'py>(py: Python<'py>, worst: &[WorstPacket<Name>], excess: Excess)
 
 fn counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    for (name, count) in [
-        ("ingress", counts.ingress),
-        ("egress", counts.egress),
-        ("matched", counts.matched),
-        ("lost", counts.lost),
-        ("unmatched_egress", counts.unmatched_egress),
-        ("duplicate_ingress", counts.duplicate_ingress),
-        ("duplicate_egress", counts.duplicate_egress),
-        ("reordered", counts.reordered),
-        ("noncausal", counts.noncausal),
-        ("trimmed_ingress", counts.trimmed_ingress),
-        ("trimmed_egress", counts.trimmed_egress),
-        ("unkeyed_ingress", counts.unkeyed_ingress),
-        ("unkeyed_egress", counts.unkeyed_egress),
-        ("unread_ingress", counts.unread_ingress),
-        ("unread_egress", counts.unread_egress),
-        ("matched_in_order", counts.matched_in_order),
-        ("merged_ingress", counts.merged_ingress),
-        ("parts_egress", counts.parts_egress),
-    ] {
+    for (name, count) in counts.named() {
         dict.set_item(name, count)?;
     }
     Ok(dict)

@@ -207,6 +207,13 @@ if TYPE_CHECKING:
     "'record' is what the capturing program wrote. By default trailers count where both captures "
     "have them.",
 )
+@click.option(
+    "--throughout",
+    is_flag=True,
+    default=None,
+    help="Both captures ran all the time: what came before the first packet or after the last one "
+    "in EGRESS, and is not in it, is lost. By default it is outside of the common time.",
+)
 @writes_into(
     "Write all tables as Parquet files, and evaluation.json, into DIR; those of the way back "
     "into DIR/back. Of a folder: put the "
@@ -256,6 +263,7 @@ def evaluate(
     format: str | None,
     nanoseconds: str | None,
     stamps: str | None,
+    throughout: bool | None,
     out: Path | None,
     replace: bool,
     scheduler: str | None,
@@ -320,6 +328,7 @@ def evaluate(
         format=format,
         nanoseconds=nanoseconds,
         stamps=stamps,
+        throughout=throughout,
     )
     selects = (before, behind)
     if egress is not None or any(selects) or not ingress.is_dir():
@@ -331,7 +340,6 @@ def evaluate(
                     "--egress-ahead and --back both say how the clocks are: give one of them"
                 )
             given["clocks"] = known(*parse_interval(egress_ahead))
-        given["losses"] = out is not None or losses > 0
         settings = Settings(**given)
         found = _evaluate_captures(
             ingress, egress, selects, back, settings, where, direction, match, since

@@ -57,7 +57,9 @@ class Counts(Record, kw_only=True):
     matched: Annotated[Count, says("Packets seen on both sides: the latencies are of these")]
     lost: Annotated[
         Count,
-        says("Packets seen before the device and not after it within the window"),
+        says(
+            "Packets seen before the device and not after it within the window, of the common time"
+        ),
     ]
     unmatched_egress: Annotated[Count, says("Packets after the device without a match before it")]
     duplicate_ingress: Annotated[
@@ -85,6 +87,23 @@ class Counts(Record, kw_only=True):
     parts_egress: Annotated[
         Count,
         says("Pieces of packets, after the device; the last of each is a match"),
+    ] = 0
+    outside_ingress: Annotated[
+        Count,
+        says("Packets before the device that the capture after it may have begun or ended without"),
+    ] = 0
+    outside_egress: Annotated[
+        Count,
+        says("Packets after the device that the capture before it may have begun or ended without"),
+    ] = 0
+    not_forwarded: Annotated[
+        Count, says("Packets that no such device forwards, and that did not leave it")
+    ] = 0
+    to_device: Annotated[
+        Count, says("Packets that were addressed to the device, and did not leave it")
+    ] = 0
+    noncausal_ingress: Annotated[
+        Count, says("Packets before the device whose copies after it all have earlier stamps")
     ] = 0
 
 
@@ -151,6 +170,9 @@ class Options(Record, kw_only=True, omit_defaults=True):
     bucket_ns: Width
     nanoseconds: Nanoseconds | None = None
     stamps: Stamps | None = None
+    throughout: Annotated[
+        bool, says("Whether both captures are known to have run all the time")
+    ] = False
     worst: Count
 
 

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Generic, NoReturn, TypeVar, get_args
+from typing import Annotated, Any, Generic, NoReturn, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -49,6 +49,15 @@ class Record(msgspec.Struct, kw_only=True):
 def says(description: str) -> Meta:
     """What a field means, for the schema and the documentation."""
     return Meta(description=description)
+
+
+def meanings(record: type[msgspec.Struct]) -> dict[str, str]:
+    """What the fields of a record mean, of those that say it."""
+    fields = get_type_hints(record, include_extras=True).items()
+    found: dict[str, tuple[Any, ...]] = {
+        name: getattr(field, "__metadata__", ()) for name, field in fields
+    }
+    return {name: meta[-1].description for name, meta in found.items() if meta}
 
 
 Whole = Annotated[int, Meta(gt=-MOST, lt=MOST)]

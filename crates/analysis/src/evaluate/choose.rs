@@ -11,6 +11,7 @@ use super::stamps::{self, Stamps, Trailers};
 use super::{Counts, EvaluateError, Options, Side, marked, outside, warnings};
 use crate::capture::{CaptureError, Content, Damage, Format, Notes, Unreadable};
 use crate::clocks::Clocks;
+use crate::edges::Covered;
 use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet, Segment, Stream};
 use crate::matching::{Match, Matching, Verdict};
 use crate::naming::option;
@@ -351,6 +352,7 @@ fn follow_streams([before, after]: &[Source; 2], most: u32, look: usize) -> Opti
         span: Span::ALL,
         expected: 0,
         losses: false,
+        covered: Covered::ALL,
     });
     // All came before any left: the clocks are not known to agree.
     streams.insert_all(&keys, &vec![0; keys.len()], &segments, 0);

@@ -14,6 +14,7 @@ mod partial;
 mod piece;
 mod sides;
 mod stamps;
+mod unforwarded;
 mod walk;
 mod warnings;
 mod ways;
@@ -66,10 +67,13 @@ pub struct Options {
     /// Whether the stamps before the device, and those after it, are nanoseconds where the file says
     /// that they are microseconds.
     pub nanoseconds: [bool; 2],
-    /// Whether it is told which packets were lost; that reads the capture before the device once more.
+    /// Whether it is told which packets were lost, and what no device forwards is told apart from them;
+    /// that reads the capture before the device once more.
     pub losses: bool,
     /// Where the stamps are taken from; when not given, from trailers where both captures have them.
     pub stamps: Option<Stamps>,
+    /// Whether both captures ran all the time, so that what does not leave at their ends is lost, too.
+    pub throughout: bool,
 }
 
 impl Default for Options {
@@ -85,78 +89,106 @@ impl Default for Options {
             nanoseconds: [false; 2],
             losses: false,
             stamps: None,
+            throughout: false,
         }
     }
 }
 
-/// What became of the packets. Every packet after the device is in one of `matched`, `duplicate_egress`,
-/// `noncausal`, `unmatched_egress`, `parts_egress` and `trimmed_egress`; one in which several left is in
-/// `matched` for each of these.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+/// Makes the counts, so that each has one place.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What became of the packets.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counts {
+            /// Adds those of other packets.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// All, by name.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+counts! {
     /// Packets with a key before the device.
-    pub ingress: u64,
+    ingress,
     /// Packets with a key after the device.
-    pub egress: u64,
+    egress,
     /// Pairs that the statistics are made of.
-    pub matched: u64,
-    /// Packets before the device without any copy after it.
-    pub lost: u64,
+    matched,
+    /// Packets before the device without any copy after it, of the time that both captures cover.
+    lost,
     /// Packets after the device without a usable packet before it in the window.
-    pub unmatched_egress: u64,
+    unmatched_egress,
     /// Packets before the device that were left out since their key repeats in the window.
-    pub duplicate_ingress: u64,
+    duplicate_ingress,
     /// Further copies after the device of a packet that was matched.
-    pub duplicate_egress: u64,
+    duplicate_egress,
     /// Matched packets that left the device after one that had entered it later.
-    pub reordered: u64,
+    reordered,
     /// Packets after the device stamped before their copy before the device.
-    pub noncausal: u64,
+    noncausal,
     /// Packets before the device left out by trimming.
-    pub trimmed_ingress: u64,
+    trimmed_ingress,
     /// Packets after the device left out by trimming, or since the sample changed while they were under way.
-    pub trimmed_egress: u64,
+    trimmed_egress,
     /// Packets before the device without a key.
-    pub unkeyed_ingress: u64,
+    unkeyed_ingress,
     /// Packets after the device without a key.
-    pub unkeyed_egress: u64,
+    unkeyed_egress,
     /// Packets before the device that were not read, or not captured as the capture itself says.
-    pub unread_ingress: u64,
+    unread_ingress,
     /// Packets after the device that were not read, or not captured as the capture itself says.
-    pub unread_egress: u64,
+    unread_egress,
     /// Pairs of packets that are equal to others within the window, and were told apart by their order.
-    pub matched_in_order: u64,
+    matched_in_order,
     /// Packets before the device that left it in one packet with others.
-    pub merged_ingress: u64,
+    merged_ingress,
     /// Packets after the device that are a piece of one before it, the last pieces apart.
-    pub parts_egress: u64,
+    parts_egress,
+    /// Packets without a copy after the device that came when that capture may not have run yet, or
+    /// not any more.
+    outside_ingress,
+    /// Packets without a partner before the device that may have come when that capture did not run.
+    outside_egress,
+    /// Packets without a copy after the device that no such device forwards.
+    not_forwarded,
+    /// Packets without a copy after the device that were for itself.
+    to_device,
+    /// Packets before the device whose copies after it all carry earlier stamps.
+    noncausal_ingress,
 }
 
 impl Counts {
-    /// Adds those of other packets.
-    pub fn add(&mut self, other: &Self) {
-        for (mine, theirs) in [
-            (&mut self.ingress, other.ingress),
-            (&mut self.egress, other.egress),
-            (&mut self.matched, other.matched),
-            (&mut self.lost, other.lost),
-            (&mut self.unmatched_egress, other.unmatched_egress),
-            (&mut self.duplicate_ingress, other.duplicate_ingress),
-            (&mut self.duplicate_egress, other.duplicate_egress),
-            (&mut self.reordered, other.reordered),
-            (&mut self.noncausal, other.noncausal),
-            (&mut self.trimmed_ingress, other.trimmed_ingress),
-            (&mut self.trimmed_egress, other.trimmed_egress),
-            (&mut self.unkeyed_ingress, other.unkeyed_ingress),
-            (&mut self.unkeyed_egress, other.unkeyed_egress),
-            (&mut self.unread_ingress, other.unread_ingress),
-            (&mut self.unread_egress, other.unread_egress),
-            (&mut self.matched_in_order, other.matched_in_order),
-            (&mut self.merged_ingress, other.merged_ingress),
-            (&mut self.parts_egress, other.parts_egress),
-        ] {
-            *mine += theirs;
-        }
+    /// What became of the packets before the device: as many as `ingress`.
+    pub fn entered(&self) -> u64 {
+        self.matched
+            + self.lost
+            + self.outside_ingress
+            + self.not_forwarded
+            + self.to_device
+            + self.duplicate_ingress
+            + self.noncausal_ingress
+            + self.trimmed_ingress
+    }
+
+    /// What the packets after the device are: as many as `egress`, unless some hold several.
+    pub fn left(&self) -> u64 {
+        self.matched
+            + self.duplicate_egress
+            + self.noncausal
+            + self.unmatched_egress
+            + self.outside_egress
+            + self.parts_egress
+            + self.trimmed_egress
     }
 }
 

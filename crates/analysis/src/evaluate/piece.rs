@@ -142,7 +142,7 @@ impl Piece {
             ends[0]..ends[1]
         });
         let changes: Vec<_> = changes.collect();
-        let walk = Walk {
+        let mut walk = Walk {
             window_ns: clocks.as_ref().map_or(window_ns, |clocks| clocks.window_ns(window_ns)),
             trim_ns: self.options.trim_ns,
             worst: self.options.worst,
@@ -150,6 +150,8 @@ impl Piece {
             expected: self.choice.expected_ahead,
             packets: self.choice.expected_egress,
             losses: self.options.losses,
+            throughout: self.options.throughout,
+            covered: None,
             changes: &changes,
             cancelled,
         };
@@ -169,6 +171,7 @@ impl Piece {
             }
             let plan = equals.settle(walk.window_ns);
             if plan.is_of_use() {
+                walk.covered = Some(tally.covered[1]);
                 walked = self.pass(&walk, [&before, &after], sorted, Some(plan));
             }
         }
@@ -206,8 +209,8 @@ impl Piece {
         for (side, part) in [(&mut ingress, &self.ingress), (&mut egress, &self.egress)] {
             side.chosen = part.source.select().map(|select| select.told(&side.notes.interfaces));
         }
-        let Tally { mut counts, latencies, worst, reorder, exceedances, blocks, losses, .. } =
-            tally;
+        let Tally { mut counts, latencies, worst, reorder, exceedances, blocks, .. } = tally;
+        let Tally { losses, covered, edges, .. } = tally;
         counts.ingress = ingress.intake.keyed;
         counts.egress = egress.intake.keyed;
         counts.unkeyed_ingress = ingress.intake.unkeyed() + ingress.set_aside.undirected;
@@ -224,6 +227,8 @@ impl Piece {
             exceedances,
             blocks,
             losses,
+            covered,
+            edges,
             ingress,
             egress,
         }

@@ -6,6 +6,7 @@ use super::partial::Reorder;
 use super::{Counts, EvaluateError};
 use crate::blocks::Blocks;
 use crate::distribution::Distribution;
+use crate::edges::{Covered, Edges};
 use crate::equals::{Equals, Plan};
 use crate::exceedances::Exceedances;
 use crate::key::{Extract, Name};
@@ -30,6 +31,10 @@ pub(super) struct Walk<'a> {
     pub packets: Option<u64>,
     /// Whether it is kept which packets were lost.
     pub losses: bool,
+    /// Whether both captures ran all the time, whatever they hold.
+    pub throughout: bool,
+    /// What the capture after the device covers, where that is known already.
+    pub covered: Option<Covered>,
     /// When packets behind the device that match none are left out, as the sample changed.
     pub changes: &'a [Range<u64>],
     /// Asked now and then whether to give up.
@@ -45,6 +50,10 @@ pub(super) struct Tally {
     pub exceedances: Exceedances,
     pub blocks: Blocks,
     pub losses: Losses,
+    /// What the captures before and after the device cover, and the packets of each without a partner
+    /// near the ends of the other.
+    pub covered: [Covered; 2],
+    pub edges: [Edges; 2],
     /// Packets that share their key with others, where their order may tell them apart.
     pub equals: Option<Equals>,
 }
@@ -122,6 +131,7 @@ impl Walk<'_> {
             (Some(time), trim_ns) => time.saturating_add(trim_ns),
         };
         let (cut_before, cut_after) = (cut(ingress), cut(egress));
+        let covers = |cursor: Covered| if self.throughout { Covered::ALL } else { cursor };
         let in_order = plan.as_ref().map_or(0, Plan::matched);
         let matcher = X::Matcher::new(&Matching {
             ids: X::IS_ID,
@@ -130,6 +140,7 @@ impl Walk<'_> {
             span: self.span,
             expected: self.expected,
             losses: self.losses,
+            covered: covers(self.covered.unwrap_or(egress.covered())),
         });
         let mut matcher = match plan {
             Some(plan) => matcher.follow_plan(plan),
@@ -144,6 +155,8 @@ impl Walk<'_> {
             exceedances: Exceedances::new(self.packets),
             blocks: Blocks::default(),
             losses: Losses::default(),
+            covered: [Covered::NONE; 2],
+            edges: [Edges::default(), Edges::default()],
             equals: None,
         };
         let mut matched = Matched::default();
@@ -151,7 +164,8 @@ impl Walk<'_> {
             let (times, keys, shown) = egress.next();
             let (Some(&first), Some(&last)) = (times.first(), times.last()) else { break };
             self.feed(ingress, &mut matcher, last.saturating_add(self.window_ns), first)?;
-            let counts = &mut tally.counts;
+            let (counts, edges) = (&mut tally.counts, &mut tally.edges[1]);
+            let covered = covers(ingress.covered());
             // Nearly all batches count from end to end.
             let whole = [first, last].iter().all(|&time| self.span.contains(time));
             let whole = whole && first >= cut_after;
@@ -172,7 +186,10 @@ impl Walk<'_> {
                     Verdict::Unmatched if self.changes.iter().any(|one| one.contains(&time)) => {
                         counts.trimmed_egress += 1;
                     }
-                    Verdict::Unmatched => counts.unmatched_egress += 1,
+                    Verdict::Unmatched => {
+                        counts.unmatched_egress += 1;
+                        edges.add(time, covered, self.window_ns);
+                    }
                     Verdict::Part => counts.parts_egress += 1,
                 }
             });
@@ -181,15 +198,20 @@ impl Walk<'_> {
             let count = times.len();
             egress.advance(count)?;
         }
+        tally.covered[1] = egress.covered();
+        matcher.close(covers(tally.covered[1]));
         self.feed(ingress, &mut matcher, u64::MAX, u64::MAX)?;
-        let Finished { fates, losses, equals, merged } = matcher.finish();
-        (tally.losses, tally.equals) = (losses, equals);
+        tally.covered[0] = ingress.covered();
+        let Finished { fates, losses, edges, equals, merged } = matcher.finish();
+        (tally.losses, tally.edges[0], tally.equals) = (losses, edges, equals);
+        tally.edges[1] = std::mem::take(&mut tally.edges[1]).sorted();
         let counts = &mut tally.counts;
         counts.matched_in_order = in_order;
         counts.merged_ingress = merged;
         counts.matched = tally.latencies.count();
         counts.lost = fates.lost;
         counts.duplicate_ingress = fates.repeated;
+        counts.noncausal_ingress = fates.early;
         counts.trimmed_ingress += fates.trimmed;
         counts.reordered = tally.reorder.count();
         tally.exceedances.shrink(&tally.latencies);

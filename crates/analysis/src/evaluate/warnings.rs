@@ -43,9 +43,12 @@ pub(super) fn of(
                 .to_owned(),
         );
     }
+    // Else they are outside of the common time.
+    let behind = |count| if options.throughout { count } else { 0 };
+    let (unmatched, lost) = (behind(counts.unmatched_egress), behind(counts.lost));
     warnings.extend(of_sides([
-        (ingress, egress, Some(&choice.ingress), (counts.unmatched_egress, "unmatched")),
-        (egress, ingress, Some(&choice.egress), (counts.lost, "lost")),
+        (ingress, egress, Some(&choice.ingress), (unmatched, "unmatched")),
+        (egress, ingress, Some(&choice.egress), (lost, "lost")),
     ]));
     warnings.extend(of_counts(counts, choice, options));
     warnings

@@ -135,6 +135,11 @@ impl Source {
         self
     }
 
+    /// All packets of its files.
+    pub(crate) fn whole(&self) -> Self {
+        Self { select: None, way: None, without_copies: false, ..self.clone() }
+    }
+
     /// What people are told of it.
     pub fn name(&self) -> &Path {
         &self.name
@@ -229,7 +234,7 @@ fn add(all: &mut Notes, next: &Notes) {
 }
 
 /// The frame of a packet and what it begins with; nothing where the capture holds ids.
-fn frame<'a>(content: Content<'a>) -> Option<(&'a [u8], Link)> {
+pub(crate) fn frame<'a>(content: Content<'a>) -> Option<(&'a [u8], Link)> {
     match content {
         Content::Frame { bytes, link, .. } => Some((bytes, link)),
         Content::Id(_) | Content::Mark { .. } => None,

@@ -49,6 +49,7 @@ def evaluate(
     nanoseconds: Nanoseconds | None = None,
     key_after: str | None = None,
     stamps: Stamps | None = None,
+    throughout: bool = False,
     direction: Direction | None = None,
 ) -> Evaluation:
     """Match the packets of two captures and compute exact statistics of their latency.
@@ -76,6 +77,9 @@ def evaluate(
     that a switch put behind it, in whichever capture has trailers. By default trailers count where
     all of the first packets of both captures have them.
 
+    Loss is that of the time which both captures cover. `throughout` says that both ran all the
+    time, so that what came last and did not leave is lost, too.
+
     A folder, or a pattern of files, is one capture whose files follow each other in time; ``-`` and
     pipes are read as well. Without `egress`, both sides are looked for in `ingress`. Where both
     captures hold both directions, the way there is evaluated, and the way back is its `back`;
@@ -95,6 +99,7 @@ def evaluate(
         nanoseconds,
         key_after=key_after,
         stamps=stamps,
+        throughout=throughout,
     )
     with Sources() as sources:
         if egress is None:

@@ -41,6 +41,8 @@ class Settings:
     """Whether lost packets are named, which reads the capture before the device again."""
     key_after: str | None = None
     stamps: Stamps | None = None
+    throughout: bool = False
+    """Whether both captures ran all the time, so that what does not leave at their ends is lost."""
 
     def __post_init__(self) -> None:
         """Raise `InputError` for numbers and words that mean nothing."""
@@ -71,6 +73,7 @@ class Settings:
             "nanoseconds": sides_of(self.nanoseconds),
             "losses": self.losses,
             "stamps": self.stamps,
+            "throughout": self.throughout,
         }
 
     @property
@@ -97,9 +100,12 @@ def typed(
 
 
 def of_run(asked: EvaluationSettings | None, **changes: Any) -> Settings:
-    """Those that the parameters of a run ask for, but for `changes`: fields of `Settings`."""
+    """Those that the parameters of a run ask for, but for `changes`: fields of `Settings`.
+
+    The taps of a run stamp from before its first packet until after its last.
+    """
     own = {ours: getattr(asked, theirs) for theirs, ours in OF_A_RUN.items()} if asked else {}
-    return Settings(**own | changes)
+    return Settings(**{"throughout": True} | own | changes)
 
 
 def of_evaluation(found: Evaluation, **changes: Any) -> Settings:

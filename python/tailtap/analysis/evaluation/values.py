@@ -179,4 +179,5 @@ class Matching(TypedDict, total=False):
     clocks: tuple[Sequence[tuple[int, int]], int] | None
     nanoseconds: tuple[bool, bool]
     stamps: str | None
+    throughout: bool
     losses: bool

@@ -20,31 +20,38 @@ from tailtap.analysis.runs.text import (
 )
 from tailtap.output.report.loss import LossCurve, Point, loss_curves, lossless, rate_curves
 from tailtap.output.report.wiring import topology
-from tailtap.records.record import as_json
+from tailtap.records.evaluation import Counts
+from tailtap.records.record import as_json, meanings
 from tailtap.records.warnings import NOTES
 
 DASH = "–"
 UNDISTURBED = "undisturbed"
-COUNTS = (
-    ("ingress", "before", "Packets captured before the device"),
-    ("egress", "after", "Packets captured after the device"),
-    ("matched", "matched", "Packets seen on both sides: the latencies are of these"),
-    ("matched_in_order", "by order", "Pairs of equal packets, told apart by their order"),
-    ("merged_ingress", "merged", "Packets that left the device in one packet with others"),
-    ("parts_egress", "pieces", "Packets that are a piece of one before the device, but the last"),
-    ("lost", "lost", "Packets seen before the device and not after it within the window"),
-    ("unmatched_egress", "only after", "Packets after the device without a match before it"),
-    ("duplicate_ingress", "dup. before", "Packets whose key repeats before the device; left out"),
-    ("duplicate_egress", "dup. after", "Further copies after the device: in no statistic"),
-    ("reordered", "reordered", "Packets that left after one that had arrived later"),
-    ("noncausal", "non-causal", "Packets stamped after the device before they were before it"),
-    ("trimmed_ingress", "trim before", "Packets left out at the start, before the device"),
-    ("trimmed_egress", "trim after", "Packets left out at the start, after the device"),
-    ("unkeyed_ingress", "no key before", "Packets before the device without the key"),
-    ("unkeyed_egress", "no key after", "Packets after the device without the key"),
-    ("unread_ingress", "not read before", "Packets before the device that were not read"),
-    ("unread_egress", "not read after", "Packets after the device that were not read"),
-)
+COUNTS = {
+    "ingress": "before",
+    "egress": "after",
+    "matched": "matched",
+    "matched_in_order": "by order",
+    "merged_ingress": "merged",
+    "parts_egress": "pieces",
+    "lost": "lost",
+    "outside_ingress": "outside before",
+    "not_forwarded": "not forwarded",
+    "to_device": "to the device",
+    "unmatched_egress": "only after",
+    "outside_egress": "outside after",
+    "duplicate_ingress": "dup. before",
+    "duplicate_egress": "dup. after",
+    "reordered": "reordered",
+    "noncausal": "non-causal",
+    "noncausal_ingress": "non-causal before",
+    "trimmed_ingress": "trim before",
+    "trimmed_egress": "trim after",
+    "unkeyed_ingress": "no key before",
+    "unkeyed_egress": "no key after",
+    "unread_ingress": "not read before",
+    "unread_egress": "not read after",
+}
+"""Heads of the counts of `records.evaluation.Counts`, in the order of the table."""
 ALARMING = {
     "lost",
     "unmatched_egress",
@@ -276,7 +283,8 @@ def summary_heads(groups: list[Configuration]) -> list[str]:
 def counted(groups: list[Configuration]) -> Sheet:
     """Loss and counts of every run, without the columns that tell nothing."""
     loss = Head("loss", "lost / (lost + matched)")
-    heads = [loss, *(Head(name, hint) for _, name, hint in COUNTS)]
+    hints = meanings(Counts)
+    heads = [loss, *(Head(head, hints[name]) for name, head in COUNTS.items())]
     return shed(heads, count_rows(groups), keep=5)
 
 
@@ -287,8 +295,8 @@ def count_rows(groups: list[Configuration]) -> list[Row]:
         for member in group.members:
             counts = member.evaluation.counts
             cells = [_loss_cell(member.evaluation, "")]
-            for name, _, _ in COUNTS:
-                cells.append(Cell(*count_look(counts.get(name), name in ALARMING)))
+            looks = (count_look(counts.get(name), name in ALARMING) for name in COUNTS)
+            cells += [Cell(*look) for look in looks]
             source = member.run.origin.source if member.run.origin else ""
             rows.append(Row(member.label, group.light, group.dark, "", tuple(cells), source))
     return rows

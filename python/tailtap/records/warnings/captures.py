@@ -176,6 +176,15 @@ ENTRIES = (
         f"`{spelled('key')}`.",
     ),
     Entry(
+        "outside-common-time",
+        "The captures did not begin or end together. What came or left when the other capture may "
+        "not have run counts as outside of the common time, and neither as lost nor as unmatched. "
+        "A capture does not say whether it was stopped or nothing came any more: where the device "
+        "failed, these packets are lost.",
+        f"Nothing, if a capture was begun later or stopped earlier; `{spelled('throughout')}` if "
+        "both ran all the time.",
+    ),
+    Entry(
         "unmatched-egress",
         "More than 0.1 % of the packets after the device match none before it.",
         "Check that both captures are of the same run and began before the traffic.",

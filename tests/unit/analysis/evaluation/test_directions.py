@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,14 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 
-from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation import evaluate as evaluate_captures
 from tailtap.analysis.evaluation.clocks import known
 from tailtap.analysis.evaluation.directions import Direction
 from tailtap.records.errors import InputError
+
+#: Both captures run all the time.
+evaluate = partial(evaluate_captures, throughout=True)
 
 START = 1_700_000_000_000_000_000
 CLIENT, SERVER, NEAR, FAR = (f"02:00:00:00:00:0{number}" for number in range(1, 5))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,7 +26,11 @@ from scapy.layers.sctp import SCTP, SCTPChunkData
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Padding, Raw
 
-from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation import evaluate as evaluate_captures
+
+#: Both captures run all the time.
+evaluate = partial(evaluate_captures, throughout=True)
 
 DEVICES = int(os.environ.get("TAILTAP_DEVICES", "80" if "CI" in os.environ else "240"))
 """How many random devices there are. Each has a number, and the same number is the same device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,16 +15,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from stamps import write_stamps
 
-from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation import evaluate as evaluate_captures
 from tailtap.analysis.evaluation.hops import UNKNOWN, Hops, evaluate_hops
 from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.stamp_files import first_between
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.records.errors import InputError
 
+#: Both captures run all the time.
+evaluate = partial(evaluate_captures, throughout=True)
+
 Integers = NDArray[np.int64]
 START = 5_000_000_000
-WIDE = Settings()
+WIDE = Settings(throughout=True)
 
 
 def line(folder: Path, times: Integers) -> list[HopCaptures]:

@@ -95,7 +95,7 @@ def rows_of(found: Evaluation) -> list[Row]:
 
 
 def evaluated(pair: Iterable[Path], **settings: Any) -> Evaluation:
-    return evaluate_by(Settings(**settings), *pair)
+    return evaluate_by(Settings(throughout=True, **settings), *pair)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_pieces_find_the_losses_of_the_whole(tmp_path: Path, kind: str) -> None:
     lost = {0, 1, *range(990, 1010), *random.Random(3).sample(range(3000), 300), 2999}
     passage = Passage(range(3000), lost)
     pair = passage.write(tmp_path, kind=kind)
-    settings = Settings(window_ns=10 * STEP)
+    settings = Settings(window_ns=10 * STEP, throughout=True)
     with Threads(2) as threads:
         [(_, found)] = evaluate_many([Captures(*pair, settings)], threads, chunk_bytes=6_000)
     assert isinstance(found, Evaluation)
@@ -331,7 +331,7 @@ def test_one_equal_packet_alone_in_the_device_is_a_row_when_it_is_lost(tmp_path:
 def test_pieces_find_what_the_whole_finds_of_equal_packets(tmp_path: Path) -> None:
     packets = [(number * STEP, number * STEP + LATENCY) for number in range(2000)]
     pair = equal_pair(tmp_path, packets)
-    settings = Settings(key="packet", window_ns=10 * STEP)
+    settings = Settings(key="packet", window_ns=10 * STEP, throughout=True)
     with Threads(2) as threads:
         [(_, found)] = evaluate_many([Captures(*pair, settings)], threads, chunk_bytes=6_000)
     assert isinstance(found, Evaluation)

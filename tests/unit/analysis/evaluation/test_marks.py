@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 from captures import frame, pcap
 from marks import RECORD, write_marks
 
-from tailtap.analysis.evaluation import evaluate
+from tailtap.analysis.evaluation import evaluate as evaluate_captures
 from tailtap.records.errors import InputError
+
+#: Both captures run all the time.
+evaluate = partial(evaluate_captures, throughout=True)
 
 PACKETS = 20_000
 GAP_NS = 10_000

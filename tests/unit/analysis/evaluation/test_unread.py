@@ -45,6 +45,7 @@ AFTER = list(zip(LEFT, FRAMES, strict=True))
 def evaluate(folder: Path, before: bytes, after: bytes, **options: Any) -> Evaluation:
     (folder / "in").write_bytes(before)
     (folder / "out").write_bytes(after)
+    options = {"throughout": True} | options
     return evaluation.evaluate(folder / "in", folder / "out", **options)
 
 

@@ -54,7 +54,8 @@ def test_looks_add_up_to_the_whole(tmp_path: Path, kind: type[Growing], seed: in
     found += looked(counter, now, complete=True)
     (whole := tmp_path / "whole").mkdir()
     traffic.grow(whole, now)
-    exact = evaluate(whole / "ingress.stamps", whole / "egress.stamps", window_ns=SECOND)
+    paths = whole / "ingress.stamps", whole / "egress.stamps"
+    exact = evaluate(*paths, window_ns=SECOND, throughout=True)
     for name in NAMES:
         assert counter.counts[name] == getattr(exact.counts, name), name
         assert sum(one.counts[name] for one in found) == getattr(exact.counts, name), name

@@ -30,7 +30,7 @@ def measured(folder: Path, lost: NDArray[np.bool_]) -> Evaluation:
     kept = np.flatnonzero(~lost)
     write_many(folder / "in.pcap", times, np.arange(lost.size))
     write_many(folder / "out.pcap", times[kept] + 5_000, kept)
-    return evaluate(folder / "in.pcap", folder / "out.pcap")
+    return evaluate(folder / "in.pcap", folder / "out.pcap", throughout=True)
 
 
 def grouped(found: Evaluation) -> list[Configuration]:

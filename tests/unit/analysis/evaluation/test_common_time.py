@@ -1,0 +1,276 @@
+"""Lost is what the device lost, while both captures ran, of what it was to forward."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blocks import enhanced, interface, section
+from captures import frame, pcap
+
+from tailtap.analysis.evaluation import Captures, Evaluation, Settings, evaluate, evaluate_many
+from tailtap.analysis.evaluation.clocks import known
+from tailtap.analysis.evaluation.executors import Threads
+from tailtap.records.evaluation import Counts
+
+MS = 1_000_000
+START = 1_760_000_000_000 * MS
+GAP = 10 * MS
+Packets = list[tuple[int, bytes]]
+#: What becomes of the packets before the device: each is in one of these.
+FATES = ("matched", "lost", "outside_ingress", "not_forwarded", "to_device")
+
+
+def taken(packets: int = 1000) -> tuple[Packets, Packets]:
+    """A second of packets every ten milliseconds, and what left 7 to 9 us later, in their order."""
+    before = [(START + GAP * number, frame(number)) for number in range(packets)]
+    after = [(time + 7_000 + time // GAP % 3 * 1_000, data) for time, data in before]
+    return before, after
+
+
+def between(packets: Packets, begin: int, end: int) -> Packets:
+    """Those within these times since the start, in ns."""
+    return [packet for packet in packets if begin <= packet[0] - START < end]
+
+
+def write(folder: Path, before: Packets, after: Packets) -> tuple[Path, Path]:
+    paths = folder / "in.pcap", folder / "out.pcap"
+    for path, packets in zip(paths, (before, after), strict=True):
+        path.write_bytes(pcap(packets))
+    return paths
+
+
+def fates(counts: Counts) -> dict[str, int]:
+    """What became of the packets before the device; these are all of them."""
+    found = {name: getattr(counts, name) for name in FATES}
+    assert sum(found.values()) == counts.ingress
+    return {name: count for name, count in found.items() if count}
+
+
+def told(found: Evaluation) -> str:
+    return next((one.message for one in found.warnings if one.code == "outside-common-time"), "")
+
+
+def plain(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
+    return evaluate(*write(folder, before, after), **options)
+
+
+def rotated(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
+    """Each side is several files."""
+    for side, packets in (("in", before), ("out", after)):
+        (folder / side).mkdir()
+        for number in range(0, len(packets), 250):
+            file = folder / side / f"{number:04}.pcap"
+            file.write_bytes(pcap(packets[number : number + 250]))
+    return evaluate(folder / "in", folder / "out", **options)
+
+
+def in_one_file(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
+    """Two interfaces of one file."""
+    both = sorted([(*packet, 0) for packet in before] + [(*packet, 1) for packet in after])
+    records = [enhanced(time, data, side) for time, data, side in both]
+    (folder / "both.pcapng").write_bytes(b"".join([section(), interface(), interface(), *records]))
+    return evaluate(folder / "both.pcapng", **options)
+
+
+def of_two_clocks(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
+    """The clock behind the device is an hour ahead, to 2 us."""
+    hour = 3_600_000 * MS
+    ahead = [(time + hour, data) for time, data in after]
+    clocks = known(hour - 2_000, hour + 2_000)
+    return plain(folder, before, ahead, clocks=clocks, **options)
+
+
+def in_pieces(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
+    """Evaluated in pieces that are merged."""
+    settings = Settings(window_ns=200 * MS, **options)
+    captures = Captures(*write(folder, before, after), settings)
+    [(_, found)] = evaluate_many([captures], executor=Threads(2), chunk_bytes=5_000)
+    assert isinstance(found, Evaluation)
+    return found
+
+
+HOW = [plain, rotated, in_one_file, of_two_clocks, in_pieces]
+Evaluate = Callable[..., Evaluation]
+
+
+@pytest.mark.parametrize("evaluated", HOW)
+def test_what_one_capture_did_not_see_is_not_lost(tmp_path: Path, evaluated: Evaluate) -> None:
+    before, after = taken()
+    second = 1_000 * MS
+    found = evaluated(tmp_path, before, between(after, second, 9 * second))
+    assert fates(found.counts) == {"matched": 800, "outside_ingress": 200}
+    assert found.loss == 0
+    assert "100 packets at the start and 100 at the end" in told(found)
+    assert found.lost_packets.key == []
+
+
+@pytest.mark.parametrize("evaluated", HOW)
+def test_what_came_while_both_ran_is_lost(tmp_path: Path, evaluated: Evaluate) -> None:
+    """Losses within stay losses, however near the ends, and in a row."""
+    before, after = taken()
+    gone = [100, 101, 500, *range(880, 895)]
+    left = [packet for number, packet in enumerate(after) if number not in gone]
+    found = evaluated(tmp_path, before, between(left, 990 * MS, 8_970 * MS))
+    lost = {"matched": 798 - len(gone), "lost": len(gone), "outside_ingress": 202}
+    assert fates(found.counts) == lost
+    assert found.lost_packets.position.tolist() == gone
+    assert found.lost_packets.burst.tolist() == [2, 2, 1, *[15] * 15]
+
+
+def test_the_last_ten_milliseconds_of_a_capture(tmp_path: Path) -> None:
+    before, after = taken()
+    found = plain(tmp_path, before, after[:-1])
+    assert fates(found.counts) == {"matched": 999, "outside_ingress": 1}
+    assert "0 packets at the start and 1 at the end" in told(found)
+
+
+def test_whoever_knows_that_both_ran_says_so(tmp_path: Path) -> None:
+    """A capture alone does not tell a device that failed from a capture that was stopped."""
+    before, after = taken()
+    found = plain(tmp_path, before, after[:-15])
+    assert fates(found.counts) == {"matched": 985, "outside_ingress": 15}
+    assert "throughout" in told(found)
+    found = plain(tmp_path, before, after[:-15], throughout=True)
+    assert fates(found.counts) == {"matched": 985, "lost": 15}
+    assert found.lost_packets.burst.tolist() == [15] * 15
+    assert not told(found)
+    assert Evaluation.load(stored(found, tmp_path)).options.throughout
+
+
+def stored(found: Evaluation, folder: Path) -> Path:
+    found.write(folder / "stored")
+    return folder / "stored"
+
+
+def test_any_record_shows_that_a_capture_ran(tmp_path: Path) -> None:
+    """The device lost the last packets, as something else came out after them."""
+    before, after = taken()
+    other = frame(7, marker=0)
+    found = plain(tmp_path, before, [*after[:-15], (after[-1][0] + MS, other)], key="moonsniff")
+    assert fates(found.counts) == {"matched": 985, "lost": 15}
+
+
+def test_packets_behind_the_device_that_the_other_capture_did_not_see(tmp_path: Path) -> None:
+    before, after = taken()
+    found = plain(tmp_path, between(before, 1_000 * MS, 9_000 * MS), after)
+    assert fates(found.counts) == {"matched": 800}
+    assert (found.counts.outside_egress, found.counts.unmatched_egress) == (200, 0)
+
+
+MACS = {"router": "020000000001", "host": "020000000009", "behind": "020000000002"}
+HOST, ROUTER, SERVER = "10.0.0.9", "10.0.0.1", "203.0.113.9"
+
+
+def ethernet(to: str, source: str, kind: int, rest: bytes) -> bytes:
+    return bytes.fromhex(to + source) + struct.pack(">H", kind) + rest.ljust(46, b"\0")
+
+
+def ip(source: str, to: str, number: int, *, protocol: int = 17, ttl: int = 64) -> bytes:
+    body = struct.pack(">HHHHI", 1024, 22, 12, 0, number)
+    return struct.pack(
+        ">BBHHHBBH4s4s", 0x45, 0, 20 + len(body), number, 0, ttl, protocol, 0,
+        socket.inet_aton(source), socket.inet_aton(to),
+    ) + body  # fmt: skip
+
+
+def to_router(source: str, to: str, number: int, **more: int) -> bytes:
+    return ethernet(MACS["router"], MACS["host"], 0x800, ip(source, to, number, **more))
+
+
+def from_router(source: str, number: int, **more: int) -> bytes:
+    return ethernet(MACS["host"], MACS["router"], 0x800, ip(source, HOST, number, **more))
+
+
+def arp(source: str, sender: str, target: str) -> bytes:
+    body = struct.pack(">HHBBH", 1, 0x800, 6, 4, 2) + bytes.fromhex(source)
+    body += socket.inet_aton(sender) + bytes(6) + socket.inet_aton(target)
+    return ethernet("ffffffffffff", source, 0x806, body)
+
+
+def with_others(folder: Path, others: Packets, *, routes: bool, left: Packets = []) -> Evaluation:  # noqa: B006
+    """200 packets through a device, and others among them that come to it."""
+    sent = [(START + GAP * number, number) for number in range(200)]
+    before = [(time, to_router(HOST, SERVER, number)) for time, number in sent]
+    behind = MACS["behind"], MACS["router"][:-1] + "3"
+    macs = behind if routes else (MACS["router"], MACS["host"])
+    after = [
+        (time + 7_000, ethernet(*macs, 0x800, ip(HOST, SERVER, number, ttl=63 if routes else 64)))
+        for time, number in sent
+    ]
+    return plain(folder, sorted(before + others), sorted(after + left))
+
+
+def at(*frames: bytes) -> Packets:
+    """Frames that come in the middle, one after the other."""
+    return [(START + 1_000 * MS + 3 * MS * place, data) for place, data in enumerate(frames)]
+
+
+GROUPS = {
+    "STP": ethernet("0180c2000000", MACS["host"], 0x26, b"\x42\x42\x03"),
+    "pause": ethernet("0180c2000001", MACS["host"], 0x8808, b"\0\1\xff\xff"),
+    "LACP": ethernet("0180c2000002", MACS["host"], 0x8809, b"\1"),
+    "LLDP": ethernet("0180c200000e", MACS["host"], 0x88CC, b"\2\7"),
+}
+
+
+@pytest.mark.parametrize("routes", [False, True])
+def test_what_no_bridge_forwards_is_not_lost(tmp_path: Path, routes: bool) -> None:
+    found = with_others(tmp_path, at(*GROUPS.values(), *GROUPS.values()), routes=routes)
+    assert fates(found.counts) == {"matched": 200, "not_forwarded": 8}
+
+
+def test_a_bridge_that_forwards_them_loses_what_does_not_leave(tmp_path: Path) -> None:
+    frames = [ethernet("0180c200000e", MACS["host"], 0x88CC, bytes([2, 7, n])) for n in range(4)]
+    found = with_others(tmp_path, at(*frames), routes=False, left=at(*frames[:3]))
+    assert fates(found.counts) == {"matched": 203, "lost": 1}
+
+
+OF_ROUTERS = {
+    "OSPF": ethernet("01005e000005", MACS["host"], 0x800, ip(HOST, "224.0.0.5", 1, protocol=89)),
+    "TTL 1": to_router(HOST, SERVER, 999, ttl=1),
+    "ARP": arp(MACS["host"], HOST, ROUTER),
+    "tagged ARP": arp(MACS["host"], HOST, ROUTER)[:12] + b"\x81\0\0\7\x08\x06" + bytes(46),
+    "its own ICMP": from_router(ROUTER, 7, protocol=1),
+}
+
+
+@pytest.mark.parametrize("name", OF_ROUTERS)
+def test_what_no_router_forwards_is_not_lost(tmp_path: Path, name: str) -> None:
+    """A bridge forwards it, and so loses what does not leave."""
+    found = with_others(tmp_path, at(OF_ROUTERS[name]), routes=True)
+    assert fates(found.counts) == {"matched": 200, "not_forwarded": 1}
+    found = with_others(tmp_path, at(OF_ROUTERS[name]), routes=False)
+    assert fates(found.counts) == {"matched": 200, "lost": 1}
+
+
+@pytest.mark.parametrize(
+    "shown", [arp(MACS["router"], ROUTER, HOST), from_router(ROUTER, 7)], ids=["ARP", "an answer"]
+)
+def test_packets_for_the_router_are_not_lost(tmp_path: Path, shown: bytes) -> None:
+    """Its address is seen: it sends ARP of it, or packets that nobody forwarded."""
+    ssh = [to_router(HOST, ROUTER, 1_000 + number, protocol=6) for number in range(5)]
+    found = with_others(tmp_path, at(*ssh, shown), routes=True)
+    assert fates(found.counts) == {"matched": 200, "to_device": 5, "not_forwarded": 1}
+
+
+def test_an_address_that_nothing_shows_to_be_the_routers_is_lost(tmp_path: Path) -> None:
+    """A host behind it, all of whose packets are dropped, and whose own were forwarded."""
+    dropped = [to_router(HOST, "203.0.113.77", 1_000 + number) for number in range(5)]
+    found = with_others(tmp_path, at(*dropped, from_router("203.0.113.77", 7, ttl=63)), routes=True)
+    assert fates(found.counts) == {"matched": 200, "lost": 5, "not_forwarded": 1}
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark")
+def test_tshark_counts_as_many(tmp_path: Path) -> None:
+    found = with_others(tmp_path, at(*GROUPS.values()), routes=False)
+    groups = "eth.dst[0:5] == 01:80:c2:00:00 && eth.dst[5] < 10"
+    command = ["tshark", "-r", str(tmp_path / "in.pcap"), "-Y", groups]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert found.counts.not_forwarded == len(shown.splitlines()) == 4
