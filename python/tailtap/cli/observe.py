@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from tailtap.cli.completing import one_of, result_folders
 from tailtap.cli.live import watched
 from tailtap.cli.options import writes_into
 from tailtap.cli.recording import record_incidents, recorded
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, steps, warn
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.folder import RunFolder
@@ -135,7 +136,7 @@ def observe(
     from tailtap.output import database as store
     from tailtap.records.record import printed
 
-    wanted = _asked(**asked)
+    wanted = replace(_asked(**asked), on_step=steps("observe", quiet=quiet))
     folder = out or default_folder("observed")
     if recording.above or live or metrics is not None:
         if not recording.above and not quiet:
@@ -211,6 +212,8 @@ def _asked(
 
 def told_of(prepared: Prepared) -> list[str]:
     """What was found, before it begins."""
+    from tailtap.measure.observe.interfaces import xdp_words
+
     said = []
     for way in prepared.ways:
         before, behind = prepared.points(way)
@@ -218,6 +221,11 @@ def told_of(prepared: Prepared) -> list[str]:
             f"observing {before.target} ({before.kind}, {before.at}) to {behind.target} "
             f"({behind.kind}, {behind.at}), {_matched(prepared)}"
         )
+    said += [
+        f"{xdp_words(programs, target)}: what it drops or redirects is not seen there"
+        for target, (programs, _) in prepared.xdp().items()
+        if programs
+    ]
     said += prepared.serving.found
     said += [f"not known: {one}" for one in prepared.serving.unknown]
     return [*said, "SIGINT (Ctrl-C) ends it"]

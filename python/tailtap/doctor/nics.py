@@ -11,7 +11,7 @@ from tailtap.kinds.check import Check
 from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.records.bugs import foreseen
 from tailtap.records.errors import MachineError, TailtapError
-from tailtap.records.options import option
+from tailtap.records.options import command_line, option
 
 AREA = "network cards"
 
@@ -52,7 +52,12 @@ def check(answer: Timestamping) -> Check:
     kinds = ", ".join(answer.filters) or "none"
     if verdict.method is not None:
         found = f"{verdict.reason}; filters {kinds}"
-        return Check(AREA, answer.interface, "ok", found)
+        if verdict.is_known:
+            return Check(AREA, answer.interface, "ok", found)
+        link = f"in={answer.interface}"
+        trial = command_line("tap", link, clock="hardware", write="in.stamps", packets=10)
+        remedy = f"`{trial}` tries it, with packets of `tailtap generate` that come in"
+        return Check(AREA, answer.interface, "untested", found, remedy)
     remedy = (
         f"software taps serve; for {option('clock')} hardware take a card with the filter `all`: "
         "Intel E810, I225 or X550, NVIDIA ConnectX"

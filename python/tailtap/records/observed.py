@@ -26,6 +26,10 @@ class ObservedPoint(Record, kw_only=True, omit_defaults=True):
     """The number of that namespace."""
     stamped: str
     """Where its packets are stamped, and what of their way lies outside."""
+    xdp: Texts = []
+    """XDP programs that ran before its packets were stamped."""
+    xdp_dropped: Count | None = None
+    """Packets that these dropped meanwhile, where the interface's driver counts them."""
 
 
 class ObservedServer(Record, kw_only=True, omit_defaults=True):

@@ -256,6 +256,12 @@ impl<'a> LiveTap<'a> {
             let gone = prepared.interfaces().filter(|i| !i.exists());
             self.warnings.extend(gone.map(|interface| format!("{VANISHED}: {}", interface.name)));
             self.dropped.1 = prepared.interface.dropped();
+            let before = prepared.program.behind(&prepared.interface, prepared.link.point.hook());
+            if !before.is_empty() {
+                let before = before.join(" and ");
+                self.warnings
+                    .push(format!("{before} came before the tap: what that drops is not stamped"));
+            }
             self.attachment = None;
         });
         self.warnings.extend(left.err().map(|error| error.to_string()));

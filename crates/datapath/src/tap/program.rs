@@ -287,6 +287,15 @@ impl Program {
         Ok(Attached { _noting: noting.collect::<Result<_, _>>()?, _tap: tap, place })
     }
 
+    /// The programs of others that a hook of an interface has before this tap by now.
+    pub fn behind(&self, interface: &Interface, hook: Hook) -> Vec<String> {
+        let ours = [TAP_PROGRAM, TAP_FILTER, RECEIPT_PROGRAM, RECEIPT_FILTER];
+        let programs = programs_on(interface, hook).ok().flatten().unwrap_or_default();
+        let place = programs.iter().position(|name| self.names.contains(&name.as_str()));
+        let before = programs.into_iter().take(place.unwrap_or_default());
+        before.filter(|name| !ours.contains(&name.as_str())).collect()
+    }
+
     /// Time that the tap took, in nanoseconds, and how often it ran, while statistics were on
     /// (see [`enable_statistics`](crate::bpf::enable_statistics)).
     pub fn run_time(&self) -> io::Result<(u64, u64)> {
@@ -526,7 +535,12 @@ mod tests {
                 run("tc qdisc show dev tt-b").contains("clsact"),
                 place == Place::Filter(Hook::Ingress)
             );
-            drop((first, attachment));
+            // Of a program of others that came later still.
+            let other = early.loaded.attach(NOTHING, &receiver, place).expect("attached");
+            let told = program.behind(&receiver, Hook::Ingress);
+            assert_eq!(told.is_empty(), place == Place::Filter(Hook::Ingress));
+            assert!(told.iter().all(|name| name == NOTHING), "{told:?}");
+            drop((other, first, attachment));
             assert!(!run("tc qdisc show dev tt-b").contains("clsact"));
             let names = programs_on(&receiver, Hook::Ingress).expect("asked");
             assert_eq!(names.unwrap_or_default(), Vec::<String>::new());

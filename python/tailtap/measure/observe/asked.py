@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from tailtap.lab.forwarders.served import Server
 from tailtap.measure.observe.targets import Target
@@ -38,3 +38,5 @@ class Asked:
     """The share of the serving cores' time that observing may take; None: any."""
     look_ns: int = LOOK_NS
     """How long packets are looked at before, at least."""
+    on_step: Callable[[str], object] = field(default=lambda step: None, compare=False)
+    """Called with what is done before it begins: it may take a while."""

@@ -6,7 +6,7 @@ import contextlib
 import json
 import selectors
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -17,6 +17,7 @@ from tailtap.lab.instruments.taps.inline import READY_SECONDS, stopped
 from tailtap.lab.instruments.taps.model import PCAP
 from tailtap.lab.instruments.tracer import ended, warnings_of
 from tailtap.measure.observe.cost import shares
+from tailtap.measure.observe.interfaces import Xdp
 from tailtap.measure.observe.look import SNAP
 from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.records.cpulist import list_cpus
@@ -55,6 +56,8 @@ class Stopped:
     """None where the kernel does not tell."""
     span_ns: tuple[int, int]
     """Packets that came between these two moments count, by the monotonic clock."""
+    xdp: Mapping[str, Xdp] = field(default_factory=dict)
+    """The XDP programs before stamps, and what they dropped, by the interfaces' targets."""
 
 
 @dataclass
@@ -66,6 +69,8 @@ class AtWork:
     """Of the run folders."""
     tap: Process
     tracer: Process | None
+    xdp: Mapping[str, Xdp] = field(default_factory=dict)
+    """What there was of XDP programs then."""
     warnings: list[Warning] = field(default_factory=list)
     cost: ObservedCost | None = None
     began_ns: int = field(default_factory=time.monotonic_ns)
@@ -89,6 +94,7 @@ class AtWork:
         """
         for slug, _ in zip(SLUGS, prepared.ways, strict=False):
             make_folder(folder / slug, below=folder)
+        prepared.asked.on_step("loading the taps" + (" and the tracer" if prepared.traced else ""))
         host = LocalHost()
         words = _tap_words(prepared, folder, rotate_ns, tell_ns)
         traced = _trace_words(prepared, folder / SLUGS[0], rotate_ns)
@@ -100,7 +106,7 @@ class AtWork:
                 stack.callback(tracer.close)
             tap = host.start([*host.program, *words]).ready(READY_SECONDS)
             stack.pop_all()
-        return cls(prepared, folder, tap, tracer)
+        return cls(prepared, folder, tap, tracer, prepared.xdp())
 
     def watch(self, look: Callable[[float | None], object] | None = None) -> None:
         """Return when the time that was asked for is over, or so many packets have passed.
@@ -166,6 +172,7 @@ class AtWork:
     def stop(self) -> Stopped:
         """End both; what they left. Raises `MachineError`."""
         until = time.monotonic_ns()
+        xdp = {name: one.since(self.xdp.get(name)) for name, one in self.prepared.xdp().items()}
         time.sleep(SETTLE_SECONDS)
         taps = stopped(self.tap)
         trace = None
@@ -176,7 +183,7 @@ class AtWork:
         self.close()
         self._judge_cost(trace)
         warnings = [*self.warnings, *self._of_serving()]
-        return Stopped(taps, trace, warnings, self.cost, (self.began_ns, until))
+        return Stopped(taps, trace, warnings, self.cost, (self.began_ns, until), xdp)
 
     def _judge_cost(self, trace: Taken | None) -> None:
         """Say whether it was more than the budget; a trace knows what it took with its pauses."""
@@ -233,9 +240,7 @@ def _tap_words(
         words += ["--hash", prepared.key]
         if asked.budget is not None:
             words += _budget(prepared)
-            # Where packets come back from what is behind the interfaces.
-            behind = [f"{slug}/{SIDES[1]}" for slug, way in zip(SLUGS, prepared.ways, strict=False)
-                      if way[1].at != "egress"]  # fmt: skip
+            behind = [f"{slug}/{SIDES[1]}" for slug, _ in zip(SLUGS, prepared.ways, strict=False)]
             words += [word for name in behind for word in ("--behind", name)]
     else:
         words += ["--snap-length", SNAP]

@@ -17,11 +17,14 @@ WAY_NS = 5_000_000_000
 """No packet is in the device for longer: the window of an evaluation."""
 
 
-def cut(ingress: Path, egress: Path, since_ns: int, until_ns: int, *, below: Path) -> None:
+def cut(
+    ingress: Path, egress: Path, since_ns: int, until_ns: int, *, below: Path
+) -> tuple[int, int]:
     """Leave of two files of marks the packets that came before the device between two moments, and
     what came of them.
 
-    Both taps were there from `since_ns` on, and for a while after `until_ns`. Raises `InputError`.
+    Both taps were there from `since_ns` on, and for a while after `until_ns`. Returns how many are
+    left of each. Raises `InputError`.
     """
     before, behind = read_marks(ingress), read_marks(egress)
     came, left = before["time_ns"], behind["time_ns"]
@@ -37,3 +40,4 @@ def cut(ingress: Path, egress: Path, since_ns: int, until_ns: int, *, below: Pat
     chosen[last] &= np.isin(behind["key"][last], before["key"][late])
     keep(ingress, before, kept, below=below)
     keep(egress, behind, chosen, below=below)
+    return int(kept.sum()), int(chosen.sum())

@@ -4,13 +4,14 @@ packets.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from tailtap.host.changes.processes import network_at, network_of
 from tailtap.host.changes.resource import read_text
@@ -18,9 +19,11 @@ from tailtap.host.net.card_interrupts import device_interrupts
 from tailtap.host.net.inside import inside
 from tailtap.measure.observe.targets import Place, Target, find
 from tailtap.records.cpulist import mask_cpus, parse_cpus
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, MachineError
 from tailtap.records.traits import Virtualization
 from tailtap.remote.local import LocalHost
+
+T = TypeVar("T")
 
 NET = Path("/sys/class/net")
 ROOT = Path("/")
@@ -39,6 +42,25 @@ WORDS = {
 }
 """What the kernel calls a kind of interface, and what people do; others are called as they are."""
 _TUN = re.compile(r"^iff:\s*(\S+)", re.MULTILINE)
+_XDP_DROPS = re.compile(r"^\s*\S*xdp_?drops?: (\d+)$", re.MULTILINE)
+"""What drivers call what XDP programs dropped: ``rx_queue_0_xdp_drops``, ``rx_xdp_drop``."""
+
+
+class Xdp(NamedTuple):
+    """The XDP programs on an interface, which run before its packets are stamped as they arrive,
+    and how many packets they ever dropped where the driver counts them.
+    """
+
+    programs: Sequence[str]
+    dropped: int | None
+
+    def since(self, before: Xdp | None) -> Xdp:
+        """Those that were there then or are now, and what they dropped since."""
+        before = before or self
+        programs = list(dict.fromkeys([*before.programs, *self.programs]))
+        if before.dropped is None or self.dropped is None:
+            return Xdp(programs, None)
+        return Xdp(programs, max(0, self.dropped - before.dropped))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +82,10 @@ class Interface:
     """The CPUs that each interrupt of its card may go to, by number."""
     is_threaded: bool
     """Whether threads of the kernel poll it."""
+
+    def inside(self, call: Callable[[str], T]) -> T:
+        """What a call returns for its name in its namespace. Raises `MachineError`."""
+        return _inside(self.place, partial(call, self.name))
 
     @property
     def name(self) -> str:
@@ -83,10 +109,7 @@ def look_at(target: Target) -> Interface:
     Nothing is changed: what must be seen of another namespace is seen by a thread in it.
     """
     place = find(target)
-    if network_at(Path(place.path)) == network_of("self"):
-        found = _read(target.interface)
-    else:
-        [found] = inside([(place.path, partial(_read, target.interface))])
+    found = _inside(place, partial(_read, target.interface))
     if found is None:
         there = f"in {place.words}" if target.place else "here"
         raise InputError(f"there is no interface {target.interface} {there}").at(target.text)
@@ -115,6 +138,36 @@ def look_at(target: Target) -> Interface:
     )
 
 
+def _inside(place: Place, call: Callable[[], T]) -> T:
+    if network_at(Path(place.path)) == network_of("self"):
+        return call()
+    [found] = inside([(place.path, call)])
+    return found
+
+
+def xdp_of(name: str) -> Xdp:
+    """The XDP programs on an interface of this namespace."""
+    programs = [one["prog"] for one in _link(name).get("xdp", {}).get("attached", [])]
+    told = ""
+    with contextlib.suppress(MachineError):  # without ethtool
+        told = LocalHost().run(["ethtool", "-S", name], check=False).stdout if programs else ""
+    dropped = [int(count) for count in _XDP_DROPS.findall(told)]
+    words = [f"{one.get('name', 'without a name')} (id {one['id']})" for one in programs]
+    return Xdp(words, sum(dropped) if dropped else None)
+
+
+def xdp_words(programs: Sequence[str], name: str) -> str:
+    """That programs run on an interface."""
+    several = "s" if len(programs) > 1 else ""
+    return f"the XDP program{several} {' and '.join(programs)} ran on {name}"
+
+
+def passed(name: str) -> tuple[int, int]:
+    """How many packets an interface of this namespace has received and sent, as it counts them."""
+    counts = _link(name)["stats64"]
+    return counts["rx"]["packets"], counts["tx"]["packets"]
+
+
 _Found = tuple[dict[str, Any], Sequence[int], Mapping[str, Sequence[int]], bool, str]
 
 
@@ -123,8 +176,7 @@ def _read(name: str) -> _Found | None:
     folder = NET / name
     if name in (".", "..") or not folder.exists():
         return None
-    done = LocalHost().run(["ip", "-details", "-json", "link", "show", "dev", name])
-    [link, *_] = json.loads(done.stdout)
+    link = _link(name)
     device = folder / "device"
     driver = (device / "driver").resolve().name if device.exists() else ""
     interrupts = _interrupts(device) if device.exists() else {}
@@ -136,6 +188,12 @@ def _read(name: str) -> _Found | None:
         read_text(folder / "threaded") == "1",
         driver,
     )
+
+
+def _link(name: str) -> dict[str, Any]:
+    done = LocalHost().run(["ip", "-d", "-s", "-json", "link", "show", "dev", name])
+    link: dict[str, Any] = json.loads(done.stdout)[0]
+    return link
 
 
 def _interrupts(device: Path) -> dict[str, str]:

@@ -22,7 +22,7 @@ from tailtap.analysis.runs.requests import main_kind
 from tailtap.host.cpu.cpus import usable
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.measure.observe.asked import Asked
-from tailtap.measure.observe.interfaces import PHYSICAL, Interface
+from tailtap.measure.observe.interfaces import PHYSICAL, Interface, passed, xdp_of, xdp_words
 from tailtap.measure.observe.memory import memory_folder
 from tailtap.measure.observe.serving import Contexts, contexts
 from tailtap.records.cpulist import list_cpus
@@ -30,6 +30,7 @@ from tailtap.records.errors import InputError
 from tailtap.records.marks import read_marks
 from tailtap.records.observed import Moment
 from tailtap.records.options import option
+from tailtap.records.units import format_count, format_time
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
 
@@ -42,11 +43,11 @@ UNHASHED = ("packet-stream", "packet-bytes", "signature")
 ANY_KEY = "ip+0:4:le"
 """Every packet of IP has such a number."""
 ENOUGH, TRIES = 50, 5
-"""A way with so many packets is one; until there are, the look is repeated."""
+"""A way with so many packets is one; until there are, the look lasts for so many times as long."""
+MUCH = 100_000
+"""Packets of one look, however long it is to last: they are in memory."""
 MOST_NONCAUSAL = 0.1
 """Where more packets seem to leave before they came, they went the other way."""
-PCAP_HEADER = 24
-"""Bytes of a capture without packets."""
 ROOM = 1 << 18
 """Packets or stamps of each link for which there is room in the kernel."""
 PACKETS, TRANSACTIONS = "packets", "transactions"
@@ -92,15 +93,20 @@ class Looked:
     seen: Contexts | None = None
     took_ns: int = 0
 
+    def order(self) -> tuple[bool, bool, int]:
+        """Ascends: a way that passes both interfaces in one direction comes before the others."""
+        return self.packets >= ENOUGH, self.way[0].at != self.way[1].at, self.packets
+
 
 def ways_of(asked: Asked, came: Interface, left: Interface) -> list[Way]:
     """The ways that packets may take, by what the targets say."""
-    first, second = asked.ingress.at, None if asked.egress is None else asked.egress.at
     through: Way = (End(came, "arrival"), End(left, "egress"))
     behind: Way = (End(came, "egress"), End(left, "arrival"))
-    if first is not None and second is not None:
-        return [(End(came, first), End(left, second))]
-    return [way for way in (through, behind) if first in (None, way[0].at)
+    ways = [through, behind]
+    if asked.egress is not None:  # a packet would be its own answer
+        ways += [(End(came, at), End(left, at)) for at in AT]
+    first, second = asked.ingress.at, None if asked.egress is None else asked.egress.at
+    return [way for way in ways if first in (None, way[0].at)
             and second in (None, way[1].at)]  # fmt: skip
 
 
@@ -109,34 +115,101 @@ def look(asked: Asked, came: Interface, left: Interface) -> Looked:
     ways = ways_of(asked, came, left)
     ends = list(dict.fromkeys(end for way in ways for end in way))
     names = {end: f"look-{place}" for place, end in enumerate(ends)}
-    for number in range(1, TRIES + 1):
+    before = {one: one.inside(passed) for one in (came, left)}
+    passing = Passing(asked, ways, dict.fromkeys(ends, 0), before)
+    while passing.tries:
         with memory_folder() as folder:
-            words = ("--snap-length", SNAP, "--clock", "monotonic")
-            _run([_tap(names, folder, "pcap", asked, *words)], asked.look_ns)
+            passing.watch(names, folder)
             found = [one for way in ways if (one := _matched(asked, way, names, folder))]
-            best = max(found, key=lambda one: one.packets, default=None)
-            if best is not None and (best.packets >= ENOUGH or number == TRIES):
+            best = max(found, key=Looked.order, default=None)
+            if best is not None and (best.packets >= ENOUGH or not passing.tries):
                 served = _served(asked, best)
-                return replace(served, took_ns=(number + 1) * asked.look_ns)
-            passed = {
-                end: (folder / f"{name}.pcap").stat().st_size > PCAP_HEADER
-                for end, name in names.items()
-            }
-    said = ", ".join(
-        f"{'some' if some else 'no'} packets "
-        f"{'came in by' if end.at == 'arrival' else 'left through'} {end.interface.name}"
-        for end, some in passed.items()
-    )
-    remedy = (
-        f"give {option('key')} (docs/explanation/latency.md), or one interface alone where "
-        "packets end and are answered"
-        if asked.egress is not None
-        else f"give {option('key')}, or a second interface where packets pass through"
-    )
-    raise InputError(
-        f"no packet was known again within {TRIES * asked.look_ns / 1e9:g} s: {said}; wait for "
-        f"traffic, or {remedy}"
-    )
+                return replace(served, took_ns=(TRIES - passing.tries + 1) * asked.look_ns)
+    raise InputError(passing.nothing())
+
+
+@dataclass
+class Passing:
+    """What passes interfaces during a look, which lasts for so many `tries` more."""
+
+    asked: Asked
+    ways: Sequence[Way]
+    seen: dict[End, int]
+    before: Mapping[Interface, tuple[int, int]]
+    """What the interfaces themselves had received and sent before."""
+    tries: int = TRIES
+    idle: int = 0
+    """For how many tries no packet has come."""
+
+    def watch(self, names: Mapping[End, str], folder: Path) -> None:
+        """Write packets down until enough have passed, or the look is over."""
+        asked, earlier = self.asked, dict(self.seen)
+        interfaces = " and ".join(dict.fromkeys(end.interface.target.text for end in names))
+        asked.on_step(f"looking at packets of {interfaces} for {format_time(asked.look_ns)}")
+        words = ("--snap-length", SNAP, "--clock", "monotonic", "--tell", f"{asked.look_ns} ns")
+        with contextlib.ExitStack() as stack:
+            tap = _started(_tap(names, folder, "pcap", asked, *words), stack)
+            tap.expect("ready", READY_SECONDS)
+            while self.tries:
+                told = tap.expect("counts", asked.look_ns / 1e9 + READY_SECONDS)["links"]
+                self.tries -= 1
+                here = {end: told[name]["seen"] for end, name in names.items()}
+                now = {end: earlier[end] + count for end, count in here.items()}
+                self.idle, self.seen = self.idle + 1 if now == self.seen else 0, now
+                most = max(min(here[end] for end in way) for way in self.ways)
+                if most >= ENOUGH or sum(here.values()) > MUCH:
+                    break
+                if self.tries:
+                    asked.on_step(f"waiting for packets: so far {self._said()}")
+            tap.interrupt()
+            tap.expect("done", STOP_SECONDS)
+
+    def nothing(self) -> str:
+        """Why no packet was known again, and what may help."""
+        both = any(all(self.seen[end] for end in way) for way in self.ways)
+        what = "was known again" if both else "passed both places"
+        if past := "; ".join(self._past_hooks()):
+            remedy = past
+        elif not both:
+            remedy = "wait for traffic, or say with @arrival and @egress where it passes"
+        elif self.idle:
+            idle = format_time(self.idle * self.asked.look_ns)
+            remedy = f"none in the last {idle}: the traffic has ended, so start it again first"
+        elif self.asked.egress is not None:
+            remedy = (
+                f"give {option('key')} (docs/explanation/latency.md), or one interface alone where "
+                "packets end and are answered"
+            )
+        else:
+            remedy = f"give {option('key')}, or a second interface where packets pass through"
+        took = format_time(TRIES * self.asked.look_ns)
+        return f"no packet {what} within {took}: {self._said()}; {remedy}"
+
+    def _said(self) -> str:
+        return ", ".join(
+            f"{format_count(count, 'packet') if count else 'no packet'} "
+            f"{'came in by' if end.at == 'arrival' else 'left through'} {end.interface.name}"
+            for end, count in self.seen.items()
+        )
+
+    def _past_hooks(self) -> Iterator[str]:
+        """What interfaces count that nothing was seen of."""
+        for end, count in self.seen.items():
+            interface, way = end.interface, 0 if end.at == "arrival" else 1
+            more = interface.inside(passed)[way] - self.before[interface][way]
+            if count or more < ENOUGH:
+                continue
+            packets, name = format_count(more, "packet"), interface.name
+            if way:
+                yield (
+                    f"{name} sent {packets} past its hook, as PACKET_QDISC_BYPASS, AF_XDP and XDP "
+                    "do: name the interface by which they come in, such as the other end of a veth "
+                    "pair, and @arrival"
+                )
+            else:
+                programs = interface.inside(xdp_of).programs
+                why = xdp_words(programs, name) if programs else "AF_XDP may have taken them"
+                yield f"{name} received {packets} that its hook did not see: {why}"
 
 
 def back_of(way: Way) -> Way:
@@ -158,10 +231,9 @@ def _tap(
 def _run(commands: Sequence[Sequence[str]], look_ns: int) -> None:
     """Have these commands of ours work together for a while. Raises `MachineError`."""
     with contextlib.ExitStack() as stack:
-        running = []
-        for words in commands:  # a trace takes longer to load, and must see all packets of the tap
-            running.append(_started(words, stack))
-            running[-1].expect("ready", READY_SECONDS)
+        running = [_started(words, stack) for words in commands]
+        for process in running:
+            process.expect("ready", READY_SECONDS)
         running[0].wait(look_ns / 1e9)
         for process in reversed(running):
             process.interrupt()
@@ -197,6 +269,7 @@ def _served(asked: Asked, looked: Looked) -> Looked:
     """The same, with who served the packets that left during a second look."""
     if asked.trace == "none" or (asked.cpus and asked.served):
         return looked
+    asked.on_step("looking at who serves them: the tracer is loaded, which takes some seconds")
     names = dict(zip(looked.way, SIDES, strict=True))
     with memory_folder() as folder:
         trace = ["trace", "--cpus", list_cpus(usable()), "--out", str(folder), "--floor", "0 s"]

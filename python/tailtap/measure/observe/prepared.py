@@ -4,8 +4,9 @@ serves them.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tailtap.host.changes.privileges import require_root
@@ -14,7 +15,7 @@ from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.lab.forwarders.served import Server
 from tailtap.lab.instruments.tracer.room import spare_cpu
 from tailtap.measure.observe.asked import Asked
-from tailtap.measure.observe.interfaces import Interface, look_at
+from tailtap.measure.observe.interfaces import Interface, Xdp, look_at, xdp_of
 from tailtap.measure.observe.look import (
     PACKETS,
     TRANSACTIONS,
@@ -26,7 +27,7 @@ from tailtap.measure.observe.look import (
     unlooked,
 )
 from tailtap.measure.observe.serving import Serving, serving_of
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, TailtapError
 from tailtap.records.observed import ObservedPoint, ObservedServer
 from tailtap.records.options import option
 from tailtap.records.traits import Traits
@@ -84,6 +85,14 @@ class Prepared:
             for end in way
         ]
 
+    def xdp(self) -> Mapping[str, Xdp]:
+        """The XDP programs before the stamps of packets that arrive, by the interfaces' targets."""
+        found = {}
+        for one in {end.interface for way in self.ways for end in way if end.at == "arrival"}:
+            with contextlib.suppress(TailtapError):  # an interface that is gone: the taps tell
+                found[one.target.text] = one.inside(xdp_of)
+        return found
+
 
 def prepare(asked: Asked) -> Prepared:
     """Find the interfaces, look at their packets, and find who serves them; changes nothing.
@@ -122,7 +131,7 @@ def prepare(asked: Asked) -> Prepared:
 
 def _serving(asked: Asked, came: Interface, left: Interface, looked: Looked) -> Serving:
     """Who serves, as it was said, or else as it was found."""
-    is_behind = looked.way[0].at == "egress"
+    is_behind = [end.at for end in looked.way] == ["egress", "arrival"]
     found = serving_of(came, left, looked.seen, is_behind=is_behind)
     cpus = sorted(asked.cpus or found.cpus)
     if missing := set(cpus) - usable():

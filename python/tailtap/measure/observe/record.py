@@ -23,9 +23,11 @@ from tailtap.lab.instruments.tracer.taking import EVENTS
 from tailtap.lab.instruments.tracer.taking import RECORD as TRACE
 from tailtap.measure.observe.at_work import MARKS, Stopped
 from tailtap.measure.observe.edges import cut
+from tailtap.measure.observe.interfaces import xdp_words
 from tailtap.measure.observe.look import Way
 from tailtap.measure.observe.prepared import Prepared
 from tailtap.measure.observe.serving import cpus_at
+from tailtap.records.errors import InputError
 from tailtap.records.files import make_link, remove
 from tailtap.records.marks import RECORD, write
 from tailtap.records.observed import Observed
@@ -97,6 +99,9 @@ def stopped_into(record: RunRecord, folder: RunFolder, stopped: Stopped, facts: 
         record.instruments["trace"] = Instrument(facts=["trace"], files=[EVENTS, TRACE])
     if record.observed is not None:
         record.observed.cost = stopped.cost
+        for point in record.observed.points:
+            if point.at == "arrival" and (xdp := stopped.xdp.get(point.target)):
+                point.xdp, point.xdp_dropped = list(xdp.programs), xdp.dropped
         if stopped.trace is None:
             record.observed.traced = []
 
@@ -117,15 +122,21 @@ def evaluated(
     are. Raises `TailtapError`.
     """
     if span_ns is not None and folder.ingress.suffix == f".{MARKS}":
-        cut(folder.ingress, folder.egress, *span_ns, below=folder.top)
+        came, left = cut(folder.ingress, folder.egress, *span_ns, below=folder.top)
+        if not came or not left:
+            raise InputError(
+                f"nothing can be matched: {format_count(came, 'packet')} came, and {left:,} left; "
+                "observe while traffic passes both interfaces"
+            )
     asked = record.parameters.known.evaluation
     settings = of_run(asked)
     if asked is not None and are_requests(asked):
         found = evaluate_requests(folder, settings, asked.transaction)
+        record.warnings += _unstamped(record)
         _mark_requests(record, folder, settings, found.key)
     else:
         found = evaluate_by(settings, folder.ingress, folder.egress)
-        record.warnings += _elsewhere(found)
+        record.warnings += [*_elsewhere(found), *_unstamped(record, found)]
     found.write(folder.evaluation, below=folder.top)
     return found
 
@@ -179,6 +190,24 @@ def _elsewhere(found: Evaluation) -> Iterator[Notice]:
             f"{format_count(lost, 'packet')} of {found.counts.ingress:,} came and did not leave "
             "through the second interface: they were lost, or were not for it",
         )
+
+
+def _unstamped(record: RunRecord, found: Evaluation | None = None) -> Iterator[Notice]:
+    """That XDP programs ran before stamps. What they dropped before the device was not read there,
+    so that a verdict knows how many may be lost.
+    """
+    for place, point in enumerate(() if record.observed is None else record.observed.points):
+        if not point.xdp:
+            continue
+        dropped = "an unknown number of packets"
+        if point.xdp_dropped is not None:
+            dropped = format_count(point.xdp_dropped, "packet")
+        if found is not None and not place and point.xdp_dropped:
+            found.inputs.ingress.unread["dropped-by-xdp"] = point.xdp_dropped
+        fate = "count as lost, whoever dropped them" if place else "are in no count, not as lost"
+        ran = xdp_words(point.xdp, point.interface)
+        message = f"{ran} before packets are stamped there, and dropped {dropped}: these {fate}"
+        yield Notice("dropped-before-stamp", message)
 
 
 def _of_taps(taps: Mapping[str, Tapped]) -> Iterator[Warning]:

@@ -20,6 +20,19 @@ ENTRIES = (
         ),
     ),
     Entry(
+        "dropped-before-stamp",
+        (
+            "XDP programs ran on an observed interface before its packets were stamped. What they "
+            "drop or redirect before the device is in no count, and not in `lost`; where the "
+            "driver counts what they drop, a verdict takes that for packets that may be lost. "
+            "Behind the device it counts as lost, though the device passed it on."
+        ),
+        (
+            "Observe the other end of the cable or of the veth pair, with `@egress` in place of "
+            "`@arrival`, or read the programs' own counts (`ethtool -S`, `bpftool prog`)."
+        ),
+    ),
+    Entry(
         "serving-unknown",
         (
             "Something about who serves the packets could not be found out. What the message names "

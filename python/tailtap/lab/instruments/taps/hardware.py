@@ -30,6 +30,8 @@ class Verdict:
     method: str | None
     """A key of `METHODS`, or None."""
     reason: str
+    is_known: bool = True
+    """Whether the card said so; else stamping tells, by `method`."""
 
 
 def judge(answer: Timestamping) -> Verdict:
@@ -44,12 +46,19 @@ def judge(answer: Timestamping) -> Verdict:
         if name not in answer.capabilities
     ]
     kinds = [name for name in answer.filters if name != "none"]
-    if lacking:
+    if "hardware-receive" in lacking:
         return Verdict(None, f"{_who(answer)} stamps in software only (no {lacking[0]})")
     if "all" not in kinds:
         told = ", ".join(kinds) or "no packets"
         return Verdict(None, f"{_who(answer)} has no receive filter `all`, it stamps {told} only")
     method = "metadata" if answer.metadata else "messages"
+    if lacking:
+        return Verdict(
+            method,
+            f"not known whether it stamps: {_who(answer)} has the receive filter `all`, and does "
+            f"not say {lacking[0]}",
+            is_known=False,
+        )
     clock = "a clock without a device" if answer.clock is None else f"/dev/ptp{answer.clock}"
     return Verdict(
         method, f"stamps every received packet, by {METHODS[method]}; its clock is {clock}"
@@ -73,7 +82,8 @@ def stamp(
     comparison by the kernel.
 
     Raises `InputError` for a link that forwards, is tapped on its way out or is in another network
-    namespace, and `MachineError` with the reason for an interface that cannot stamp every packet.
+    namespace, and `MachineError` with the reason for an interface that cannot stamp every packet,
+    or that stamped none.
     """
     from tailtap import _core
 
@@ -106,11 +116,21 @@ def stamp(
         _core.stamp(chosen, clock, on_ready, duration_ns=duration_ns, count=count, cpu=cpu)
     )
     for name, number in clocks.items():
+        require_stamps(done[name])
         if number is not None:
             done[name].clock_device = f"/dev/ptp{number}"
     for name, doubt in differing(clocks).items():
         done[name].warnings.append(doubt)
     return done
+
+
+def require_stamps(told: TappedLink) -> None:
+    """Raises `MachineError` when a card stamped none of the packets that came."""
+    if told.unstamped and not told.stored:
+        raise MachineError(
+            f"interface {told.interface} stamps no packet in hardware: {told.unstamped} came, and "
+            "none had a stamp"
+        )
 
 
 def differing(clocks: Mapping[str, int | None]) -> dict[str, str]:

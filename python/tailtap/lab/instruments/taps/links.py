@@ -189,7 +189,8 @@ def with_hashes(links: Sequence[TapLink], hashes: Sequence[str]) -> list[TapLink
 
 
 def with_sides(links: Sequence[TapLink], behind: Sequence[str]) -> list[TapLink]:
-    """The links of which ``--behind`` says that their packets were through the device.
+    """The links, where ``--behind`` says of which the packets were through the device: of no other
+    one, then.
 
     Raises `InputError` for a name that no link has.
     """
@@ -197,4 +198,4 @@ def with_sides(links: Sequence[TapLink], behind: Sequence[str]) -> list[TapLink]
     for name in behind:
         if name not in names:
             raise WrongValue("behind", name, f"the links are {', '.join(names)}")
-    return [replace(link, behind=link.name in behind or None) for link in links]
+    return [replace(link, behind=link.name in behind if behind else None) for link in links]

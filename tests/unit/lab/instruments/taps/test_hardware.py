@@ -14,8 +14,9 @@ import pytest
 
 from tailtap.host.net.nic import Timestamping, parse
 from tailtap.lab.instruments.taps.cards import require_one_clock
-from tailtap.lab.instruments.taps.hardware import differing, judge
+from tailtap.lab.instruments.taps.hardware import differing, judge, require_stamps
 from tailtap.records.errors import MachineError
+from tailtap.records.taps import of_core
 
 HARDWARE = ("hardware-transmit", "hardware-receive", "hardware-raw-clock")
 SOFTWARE = ("software-transmit", "software-receive", "software-system-clock")
@@ -60,6 +61,9 @@ CARDS = {
     "ConnectX": Card("mlx5_core", ("none", "all"), True, "metadata"),
     # The same before Linux 6.3, which has no metadata.
     "ConnectX, Linux 6.1": Card("mlx5_core", ("none", "all"), False, "messages"),
+    # AWS's ena and Google's gve stamp what they receive, and report no clock of their own.
+    "ENA": Card("ena", ("none", "all"), False, "messages", (*SOFTWARE, "hardware-receive"), 0),
+    "gVNIC": Card("gve", ("none", "all"), False, "messages", (*SOFTWARE, "hardware-receive"), None),
     # veth has xmo_rx_timestamp, but nothing that would stamp.
     "veth": Card("veth", (), True, None, SOFTWARE, None),
 }
@@ -105,11 +109,30 @@ def test_a_card_stamps_everything_or_is_refused(name: str) -> None:
     card = CARDS[name]
     verdict = judge(answer(card))
     assert verdict.method == card.method
-    if card.method is None:
+    assert verdict.is_known == (name not in ("ENA", "gVNIC"))
+    if card.method is None or not verdict.is_known:
         assert card.driver in verdict.reason
     else:
         assert verdict.reason.startswith("stamps every received packet")
         assert verdict.reason.endswith("its clock is /dev/ptp0")
+
+
+def test_a_card_that_only_trying_tells_of_is_tried() -> None:
+    verdict = judge(answer(CARDS["gVNIC"]))
+    assert verdict.reason == (
+        "not known whether it stamps: its driver gve has the receive filter `all`, and does not "
+        "say hardware-raw-clock"
+    )
+    link = {"file": "x", "seen": 3, "lost": 0, "other": 0, "interface": "eth0", "clock": "hardware",
+            "warnings": []}  # fmt: skip
+    told = of_core({name: {**link, "stored": stored, "unstamped": 3 - stored}
+                    for name, stored in (("all", 3), ("some", 1), ("none", 0))})  # fmt: skip
+    require_stamps(told["all"])
+    require_stamps(told["some"])
+    with pytest.raises(MachineError, match="eth0 stamps no packet in hardware: 3 came"):
+        require_stamps(told["none"])
+    with pytest.raises(MachineError, match="has none that is known"):
+        require_one_clock(cards("gVNIC", "gVNIC", clocks=(None, None)))
 
 
 def test_reasons_name_what_is_missing() -> None:

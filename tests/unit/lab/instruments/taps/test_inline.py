@@ -139,7 +139,8 @@ def test_hashes_are_said_once_for_all_or_for_a_link() -> None:
 def test_sides_are_said_by_name() -> None:
     links = [TapLink("a", "x"), TapLink("b", "y")]
     found = with_sides(links, ["b"])
-    assert [link.behind for link in found] == [None, True]
+    assert [link.behind for link in found] == [False, True]
+    assert [link.behind for link in with_sides(links, [])] == [None, None]
     assert found[1].words() == ["b=y", "--behind", "b"]
     with pytest.raises(InputError, match="the links are a, b"):
         with_sides(links, ["c"])

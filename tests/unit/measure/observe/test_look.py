@@ -1,0 +1,81 @@
+"""Which ways packets may take, and what is said where none was known again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailtap.measure.observe.asked import Asked
+from tailtap.measure.observe.interfaces import Interface, passed
+from tailtap.measure.observe.look import Looked, Passing, ways_of
+from tailtap.measure.observe.targets import Place, parse_target
+
+HERE = Place("/proc/self/ns/net", "this namespace")
+
+
+def interface(text: str) -> Interface:
+    """An interface of the current namespace."""
+    target = parse_target(text)
+    inode = Path(HERE.path).stat().st_ino
+    return Interface(target, HERE, inode, 1, "veth", "veth", (), {}, False)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("lo", "lo", ["arrival egress", "egress arrival", "arrival arrival", "egress egress"]),
+        ("lo@arrival", "lo", ["arrival egress", "arrival arrival"]),
+        ("lo", "lo@egress", ["arrival egress", "egress egress"]),
+        ("lo@egress", "lo@egress", ["egress egress"]),
+        # Of one interface: a packet would be its own answer.
+        ("lo", None, ["arrival egress", "egress arrival"]),
+    ],
+)
+def test_ways_that_packets_may_take(first: str, second: str | None, expected: list[str]) -> None:
+    came = interface(first)
+    left = came if second is None else interface(second)
+    asked = Asked(came.target, None if second is None else left.target)
+    ways = ways_of(asked, came, left)
+    assert [f"{one.at} {other.at}" for one, other in ways] == expected
+    assert {end.interface for way in ways for end in way} == {came, left}
+
+
+@pytest.mark.parametrize(
+    ("packets", "chosen"),
+    [((60, 0, 0, 900), 0), ((60, 70, 0, 0), 1), ((3, 0, 0, 900), 3), ((3, 2, 0, 40), 0)],
+)
+def test_the_usual_ways_are_taken_where_they_have_enough(
+    packets: tuple[int, ...], chosen: int
+) -> None:
+    came, left = interface("lo"), interface("lo")
+    ways = ways_of(Asked(came.target, left.target), came, left)
+    found = [Looked(way, "", "", count) for way, count in zip(ways, packets, strict=True)]
+    assert max(found, key=Looked.order) is found[chosen]
+
+
+def nothing(seen: tuple[int, int], idle: int = 0, before: int = 0) -> str:
+    """What is said of so many packets seen, of `before` more that the interface has counted."""
+    came, left = interface("lo@arrival"), interface("lo@egress")
+    asked = Asked(came.target, left.target)
+    ways = ways_of(asked, came, left)
+    received, sent = passed("lo")
+    earlier = dict.fromkeys((came, left), (received - before, sent - before))
+    return Passing(asked, ways, dict(zip(ways[0], seen, strict=True)), earlier, 0, idle).nothing()
+
+
+def test_traffic_that_is_not_there_is_not_the_key() -> None:
+    none = nothing((0, 0), idle=5)
+    assert none.startswith("no packet passed both places within 5 s: no packet came in by lo, no ")
+    assert "wait for traffic" in none and "key" not in none
+    ended = nothing((30, 1), idle=3)
+    assert "30 packets came in by lo, 1 packet left through lo; none in the last 3 s" in ended
+    assert "the traffic has ended" in ended and "key" not in ended
+    assert "; give key (docs/explanation/latency.md)" in nothing((30, 30))
+
+
+def test_what_the_interface_counts_and_no_hook_sees_is_named() -> None:
+    sent = nothing((300, 0), before=1000)
+    assert "lo sent 1," in sent and "PACKET_QDISC_BYPASS" in sent and "@arrival" in sent
+    received = nothing((0, 300), before=1000)
+    assert "lo received 1," in received and "AF_XDP may have taken them" in received
