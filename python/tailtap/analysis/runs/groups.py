@@ -399,6 +399,11 @@ def _invalid_clause(configuration: Configuration) -> str:
 
 
 def _loss_clause(evaluations: list[RunEvaluation]) -> str:
+    if any(e.failed for e in evaluations):
+        errors = sum(e.counts.get("errors", 0) for e in evaluations)
+        requests = sum(e.offered or 0 for e in evaluations)
+        share = share_text(errors / requests)
+        return f"{count_text(errors)} of {count_text(requests)} requests failed ({share})"
     if any(e.loss is None for e in evaluations):
         return "how many were lost is not published"
     lost = sum(e.counts["lost"] for e in evaluations)
