@@ -201,7 +201,7 @@ def _errors(requirement: Requirement, run: Evidence, confidence: float) -> Findi
     if run.errors is None or not run.offered:
         return _unknown(requirement, run)
     found = (run.errors, run.errors)
-    return _counted(requirement, run, found, run.offered, confidence, "failed")
+    return _counted(requirement, run, found, run.offered, confidence, "failed", "request")
 
 
 def _duplicates(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
@@ -236,6 +236,7 @@ def _counted(
     packets: int,
     confidence: float,
     what: str,
+    unit: str = "packet",
 ) -> Finding:
     """`found` (fewest, most) of so many packets; where none is allowed, of the run."""
     if not packets:
@@ -244,12 +245,12 @@ def _counted(
     if found[0] < found[1]:
         measured = f"{found[0]:,} to {measured}"
     if requirement.limit == 0:
-        return _of_run(requirement, run, found, packets, confidence, what, measured)
+        return _of_run(requirement, run, found, packets, confidence, what, measured, unit)
     # Nothing says where lost packets were; they are taken to cluster like the latest ones.
     effect = run.effect(run.maximum + 1) if run.maximum is not None else 1.0
     return _of_share(
         requirement, run, found, packets, float(requirement.limit), effect, confidence, what,
-        measured,
+        measured, unit,
     )  # fmt: skip
 
 

@@ -36,9 +36,9 @@ def knows(head: str) -> bool:
 def read(text: str) -> Iterator[Reading]:
     """The corrected latencies of wrk2, then the others; or those of wrk. Raises `ValueError`."""
     done = number(found[1], "requests") if (found := _TOTAL.search(text)) else None
-    refused = number(found[1], "requests") if (found := _REFUSED.search(text)) else 0
-    found = _SOCKETS.search(text)
-    *broken, late = [number(one, "errors") for one in found.groups()] if found else [0] * 4
+    refused = number(bad[1], "requests") if (bad := _REFUSED.search(text)) else 0
+    told = _SOCKETS.search(text)
+    *broken, late = [number(one, "errors") for one in told.groups()] if told else [0] * 4
     requests = None if done is None else done + sum(broken)
     failures = Reading(
         # One that was late may be one that was refused, too.
