@@ -11,6 +11,7 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from program import in_process
 
+from tailtap.analysis.runs.groups import configurations, finding
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.output.database.history import load
 
@@ -119,6 +120,9 @@ def test_failures_are_judged(tmp_path: Path) -> None:
     found = json.loads(run.stdout)["verdicts"]
     assert {one["requirement"]: one["answer"] for one in found} == wanted
     assert "requests-failed" in found[0]["runs"][0]["doubts"]
+    [configuration] = configurations(read_runs(folder))
+    told = finding(configuration, [configuration])
+    assert (told.name, told.value) == ("failed", "5\N{NO-BREAK SPACE}%")
 
 
 def test_what_others_measured_goes_out_again(tmp_path: Path) -> None:

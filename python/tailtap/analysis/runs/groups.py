@@ -338,6 +338,10 @@ def _tail(configuration: Configuration, groups: list[Configuration]) -> Finding:
     evaluations = [member.evaluation for member in configuration.leading]
     slowest = max((e.maximum for e in evaluations if e.maximum is not None), default=None)
     rows = [row for e in evaluations if (row := listed(e, p)) is not None]
+    failed = max(evaluation.failed or 0.0 for evaluation in evaluations)
+    if p is not None and failed > 1 - p:
+        sentence = f"{_loss_clause(evaluations)}: no percentile of the others stands for all"
+        return Finding(configuration, "failed", share_text(failed), f"{sentence}.")
     if p is None or not rows:
         name, value = "max", "unknown" if slowest is None else time_text(slowest)
         sentence = "Too few packets for any percentile: only the extremes are known"

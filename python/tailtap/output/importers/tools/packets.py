@@ -169,13 +169,13 @@ def read_trex(text: str) -> Iterator[Reading]:
     streams = found.get("latency") if isinstance(found, Mapping) else None
     if not isinstance(streams, Mapping):
         raise ValueError("it has no latency statistics")
-    flows = found.get("flow_stats")
+    flows = mapping(found.get("flow_stats") or {})
     for name, stream in streams.items():
         latency = stream.get("latency") if isinstance(stream, Mapping) else None
         if isinstance(latency, Mapping):  # beside the streams stands what is of all of them
             one = _stream(str(name), stream, latency)
             # Packets that nothing came after have no gap in the numbers.
-            lost = max(one.lost or 0, _missing(flows.get(name) if flows else None))
+            lost = max(one.lost or 0, _missing(flows.get(name)))
             if one.total or lost:
                 yield replace(one, lost=lost if lost else one.lost)
 

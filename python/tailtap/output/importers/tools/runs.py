@@ -120,7 +120,7 @@ def find_tool_runs(
     paths = [path for path in files_below(root) if path not in taken]
     tools = {path: tool for path in paths if (tool := _tool(path, root)) is not None}
     repeats = _repeats(tools)
-    runs = []
+    runs: list[ToolRun] = []
     for path, tool in tools.items():
         place = str(path.parent.relative_to(root))
         stem, repeat = repeats.get(path, (_stem(path), 0))
