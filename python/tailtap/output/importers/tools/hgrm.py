@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from tailtap.output.importers.tools.reading import (
     MICROSECOND,
-    UNKNOWN_UNIT,
     Reading,
     bucketed,
     nanoseconds,
     number,
+    unknown_unit,
 )
 
 _HEAD = re.compile(r"\s*Value +Percentile +TotalCount +1/\(1-Percentile\)")
@@ -29,7 +29,7 @@ def knows(head: str) -> bool:
 
 def read(text: str, unit: int | None = None) -> Iterator[Reading]:
     """The whole distribution; values of others count as us. Raises `ValueError`."""
-    doubts = () if unit or OURS.search(text) else (UNKNOWN_UNIT,)
+    doubts = () if unit or OURS.search(text) else (unknown_unit(),)
     yield spectrum(text, unit or MICROSECOND, doubts=doubts)
 
 
@@ -44,7 +44,7 @@ def spectrum(body: str, unit: int, **more: object) -> Reading:
             rows.append((top if floor is None else min(floor, top), top, count - below))
         floor, below = top, max(below, count)
     if not rows:
-        raise ValueError("it has no detailed percentile spectrum, such as wrk2 --latency prints")
+        raise ValueError("it has no detailed percentile spectrum")
     maximum, mean = _MAX.search(body), _MEAN.search(body)
     return Reading(
         bucketed(rows),

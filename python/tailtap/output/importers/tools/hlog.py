@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tailtap.output.importers.tools.hdr import decode
-from tailtap.output.importers.tools.reading import UNKNOWN_UNIT, Reading, bucketed
+from tailtap.output.importers.tools.reading import Reading, bucketed, unknown_unit
 from tailtap.records.record import Notice
 
 _LINE = re.compile(r"(?:Tag=(?P<tag>[^,]*),)?(?:[\d.eE+-]+,){3}(?P<code>(?P<kind>D?HIST)\S+)")
@@ -25,7 +25,7 @@ def knows(head: str) -> bool:
 def read(text: str, unit: int | None = None) -> Iterator[Reading]:
     """A reading for each tag: all stretches together. Raises `ValueError`."""
     found: dict[str, Counter[tuple[int, int]]] = {}
-    doubts = [] if unit or NANOSECONDS in text else [UNKNOWN_UNIT]
+    doubts = [] if unit or NANOSECONDS in text else [unknown_unit()]
     lines = text.splitlines()
     doubles: set[str] = set()
     for place, line in enumerate(lines):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tailtap.output.importers.tools.hdr import Buckets, Integers
+from tailtap.records.options import option
 from tailtap.records.record import Notice
 
 MOST_NS = 10**18
@@ -32,17 +33,21 @@ CLOSED_LOOP = Notice(
     "a request is sent when the one before it was answered: while one is late no other is sent, so "
     "that fewer are late than would be at a rate (coordinated omission)",
 )
-UNKNOWN_UNIT = Notice(
-    "unit-unknown",
-    "it does not say its unit: give it by --unit; a log's values count as ns, and those of a text "
-    "of percentiles as us",
-)
 FAILURES_UNTOLD = Notice(
     "requests-failed", "it does not say which requests failed: a quick failure counts as an answer"
 )
 ONLY_PERCENTILES = Notice(
     "percentiles-only", "it holds a few percentiles and no distribution: nothing between them"
 )
+
+
+def unknown_unit() -> Notice:
+    """Of a file that does not say its unit, where nobody else did."""
+    return Notice(
+        "unit-unknown",
+        f"it does not say its unit: give it by {option('unit')}; the values of a log count as ns, "
+        "and those of a text of percentiles as us",
+    )
 
 
 def _none() -> Buckets:
