@@ -281,6 +281,8 @@ def test_iperf2_takes_the_longest_interval() -> None:
     [found] = readings(early, "iperf2")
     assert (found.total, found.lost, codes(found)) == (355, 6, ["negative-times"])
     assert not percentile_table(found)
+    [found] = readings(IPERF + sums.format("-0.9"), "iperf2")
+    assert codes(found) == ["negative-times"] and not percentile_table(found)
 
 
 def test_sockperf_as_it_prints_and_its_full_log() -> None:

@@ -80,31 +80,34 @@ def read_iperf(text: str) -> Iterator[Reading]:
         below, beyond = number(line["below"], "packets"), number(line["beyond"], "packets")
         beside = sums.get((line["id"], line["start"], line["end"]))
         arrived = sum(count for _, count in rows) + below + beyond
-        most = nanoseconds(beside["most"], MILLISECOND) if beside and not below else None
+        early = below > 0 or (beside is not None and float(beside["least"]) < 0)
+        most = nanoseconds(beside["most"], MILLISECOND) if beside and not early else None
         last = max([int(bins[1]) if bins else 0, *(place for place, _ in rows)]) * width
         buckets = [((place - 1) * width, place * width - 1, count) for place, count in rows]
         if beyond:
             buckets.append((last, OPEN if most is None else max(most, last), beyond))
         yield Reading(
-            bucketed(() if below else buckets),
+            bucketed(() if early else buckets),
             total=arrived,
             lost=number(beside["lost"], "packets") if beside else None,
             requests=None if beside is None else arrived + number(beside["lost"], "packets"),
             maximum=most,
             name=f"{connection.strip()} {what}" if len(longest) > 1 else "",
-            doubts=tuple(_iperf_doubts(below, beyond, last, beside)),
+            doubts=tuple(_iperf_doubts(below, beyond, last, beside if early else None)),
         )
 
 
 def _iperf_doubts(
-    below: int, beyond: int, last: int, beside: re.Match[str] | None
+    below: int, beyond: int, last: int, early: re.Match[str] | None
 ) -> Iterator[Notice]:
-    if below:
-        by = f", by up to {beside['least'].lstrip('-')} ms" if beside else ""
+    """`early` is the line that says by how much packets came before they were sent."""
+    if below or early:
+        who = f"{below:,} of its packets" if below else "some of its packets"
+        by = f", by up to {early['least'].lstrip('-')} ms" if early else ""
         yield Notice(
             NEGATIVE,
-            f"{below:,} of its packets came before they were sent{by}: the clocks differ, and none "
-            "of its latencies can be trusted",
+            f"{who} came before they were sent{by}: the clocks differ, and none of its latencies "
+            "can be trusted",
         )
     elif beyond:
         yield Notice(

@@ -63,14 +63,14 @@ def read(text: str) -> Iterator[Reading]:
             doubts=(CLOSED_LOOP,) if uncorrected else (),
         )
     if not sections:  # a request that takes longer than the timeout has no latency
-        total = None if done is None else max(done - late, 0)
+        timed = None if done is None else max(done - late, 0)
         yield replace(
             failures,
             percentiles=[
                 (share(percent), nanoseconds(value, UNITS[unit]))
                 for percent, value, unit in _PERCENTILE.findall(text)
             ],
-            total=total,
-            among=min(refused, total or 0),
+            total=timed,
+            among=min(refused, timed or 0),
             doubts=(CLOSED_LOOP,),
         )
