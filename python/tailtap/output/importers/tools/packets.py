@@ -11,7 +11,6 @@ from tailtap.output.importers.tools.reading import (
     CLOSED_LOOP,
     MICROSECOND,
     MILLISECOND,
-    NEGATIVE,
     OPEN,
     UNITS,
     Reading,
@@ -105,7 +104,7 @@ def _iperf_doubts(
         who = f"{below:,} of its packets" if below else "some of its packets"
         by = f", by up to {early['least'].lstrip('-')} ms" if early else ""
         yield Notice(
-            NEGATIVE,
+            "negative-times",
             f"{who} came before they were sent{by}: the clocks differ, and none of its latencies "
             "can be trusted",
         )

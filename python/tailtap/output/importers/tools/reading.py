@@ -27,7 +27,6 @@ UNITS: Mapping[str, int] = {
 WIDE = 0.02
 """Buckets that are wider than this share of their values are a doubt."""
 
-NEGATIVE = "negative-times"
 CLOSED_LOOP = Notice(
     "closed-loop",
     "a request is sent when the one before it was answered: while one is late no other is sent, so "
@@ -183,7 +182,9 @@ def exact(values: Iterable[int]) -> Buckets:
 def checked(found: Reading) -> Reading:
     """The same, with what its form makes doubtful. Raises `ValueError` where it says nothing."""
     buckets = found.buckets
-    said = found.percentiles or found.lost or any(one.code == NEGATIVE for one in found.doubts)
+    said = (
+        found.percentiles or found.lost or any(one.code == "negative-times" for one in found.doubts)
+    )
     if not buckets.count.size and not said:
         raise ValueError("it holds no latencies")
     if not buckets.count.size:
