@@ -439,6 +439,7 @@ def _unknown(requirement: Requirement, run: Evidence) -> Finding:
     """What the run does not tell, in one line."""
     if run.packets == 0:
         reason = "no packet was seen on both sides"
+        reason = "no answer of it is known to be good" if run.errors else reason
     elif run.packets is None:
         reason = "its files do not say how many packets were measured"
     else:

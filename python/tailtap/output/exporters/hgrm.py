@@ -51,7 +51,9 @@ def distribution_of(run: Run) -> Pair:
     try:
         return run.evaluation.distribution
     except InputError as error:
-        raise InputError("how late all of its packets were is not told: export csv").at(run.slug) from error
+        raise InputError("how late all of its packets were is not told: export csv").at(
+            run.slug
+        ) from error
 
 
 def write_distribution(file: TextIO, distribution: Pair) -> None:
