@@ -29,7 +29,7 @@ from tailtap.measure.search.conduct import At, Combination, Plan, Search
 from tailtap.measure.search.folder import Made, SearchFolder
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.output import database
-from tailtap.output.importers.tools import TOOLS
+from tailtap.output.importers.tools import TOOLS, tool_of
 from tailtap.output.importers.tools.hdr import encode as encode_histogram
 from tailtap.output.importers.tools.reading import checked
 from tailtap.output.importers.tools.runs import DAMAGED, percentile_table
@@ -108,9 +108,10 @@ def _journal(data: bytes) -> None:
 
 
 def _statistics(data: bytes) -> None:
-    """Statistics of TRex, with a histogram of HdrHistogram in them."""
+    """Results of another tool, such as statistics of TRex with a histogram of HdrHistogram."""
+    text = data.decode("utf-8", "replace")
     try:
-        for one in TOOLS["TRex"].read(data.decode("utf-8", "replace")):
+        for one in TOOLS[tool_of(text) or "TRex"].readings(text):
             percentile_table(checked(one))
     except DAMAGED as error:
         raise InputError(str(error)) from error

@@ -41,7 +41,6 @@ ALLOWED = {
     "measure/testbed/boot/grub.py": "a command of GRUB",
     "measure/testbed/image.py": "a script of the image",
     "measure/testbed/ssh.py": "starts `tailtap clean`",
-    "output/importers/tools/wrk.py": "an option of wrk2",
     "records/warnings/imported.py": "options of other programs",
 }
 

@@ -19,7 +19,7 @@ from tailtap.cli.terminal import say_whole, warn
     metavar="RUN|DIR",
     shell_complete=result_folders,
     help="A run folder, what `tailtap evaluate --out` wrote, or an experiment folder: then "
-    "all its finished runs.",
+    "all its finished runs; or a folder or database with imported results.",
 )
 @click.option(
     "--to",

@@ -33,9 +33,16 @@ if TYPE_CHECKING:
     help="The folder of an experiment or an evaluation: its results.duckdb gets the runs, "
     "and its report shows them; or a database FILE.duckdb. Made if missing.",
 )
+@click.option(
+    "--unit",
+    type=click.Choice(("ns", "us", "ms", "s")),
+    help="The unit of values in logs and texts of HdrHistogram, which do not say it. By default "
+    "logs count as ns, and texts as us, with a warning.",
+)
 def import_(
     tree: Path,
     into: Path,
+    unit: str | None,
     json: bool,
     quiet: bool,
 ) -> None:
@@ -44,25 +51,26 @@ def import_(
     Reads the published trees, which have nine CSV files for each run (`tailtap export --to papers`
     writes such files), and result trees of the testbed service pos with or without a RISE crate
     (`tailtap export --to pos` writes such trees; docs/howto/pos.md). It also reads results of other
-    tools: logs of HdrHistogram, wrk2, fortio, ghz, iperf2, sockperf and TRex
-    (docs/howto/other-tools.md). Imported runs have the status
-    'imported'; rate, repeat and trim come from the files' names, in trees of pos variables and
-    repeat from `.loop` files. Missing or broken files become warnings, and so do links to places
-    outside of TREE, files that are far too large for what they are, and runs in which
-    more than 0.1 % of the packets after the device have no match: stored with the run and printed
-    here. A run is identified by the content of its files: importing a tree again, also from
-    another place, changes nothing; files that have changed replace what was imported from their
-    place. `tailtap report` shows imported runs together with the folder's own, and `tailtap run
-    --resume` keeps them.
+    tools: logs and texts of HdrHistogram, wrk, wrk2, fortio, ghz, vegeta, k6, hey, oha, iperf2,
+    sockperf, netperf, TRex, cyclictest and rtla (docs/howto/other-tools.md). Imported runs have the
+    status 'imported'; rate, repeat and trim come from the files' names, in trees of pos variables
+    and repeat from `.loop` files. Missing or broken files become warnings, and so do links to
+    places outside of TREE, files that are far too large for what they are, and runs in which more
+    than 0.1 % of the packets after the device have no match: stored with the run and printed here.
+    A run is identified by the content of its files: importing a tree again, also from another
+    place, changes nothing; files that have changed replace what was imported from their place.
+    `tailtap report` shows imported runs together with the folder's own, and `tailtap run --resume`
+    keeps them.
     """
     from tailtap.output.importers.importer import import_tree
+    from tailtap.output.importers.tools.reading import UNITS
     from tailtap.records.printed import ImportRecord
     from tailtap.records.record import printed
 
     # A name with a suffix is a file's, whether it exists or not; an existing file is one anyhow.
     if into.is_dir() or not (into.suffix or into.is_file()):
         into = into / "results.duckdb"
-    found = import_tree(tree, into)
+    found = import_tree(tree, into, UNITS[unit] if unit else None)
     if json:
         record = ImportRecord(
             database=str(into),

@@ -65,6 +65,12 @@ class Series(Record, kw_only=True):
     percentile_text: str
     points: list[Point]
     marks: list[Mark]
+    newest: Annotated[
+        bool, says("Whether the last change is one of the newest commits, by their own test")
+    ] = False
+    undecided: Annotated[
+        str, says("Why nothing can be said of the newest commits; empty where something can")
+    ] = ""
 
 
 class HistoryRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.history/1"):

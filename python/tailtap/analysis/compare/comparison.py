@@ -205,10 +205,19 @@ def notices(ranking: Ranking) -> Iterator[Notice]:
         for value in standing.values:
             if value.latency is None:
                 loss = value.run.loss or 0.0
+                code, told = "loss", "lost"
+                if value.run.gone > loss:
+                    code, told = "requests-failed", "failed for"
                 yield Notice(
-                    "loss",
-                    f"{value.run.slug} lost {format_share(loss)}, more than lie above {p}; "
-                    "their latencies are unknown, so it ranks behind all others",
+                    code,
+                    f"{value.run.slug} {told} {format_share(value.run.gone)}, more than lie above "
+                    f"{p}; their latencies are unknown, so it ranks behind all others",
+                )
+            elif value.run.gone > (value.run.loss or 0.0):
+                yield Notice(
+                    "requests-failed",
+                    f"{value.run.slug} failed for {format_share(value.run.gone)} of its requests: "
+                    "it is ranked by its answers alone",
                 )
         twins = Counter(
             (one.packets, one.lost, value.latency, one.maximum)

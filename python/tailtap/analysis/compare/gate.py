@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 import numpy as np
 
@@ -249,6 +249,9 @@ def _judged(ranking: Ranking, margin: float, alpha: float) -> Judged:
         or _wandered(base, new, answer, margin)
     ):
         answer, reason = "not shown", f"{moved} ({reason})"
+    else:
+        answer, told = _fails_more(base, new, answer)
+        reason += told
     return Judged(*row, answer, reason, base, new, ratio, worse, no_worse, better, needed)
 
 
@@ -260,6 +263,20 @@ def p_above(new: Standing, base: Standing, margin: float) -> float:
 def p_below(new: Standing, base: Standing, margin: float) -> float:
     """Of the new one's latencies being so low, were it worse by the margin."""
     return above_test([number * (1 + margin) for number in base.off(-1)], new.off(1))
+
+
+def _fails_more(base: Standing, new: Standing, answer: Answer) -> tuple[Answer, str]:
+    """The answer that is left where the new side loses or fails more, and how much more it is.
+
+    It is never better then, and where that is beyond chance, it is not shown to be no worse.
+    """
+    shares = [[value.run.gone for value in one.values] for one in (base, new)]
+    before, after = map(fmean, shares)
+    if after <= before or answer not in ("better", "no worse"):
+        return answer, ""
+    shown = above_test(shares[1], shares[0]) <= ALPHA_FLOOR
+    told = f"; {format_share(after)} failed or were lost, {format_share(before)} before"
+    return "not shown" if shown else "no worse", told
 
 
 def _needed(base: Standing, new: Standing, margin: float, alpha: float) -> int | None:
@@ -284,7 +301,7 @@ def _why(
     sizes = len(new.values), len(base.values)
     runs = f"{sizes[0]} against {sizes[1]} runs"
     limit = format_share(margin)
-    told = f"{ratio_text(ratio) if ratio.ratio else 'packets were lost'}, {runs}"
+    told = f"{ratio_text(ratio) if ratio.ratio else 'packets were lost or requests failed'}, {runs}"
     if answer == "worse":
         return f"{told}: by more than {limit}"
     if answer == "no worse":

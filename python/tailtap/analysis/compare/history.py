@@ -6,6 +6,10 @@ percentile. Its changes are those of the kernel change point method (Arlot, Celi
 ten times too high as far away, and one that is a hundred times too high as no farther, so that
 outliers make no changes. docs/howto/history.md compares it with others.
 
+The newest commits are too few to be a level in its eyes. They have an exact rank test against the
+last level instead: whatever is distributed how, commits that do not differ from those before them
+are called slower, and called faster, in at most `ERROR` of the histories.
+
 A change is the machine's where the floor (`wire`) of the same commits changed as well, or what
 takes cores that nobody asked for anything (`host noise`). A change of the floor always is.
 """
@@ -19,7 +23,7 @@ from statistics import median_high
 
 import numpy as np
 
-from tailtap.analysis.compare.significance import rank_test
+from tailtap.analysis.compare.significance import above_test, rank_test
 from tailtap.analysis.compare.words import percentile_text
 from tailtap.records.errors import InputError, PackageMissing
 from tailtap.records.history import Mark, Origin, Point, Series
@@ -30,6 +34,14 @@ FEWEST = 6
 """Commits that a series must have before changes are looked for."""
 SHORTEST = 2
 """Commits between two changes."""
+LATEST = 5
+"""The newest commits that have a test of their own: so many, or fewer."""
+RECENT = 60
+"""Commits of the last level that they are held against, themselves included."""
+ERROR = 0.01
+"""How often the newest commits are called slower (or faster) where they are not."""
+OUTSIDE = 3.0
+"""Standard deviations of a level beyond which the newest commits stand out."""
 BEYOND = 10
 """How many times the highest value counts what lost packets leave unknown."""
 NEAR = 2
@@ -91,6 +103,36 @@ def changes(values: Sequence[float]) -> list[int]:
     return [int(place) for place in search.predict(pen=PENALTY)[:-1]]
 
 
+def newest(level: Sequence[float]) -> tuple[int, bool]:
+    """How many of the last commits are unlike those before them in their level, and whether a test
+    says so. Where it does not, they stand out, and are too few to tell; 0 where none do.
+
+    Of k newest commits the error is ERROR / 2^(k-1), so that all k together have `ERROR`.
+    """
+    level = level[-RECENT:]
+    found = []
+    for count in range(SHORTEST, min(LATEST, len(level) - 1) + 1):
+        p = min(
+            above_test(
+                [sign * value for value in level[-count:]],
+                [sign * value for value in level[:-count]],
+            )
+            for sign in (1, -1)
+        )
+        if p <= ERROR / 2 ** (count - 1):
+            found.append((p, count))
+    if found:
+        return min(found)[1], True
+    logs = np.log([max(min(value, 1e300), 1.0) for value in level])
+    for count in range(min(LATEST, len(level) - SHORTEST), 0, -1):
+        middle = np.median(logs[:-count])
+        spread = 1.4826 * float(np.median(np.abs(logs[:-count] - middle)))
+        away = (logs[-count:] - middle) / max(spread, FLOOR_MOVED)
+        if (away > OUTSIDE).all() or (away < -OUTSIDE).all():
+            return count, False
+    return 0, False
+
+
 def histories(runs: Sequence[Measured], percentile: float | None = None) -> list[Series]:
     """The series of these runs, which are in the order of their commits, with their changes.
 
@@ -116,7 +158,8 @@ def histories(runs: Sequence[Measured], percentile: float | None = None) -> list
 
 def _supported(members: Sequence[Measured]) -> float | None:
     every = [{p for p, row in run.percentiles.items() if row[3]} for run in members]
-    return max(set.intersection(*every), default=None)
+    told = [one for one in every if one]  # who lost or failed for nearly all has none
+    return max(set.intersection(*told), default=None) if told else None
 
 
 def _by_commit(members: Sequence[Measured]) -> dict[str, list[Measured]]:
@@ -131,6 +174,9 @@ def _series(members: Sequence[Measured], p: float, floor: Collection[Measured]) 
     points = [_point(commit, runs, p) for commit, runs in commits.items()]
     values = [math.inf if point.value is None else float(point.value) for point in points]
     places = changes(values)
+    late, decided = newest(values[(places or [0])[-1] :])
+    if decided:
+        places.append(len(points) - late)
     marks = []
     for before, place, after in zip([0, *places], places, [*places[1:], len(points)], strict=False):
         parts = values[before:place], values[place:after]
@@ -144,7 +190,21 @@ def _series(members: Sequence[Measured], p: float, floor: Collection[Measured]) 
         percentile_text=percentile_text(p),
         points=points,
         marks=marks,
+        newest=decided,
+        undecided=_undecided(values, 0 if decided else late),
     )
+
+
+def _undecided(values: Sequence[float], late: int) -> str:
+    """Why nothing can be said of the newest commits; empty where something can."""
+    if len(values) < FEWEST:
+        return f"{len(values)} commits, and {FEWEST} are the fewest that tell a change"
+    if not late:
+        return ""
+    ratio = _ratio(values[:-late], values[-late:])
+    by = "" if ratio is None else f" (x{ratio:.2f})"
+    who = "the newest commit stands" if late == 1 else f"the {late} newest commits stand"
+    return f"{who} out{by}, and too few commits tell whether it is another level"
 
 
 def _value(run: Measured, p: float) -> float:

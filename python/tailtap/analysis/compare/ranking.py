@@ -29,7 +29,7 @@ from tailtap.records.options import option
 #: How the worst repeat is chosen.
 RULE = (
     "the repeat with the highest latency at the percentile, then with the highest maximum; a run "
-    "that lost more packets than lie above the percentile counts as later than any"
+    "of which more was lost or failed than lies above the percentile counts as later than any"
 )
 MEDIAN = 0.5
 NOBODY = "no device has a good run under this load"
@@ -247,9 +247,8 @@ def _common(load: Load) -> float | None:
     every = []
     for run in (run for found in load.ranked for run in found.runs):
         supported = run.supported()
-        if supported is not None:
-            loss = run.loss or 0.0
-            every.append({p for p in supported if loss > HEAVY_LOSS or loss <= 1 - p})
+        if supported is not None and run.packets:
+            every.append({p for p in supported if run.gone > HEAVY_LOSS or run.gone <= 1 - p})
     return max(set.intersection(*every), default=None) if every else None
 
 
@@ -258,13 +257,14 @@ def values_of(configuration: Configuration, p: float) -> tuple[Value, ...]:
     values = []
     for run in configuration.runs:
         row = run.percentile(p)
-        if row is None:
+        gone = (run.gone > 1 - p and p < 1) or run.packets == 0
+        if row is None and not gone:
             raise InputError(
                 f"its published percentiles do not have {100 * p:.10g}; leave out "
                 f"{option('percentile')}, or choose one of theirs, such as 99.9"
             ).at(run.slug)
-        latency = None if (run.loss or 0) > 1 - p and p < 1 else row.value
-        supported = None if run.packets is None else row.supported
+        latency = None if gone or row is None else row.value
+        supported = None if run.packets is None else gone or bool(row and row.supported)
         values.append(Value(run, latency, supported, _interval(run, p)))
     return tuple(values)
 

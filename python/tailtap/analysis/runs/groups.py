@@ -341,6 +341,10 @@ def _tail(configuration: Configuration, groups: list[Configuration]) -> Finding:
     evaluations = [member.evaluation for member in configuration.leading]
     slowest = max((e.maximum for e in evaluations if e.maximum is not None), default=None)
     rows = [row for e in evaluations if (row := listed(e, p)) is not None]
+    failed = max(evaluation.failed or 0.0 for evaluation in evaluations)
+    if p is not None and failed > 1 - p:
+        sentence = f"{_loss_clause(evaluations)}: no percentile of the others stands for all"
+        return Finding(configuration, "failed", share_text(failed), f"{sentence}.")
     if p is None or not rows:
         name, value = "max", "unknown" if slowest is None else time_text(slowest)
         sentence = "Too few packets for any percentile: only the extremes are known"
@@ -404,6 +408,11 @@ def _invalid_clause(configuration: Configuration) -> str:
 
 
 def _loss_clause(evaluations: list[RunEvaluation]) -> str:
+    if any(e.failed for e in evaluations):
+        errors = sum(e.counts.get("errors", 0) for e in evaluations)
+        requests = sum(e.offered or 0 for e in evaluations)
+        share = share_text(errors / requests)
+        return f"{count_text(errors)} of {count_text(requests)} requests failed ({share})"
     if any(e.loss is None for e in evaluations):
         return "how many were lost is not published"
     lost = sum(e.counts["lost"] for e in evaluations)

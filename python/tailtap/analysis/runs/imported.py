@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import duckdb
 
 COUNTED = (
-    "ingress", "egress", "matched", "lost", "unmatched_egress", "trimmed_ingress", "trimmed_egress"
+    "ingress", "egress", "matched", "lost", "unmatched_egress", "trimmed_ingress", "trimmed_egress",
+    "reordered", "duplicate_egress", "errors", "errors_timed",
 )  # fmt: skip
 TABLES = ("runs", "warnings", "evaluations", "percentiles", "histogram", "worst", "gaps", "rates")
 """Those that imported runs are read from."""
@@ -56,7 +57,7 @@ def load_imported(database: Path) -> list[Run]:
     origins = [run.origin for run in runs if run.origin]
     short = short_places({origin.path for origin in origins})
     return [
-        replace(run, origin=replace(origin, short=short[origin.path]))
+        replace(run, database=database, origin=replace(origin, short=short[origin.path]))
         for run, origin in zip(runs, origins, strict=True)
     ]
 
@@ -151,12 +152,16 @@ def _evaluation(
     starts = [start[:1] for start in (rates["ingress"][0], arrived[np.argsort(arrived)])]
     origin = next((int(start[0]) for start in starts if start.size), 0)
     kept = counts.get("ingress")
+    row = connection.execute(
+        "SELECT mean_ns, max_ns FROM evaluations WHERE run = ?", [number]
+    ).fetchone()
+    mean, most = row or (None, None)
     return RunEvaluation(
         counts=counts,
         packets=packets,
         offered=None if kept is None else kept - counts.get("trimmed_ingress", 0),
-        mean=_mean(connection, number),
-        maximum=int(worst.max()) if worst.size else _maximum(counts, percentiles),
+        mean=None if mean is None else float(mean),
+        maximum=int(worst.max()) if worst.size else _maximum(counts, percentiles, most),
         percentiles=tuple(row for row in percentiles if row.p in DEFAULT),
         curve_percentiles=percentiles,
         histogram=_histogram(columns("bucket_ns, count", "histogram"), width),
@@ -183,12 +188,6 @@ def _counts(connection: duckdb.DuckDBPyConnection, number: int) -> dict[str, int
     return found
 
 
-def _mean(connection: duckdb.DuckDBPyConnection, number: int) -> float | None:
-    """The mean latency in ns, where the files say it."""
-    row = connection.execute("SELECT mean_ns FROM evaluations WHERE run = ?", [number]).fetchone()
-    return None if row is None or row[0] is None else float(row[0])
-
-
 def _percentiles(connection: duckdb.DuckDBPyConnection, number: int) -> tuple[Percentile, ...]:
     """The published percentiles, ascending.
 
@@ -202,10 +201,13 @@ def _percentiles(connection: duckdb.DuckDBPyConnection, number: int) -> tuple[Pe
     return tuple(Percentile(*row) for row in rows)
 
 
-def _maximum(counts: Mapping[str, int], percentiles: tuple[Percentile, ...]) -> int | None:
-    """The largest latency where no worst packet tells: a percentile that no packet is above."""
+def _maximum(
+    counts: Mapping[str, int], percentiles: tuple[Percentile, ...], most: int | None
+) -> int | None:
+    """The largest latency where no worst packet tells: a percentile that no packet is above, or
+    what the files call it."""
     last = percentiles[-1] if percentiles else None
-    return last.value if last and "matched" in counts and not last.above else None
+    return last.value if last and "matched" in counts and not last.above else most
 
 
 def _histogram(columns: list[Integers], width: int | None) -> Histogram:

@@ -110,16 +110,19 @@ def load_search(folder: Path) -> tuple[Experiment, Search]:
     return replace(experiment, warnings=(*found.warnings, *experiment.warnings)), found
 
 
-def finished_runs(path: Path) -> list[Run]:
-    """The finished runs that were measured or evaluated here.
+def finished_runs(path: Path, *, imported: bool = False) -> list[Run]:
+    """The finished runs that were measured or evaluated here; where there are none, and with
+    `imported`, those of others.
 
     Raises `InputError` when there is none, or when a record is damaged.
     """
-    runs = read_runs(path, imported=False).runs
+    runs = read_runs(path, imported=imported).runs
     for run in runs:
         if run.status == "damaged":
             raise InputError(run.error)
     finished = [run for run in runs if run.status == "done"]
+    if imported and not any(run.origin is None for run in runs):
+        finished = [run for run in runs if run.evaluation is not None]
     if not finished:
         raise InputError(f"no run of it was finished{resumed(path)}").at(path)
     return finished

@@ -113,6 +113,26 @@ class RunEvaluation:
         return frozenset(p for p, row in found if row is not None and row.supported)
 
     @property
+    def distribution(self) -> tuple[Integers, Integers]:
+        """Distinct latencies, ascending, and how often each occurred.
+
+        Where others told percentiles alone, packets between two of them count as late as the upper
+        one. Raises `InputError` where these do not reach the last packet.
+        """
+        if self.latencies.size:
+            return self.latencies, self.latency_counts
+        rows = [(row.value, row.above) for row in self.curve_percentiles]
+        if self.maximum is not None:
+            rows.append((self.maximum, 0))
+        if self.packets is None or not rows or rows[-1][1]:
+            raise InputError("its files do not say how late all of its packets were")
+        values, above = np.array(rows, np.int64).T
+        found, place = np.unique(np.maximum.accumulate(values), return_inverse=True)
+        counts = np.zeros(found.size, np.int64)
+        np.add.at(counts, place, np.diff(self.packets - above, prepend=0))
+        return found[counts > 0], counts[counts > 0]
+
+    @property
     def clock(self) -> str | None:
         """The clock of the stamps, where the evaluation says."""
         return self.stored.inputs.ingress.clock if self.stored else None
@@ -139,6 +159,20 @@ class RunEvaluation:
         if lost is None or self.offered is None:
             return None
         return lost / self.offered if self.offered else 0.0
+
+    @property
+    def failed(self) -> float | None:
+        """Requests that failed as a share of all; None where nobody says."""
+        errors = self.counts.get("errors")
+        return None if errors is None or not self.offered else errors / self.offered
+
+    @property
+    def gone(self) -> float:
+        """The share that was lost or failed: how late a good answer would have been nobody knows.
+
+        0 where nobody says.
+        """
+        return max(self.loss or 0.0, self.failed or 0.0)
 
     @property
     def lost_heavily(self) -> bool:
@@ -220,6 +254,8 @@ class Run:
     """Where its evaluation is; None when imported."""
     origin: Origin | None = None
     """Set for a run that others measured."""
+    database: Path | None = None
+    """Where its tables are; None for one's own."""
     error: str = ""
     """Why its record says that it has no result."""
     notes: tuple[Notice, ...] = ()
@@ -264,6 +300,16 @@ class Run:
         return self.evaluation.loss if self.evaluation else None
 
     @property
+    def gone(self) -> float:
+        """The share of its packets or requests that was lost or failed; 0 where nobody says."""
+        return self.evaluation.gone if self.evaluation else 0.0
+
+    @property
+    def tool(self) -> str:
+        """The program of others that measured it; empty where it is not that of one."""
+        return self.variables.get("tool", "") if self.origin else ""
+
+    @property
     def maximum(self) -> int | None:
         """Its largest latency in ns."""
         return self.evaluation.maximum if self.evaluation else None
@@ -296,7 +342,7 @@ class Run:
             return self.failure
         if self.valid is False:
             return INVALID
-        if not self.evaluation.curve_percentiles:
+        if not self.evaluation.curve_percentiles and self.gone < 1:
             return "no percentiles are published of it"
         return ""
 

@@ -43,7 +43,7 @@ class Evidence:
     name: str
     #: Why the run shows nothing at all.
     refusal: str | None = None
-    #: Packets that latencies are of, and the largest and the mean of these.
+    #: Packets, or good answers, that latencies are of, and the largest and the mean of these.
     packets: int | None = None
     maximum: int | None = None
     mean: float | None = None
@@ -145,10 +145,28 @@ class Evidence:
         if lost is None or self.packets is None:
             return None
         # Published counts may have packets without a latency that they do not call lost.
-        most = max(lost, (self.offered or 0) - self.packets, 0)
+        told = self.errors is not None  # and what has no latency for another reason failed
+        most = lost if told else max(lost, (self.offered or 0) - self.packets, 0)
         arrived = self.seen_after
         fewest = 0 if self.published or arrived is None else max(lost - arrived, 0)
         return fewest, most + self.before.packets
+
+    @property
+    def errors(self) -> int | None:
+        """Requests that failed or were not answered; None where nobody says."""
+        return self.counts.get("errors")
+
+    @property
+    def among(self) -> int:
+        """The most of them that may be among the latencies."""
+        return self.counts.get("errors_timed", 0)
+
+    @property
+    def gone(self) -> tuple[int, int] | None:
+        """The fewest and the most that did not arrive, or failed; None where nobody says."""
+        if self.errors is None or self.packets is None:
+            return self.lost
+        return self.errors, max(self.errors, (self.offered or 0) - self.packets)
 
     @property
     def loss_unsure(self) -> str:
@@ -178,7 +196,8 @@ class Evidence:
     def unmeasured(self) -> int:
         """Packets that had a latency that nobody knows."""
         # What published counts call lost may lie outside of the other capture.
-        return 0 if self.lost is None else self.lost[0 if self.published else 1]
+        surely = self.published or self.errors is not None
+        return 0 if self.gone is None else self.gone[0 if surely else 1]
 
     def late(self, limit: int, *, strict: bool) -> tuple[int, int] | None:
         """The fewest and the most packets above `limit` or, if `strict`, not below it.
@@ -192,13 +211,14 @@ class Evidence:
             ends = (least + self.within_ns, least - self.within_ns)
             fewest, most = (int(numbers[np.searchsorted(values, end) :].sum()) for end in ends)
             return fewest, most
-        if self.packets is None or not self.percentiles:
+        if self.packets is None or not (self.percentiles or self.counts.get("matched") == 0):
             return None
+        whole = self.packets + self.among
         # No packet of a rank up to a percentile below the limit is late; and every one from a
         # percentile at or beyond it on.
-        most = min([row.above for row in self.percentiles if row.value < least] + [self.packets])
+        most = min([row.above for row in self.percentiles if row.value < least] + [whole])
         fewest = max([row.above + 1 for row in self.percentiles if row.value >= least] + [0])
-        return fewest, most
+        return max(fewest - self.among, 0), min(most, self.packets)
 
     def percentile(self, p: Fraction) -> int | None:
         """The percentile `p` (0 to 1) by nearest rank, where it is known."""

@@ -106,7 +106,7 @@ def _percentile(requirement: Requirement, run: Evidence, confidence: float) -> F
     if share > allowed:
         return _finding(
             requirement, run, "not shown",
-            f"{format_share(share)} of the packets were lost, more than "
+            f"{format_share(share)} of the packets {_gone_words(run)}, more than "
             f"the {format_share(allowed)} "
             "that the percentile leaves: how late they would have been nobody knows; require "
             "reliability(…), or loss",
@@ -121,7 +121,7 @@ def _percentile(requirement: Requirement, run: Evidence, confidence: float) -> F
 def _reliability(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
     """Of all packets: a lost one never was in time."""
     deadline = int(requirement.argument or 0)
-    late, lost = run.late(deadline, strict=False), run.lost
+    late, lost = run.late(deadline, strict=False), run.gone
     if late is None or run.packets is None or lost is None or not run.packets + lost[1]:
         return _unknown(requirement, run)
     # Whether these were in time nobody knows: they have no partner, or one of an earlier stamp.
@@ -131,7 +131,7 @@ def _reliability(requirement: Requirement, run: Evidence, confidence: float) -> 
     measured = format_share(1 - most / packets)
     if fewest < most:
         measured += f" to {format_share(1 - fewest / packets)}"
-    what = f"later than {format_time(deadline)} or lost"
+    what = f"later than {format_time(deadline)} or {'lost' if run.errors is None else 'failed'}"
     if requirement.limit == 1:
         return _of_run(requirement, run, (fewest, most), packets, confidence, what, measured)
     return _of_share(
@@ -148,15 +148,18 @@ def _max(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
     measured = _time_words(run.maximum, run)
     # Percentiles that end before the last packet do not count the late ones; the maximum does.
     allowed = requirement.limit - (1 if requirement.strict else 0)
-    surely, maybe = run.maximum - run.within_ns > allowed, run.maximum + run.within_ns > allowed
+    # The largest may be of a failure.
+    surely = run.maximum - run.within_ns > allowed and not run.among
+    maybe = run.maximum + run.within_ns > allowed
     hidden = run.hidden
     if late is None or not packets:
         answer: Answer = "violated" if surely else "not shown" if maybe or hidden else "holds"
         reason = f"the largest latency is {measured}"
         if answer == "not shown":
-            reason += f"; {run.hidden_why or run.times_unsure}"
+            reason += f"; {_unsure('max', run, '')}"
         return _finding(requirement, run, answer, reason, measured)
     fewest, most = max(late[0], 1) if surely else 0, max(late[1], 1) if maybe else 0
+    fewest = late[0] if run.among else fewest
     bounds = (fewest, most + hidden)
     return _of_run(
         requirement, run, bounds, packets + hidden, confidence, _late_words(requirement), measured
@@ -171,6 +174,8 @@ def _mean(requirement: Requirement, run: Evidence, confidence: float) -> Finding
     # The others may have taken no time, or any.
     least = run.mean * run.packets / (run.packets + hidden) - run.within_ns
     most = math.inf if hidden else run.mean + run.within_ns
+    if run.among:  # failures that took no time, or all of it
+        least, most = 0.0, run.mean * (run.packets + run.among) / run.packets
     good = [
         mean < requirement.limit or (mean == requirement.limit and not requirement.strict)
         for mean in (least, most)
@@ -179,7 +184,7 @@ def _mean(requirement: Requirement, run: Evidence, confidence: float) -> Finding
     measured = _time_words(round(run.mean), run)
     reason = f"the mean of {format_count(run.packets, 'packet')} is {measured}; of this run alone"
     if answer == "not shown":
-        reason += f"; {run.hidden_why or run.times_unsure}"
+        reason += f"; {_unsure('mean', run, '')}"
     return _finding(
         requirement, run, answer, reason, measured, packets=run.packets, mean_ns=run.mean
     )
@@ -190,6 +195,13 @@ def _loss(requirement: Requirement, run: Evidence, confidence: float) -> Finding
         return _unknown(requirement, run)
     whole = run.packets + run.lost[1]
     return _counted(requirement, run, run.lost, whole, confidence, "lost")
+
+
+def _errors(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    if run.errors is None or not run.offered:
+        return _unknown(requirement, run)
+    found = (run.errors, run.errors)
+    return _counted(requirement, run, found, run.offered, confidence, "failed", "request")
 
 
 def _duplicates(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
@@ -224,6 +236,7 @@ def _counted(
     packets: int,
     confidence: float,
     what: str,
+    unit: str = "packet",
 ) -> Finding:
     """`found` (fewest, most) of so many packets; where none is allowed, of the run."""
     if not packets:
@@ -232,12 +245,12 @@ def _counted(
     if found[0] < found[1]:
         measured = f"{found[0]:,} to {measured}"
     if requirement.limit == 0:
-        return _of_run(requirement, run, found, packets, confidence, what, measured)
+        return _of_run(requirement, run, found, packets, confidence, what, measured, unit)
     # Nothing says where lost packets were; they are taken to cluster like the latest ones.
     effect = run.effect(run.maximum + 1) if run.maximum is not None else 1.0
     return _of_share(
         requirement, run, found, packets, float(requirement.limit), effect, confidence, what,
-        measured,
+        measured, unit,
     )  # fmt: skip
 
 
@@ -398,12 +411,18 @@ def _unsure(quantity: str, run: Evidence, unit: str) -> str:
     """Why there is a fewest and a most."""
     if unit == "gap":
         unsure = run.between_why
+    elif run.among:
+        unsure = f"up to {run.among:,} of its latencies are of requests that failed"
     elif quantity in OF_ARRIVED:
         unsure = run.hidden_why
     else:
         unsure = run.loss_unsure if run.lost and run.lost[1] else ""
         unsure = unsure or run.hidden_why
     return unsure or run.times_unsure or "what is known of them does not decide it"
+
+
+def _gone_words(run: Evidence) -> str:
+    return "were lost" if run.errors is None else "failed or were not answered"
 
 
 def _time_words(ns: int, run: Evidence) -> str:
@@ -420,6 +439,7 @@ def _unknown(requirement: Requirement, run: Evidence) -> Finding:
     """What the run does not tell, in one line."""
     if run.packets == 0:
         reason = "no packet was seen on both sides"
+        reason = "no answer of it is known to be good" if run.errors else reason
     elif run.packets is None:
         reason = "its files do not say how many packets were measured"
     else:
@@ -434,6 +454,7 @@ JUDGES: Mapping[str, Callable[[Requirement, Evidence, float], Finding]] = {
     "reliability": _reliability,
     "return_level": _return_level,
     "loss": _loss,
+    "errors": _errors,
     "duplicates": _duplicates,
     "reordered": _reordered,
     "gap": _gap,

@@ -199,6 +199,7 @@ QUANTITIES = {
     "reliability": Quantity("reliability(1 ms)", LOWER, _share, _time),
     "return_level": Quantity("return_level(24 h)", UPPER, _time, _time),
     "loss": Quantity("loss", NONE_OR_UPPER, _share),
+    "errors": Quantity("errors", NONE_OR_UPPER, _share),
     "duplicates": Quantity("duplicates", NONE_OR_UPPER, _share),
     "reordered": Quantity("reordered", NONE_OR_UPPER, _share),
     "gap": Quantity("gap(p99.9)", UPPER, _time, parse_percentile),

@@ -12,7 +12,7 @@ from pathlib import Path
 from tailtap.analysis.evaluation.unread import NOTHING_UNREAD, Unread
 from tailtap.analysis.runs.groups import configuration_label, group
 from tailtap.analysis.runs.reader import home_of, load_experiment, planned_runs, required_texts
-from tailtap.analysis.runs.run import NO_TIMES, Experiment, Run
+from tailtap.analysis.runs.run import NO_TIMES, Experiment, Run, RunEvaluation
 from tailtap.analysis.runs.selection import select
 from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.analysis.verdict.evidence import Evidence
@@ -177,9 +177,9 @@ def evidence_of(run: Run) -> Evidence:
     inputs = evaluation.stored.inputs if evaluation.stored is not None else None
     return Evidence(
         name=name,
-        published=run.origin is not None,
+        published=run.origin is not None and not run.tool,
         refusal=refusal,
-        packets=evaluation.packets,
+        packets=good_of(evaluation),
         maximum=evaluation.maximum,
         mean=evaluation.mean,
         offered=evaluation.offered,
@@ -200,6 +200,12 @@ def evidence_of(run: Run) -> Evidence:
         unread_told=inputs is not None,
         events=run.record.events if run.record is not None else (),
     )
+
+
+def good_of(evaluation: RunEvaluation) -> int | None:
+    """How many good answers its latencies are of, at least."""
+    packets, among = evaluation.packets, evaluation.counts.get("errors_timed", 0)
+    return None if packets is None else max(packets - among, 0)
 
 
 def _badness(found: Finding) -> float:

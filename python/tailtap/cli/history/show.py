@@ -111,7 +111,9 @@ def _print(found: HistoryRecord) -> None:
         table.print()
         for mark in series.marks:
             say(_sentence(series, mark))
-        if not series.marks:
+        if series.undecided:
+            say(f"not decided yet: {series.undecided}")
+        elif not series.marks:
             say(f"no change is shown in {len(series.points)} commits")
         say()
 
@@ -124,6 +126,8 @@ def _sentence(series: Series, mark: Mark) -> str:
     first, *others = (commit[:12] for commit in mark.suspects)
     near = f" (or {', '.join(others)})" if others else ""
     text = f"{_told(mark)} from {first} on{near}, {mark.before[:12]} was the last before it: "
+    if series.newest and mark is series.marks[-1]:
+        text = f"newest commits: {text}"
     floors = {"the floor": mark.floor, "its noise": mark.noise}
     floor = ", ".join(f"{name} by x{by:.2f}" for name, by in floors.items() if by is not None)
     machine = "; ".join(mark.machine)

@@ -22,6 +22,8 @@ OBJECTS = (
 """Columns of `runs` that hold JSON."""
 PARQUET = ("percentiles", "distribution", "histogram", "worst", "losses", "gaps", "rates")
 """Tables that an evaluation holds as Parquet files of the same columns, less the run."""
+FAILED = ("errors", "errors_timed")
+"""Requests that failed, as other tools tell, and how many of them may be among the latencies."""
 _EXTREMES = {"min_ns": _INT, "mean_ns": "double", "max_ns": _INT}
 _HOP = {"hop": "int32", "node": _TEXT, "part": _TEXT}
 HOP_COUNTS = ("ingress", "egress", "matched", "lost", "reordered", "noncausal")
@@ -74,7 +76,7 @@ TABLES: Mapping[str, Columns] = {
         "key": _TEXT,
         # Results of others do not say all of them.
         **{name: f"{kind}?" for name, kind in
-           {**dict.fromkeys(Counts.__struct_fields__, _INT), **_EXTREMES}.items()},
+           {**dict.fromkeys((*Counts.__struct_fields__, *FAILED), _INT), **_EXTREMES}.items()},
     },
     **{name: tables.COLUMNS[name] for name in PARQUET},
     "percentiles": {**tables.COLUMNS["percentiles"], "above": _MAYBE},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,6 +44,8 @@ CREATE TABLE IF NOT EXISTS history_percentiles (
     supported BOOLEAN NOT NULL
 );
 """
+SHORT_SHA = 7
+"""Letters of a commit by which git abbreviates it."""
 DAMAGED = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 
 
@@ -135,12 +138,13 @@ def _row(run: Run, commit: str, date: str) -> dict[str, Any]:
     text = "unknown rate" if not rate else format_rate(float(f"{rate:.2g}"))
     if isinstance(rate, int):
         text = format_rate(rate)
-    configuration = " · ".join(label_parts(run, ASKED)) or "the device"
+    parts = [_unnamed(part, commit) for part in label_parts(run, ASKED)]
+    configuration = " · ".join(filter(None, parts)) or "the device"
     return {
         "id": mark(commit, run.experiment, configuration, text, run.slug, _started(run)),
         "commit": commit,
         "date": date,
-        "experiment": run.experiment,
+        "experiment": _unnamed(run.experiment, commit) or "results",
         "configuration": configuration,
         "load": text,
         "traffic": json.dumps(traffic, sort_keys=True, default=str),
@@ -151,6 +155,16 @@ def _row(run: Run, commit: str, date: str) -> dict[str, Any]:
         "lost": run.lost,
         "machine": json.dumps(facts(run.environment)),
     }
+
+
+def _unnamed(name: str, commit: str) -> str:
+    """A name without the commit by which a folder is named: it is another one in each commit."""
+    whole = re.sub(rf"(?<!\w){re.escape(commit)}(?!\w)", "", name)
+    kept = (
+        "" if len(part) >= SHORT_SHA and commit.startswith(part) else part
+        for part in re.split(r"([\W_]+)", whole)
+    )
+    return "".join(kept).strip(" -_/.·")
 
 
 def _noise(source: Path) -> float | None:
@@ -189,7 +203,7 @@ def _joined(values: Iterable[object]) -> str:
 def _percentiles(run: Run) -> Iterator[tuple[float, int, int | None, int | None, bool]]:
     for p in (*DEFAULT, 1.0):
         row = run.percentile(p)
-        lost = (run.loss or 0.0) > 1 - p and p < 1
+        lost = run.gone > 1 - p and p < 1
         if row is not None and not lost:
             yield p, row.value, row.low, row.high, bool(row.supported)
 

@@ -63,6 +63,8 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
     folder `out`, or ``source/export/<format>``; files of the same names are replaced. With
     `packets`, the captures of each run are matched again and every packet is written.
 
+    Imported runs are written where there are none of one's own, in formats that need no stamps.
+
     Raises `InputError` when there is nothing to export, when captures were of two clocks, or when
     `to` is unknown, and `MachineError` when the destination cannot be written.
     """
@@ -81,7 +83,7 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
         raise InputError(f"{kind} has no place for them; {' and '.join(others)} have").at(
             option("packets")
         )
-    runs = finished_runs(source)
+    runs = finished_runs(source, imported=True)
     _refuse_two_clocks(runs)
     destination = to if exporter.address else str(out or source / "export" / kind)
     written = exporter.export(runs, destination, packets=packets)
@@ -90,7 +92,7 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
 
 def _refuse_two_clocks(runs: Sequence[Run]) -> None:
     """Raise `InputError` for latencies that other programs would take for more than they are."""
-    for run in runs:
+    for run in (run for run in runs if run.origin is None):
         clocks = run.stored.clocks
         if clocks is not None and clocks.within_ns:
             raise InputError(

@@ -50,7 +50,7 @@ def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         name = " · ".join(label_parts(first)) or first.experiment
         for p in DEFAULT:
             found = [row for run in members if (row := run.percentile(p)) and row.supported]
-            if len(found) < len(members):
+            if len(found) < len(members) or any(run.gone > 1 - p for run in members):
                 break
             values = [row.value for row in found]
             yield {

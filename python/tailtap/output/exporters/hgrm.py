@@ -14,6 +14,7 @@ from tailtap.analysis.evaluation.values import Pair
 from tailtap.analysis.runs.run import Run
 from tailtap.kinds.check import Check
 from tailtap.output.exporters.base import write_text
+from tailtap.records.errors import InputError
 
 #: Reporting points in each half of the distance to 100 %: HdrHistogram's default.
 TICKS = 5
@@ -37,11 +38,22 @@ class Hgrm:
         """Write a file for each run into the folder `destination`."""
         written = []
         for run in runs:
-            evaluation = run.stored
             text = io.StringIO()
-            write_distribution(text, evaluation.distribution)
+            write_distribution(text, distribution_of(run))
             written.append(write_text(Path(destination), f"{run.slug}.hgrm", text.getvalue()))
         return written
+
+
+def distribution_of(run: Run) -> Pair:
+    """The distribution of a finished run. Raises `InputError` where it is not known."""
+    if run.evaluation is None:
+        raise InputError(run.failure)
+    try:
+        return run.evaluation.distribution
+    except InputError as error:
+        raise InputError("how late all of its packets were is not told: export csv").at(
+            run.slug
+        ) from error
 
 
 def write_distribution(file: TextIO, distribution: Pair) -> None:

@@ -11,7 +11,9 @@ import numpy as np
 from tailtap.analysis.runs.run import Run
 from tailtap.kinds.check import Check
 from tailtap.output.exporters.base import write_text
+from tailtap.output.exporters.hgrm import distribution_of
 from tailtap.output.importers.tools.hdr import encode
+from tailtap.output.importers.tools.hlog import NANOSECONDS
 
 MILLISECOND_NS = 1_000_000
 LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
@@ -39,15 +41,17 @@ class Hlog:
 
 def log(run: Run) -> str:
     """The log of a run."""
-    evaluation, shown = run.stored, run.evaluation
-    values, counts = evaluation.distribution
+    values, counts = distribution_of(run)
+    duration = run.evaluation.duration if run.evaluation else 0.0
     start = run.record.started if run.record else None
-    lines = ["#[Histogram log format version 1.3]"]
+    lines = ["#[Histogram log format version 1.3]", NANOSECONDS]
     if start:
         seconds = datetime.fromisoformat(start).timestamp()
         lines.append(f"#[StartTime: {seconds:.3f} (seconds since epoch), {start}]")
-    duration = shown.duration if shown else 0.0
     # Two clocks may make a latency negative; no histogram of this kind holds that.
     code = encode(np.maximum(values, 0), counts)
-    lines += [LEGEND, f"0.000,{duration:.3f},{int(values[-1]) / MILLISECOND_NS:.3f},{code}"]
+    lines += [
+        LEGEND,
+        f"0.000,{duration:.3f},{int(values[-1]) / MILLISECOND_NS:.3f},{code}",
+    ]
     return "\n".join(lines) + "\n"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import msgspec
 import pyarrow as pa
 
@@ -14,6 +16,7 @@ from tailtap.output.database.columns import HOPS, OBJECTS, PARQUET, TABLES, Colu
 from tailtap.output.database.database import evaluation_row
 from tailtap.output.database.hops import hop_table
 from tailtap.output.exporters.packets import all_packets
+from tailtap.records.duck import connect, require_tables
 from tailtap.records.errors import InputError
 from tailtap.records.options import command_line
 from tailtap.records.record import as_json
@@ -42,14 +45,16 @@ def rows(run: Run, table: str) -> pa.Table:
     """The rows of one run in `table`. Raises `InputError` when its evaluation is damaged."""
     columns = COLUMNS[table]
     try:
-        if table in ("runs", "evaluations", "warnings"):
+        if run.database is not None and table != "packets":
+            found = _imported(run.database, run.number, table).cast(in_arrow(columns))
+        elif table in ("runs", "evaluations", "warnings"):
             found = pa.Table.from_pylist(_records(run, table), in_arrow(columns))
         elif table in HOPS:
             found = hop_table(table, run.stored.hops, run.tables)
         else:
             read = all_packets(run) if table == "packets" else run.tables[table]
             found = read.select(list(columns)).cast(in_arrow(columns))
-    except (LookupError, TypeError, pa.ArrowException) as error:
+    except (LookupError, TypeError, pa.ArrowException, duckdb.Error) as error:
         raise InputError(
             f"its {table} are not whole ({str(error).splitlines()[0]}); "
             f"run {command_line('evaluate', out=True)} again"
@@ -57,6 +62,14 @@ def rows(run: Run, table: str) -> pa.Table:
     identity = [pa.repeat(run.number, len(found)), pa.repeat(run.slug, len(found))]
     whole = pa.table([*identity, *found.columns], names=["run", "slug", *columns])
     return whole.cast(schema(table))
+
+
+def _imported(database: Path, number: int, table: str) -> pa.Table:
+    """The rows of an imported run, as its database has them."""
+    with connect(database, read_only=True) as connection:
+        require_tables(connection, database, TABLES)
+        query = f"SELECT {', '.join(COLUMNS[table])} FROM {table} WHERE run = ?"
+        return connection.sql(query, params=[number]).to_arrow_table()
 
 
 def _records(run: Run, table: str) -> list[dict[str, Any]]:

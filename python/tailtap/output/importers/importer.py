@@ -27,6 +27,8 @@ from tailtap.records.writing import writing
 
 #: Imported runs are numbered from here on: the numbers of an experiment's own runs stay free.
 FIRST_NUMBER = 1_000_001
+NAMED = 20
+"""Files that are named of those of which nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,15 @@ class Imported:
     """How many took the place of a run whose files had other content when it was imported."""
 
 
-def import_tree(tree: Path, database: Path) -> Imported:
+def import_tree(tree: Path, database: Path, unit: int | None = None) -> Imported:
     """Put every run of a tree into the database, made if missing.
 
     `tree` holds published result files, result trees of pos, crates of the RISE profile or result
     files of `TOOLS`, at any depth. A run is identified by the content of its files or, if that
     changed, by their path: importing a tree again, or after it was moved, replaces its runs. All
-    runs are imported or, after an error, none. A damaged file is a warning, stored with the run;
-    the run's other files are used. A copy of another run of the tree is left out.
+    runs are imported or, after an error, none. `unit`, in ns, is that of files that do not say it.
+    A damaged file is a warning, stored with the run; the run's other files are used. A copy of
+    another run of the tree is left out.
 
     Raises `InputError` when `tree` holds no run, `MachineError` when the database cannot be
     written.
@@ -60,10 +63,14 @@ def import_tree(tree: Path, database: Path) -> Imported:
     pos = find_pos_trees(tree, published)
     runs: list[Importable] = [*_others(published, pos)]
     runs += [run for one in pos for run in one.runs]
+    unknown: list[Path] = []
     if not pos:  # what scripts of a tree of pos left is told by its runs
-        runs += find_tool_runs(tree, {path for run in published for path in run.files.values()})
+        files = {path for run in published for path in run.files.values()}
+        measured, others = find_tool_runs(tree, files, unit)
+        runs += measured
+        unknown = [] if published else others
     if not runs:
-        raise InputError(_nothing(tree, pos))
+        raise InputError(_nothing(tree, pos, unknown))
     with writing(database, f"give another file by {option('into')}"):
         make_folder(database.parent)
     with opened(database, "nothing was imported") as connection:
@@ -71,7 +78,10 @@ def import_tree(tree: Path, database: Path) -> Imported:
         found = _import_all(connection, runs, storable(tree.resolve().name))
         connection.commit()
     summaries = tuple(one.summary for one in pos if one.runs)
-    return replace(found, trees=summaries)
+    told = (
+        [Notice("file-unknown", f"nothing is known of {_named(tree, unknown)}")] if unknown else []
+    )
+    return replace(found, trees=summaries, warnings=[*found.warnings, *told])
 
 
 def _others(published: Sequence[PublishedRun], trees: Sequence[PosTree]) -> list[Published]:
@@ -80,7 +90,13 @@ def _others(published: Sequence[PublishedRun], trees: Sequence[PosTree]) -> list
     return [Published(run) for run in published if run.source not in taken]
 
 
-def _nothing(tree: Path, trees: Sequence[PosTree]) -> str:
+def _named(tree: Path, files: Sequence[Path]) -> str:
+    names = [str(path.relative_to(tree.resolve())) for path in files]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{tree}: {', '.join(names[:NAMED])}{more}"
+
+
+def _nothing(tree: Path, trees: Sequence[PosTree], unknown: Sequence[Path]) -> str:
     """Why there is nothing to import."""
     damaged = [warning.message for one in trees for warning in one.warnings]
     if damaged:
@@ -94,7 +110,7 @@ def _nothing(tree: Path, trees: Sequence[PosTree]) -> str:
         f"{tree}: no result files in it: none like "
         "latencies-pre-rate10000-repeat0.pcap.zst.trim_ms0.percentiles.csv, and no result tree of "
         "pos (config/allocation.json, HOST/*_run0.loop) or RISE crate (ro-crate-metadata.json), "
-        f"and nothing of {', '.join(TOOLS)}"
+        f"and nothing of {', '.join(TOOLS)}" + (f" ({_named(tree, unknown)})" if unknown else "")
     )
 
 

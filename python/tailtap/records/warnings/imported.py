@@ -81,7 +81,27 @@ ENTRIES = (
     ),
     Entry(
         "unit-unknown",
-        "A log of HdrHistogram does not say its unit, and counts as nanoseconds.",
-        "Let the tool record nanoseconds, or convert its log.",
+        "A file of HdrHistogram does not say its unit.",
+        "Import it with `--unit`.",
+    ),
+    Entry(
+        "requests-failed",
+        "Requests failed, by their status or without an answer, or a tool does not say which did.",
+        "Require `errors < 0.1 %`; let the tool keep single requests, as vegeta encode does.",
+    ),
+    Entry(
+        "negative-times",
+        "Packets came before they were sent: the clocks of a tool's two ends differ.",
+        "Synchronise the clocks (PTP), or measure round trips.",
+    ),
+    Entry(
+        "read-in-part",
+        "A file was cut off, holds parts that are not read, or keeps a part of what was measured.",
+        "Nothing, where what was read stands for all; else measure again.",
+    ),
+    Entry(
+        "file-unknown",
+        "Files of an imported folder are of no known tool.",
+        "Nothing, or look up in docs/howto/other-tools.md what each tool must be asked for.",
     ),
 )

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
-from tailtap.analysis.compare.history import NEAR, Measured, changes, histories
+from tailtap.analysis.compare.history import ERROR, NEAR, Measured, changes, histories, newest
 from tailtap.records.errors import InputError, MachineError
 
 COMMITS, HISTORIES = 200, 100
@@ -18,13 +19,16 @@ P = 0.999
 
 
 def history(
-    random: np.random.Generator, factors: Mapping[int, float], repeats: int = 5
+    random: np.random.Generator,
+    factors: Mapping[int, float],
+    repeats: int = 5,
+    commits: int = COMMITS,
 ) -> NDArray[np.float64]:
     """Medians of repeats that scatter by 10 %, of which each tenth is much slower."""
-    level = np.full(COMMITS, math.log(5e5))
+    level = np.full(commits, math.log(5e5))
     for place, factor in factors.items():
         level[place:] += math.log(factor)
-    values = level[:, None] + random.normal(0, 0.1, (COMMITS, repeats))
+    values = level[:, None] + random.normal(0, 0.1, (commits, repeats))
     slow = random.random(values.shape) < 0.1
     values += slow * np.log1p(3 * random.pareto(1.5, values.shape))
     return np.exp(np.median(values, axis=1))
@@ -48,6 +52,49 @@ def test_known_changes_are_found_within_two_commits() -> None:
         others += len(places) - sum(near)
     assert found >= 0.95 * 2 * HISTORIES
     assert others <= 0.1 * HISTORIES
+
+
+@pytest.mark.parametrize(("commits", "repeats"), [(24, 1), (24, 5), (40, 3)])
+def test_the_newest_commits_are_called_another_level_as_rarely_as_is_said(
+    commits: int, repeats: int
+) -> None:
+    random = np.random.default_rng(commits + repeats)
+    tries = 600
+    false = sum(newest(history(random, {}, repeats, commits).tolist())[1] for _ in range(tries))
+    assert false <= stats.binom.ppf(0.999, tries, 2 * ERROR)  # slower, and faster
+
+
+@pytest.mark.parametrize("late", [2, 3])
+def test_the_newest_commits_that_are_ten_times_slower_are_found(late: int) -> None:
+    random = np.random.default_rng(late)
+    found = [newest(history(random, {30 - late: 10.0}, commits=30).tolist()) for _ in range(40)]
+    assert sum(decided for _, decided in found) >= 38
+
+
+@pytest.mark.parametrize(
+    ("values", "marks", "undecided"),
+    [
+        ([1e5, 1.01e5] * 15 + [1e6, 1e6], 1, ""),
+        ([1e5, 1.01e5] * 15 + [1e6], 0, "the newest commit stands out (x9.90)"),
+        ([1e5, 1.01e5] * 5 + [1e6, 1e6], 0, "the 2 newest commits stand out (x9.90)"),
+        ([1e5, 1.01e5] * 5 + [1e6, 1.01e5], 0, ""),
+        ([1e5] * 5, 0, "5 commits, and 6 are the fewest"),
+    ],
+)
+def test_what_is_said_of_the_newest_commits(
+    values: Sequence[float], marks: int, undecided: str
+) -> None:
+    [series] = histories(runs(values), P)
+    assert len(series.marks) == marks and series.newest == bool(marks)
+    assert series.undecided.startswith(undecided) and bool(series.undecided) == bool(undecided)
+
+
+def test_a_commit_that_failed_hides_no_series() -> None:
+    """It has no percentile that ten packets lie above, and counts as later than any."""
+    failed = [Measured("z", "2026-12-01", "gate", "xdp", "10 kpkt/s", "{}", False,
+                       {1.0: (9, None, None, False)}) for _ in range(3)]  # fmt: skip
+    [series] = histories([*runs(STEADY), *failed])
+    assert series.percentile == P and series.points[-1].value is None
 
 
 @pytest.mark.parametrize(

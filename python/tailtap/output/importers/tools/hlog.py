@@ -2,60 +2,62 @@
 
 from __future__ import annotations
 
-import math
 import re
+from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
 
-from tailtap.output.importers.tools.hdr import Buckets, decode
-from tailtap.output.importers.tools.reading import MILLISECOND, Reading, bucketed
+from tailtap.output.importers.tools.hdr import decode
+from tailtap.output.importers.tools.reading import Reading, bucketed, unknown_unit
 from tailtap.records.record import Notice
 
-_LINE = re.compile(
-    r"(?:Tag=(?P<tag>[^,]*),)?[\d.eE+-]+,[\d.eE+-]+,(?P<max>[\d.eE+-]+),(?P<code>HISTF\S+)"
-)
-MARK = ",HISTF"
-"""What every line with a histogram has: the beginning of its encoding."""
-NEAR = 0.02
-UNKNOWN = Notice(
-    "unit-unknown",
-    "a log does not say its unit, and its column of maxima is none in ms: its values count as ns",
-)
+_LINE = re.compile(r"(?:Tag=(?P<tag>[^,]*),)?(?:[\d.eE+-]+,){3}(?P<code>(?P<kind>D?HIST)\S+)")
+MARKS = ",HISTF", ",DHIST"
+"""What every line with a histogram has: the beginning of its encoding, of integers or doubles."""
+NANOSECONDS = "#[Values are in ns]"
+"""A comment that tailtap writes: the format itself has no place for a unit."""
 
 
 def knows(head: str) -> bool:
     """Whether a file begins like one."""
-    return "[Histogram log format version" in head or MARK in head
+    return "[Histogram log format version" in head or any(mark in head for mark in MARKS)
 
 
-def read(text: str) -> Iterator[Reading]:
+def read(text: str, unit: int | None = None) -> Iterator[Reading]:
     """A reading for each tag: all stretches together. Raises `ValueError`."""
-    found: dict[str, list[Buckets]] = {}
-    doubts: dict[str, list[Notice]] = {}
-    for line in text.splitlines():
-        match = _LINE.fullmatch(line.strip())
-        if match is None:
-            if MARK in line:
-                raise ValueError("a line of it is no interval")
+    found: dict[str, Counter[tuple[int, int]]] = {}
+    doubts = [] if unit or NANOSECONDS in text else [unknown_unit()]
+    lines = text.splitlines()
+    doubles: set[str] = set()
+    for place, line in enumerate(lines):
+        if line.startswith("#") or not any(mark in line for mark in MARKS):
             continue
-        tag, buckets = match["tag"] or "", decode(match["code"])
-        found.setdefault(tag, []).append(buckets)
-        doubts.setdefault(tag, [])
-        most = int(buckets.high[-1]) if buckets.count.size else 0
-        told = float(match["max"]) * MILLISECOND
-        if most and not math.isclose(told, most, rel_tol=NEAR, abs_tol=MILLISECOND):
-            doubts[tag] = [UNKNOWN]
-    for tag, parts in found.items():
-        rows = chain.from_iterable(
-            zip(one.low.tolist(), one.high.tolist(), one.count.tolist(), strict=True)
-            for one in parts
+        try:
+            if (match := _LINE.fullmatch(line.strip())) is None:
+                raise ValueError("a line of it is no interval")
+            tag = match["tag"] or ""
+            if match["kind"] == "DHIST":
+                doubles.add(tag)
+                continue
+            buckets = decode(match["code"])
+        except ValueError:
+            if place == len(lines) - 1 and found and not text.endswith("\n"):
+                told = "it ends within a line, which is left out: the program was stopped"
+                doubts.append(Notice("read-in-part", told))
+                break
+            raise
+        ends = zip(buckets.low.tolist(), buckets.high.tolist(), strict=True)
+        found.setdefault(tag, Counter()).update(
+            dict(zip(ends, buckets.count.tolist(), strict=True))
         )
-        yield Reading(bucketed(_added(rows)), name=tag, doubts=tuple(doubts[tag]))
-
-
-def _added(rows: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Equal buckets of several stretches as one."""
-    totals: dict[tuple[int, int], int] = {}
-    for low, high, count in rows:
-        totals[low, high] = totals.get((low, high), 0) + count
-    return ((low, high, count) for (low, high), count in totals.items())
+    if doubles and not found:
+        raise ValueError("its histograms are of doubles, which are not read")
+    if doubles:
+        names = ", ".join(tag or "without a tag" for tag in sorted(doubles))
+        told = f"its intervals {names} are histograms of doubles, which are not read"
+        doubts.append(Notice("read-in-part", told))
+    for tag, totals in found.items():
+        rows = [
+            (low * (unit or 1), (high + 1) * (unit or 1) - 1, count)
+            for (low, high), count in totals.items()
+        ]
+        yield Reading(bucketed(rows), name=tag, doubts=tuple(doubts))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tailtap.output.importers.tools.hdr import decode
 from tailtap.output.importers.tools.reading import (
     CLOSED_LOOP,
     MICROSECOND,
-    SECOND,
+    MILLISECOND,
+    OPEN,
+    UNITS,
     Reading,
     bucketed,
     exact,
+    mapping,
     nanoseconds,
     number,
     share,
@@ -27,12 +31,22 @@ _IPERF = re.compile(
     r".*?obl/obu=(?P<below>\d+)/(?P<beyond>\d+)",
     re.M,
 )
-_UNITS = {"us": MICROSECOND, "ms": 1000 * MICROSECOND, "s": SECOND}
+_IPERF_SUMS = re.compile(
+    r"^\[ *(?P<id>[^\]]+)\] (?P<start>[\d.]+)-(?P<end>[\d.]+) sec .*?"
+    r"(?P<lost>\d+)/ *(?P<sent>\d+) +\([^)]*\) +[\d.]+/(?P<least>-?[\d.]+)/(?P<most>-?[\d.]+)/",
+    re.M,
+)
+"""What is beside the histogram of the same interval: packets lost of all, and times in ms."""
+_IPERF_BINS = re.compile(r"bins=(\d+)")
 _COLOUR = re.compile(r"\x1b?\[[\d;]*m")
 _SOCKPERF_PERCENTILE = re.compile(r"percentile ([\d.]+) = +([\d.]+)")
-_SOCKPERF_END = re.compile(r"<(MIN|MAX)> observation = +([\d.]+)")
+_SOCKPERF_END = re.compile(r"<?(MIN|MAX)>? observation = +([\d.]+)")
 _SOCKPERF_TOTAL = re.compile(r"Total (\d+) observations")
-_SOCKPERF_DROPPED = re.compile(r"# dropped messages = (\d+)")
+_SOCKPERF_LOST = re.compile(
+    r"# dropped messages = (\d+); # duplicated messages = (\d+); # out-of-order messages = (\d+)"
+)
+_SOCKPERF_ANSWERED = re.compile(r"SentMessages=(\d+); ReceivedMessages=(\d+)")
+_SOCKPERF_EVERY = re.compile(r"--reply-every=(\d+)")
 _SOCKPERF_ROW = re.compile(r"^\d+, [\d.]+, [\d.]+, ([\d.]+)$", re.M)
 _SOCKPERF_RATE = re.compile(r"--mps=(\d+)")
 HALF = Notice(
@@ -54,20 +68,50 @@ def read_iperf(text: str) -> Iterator[Reading]:
         key = line["id"], line["what"]
         if key not in longest or _seconds(line) >= _seconds(longest[key]):
             longest[key] = line
+    sums = {(one["id"], one["start"], one["end"]): one for one in _IPERF_SUMS.finditer(text)}
+    bins = _IPERF_BINS.search(text)
     for (connection, what), line in longest.items():
-        width = nanoseconds(line["width"], _UNITS[line["unit"]])
+        width = nanoseconds(line["width"], UNITS[line["unit"]])
         pairs = [pair.partition(":") for pair in line["bins"].split(",") if pair]
         rows = [(number(place, "buckets"), number(count, "packets")) for place, _, count in pairs]
         if not width or any(place < 1 for place, _ in rows):
             raise ValueError("its buckets have no width, or no place")
-        beyond = number(line["beyond"], "packets")
-        told = (
-            f"{beyond:,} of its packets were later than its last bucket ends: they count as in it"
-        )
+        below, beyond = number(line["below"], "packets"), number(line["beyond"], "packets")
+        beside = sums.get((line["id"], line["start"], line["end"]))
+        arrived = sum(count for _, count in rows) + below + beyond
+        early = below > 0 or (beside is not None and float(beside["least"]) < 0)
+        most = nanoseconds(beside["most"], MILLISECOND) if beside and not early else None
+        last = max([int(bins[1]) if bins else 0, *(place for place, _ in rows)]) * width
+        buckets = [((place - 1) * width, place * width - 1, count) for place, count in rows]
+        if beyond:
+            buckets.append((last, OPEN if most is None else max(most, last), beyond))
         yield Reading(
-            bucketed([((place - 1) * width, place * width - 1, count) for place, count in rows]),
+            bucketed(() if early else buckets),
+            total=arrived,
+            lost=number(beside["lost"], "packets") if beside else None,
+            requests=None if beside is None else arrived + number(beside["lost"], "packets"),
+            maximum=most,
             name=f"{connection.strip()} {what}" if len(longest) > 1 else "",
-            doubts=(Notice("beyond-buckets", told),) if beyond else (),
+            doubts=tuple(_iperf_doubts(below, beyond, last, beside if early else None)),
+        )
+
+
+def _iperf_doubts(
+    below: int, beyond: int, last: int, early: re.Match[str] | None
+) -> Iterator[Notice]:
+    """`early` is the line that says by how much packets came before they were sent."""
+    if below or early:
+        who = f"{below:,} of its packets" if below else "some of its packets"
+        by = f", by up to {early['least'].lstrip('-')} ms" if early else ""
+        yield Notice(
+            "negative-times",
+            f"{who} came before they were sent{by}: the clocks differ, and none of its latencies "
+            "can be trusted",
+        )
+    elif beyond:
+        yield Notice(
+            "beyond-buckets",
+            f"{beyond:,} of its packets were later than its last bucket ends, {last / 1e3:,.0f} us",
         )
 
 
@@ -85,9 +129,13 @@ def read_sockperf(text: str) -> Iterator[Reading]:
     text = _COLOUR.sub("", text)
     # What it prints stands in a full log, too.
     shared = (HALF,) if "avg-latency" in text or "Latency is" in text else ()
-    ping = "--ping-pong" in text or "Round trip" in text or "pingpong" in text
-    doubts = (*shared, CLOSED_LOOP) if ping and "--mps=" not in text else shared
-    rate, lost = _SOCKPERF_RATE.search(text), _SOCKPERF_DROPPED.search(text)
+    rate, gone = _SOCKPERF_RATE.search(text), _SOCKPERF_LOST.search(text)
+    lost, twice, out = [number(one, "packets") for one in gone.groups()] if gone else [None] * 3
+    # Who sends without waiting asks for few answers, and is stopped by a signal.
+    every, answers = _SOCKPERF_EVERY.search(text), _SOCKPERF_ANSWERED.search(text)
+    few = answers and int(answers[2]) * 4 < int(answers[1]) * 3
+    waits = not few and "interrupted by signal" not in text and (not every or int(every[1]) == 1)
+    doubts = (*shared, CLOSED_LOOP) if waits else shared
     ends = dict(_SOCKPERF_END.findall(text))
     total = _SOCKPERF_TOTAL.search(text)
     rows = _SOCKPERF_ROW.findall(text)
@@ -98,7 +146,9 @@ def read_sockperf(text: str) -> Iterator[Reading]:
             for percent, value in _SOCKPERF_PERCENTILE.findall(text)
         ],
         total=number(total[1], "packets") if total else None,
-        lost=number(lost[1], "packets") if lost else None,
+        lost=lost,
+        duplicates=twice,
+        reordered=out,
         rate=number(rate[1], "packets") if rate and int(rate[1]) < 1 << 31 else None,
         minimum=nanoseconds(ends["MIN"], MICROSECOND) if "MIN" in ends else None,
         maximum=nanoseconds(ends["MAX"], MICROSECOND) if "MAX" in ends and not rows else None,
@@ -121,14 +171,31 @@ def read_trex(text: str) -> Iterator[Reading]:
     streams = found.get("latency") if isinstance(found, Mapping) else None
     if not isinstance(streams, Mapping):
         raise ValueError("it has no latency statistics")
+    flows = mapping(found.get("flow_stats") or {})
     for name, stream in streams.items():
         latency = stream.get("latency") if isinstance(stream, Mapping) else None
         if isinstance(latency, Mapping):  # beside the streams stands what is of all of them
-            yield _stream(str(name), stream, latency)
+            one = _stream(str(name), stream, latency)
+            # Packets that nothing came after have no gap in the numbers.
+            lost = max(one.lost or 0, _missing(flows.get(name)))
+            if one.total or lost:
+                yield replace(one, lost=lost if lost else one.lost)
+
+
+def _missing(flow: object) -> int:
+    """The packets of a flow that were sent and did not come."""
+    if not isinstance(flow, Mapping):
+        return 0
+    sent, came = (
+        number(mapping(flow.get(side) or {}).get("total", 0), "packets")
+        for side in ("tx_pkts", "rx_pkts")
+    )
+    return max(sent - came, 0)
 
 
 def _stream(name: str, stream: Mapping[str, object], latency: Mapping[str, object]) -> Reading:
     errors, histogram = stream.get("err_cntrs"), latency.get("histogram")
+    rows: list[tuple[int, int, int]] = []
     code = latency.get("hdrh")
     if isinstance(code, str) and code:
         buckets = decode(code)
@@ -136,14 +203,23 @@ def _stream(name: str, stream: Mapping[str, object], latency: Mapping[str, objec
         rows = list(zip(low.tolist(), high.tolist(), buckets.count.tolist(), strict=True))
     elif isinstance(histogram, Mapping):
         rows = [_decade(key, count) for key, count in histogram.items()]
-    else:
+    elif not errors:
         raise ValueError(f"its stream {name[:40]!r} has no histogram")
-    maximum, average = latency.get("total_max"), latency.get("average")
+    maximum = latency.get("total_max")
+    counts = mapping(errors or {})
+    lost, twice, out = (
+        number(counts[one], "packets") if one in counts else None
+        for one in ("dropped", "dup", "out_of_order")
+    )
+    buckets = bucketed(rows)
     return Reading(
-        bucketed(rows),
-        lost=number(errors.get("dropped", 0), "packets") if isinstance(errors, Mapping) else None,
-        mean=None if average is None else float(nanoseconds(average, MICROSECOND)),
-        maximum=None if maximum is None else nanoseconds(maximum, MICROSECOND) + MICROSECOND - 1,
+        buckets,
+        total=int(buckets.count.sum()),
+        lost=lost,
+        duplicates=twice,
+        reordered=out,
+        # What it calls an average follows the last packets.
+        maximum=nanoseconds(maximum, MICROSECOND) + MICROSECOND - 1 if maximum and rows else None,
         name=name,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,20 @@ import pyarrow as pa
 from tailtap.analysis.evaluation.percentiles import DEFAULT, papers, percentiles_of
 from tailtap.output.importers.importable import Content, Row
 from tailtap.output.importers.tools import TOOLS, tool_of
-from tailtap.output.importers.tools.reading import Reading, checked, widths
+from tailtap.output.importers.tools.reading import OPEN, Reading, checked, widths
 from tailtap.records.files import slugify
 from tailtap.records.foreign import TABLE_BYTES, files_below, open_file, read_bytes, storable
 from tailtap.records.record import Notice
 from tailtap.records.units import exact_rate
 
-SUFFIXES = frozenset((".hlog", ".json", ".txt", ".log", ".out", ".csv", ""))
 HEAD = 20_000
-"""Bytes that say what a file is."""
-_NUMBERED = re.compile(r"(?:[0-9]{3,}-)?(?P<stem>.+?)[-_.](?:r|run|repeat)?(?P<repeat>[0-9]{1,6})")
-"""Files that differ in such numbers alone are repeats."""
+"""Bytes that say what a file is, unless it is JSON, whose parts may be in any order."""
+_NUMBERED = re.compile(
+    r"(?:[0-9]{3,}-)?(?P<stem>.+?)[-_.](?P<word>r|rep|run|repeat|trial)?(?P<repeat>[0-9]{1,6})"
+)
+"""Files that differ in such numbers alone may be repeats."""
+MISSING = 0.2
+"""The share of repeats that may be missing where nothing but a number calls them so."""
 FEWEST = 10
 """Packets above a percentile that is supported."""
 PERCENTILES = pa.schema(
@@ -46,6 +49,10 @@ class ToolRun:
     tool: str
     digest: str | None
     reading: Reading | None
+    stem: str
+    """Its file's name without what tells it from its repeats."""
+    repeat: int = 0
+    """The number of the repeat; 0 where there are none."""
     warnings: list[Notice] = field(default_factory=list)
 
     @property
@@ -69,12 +76,15 @@ class ToolRun:
             tables["histogram"] = pa.table(
                 {"bucket_ns": found.buckets.low, "count": found.buckets.count}
             )
-        lost = found.lost
         row = {
             "key": self.tool,
             "matched": found.total,
-            "lost": lost,
-            "ingress": None if lost is None or found.total is None else found.total + lost,
+            "lost": found.lost,
+            "errors": found.errors,
+            "errors_timed": None if found.errors is None else found.among,
+            "reordered": found.reordered,
+            "duplicate_egress": found.duplicates,
+            "ingress": found.sent,
             "egress": found.total,
             "min_ns": found.minimum,
             "mean_ns": found.mean,
@@ -84,10 +94,7 @@ class ToolRun:
 
     def row(self, experiment: str) -> Row:
         """Its row, from the name of its file."""
-        stem = self.path.name.removesuffix(".zst").removesuffix(self.path.suffix)
-        numbered = _NUMBERED.fullmatch(stem)
-        stem, repeat = (numbered["stem"], int(numbered["repeat"])) if numbered else (stem, 1)
-        variables = {"source": self.place, "file": stem, "tool": self.tool}
+        variables = {"source": self.place, "file": self.stem, "tool": self.tool}
         if self.name:
             variables["part"] = self.name
         parameters: dict[str, Any] = {"source": self.source, "digest": self.digest}
@@ -97,35 +104,72 @@ class ToolRun:
             parameters["traffic"] = {"rate": rate}
         if self.reading and (wide := np.unique(widths(self.reading.buckets))).size == 1:
             parameters["evaluation"] = {"bucket": int(wide[0])}
-        parts = (self.place, self.tool, stem, self.name, str(repeat) if numbered else "")
+        parts = (self.place, self.tool, self.stem, self.name, str(self.repeat or ""))
         slug = "-".join(part for part in map(slugify, parts) if part)
-        return Row(slug, experiment, max(repeat, 1), variables, parameters)
+        return Row(slug, experiment, max(self.repeat, 1), variables, parameters)
 
 
-def find_tool_runs(tree: Path, taken: Collection[Path] = ()) -> Iterator[ToolRun]:
-    """The measurements in all result files of a tree, less the files that are `taken`."""
+def find_tool_runs(
+    tree: Path, taken: Collection[Path] = (), unit: int | None = None
+) -> tuple[list[ToolRun], list[Path]]:
+    """The measurements in all result files of a tree, and the files of which nothing is known.
+
+    Files that are `taken` are neither. `unit`, in ns, is that of files that do not say theirs.
+    """
     root = tree.resolve()
-    for path in files_below(root):
-        if path.suffix.lower() in SUFFIXES and path not in taken:
-            tool = _tool(path, root)
-            if tool is not None:
-                yield from _runs(path, root, tool)
+    paths = [path for path in files_below(root) if path not in taken]
+    tools = {path: tool for path in paths if (tool := _tool(path, root)) is not None}
+    repeats = _repeats(tools)
+    runs: list[ToolRun] = []
+    for path, tool in tools.items():
+        place = str(path.parent.relative_to(root))
+        stem, repeat = repeats.get(path, (_stem(path), 0))
+        run = ToolRun(path, "" if place == "." else place, tool, None, None, stem, repeat)
+        runs += _runs(run, root, unit)
+    return runs, [path for path in paths if path not in tools]
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".zst").removesuffix(path.suffix)
+
+
+def _repeats(tools: Mapping[Path, str]) -> dict[Path, tuple[str, int]]:
+    """Which files are repeats: the name of what they repeat, and the number of each.
+
+    Numbers that follow each other are of repeats, as 1, 2, 3; 64 and 1518 are sizes, or rates.
+    """
+    series: dict[tuple[Path, str, str], dict[Path, re.Match[str]]] = {}
+    for path, tool in tools.items():
+        if (numbered := _NUMBERED.fullmatch(_stem(path))) is not None:
+            series.setdefault((path.parent, numbered["stem"], tool), {})[path] = numbered
+    found = {}
+    for files in series.values():
+        numbers = sorted({int(one["repeat"]) for one in files.values()})
+        missing = numbers[-1] - numbers[0] + 1 - len(numbers)
+        follow = len(numbers) > 1 or numbers[0] <= 1
+        for path, one in files.items():
+            if one["word"] or (follow and missing <= MISSING * len(numbers)):
+                found[path] = one["stem"], int(one["repeat"])
+    return found
 
 
 def _tool(path: Path, root: Path) -> str | None:
     try:
         with open_file(path, root) as file:
-            return tool_of(file.read(HEAD).decode("utf-8", "replace"))
+            head = file.read(HEAD)
+            if head.lstrip()[:1] == b"{":
+                head += file.read(TABLE_BYTES)
+        return tool_of(head.decode("utf-8", "replace"))
     except (OSError, ValueError):
         return None
 
 
-def _runs(path: Path, root: Path, tool: str) -> Iterator[ToolRun]:
-    place = str(path.parent.relative_to(root))
-    run = ToolRun(path, "" if place == "." else place, tool, None, None)
+def _runs(run: ToolRun, root: Path, unit: int | None) -> Iterator[ToolRun]:
+    path, tool = run.path, run.tool
     try:
         data = read_bytes(path, root, TABLE_BYTES)
-        found = [checked(one) for one in TOOLS[tool].read(data.decode("utf-8", "replace"))]
+        readings = TOOLS[tool].readings(data.decode("utf-8", "replace"), unit)
+        found = [checked(one) for one in readings]
         if not found:
             raise ValueError("it holds no latencies")
     except DAMAGED as error:
@@ -150,8 +194,9 @@ def percentile_table(found: Reading) -> pa.Table:
         rows += [
             (one.p, one.value, other.low, one.high, one.above, one.supported)
             for one, other in zip(upper, lower, strict=True)
+            if one.value < OPEN
         ]
-    for p, value in () if rows else sorted(found.percentiles):
+    for p, value in () if buckets.count.size else sorted(found.percentiles):
         above = None if total is None else total - max(math.ceil(p * total), 1)
         rows.append((p, value, None, None, above, above is not None and above >= FEWEST))
     return pa.Table.from_pylist(

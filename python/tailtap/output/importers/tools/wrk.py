@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from tailtap.output.importers.tools.hgrm import spectrum
 from tailtap.output.importers.tools.reading import (
     CLOSED_LOOP,
     MILLISECOND,
-    SECOND,
+    UNITS,
     Reading,
-    bucketed,
     nanoseconds,
     number,
     share,
 )
 
-_UNITS = {"us": 1_000, "ms": MILLISECOND, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
 _SECTION = re.compile(
     r"Latency Distribution \(HdrHistogram - (?P<name>[^)]*?) ?Latency[^)]*\)(?P<body>.*?)"
     r"(?=Latency Distribution|\Z)",
     re.S,
 )
-_ROW = re.compile(r"^\s*([\d.]+)\s+([\d.]+)\s+(\d+)\s+[\d.infNa]+\s*$", re.M)
-_MAX = re.compile(r"#\[Max\s+=\s*([\d.]+)")
-_MEAN = re.compile(r"#\[Mean\s+=\s*([\d.]+)")
 _PERCENTILE = re.compile(r"^\s*([\d.]+)%\s+([\d.]+)(us|ms|s|m|h)\s*$", re.M)
 _TOTAL = re.compile(r"^\s*(\d+) requests in ", re.M)
+_REFUSED = re.compile(r"Non-2xx or 3xx responses: (\d+)")
+_SOCKETS = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")
 
 
 def knows(head: str) -> bool:
@@ -36,37 +35,42 @@ def knows(head: str) -> bool:
 
 def read(text: str) -> Iterator[Reading]:
     """The corrected latencies of wrk2, then the others; or those of wrk. Raises `ValueError`."""
+    done = number(found[1], "requests") if (found := _TOTAL.search(text)) else None
+    refused = number(bad[1], "requests") if (bad := _REFUSED.search(text)) else 0
+    told = _SOCKETS.search(text)
+    *broken, late = [number(one, "errors") for one in told.groups()] if told else [0] * 4
+    requests = None if done is None else done + sum(broken)
+    failures = Reading(
+        # One that was late may be one that was refused, too.
+        errors=None if requests is None else min(refused + sum(broken) + late, requests),
+        requests=requests,
+        failures=f"{refused:,} no 2xx or 3xx, {sum(broken):,} socket errors, {late:,} timeouts",
+    )
     sections = list(_SECTION.finditer(text))
     for section in sections:
         uncorrected = "Uncorrected" in section["name"] or "without taking" in section[0][:200]
-        yield _spectrum(section["body"], uncorrected=uncorrected)
-    if not sections:
-        yield Reading(
+        of = spectrum(section["body"], MILLISECOND)
+        # Its latencies begin after a calibration, and nothing says how many failed before.
+        total = int(of.buckets.count.sum())
+        yield replace(
+            failures,
+            buckets=of.buckets,
+            mean=of.mean,
+            maximum=of.maximum,
+            requests=None if requests is None else max(requests, total),
+            among=min(refused + late, total),
+            name="uncorrected" if uncorrected else "",
+            doubts=(CLOSED_LOOP,) if uncorrected else (),
+        )
+    if not sections:  # a request that takes longer than the timeout has no latency
+        timed = None if done is None else max(done - late, 0)
+        yield replace(
+            failures,
             percentiles=[
-                (share(percent), nanoseconds(value, _UNITS[unit]))
+                (share(percent), nanoseconds(value, UNITS[unit]))
                 for percent, value, unit in _PERCENTILE.findall(text)
             ],
-            total=number(total[1], "requests") if (total := _TOTAL.search(text)) else None,
+            total=timed,
+            among=min(refused, timed or 0),
             doubts=(CLOSED_LOOP,),
         )
-
-
-def _spectrum(body: str, *, uncorrected: bool) -> Reading:
-    rows, below, floor = [], 0, 0
-    for value, _, reached in _ROW.findall(body):
-        top, count = nanoseconds(value, MILLISECOND), number(reached, "requests")
-        if count > below:
-            rows.append((min(floor, top), top, count - below))
-        floor, below = top, max(below, count)
-    if not rows:
-        raise ValueError("it has no detailed percentile spectrum: run wrk2 with --latency")
-    # The first row is of the smallest value, and no bucket.
-    rows[0] = (rows[0][1], *rows[0][1:])
-    maximum, mean = _MAX.search(body), _MEAN.search(body)
-    return Reading(
-        bucketed(rows),
-        maximum=nanoseconds(maximum[1], MILLISECOND) if maximum else None,
-        mean=float(mean[1]) * MILLISECOND if mean else None,
-        name="uncorrected" if uncorrected else "",
-        doubts=(CLOSED_LOOP,) if uncorrected else (),
-    )
