@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tailtap.analysis.evaluation.executors import Threads
 from tailtap.analysis.evaluation.many import CHUNK_BYTES
+from tailtap.analysis.evaluation.tables import read_any
 from tailtap.analysis.runs.again import OPTIONS, Runs, evaluate_again
 from tailtap.analysis.runs.folder import CAPTURES, EVALUATION, RunFolder
 from tailtap.output.reproduce.checksums import sha256
@@ -118,7 +118,7 @@ def _again(slug: str, published: Path, captures: Mapping[str, Path], top: Path) 
         return not_shown(slug, "no captures of it were published")
     run = RunFolder(top / slug, top)
     make_folder(run.path, below=top)
-    copy(published / "run.json", run.record, below=top)
+    copy(published / "run.json", run.record, root=published, below=top)
     for name, path in captures.items():
         make_link(run.path / name, path.resolve(), below=top)
     try:
@@ -159,8 +159,8 @@ def _differing(published: Path, again: Path) -> Iterator[str]:
 def table_of(path: Path) -> pa.Table:
     """A Parquet file; an empty table of one that cannot be read."""
     try:
-        return pq.read_table(path)
-    except (OSError, pa.ArrowException):
+        return read_any(path, path.parent)
+    except (OSError, ValueError, pa.ArrowException):
         return pa.table({})
 
 
