@@ -35,6 +35,7 @@ ELSEWHERE = {
     "output/exporters/postgresql.py": "a file of the package",
     "output/live/server.py": "a file of the package",
     "output/report/page.py": "a file of the package",
+    "output/reproduce/fetching.py": "web servers, no files",
     "cli/evaluate.py": "`Sources`",
 }
 """Files and folders of the package that open otherwise, and what."""

@@ -147,32 +147,22 @@ def _writable(database: Path, *, anew: bool = False) -> Iterator[duckdb.DuckDBPy
                     with open_file(database) as source:
                         shutil.copyfileobj(source, file)
             if not there:
-                place.unlink()  # no database is empty
+                place.unlink()  # no database is empty: DuckDB makes it
             with connect(place) as connection:
                 yield connection
                 connection.execute("CHECKPOINT")
             if not there and database.exists():
                 raise FileExistsError(errno.EEXIST, "another program made it meanwhile")
-            _like(place, database)
+            if there:
+                place.chmod(stat.S_IMODE(database.stat().st_mode))
+                with contextlib.suppress(PermissionError):
+                    os.chown(place, database.stat().st_uid, database.stat().st_gid)
             sync(place)
             folder.rename(draft, database.name)
             folder.sync()
         finally:
             folder.remove(draft)
             folder.remove(log_of(place).name)
-
-
-def _like(place: Path, database: Path) -> None:
-    """Give a new database the owner and the mode of the one before it, or of any new file."""
-    if database.exists():
-        before = database.stat()
-        place.chmod(stat.S_IMODE(before.st_mode))
-        with contextlib.suppress(PermissionError):
-            os.chown(place, before.st_uid, before.st_gid)
-    else:
-        mask = os.umask(0o77)
-        os.umask(mask)
-        place.chmod(0o666 & ~mask)
 
 
 def put_aside(database: Path) -> list[Path]:
