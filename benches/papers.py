@@ -224,7 +224,9 @@ def _head(asked: Asked, papers: Papers) -> Iterator[str]:
         yield f"sudo tailtap run {path} --out {name}"
     if any(figure.made.of == "models" or figure.kind == "models" for figure in first.figures):
         yield f"tailtap model {name}"
-    yield f"sudo tailtap report {name}"
+    beside = any(figure.beside is not None for figure in first.figures)
+    more = f" --figures-from {path}" if beside else ""
+    yield f"sudo tailtap report {name}{more}"
     yield "```"
 
 

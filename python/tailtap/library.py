@@ -275,10 +275,11 @@ def measure_again(
 
     `connect` gives the stations of a `testbed`; runs are made within `around`, which is told their
     folder. Raises `MachineError` where the experiment cannot be had on this machine, `InputError`
-    where `overrides` are wrong, or where it runs what others wrote and that is not allowed.
+    where `overrides` are wrong, or where it runs commands or takes what is this machine's and that
+    is not allowed.
     """
     from tailtap.experiment.reading import read_experiment
-    from tailtap.experiment.repeating import commands_of, smallest
+    from tailtap.experiment.repeating import demands_of, smallest
     from tailtap.measure.progress import Silent
     from tailtap.measure.runner import default_folder, run_experiment
     from tailtap.output import database
@@ -290,16 +291,17 @@ def measure_again(
         chosen = list(overrides)
         if level == "small" and not any(one.startswith("scale=") for one in chosen):
             chosen = smallest(file, chosen, on_testbed=on_testbed)
-        checked = read_experiment(file, chosen, on_testbed=on_testbed)
+        checked = read_experiment(file, chosen, on_testbed=on_testbed, named=False)
     except InputError as error:
         if overrides:
             raise
         raise MachineError(str(error)) from error
-    commands = commands_of(checked)
-    if commands and not allow_commands:
+    own = {one.partition("=")[0].strip() for one in overrides}
+    demands = [one for one in demands_of(checked) if one.partition(":")[0] not in own]
+    if demands and not allow_commands:
         raise InputError(
-            f"this experiment runs what others wrote, as root ({'; '.join(commands[:5])}): "
-            f"read it, then give {option('allow_commands')}"
+            "this experiment of others runs commands, or takes files and devices of this machine, "
+            f"as root ({'; '.join(demands[:8])}): read it, then give {option('allow_commands')}"
         )
     stations, boots = (None, None) if connect is None or not on_testbed else connect(checked)
     folder = out or default_folder(f"{checked.name}-reproduced")

@@ -65,11 +65,16 @@ def test_a_site_is_made_and_repeated(tmp_path: Path) -> None:
     assert [step.answer for step in found.steps] == ["reproduced", "reproduced"]
     (site / "index.html").unlink()
     assert tailtap.reproduce(f"file://{site}", "checksums").answer == "contradicted"
-    url = f"file://{experiment}"
+    url = "https://example.org/captures"
     listed = tailtap.publish(experiment, captures=f"refer={url}", allow=["macs"], check=True).site
     assert listed.allowed == ["macs"]
     assert listed.captures[0].url == f"{url}/{listed.captures[0].path}"
-    for wrong in ({"captures": "ftp"}, {"allow": ["names"]}, {"licence": "none such"}):
+    for wrong in (
+        {"captures": "ftp"},
+        {"captures": "refer=file:///x"},
+        {"allow": ["names"]},
+        {"licence": "none such"},
+    ):
         with pytest.raises(InputError):
             tailtap.publish(experiment, check=True, **wrong)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import deque
+from functools import lru_cache
 
 MOST_FAILURES = 5
 WITHIN_NS = 60 * 10**9
@@ -43,6 +44,7 @@ class Attempts:
         self._failures.pop((user, network_of(host)), None)
 
 
+@lru_cache(MOST_KEPT)
 def network_of(host: str) -> str:
     """What one host has for sure: an address of IPv4, the /64 of one of IPv6."""
     address = ipaddress.ip_address(host.partition("%")[0])

@@ -72,7 +72,7 @@ def read(
     """
     served: list[Served] = []
     if path is not None:
-        document = load(path, FILE)
+        document = load(path, FILE, named=True)
         listed = _listed(document)
         for position, row in enumerate(listed.machines):
             served.append(_served(document, ("machines", position), row))

@@ -10,11 +10,12 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tailtap.bmc import DEVICES, Machine
-from tailtap.bmc.attempts import Attempts
+from tailtap.bmc.attempts import Attempts, network_of
 from tailtap.bmc.configuration import MOST_PASSWORD_BYTES, shown
 from tailtap.bmc.events import BmcEvent
 from tailtap.bmc.packets import (
@@ -43,7 +44,8 @@ from tailtap.records.errors import MachineError
 MOST_BYTES = 1024
 """No message of ours is longer, nor one that we know."""
 MOST_OPENING, OPENING_NS = 256, 5 * 10**9
-"""Sessions whose client has not proved anything yet. The oldest has to go for a new one."""
+"""Sessions whose client has not proved anything yet. For a new one the oldest has to go of the
+host that has most: one that floods keeps out itself."""
 MOST_SESSIONS, IDLE_NS = 64, 60 * 10**9
 """Sessions that are open. One that is idle for so long is closed, as the specification has it."""
 LOOK_SECONDS = 1.0
@@ -202,11 +204,17 @@ class Controller:
             self.outlet.sendto(frame(Kind.OPEN_RESPONSE, refusal(request, why)), address)
             return
         if len(opening) >= MOST_OPENING:
-            del self._sessions[opening[0]]
+            self._forget(opening)
         number = 0
         while number == 0 or number in self._sessions:
             number = int.from_bytes(os.urandom(4), "little")
         self._sessions[number] = (Session(self, address, request, number), now)
+
+    def _forget(self, opening: Sequence[int]) -> None:
+        """Drop the oldest session that is being opened by whoever opens most of them."""
+        hosts = {number: network_of(self._sessions[number][0].address[0]) for number in opening}
+        most = Counter(hosts.values()).most_common(1)[0][0]
+        del self._sessions[next(number for number in opening if hosts[number] == most)]
 
     def _look_after(self) -> None:
         """Drop sessions that are not opened in time, and those that are idle."""

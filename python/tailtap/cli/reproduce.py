@@ -84,7 +84,8 @@ STYLES = {"reproduced": "green", "contradicted": "red", "not shown": "yellow"}
 @click.option(
     "--allow-commands",
     is_flag=True,
-    help="Measure an experiment that runs commands or images of whoever published it.",
+    help="Measure an experiment that runs commands or images of whoever published it, or takes "
+    "network cards, files, huge pages or settings of this machine.",
 )
 def reproduce(
     site: str,

@@ -91,16 +91,17 @@ class CheckedExperiment:
 
 
 def read_experiment(
-    path: Path, overrides: Sequence[str] = (), *, on_testbed: bool = False
+    path: Path, overrides: Sequence[str] = (), *, on_testbed: bool = False, named: bool = True
 ) -> CheckedExperiment:
     """Read and check an experiment file with ``--set path=value`` overrides applied.
 
     `on_testbed`, its DuT has network cards that the file does not name: `CheckedExperiment.wire`.
+    Unless the user `named` it, the file is a stranger's.
 
     ``--set scale=NAME`` comes first, wherever it stands. Raises `InputError`: one line with file,
     line, key path and what would be right.
     """
-    written = load(path)
+    written = load(path, named=named)
     scales = list(every_scale(written))
     scale, values = split_choice(overrides)
     document = written if scale is None else scaled(written, scale)

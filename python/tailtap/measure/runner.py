@@ -56,9 +56,10 @@ from tailtap.measure.run import (
     measure,
 )
 from tailtap.records.bugs import STORAGE, kept
-from tailtap.records.document import dotted, load
+from tailtap.records.document import MAX_BYTES, dotted, load
 from tailtap.records.errors import Interrupted, NothingBegun, Occupied, TailtapError
-from tailtap.records.files import make_folder, remove, slugify, write_json, write_text
+from tailtap.records.files import copy, make_folder, remove, slugify, write_json, write_text
+from tailtap.records.foreign import read_bytes
 from tailtap.records.generator import Generator, GeneratorRecord
 from tailtap.records.options import command_line, option
 from tailtap.records.record import Open, as_json, opened
@@ -123,8 +124,7 @@ def run_experiment(
         with folder.locked(), interruptible():
             _prepare(folder, checked, source, plan, resume)
             if testbed is not None:
-                text = testbed.read_text(encoding="utf-8")
-                write_text(folder.testbed, text, below=out)
+                copy(testbed, folder.testbed, below=out)
             try:
                 return _run_all(folder, plan, store, reporting, stations, boots, flush, on_loss)
             except KeyboardInterrupt:
@@ -407,7 +407,7 @@ def experiment_text(checked: CheckedExperiment, source: Path) -> str:
     said = [f"{option('set')} {override!r}" for override in checked.overrides]
     said += ["ablation written out for this machine"] if checked.expanded else []
     if not said:
-        return source.read_text(encoding="utf-8")
+        return read_bytes(source, None, MAX_BYTES).decode()
     content = yaml.safe_dump(dict(checked.document.data), sort_keys=False, allow_unicode=True)
     return f"# {source.name} with {' '.join(said)}\n{content}"
 

@@ -39,6 +39,10 @@ def foreseen(error: Exception) -> TailtapError:
         return MachineError(
             "this machine has no memory left for it: end what else runs, or measure less at a time"
         )
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return InputError(str(error.strerror)).at(ascii(str(error.filename))[:60])
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _has_folder():
+        return InputError("the working folder was removed: change to another one")
     if isinstance(error, OSError) and error.errno in LACKING:
         place = str(error.filename or "")
         found = NotWritten(str(error.strerror), place=place, remedy=REMEDIES[error.errno])
@@ -50,6 +54,13 @@ def foreseen(error: Exception) -> TailtapError:
             "liblzma-dev for _lzma, libsqlite3-dev for _sqlite3), and compile Python again",
         )
     return Bug(_sentence(error), "".join(traceback.format_exception(error)))
+
+
+def _has_folder() -> bool:
+    try:
+        return Path.cwd().is_dir()
+    except OSError:
+        return False
 
 
 def kept(error: Exception, folder: Path) -> str:

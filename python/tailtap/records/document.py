@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from tailtap.records.errors import InputError, NotRead, OfAnotherKind, WrongKey
+from tailtap.records.foreign import read_bytes
 
 KeyPath = tuple[str | int, ...]
 """Where a value stands: keys of mappings and positions in lists, from the outside in."""
@@ -109,13 +110,13 @@ def dotted(path: Iterable[str | int]) -> str:
     return text
 
 
-def load(path: Path, kind: FileKind = EXPERIMENT) -> Document:
-    """Read a file of that kind. Raises `InputError` with file, line and key."""
+def load(path: Path, kind: FileKind = EXPERIMENT, *, named: bool = False) -> Document:
+    """Read a file of that kind, which the user `named` or which is a stranger's.
+
+    Raises `InputError` with file, line and key.
+    """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)  # of a device without an end, too
-        if len(content) > MAX_BYTES:
-            raise OfAnotherKind(f"{kind.name} file", "it is larger than 1 MB").at(path)
+        content = read_bytes(path, None if named else path.parent, MAX_BYTES)
         text = content.decode("utf-8-sig")  # editors of other systems begin with a mark
     except UnicodeDecodeError as error:
         raise OfAnotherKind(f"{kind.name} file", "it is not UTF-8 text").at(path) from error
@@ -123,6 +124,8 @@ def load(path: Path, kind: FileKind = EXPERIMENT) -> Document:
         raise InputError(f"this is a folder: give the {kind.name} file (YAML)").at(path) from error
     except OSError as error:
         raise NotRead(error, f"cannot read the {kind.name}").at(path) from error
+    except ValueError as error:
+        raise OfAnotherKind(f"{kind.name} file", error).at(path) from error
     return parse(text, str(path), kind)
 
 

@@ -107,11 +107,11 @@ class NotRead(InputError):
     errno: int
     """Of the system's error; 0 if it told none."""
 
-    def __init__(self, error: OSError, what: str = "cannot read it") -> None:
-        """`what` the system answered with `error`, where its own words do not say all."""
-        words = error.strerror or str(error)
+    def __init__(self, error: OSError | ValueError, what: str = "cannot read it") -> None:
+        """`what` was answered with `error`, where its own words do not say all."""
+        words = getattr(error, "strerror", None) or str(error)
         super().__init__(f"{what}: {words}" if what else words)
-        self.errno = error.errno or 0
+        self.errno = getattr(error, "errno", None) or 0
 
 
 class OfAnotherKind(InputError):

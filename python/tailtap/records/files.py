@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from tailtap.records.errors import InputError, NotRead, Occupied, OfAnotherKind, ThroughLink
-from tailtap.records.foreign import RECORD_BYTES, parse_json, read_bytes
+from tailtap.records.foreign import RECORD_BYTES, open_file, parse_json, read_bytes
 
 DRAFT = ".tailtap-"
 """What the names of files begin with that are being written."""
@@ -251,10 +251,32 @@ def _takes_all(path: Path) -> bool:
     return path.parent in (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 
 
-def copy(source: Path, target: Path, *, below: Path | None = None) -> None:
-    """Copy the content of a file. Raises `OSError`, and `InputError` as `write_text` does."""
-    with source.open("rb") as content, drafted(target, below=below) as file:
-        shutil.copyfileobj(content, file)
+def copy(
+    source: Path,
+    target: Path,
+    *,
+    root: Path | None = None,
+    below: Path | None = None,
+    link: bool = False,
+) -> None:
+    """Copy the content of a file that the user named, or that is in the folder `root` or below.
+
+    With `link` the new file is another name of it, where the file system has such. Raises
+    `OSError`, and `InputError` for what is no regular file, and as `write_text` does.
+    """
+    try:
+        content = open_file(source, root)
+    except ValueError as error:
+        raise InputError(str(error)).at(source) from error
+    with content:
+        if link:
+            with contextlib.suppress(OSError), opened(target.parent, below=below) as folder:
+                os.link(
+                    f"/proc/self/fd/{content.fileno()}", target.name, dst_dir_fd=folder.descriptor
+                )
+                return
+        with drafted(target, below=below) as file:
+            shutil.copyfileobj(content, file)
 
 
 def set_value(path: Path, text: str) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tailtap.records.errors import NotRead, OfAnotherKind
 from tailtap.records.files import drafted
+from tailtap.records.foreign import map_records, open_file
 
 RECORD = np.dtype(
     [("time_ns", "<u8"), ("key", "<u8"), ("length", "<u4"), ("flags", "u1"), ("level", "u1"),
@@ -33,16 +34,12 @@ def read_marks(path: Path) -> Marks:
     Raises `InputError` when it cannot be read or is no such file.
     """
     try:
-        with path.open("rb") as file:
-            head, size = file.read(len(_MAGIC)), path.stat().st_size
-        if head != _MAGIC:
-            raise OfAnotherKind("file of marks").at(path)
-        count = max(0, (size - HEADER_BYTES) // RECORD.itemsize)
-        if not count:
-            return np.empty(0, RECORD)
-        return np.memmap(path, RECORD, "r", HEADER_BYTES, (count,))
-    except OSError as error:
+        found = map_records(path, _MAGIC, HEADER_BYTES, RECORD)
+    except (OSError, ValueError) as error:
         raise NotRead(error).at(path) from error
+    if found is None:
+        raise OfAnotherKind("file of marks").at(path)
+    return found
 
 
 def keep(path: Path, marks: Marks, chosen: npt.NDArray[np.bool_], *, below: Path) -> None:
@@ -52,7 +49,7 @@ def keep(path: Path, marks: Marks, chosen: npt.NDArray[np.bool_], *, below: Path
     gone = int(len(marks) - chosen.sum())
     if not gone:
         return
-    with path.open("rb") as file:
+    with open_file(path) as file:
         header = bytearray(file.read(HEADER_BYTES))
     counts = _SEEN_AND_STORED.unpack_from(header, _COUNTS_AT)
     if max(counts) < 1 << 63:  # it was closed

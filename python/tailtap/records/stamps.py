@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from tailtap.records.errors import NotRead, OfAnotherKind
+from tailtap.records.foreign import map_records
 
 RECORD = np.dtype([("time_ns", "<u8"), ("id", "<u4"), ("length", "<u2"), ("cpu", "<u2")])
 _MAGIC = b"\x89TTSTMP\n\x01\x00\x10\x00"
@@ -22,13 +22,9 @@ def read_stamps(path: Path) -> npt.NDArray[np.void]:
     Raises `InputError` when it cannot be read or is no stamp file.
     """
     try:
-        with path.open("rb") as file:
-            head, size = file.read(len(_MAGIC)), os.fstat(file.fileno()).st_size
-        if head != _MAGIC:
-            raise OfAnotherKind("stamp file of this version of tailtap").at(path)
-        count = (size - _HEADER_BYTES) // RECORD.itemsize
-        if count <= 0:
-            return np.empty(0, RECORD)
-        return np.memmap(path, RECORD, "r", _HEADER_BYTES, (count,))
-    except OSError as error:
+        found = map_records(path, _MAGIC, _HEADER_BYTES, RECORD)
+    except (OSError, ValueError) as error:
         raise NotRead(error).at(path) from error
+    if found is None:
+        raise OfAnotherKind("stamp file of this version of tailtap").at(path)
+    return found

@@ -143,6 +143,19 @@ def test_damaged_packets_change_nothing(
     works(served)
 
 
+def test_a_host_that_floods_keeps_out_itself_alone(served: Recorded, machine: Machine) -> None:
+    """Of another host each step of a login comes after more beginnings than there is room for."""
+    machine.on()
+    works(served)
+    opening = next(packet for packet, _ in served.packets if packet[5] & 0x3F == 0x10)
+    login, others = ("192.0.2.1", 1), ("192.0.2.2", 2)
+    served.take(opening, login)
+    mine = next(number for number, (one, _) in served._sessions.items() if one.address == login)
+    for _ in range(2 * MOST_OPENING):
+        served.take(opening, others)
+    assert mine in served._sessions and len(served._sessions) <= MOST_OPENING + 1
+
+
 def test_requests_that_make_no_sense_are_answered(served: Recorded, client: Command) -> None:
     """Of a client that knows the password: any command, any data."""
     chance = random.Random(SEED)

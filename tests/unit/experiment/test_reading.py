@@ -494,7 +494,7 @@ def test_files_that_are_no_experiments(tmp_path: Path) -> None:
         read_experiment(binary)
     large = tmp_path / "l.yaml"
     large.write_bytes(b"#" * 1_000_001)
-    with pytest.raises(InputError, match="larger than 1 MB"):
+    with pytest.raises(InputError, match="more than 1 MB"):
         read_experiment(large)
 
 

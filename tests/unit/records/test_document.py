@@ -38,7 +38,9 @@ def test_a_path_of_too_many_keys_is_refused() -> None:
 
 
 def test_a_file_without_an_end_is_no_experiment() -> None:
-    with pytest.raises(InputError, match="larger than 1 MB"):
+    with pytest.raises(InputError, match="more than 1 MB"):
+        load(Path("/dev/zero"), named=True)
+    with pytest.raises(InputError, match="no regular file"):
         load(Path("/dev/zero"))
 
 

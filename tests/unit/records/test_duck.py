@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -15,7 +18,7 @@ from tailtap.output.database.columns import TABLES
 from tailtap.output.database.database import begin_anew, opened
 from tailtap.output.importers.importer import import_tree
 from tailtap.records.duck import connect
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, MachineError
 
 
 @pytest.fixture
@@ -127,3 +130,100 @@ def test_values_that_no_import_stores_are_one_error(
         connection.execute(change)
     with pytest.raises(InputError, match=rf"results\.duckdb: .*{reason}"):
         load_imported(database)
+
+
+def imported(folder: Path) -> Path:
+    """A database with one imported run, less what its connection keeps open."""
+    from published_trees import write_rates
+
+    database = folder / "results.duckdb"
+    import_tree(write_rates(folder, [10_000]), database)
+    return database
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        # It would be computed for each row that is read: hours, or the whole memory.
+        ("CREATE OR REPLACE TABLE rates (run INTEGER, packets BIGINT AS (run * 7))",
+         "'packets' in it is a computed column"),
+        ("ALTER TABLE percentiles ALTER value SET DEFAULT 7", "'value' in it is a computed column"),
+        ("ALTER TABLE histogram ALTER count TYPE STRUCT(a BIGINT) USING {'a': count}",
+         "'count' in it is a column of more than plain values"),
+        ("ALTER TABLE worst ALTER key TYPE VARCHAR[] USING [key]", "more than plain values"),
+        ("CREATE TYPE bigint7 AS ENUM ('a')", "is a type of its own"),
+        ("CREATE OR REPLACE TABLE gaps (run INTEGER, CHECK (run < 9))",
+         "'gaps' in it is a table with a check"),
+        ("CREATE INDEX late ON worst ((latency_ns * 2))", "'late' in it is an index"),
+        # What guards could have a stand-in that says that all is well.
+        ("CREATE MACRO duckdb_functions() AS TABLE SELECT 'x' AS function_name, true AS internal",
+         "'duckdb_functions' in it is a macro"),
+        # A few bytes in the file, and gigabytes where they are read.
+        ("INSERT INTO histogram SELECT 0, 1, 1 FROM range(20000000)", "cells are more than"),
+        ("INSERT INTO warnings SELECT 0, 'x', repeat('y', 2000) FROM range(200000)",
+         "cells are more than"),
+    ],
+)  # fmt: skip
+def test_only_plain_tables_of_bounded_size_are_read(tmp_path: Path, change: str, told: str) -> None:
+    database = imported(tmp_path)
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(change)
+    for reading in (load_imported, has_imported):
+        with pytest.raises(InputError, match=told):
+            reading(database)
+    with pytest.raises(InputError, match=told), opened(database, "kept"):
+        pass
+
+
+def held(database: Path, how: str) -> subprocess.Popen[str]:
+    """Another program that has locked a file."""
+    script = (
+        "import fcntl, sys; file = open(sys.argv[1], sys.argv[2]); "
+        "fcntl.lockf(file, fcntl.LOCK_SH if sys.argv[2] == 'rb' else fcntl.LOCK_EX); "
+        "print('held', flush=True); input()"
+    )
+    command = [sys.executable, "-c", script, str(database), how]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout and other.stdout.readline() == "held\n"
+    return other
+
+
+def test_who_may_only_read_a_database_keeps_nobody_from_writing(tmp_path: Path) -> None:
+    database = imported(tmp_path)
+    database.chmod(0o640)
+    with held(database, "rb") as other:
+        assert begin_anew(database) == []
+        with opened(database, "kept") as connection:
+            connection.execute("UPDATE runs SET error = 'stored'")
+        other.communicate("\n", timeout=30)
+    with connect(database, read_only=True) as connection:
+        assert connection.execute("SELECT error FROM runs").fetchall() == [("stored",)]
+    assert stat.S_IMODE(database.stat().st_mode) == 0o640
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_who_writes_a_database_keeps_others_out(tmp_path: Path) -> None:
+    database = imported(tmp_path)
+    for anew in (False, True):
+        with held(database, "r+b") as other:
+            with (
+                pytest.raises(MachineError, match="another program has it open"),
+                opened(database, "kept", anew=anew),
+            ):
+                raise AssertionError("it was opened")
+            other.communicate("\n", timeout=30)
+
+
+def test_what_is_made_anew_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
+    database = imported(tmp_path)
+    before = database.read_bytes()
+    with pytest.raises(MachineError), opened(database, "kept", anew=True) as connection:
+        connection.execute("DELETE FROM runs")
+        raise OSError(28, "No space left on device")
+    assert database.read_bytes() == before
+    assert [path.name for path in tmp_path.glob("*duckdb*")] == ["results.duckdb"]
+    with opened(database, "kept", anew=True) as connection:
+        connection.execute("DELETE FROM runs")
+    # The file alone has it: a copy of it is whole.
+    (tmp_path / "copy.duckdb").write_bytes(database.read_bytes())
+    assert not has_imported(tmp_path / "copy.duckdb")

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from tailtap._core import TRACE_KINDS
 from tailtap.analysis.causes.trace import Trace
 from tailtap.analysis.evaluation.values import Column
-from tailtap.records.errors import InputError, OfAnotherKind
+from tailtap.records.errors import NotRead, OfAnotherKind
+from tailtap.records.foreign import map_records
 from tailtap.records.stamps import read_stamps
 
 MAGIC = b"TTTRACE1"
@@ -162,16 +163,19 @@ def _foreign(
     return found
 
 
+def events_in(path: Path) -> npt.NDArray[Any]:
+    """All records of a trace, which stay on the disk. Raises `InputError`."""
+    try:
+        found = map_records(path, MAGIC, len(MAGIC), RECORD)
+    except (OSError, ValueError) as error:
+        raise NotRead(error, "").at(path) from error
+    if found is None:
+        raise OfAnotherKind("trace", "give a run that was measured with `trace: thin`").at(path)
+    return found
+
+
 def whole(path: Path) -> npt.NDArray[Any]:
     """The records of a file up to the first that no tracer wrote. Raises `InputError`."""
-    try:
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                why = "give a run that was measured with `trace: thin`"
-                raise OfAnotherKind("trace", why).at(path)
-        count = (path.stat().st_size - len(MAGIC)) // RECORD.itemsize
-        records = np.fromfile(path, RECORD, count, offset=len(MAGIC))
-    except OSError as error:
-        raise InputError(str(error.strerror)).at(path) from error
+    records = np.array(events_in(path))
     bad = np.flatnonzero((records["kind"] == 0) | (records["start"] > _LATEST_NS))
     return records[: bad[0]] if bad.size else records

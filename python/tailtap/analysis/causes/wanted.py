@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tailtap.analysis.causes.events import MAGIC, RECORD, RUNNABLE, WAKEUP
+from tailtap.analysis.causes.events import RUNNABLE, WAKEUP, events_in
 from tailtap.analysis.causes.joined import Joined
 from tailtap.analysis.causes.taxonomy import WHENEVER_ASLEEP, is_of
 from tailtap.analysis.causes.trace import Trace
@@ -64,12 +64,8 @@ def _times(trace: Trace) -> Iterator[tuple[Column, Column, Column]]:
     """CPU, begin and end of each time in which a serving thread wanted a CPU, by the trace's
     clock; up to the first record that no tracer wrote.
     """
-    size = trace.events.stat().st_size - len(MAGIC)
-    count = size // RECORD.itemsize
-    if count <= 0:
-        return
-    records = np.memmap(trace.events, RECORD, "r", offset=len(MAGIC), shape=(count,))
-    for at in range(0, count, CHUNK):
+    records = events_in(trace.events)
+    for at in range(0, records.size, CHUNK):
         chunk: npt.NDArray[Any] = records[at : at + CHUNK]
         kind = chunk["kind"]
         bad = np.flatnonzero(kind == 0)

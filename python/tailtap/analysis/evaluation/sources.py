@@ -18,6 +18,7 @@ from typing import IO, Self
 from tailtap import _core
 from tailtap.analysis.evaluation.values import Matching
 from tailtap.records.errors import InputError, MachineError, NotRead, TailtapError
+from tailtap.records.foreign import require_regular
 from tailtap.records.options import option
 from tailtap.records.packet_filters import Instruction, compile_filter
 
@@ -227,7 +228,7 @@ def _source(path: Path) -> Source:
         return _of_files(path, found)
     if not path.exists():
         raise NotRead(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), "").at(path)
-    return source_of(path)
+    return _of_files(path, [path])
 
 
 def _matching(pattern: Path) -> Iterator[Path]:
@@ -254,4 +255,10 @@ def _of_files(name: Path, found: Sequence[Path]) -> Source:
                 "not a file: a capture of several files holds files alone; choose them by "
                 "a pattern in quotes, such as 'DIR/*.pcap'"
             ).at(path)
+        try:
+            require_regular(path)
+        except ValueError as error:
+            raise InputError(str(error)).at(path) from error
+        except OSError:
+            continue  # whoever reads it says so
     return Source(str(name), tuple(found))

@@ -8,7 +8,6 @@ it is installed, which takes longer than everything else here.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -19,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tailtap.analysis.evaluation.values import (
@@ -33,13 +33,9 @@ from tailtap.analysis.evaluation.values import (
 )
 from tailtap.records.evaluation import Percentile
 from tailtap.records.files import make_folder, opened
-from tailtap.records.foreign import open_file
+from tailtap.records.foreign import CELL_BYTES, open_file, require_cells
 from tailtap.records.writing import refused
 
-SMALL = 8_000_000
-CELLS_PER_BYTE = 200
-"""A table of more cells than `SMALL` has at most so many for each byte of its file: those of real
-runs have ten, and a file that was made to fill the memory has millions."""
 _INT, _TEXT = "int64", "string"
 _PERCENTILES = {"p": "double", "value": _INT, "low": "int64?", "high": "int64?", "above": _INT,
                 "supported": "bool"}  # fmt: skip
@@ -313,11 +309,26 @@ def read_any(path: Path, root: Path) -> pa.Table:
 
     Raises `OSError`, `pa.ArrowException`, and `ValueError`.
     """
-    with open_file(path, root) as content, pq.ParquetFile(content) as file:
-        cells = file.metadata.num_rows * file.metadata.num_columns
-        if cells > max(SMALL, CELLS_PER_BYTE * os.fstat(content.fileno()).st_size):
-            raise ValueError(f"{path}: {cells} cells are more than so small a file can hold")
-        return file.read()
+    with open_file(path, root) as content:
+        with pq.ParquetFile(content) as file:
+            told, kinds = file.metadata, {one.name: one.type for one in file.schema_arrow}
+        unpacked = sum(told.row_group(at).total_byte_size for at in range(told.num_row_groups))
+        require_cells(path, max(told.num_rows * told.num_columns, unpacked // CELL_BYTES))
+        if odd := [name for name, kind in kinds.items() if pa.types.is_nested(kind)]:
+            raise ValueError(f"{path}: {odd[0]} holds lists or objects: no table of ours does")
+        # A text that is the same in each row is stored once: it is read so, and measured.
+        texts = [name for name, kind in kinds.items() if not pa.types.is_primitive(kind)]
+        with pq.ParquetFile(content, read_dictionary=texts) as file:
+            table: pa.Table = file.read()
+    require_cells(path, sum(_text_bytes(table[name]) for name in texts) // CELL_BYTES)
+    return table.cast(pa.schema(kinds.items(), table.schema.metadata)) if texts else table
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """How many bytes the texts of a column have, each as often as it is there."""
+    chunks = [one for one in column.chunks if pa.types.is_dictionary(one.type)]
+    lengths = (pc.binary_length(one.dictionary).take(one.indices) for one in chunks)
+    return sum(pc.sum(one).as_py() or 0 for one in lengths)
 
 
 def read(folder: Path, name: str, mark: str | None) -> pa.Table:

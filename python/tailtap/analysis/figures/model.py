@@ -117,9 +117,10 @@ class Beside(Strict):
     path: str | None = Field(
         default=None,
         description="A tree of published results, or what "
-        f"`{command_line('import', into=True)}` wrote; seen from the folder in "
-        "which `tailtap report` is typed. By default the runs that were imported into the folder "
-        "of the results.",
+        f"`{command_line('import', into=True)}` wrote. In a file for {spelled('figures-from')} it "
+        "is seen from the folder in which `tailtap report` is typed; the experiment file of a "
+        "results folder names what is in that folder. By default the runs that were imported into "
+        "the folder of the results.",
         examples=["containerized-low-latency"],
     )
     name: str = Field(

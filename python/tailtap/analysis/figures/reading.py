@@ -32,13 +32,16 @@ _MODELS: Mapping[str, type[BaseModel]] = {
 """What stands below the keys of a figure."""
 
 
-def figures_in(file: Path, values: Mapping[str, Sequence[str]]) -> list[Figure]:
+def figures_in(
+    file: Path, values: Mapping[str, Sequence[str]], *, named: bool = False
+) -> list[Figure]:
     """The figures of an experiment file, or of a file with nothing else; none without `figures`.
 
-    `values` are those of each variable of the runs that are shown. Raises `InputError` with the
+    `values` are those of each variable of the runs that are shown; the file is a stranger's unless
+    the user `named` it. Raises `InputError` with the
     line of what cannot be drawn.
     """
-    document = load(file)
+    document = load(file, named=named)
     written = document.data.get(SECTION, [])
     if not isinstance(written, list) or len(written) > MOST:
         raise document.wrong((SECTION,), f"write a list of at most {MOST} mappings")

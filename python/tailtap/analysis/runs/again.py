@@ -25,13 +25,13 @@ from tailtap.analysis.runs.folder import (
     require_folder,
     resumed,
 )
-from tailtap.analysis.runs.reader import run_folders
+from tailtap.analysis.runs.reader import home_of, require_own, run_folders
 from tailtap.analysis.runs.requests import are_requests, evaluate_requests
 from tailtap.analysis.runs.summary import summarize_run
 from tailtap.records.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import EvaluationsRecord
-from tailtap.records.files import make_folder, make_link, path_within, write_text
+from tailtap.records.files import copy, make_folder, path_within
 from tailtap.records.options import option
 from tailtap.records.record import opened, read_if_there
 from tailtap.records.run import EvaluationSettings, Parameters
@@ -71,6 +71,8 @@ def find(path: Path) -> Runs:
             "there are no runs in it (no runs/*/run.json, no */run.json): give the "
             "folder of an experiment, or two captures"
         ).at(path)
+    for run in found:
+        require_own(run.path)
     numbers = {run.path: run.read().number for run in found}
     found.sort(key=lambda run: (numbers[run.path], run.path.name))
     return Runs(path, found, _experiment_of(path))
@@ -254,8 +256,9 @@ def differences(evaluation: Path, settings: Settings, *, with_key: bool) -> list
 def copy_of(runs: Runs, out: Path, changes: Changes) -> Runs:
     """A new experiment folder `out` for results of these runs with other settings.
 
-    It has the records of the runs with these settings, and links to what was measured. Raises
-    `InputError` for a folder that holds something, `MachineError` when it cannot be written.
+    It has the records of the runs with these settings, and what was measured, by hard links where
+    there are such. Raises `InputError` for a folder that holds something, `MachineError` when it
+    cannot be written.
     """
     with writing(out):
         require_folder(out, resume=False)
@@ -263,30 +266,32 @@ def copy_of(runs: Runs, out: Path, changes: Changes) -> Runs:
             raise Occupied("the folder is not empty", place=str(out))
         made = ExperimentFolder(out)
         make_folder(made.runs, below=out)
-        known = (runs.experiment.experiment, runs.experiment.plan) if runs.experiment else ()
-        for file in known:
-            if file.is_file():
-                write_text(out / file.name, file.read_text(encoding="utf-8"), below=out)
+        if runs.experiment is not None:
+            for file in (runs.experiment.experiment, runs.experiment.plan):
+                if not file.is_file():
+                    continue
+                copy(file, out / file.name, root=runs.experiment.path, below=out)
         for run in runs.folders:
             _copy(run, made.run(run.path.name), _settings(run, changes))
     return Runs(out, [made.run(run.path.name) for run in runs.folders], made)
 
 
-def _copy(run: RunFolder, copy: RunFolder, settings: Settings) -> None:
+def _copy(run: RunFolder, made: RunFolder, settings: Settings) -> None:
     record = run.read()
     parameters = record.parameters.whole
     evaluation = {**parameters.get("evaluation", {}), **settings.parameters}
-    make_folder(copy.path, below=copy.top)
+    make_folder(made.path, below=made.top)
     brought = (one.files for one in record.instruments.values())
     names = {run.generator.name, *(path.name for path in run.stamps), *chain(*brought)}
     for name in sorted(names):
         file = path_within(name, f"{run.record}: instruments.files")
         if (run.path / file).exists():
-            make_folder((copy.path / file).parent, below=copy.top)
-            make_link(copy.path / file, (run.path / file).resolve(), below=copy.top)
+            target = made.path / file
+            make_folder(target.parent, below=made.top)
+            copy(run.path / file, target, root=home_of(run.path), below=made.top, link=True)
     changed = {**parameters, "evaluation": evaluation}
-    record.parameters = opened(copy.record, changed, Parameters)
-    copy.write(record)
+    record.parameters = opened(made.record, changed, Parameters)
+    made.write(record)
 
 
 def _settings(run: RunFolder, changes: Changes) -> Settings:

@@ -8,7 +8,6 @@ files to it. What was measured is never removed: a run that is made again is put
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Protocol
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.records.errors import InputError, NothingBegun, Occupied
 from tailtap.records.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
+from tailtap.records.locks import lock
 from tailtap.records.options import command_line
 from tailtap.records.record import as_json, read, read_if_there
 from tailtap.records.run import PlanRow, RunRecord
@@ -27,6 +27,8 @@ STAMP_HEADER = 64
 """Bytes of a stamp file without a stamp; `tailtap.records.stamps` has it, too, and loads NumPy."""
 CAPTURES = ("*.stamps", "*.pcap", "*.marks")
 """What taps write."""
+RAW = (*CAPTURES, "trace*.events", "interrupts.csv")
+"""Files of measurements: as large as they are long, and published as they are or not at all."""
 EVALUATION = "evaluation.json"
 EARLIER = "earlier"
 """The folder beside that of the runs, with what earlier attempts at runs measured."""
@@ -219,15 +221,12 @@ def require_folder(out: Path, *, resume: bool) -> None:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other writers out of `folder`. Raises `InputError` when one is at work."""
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        raise InputError(
-            "another tailtap is writing into this folder: wait for it or choose another folder"
-        ).at(folder) from error
-    try:
+        if not lock(held, folder, seconds=0):
+            raise InputError(
+                "another tailtap is writing into this folder: wait for it or choose another folder"
+            ).at(folder)
         yield
     finally:
-        os.close(lock)
+        os.close(held)

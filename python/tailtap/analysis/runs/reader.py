@@ -17,7 +17,7 @@ import numpy as np
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.values import Pair
-from tailtap.analysis.runs.folder import resumed
+from tailtap.analysis.runs.folder import RAW, resumed
 from tailtap.analysis.runs.imported import load_imported
 from tailtap.analysis.runs.run import Experiment, Run, RunEvaluation
 from tailtap.analysis.runs.searched import Search, told
@@ -25,7 +25,7 @@ from tailtap.analysis.runs.text import as_words
 from tailtap.records.document import load
 from tailtap.records.errors import InputError
 from tailtap.records.files import file_name
-from tailtap.records.foreign import files_below
+from tailtap.records.foreign import files_below, require_regular
 from tailtap.records.options import command_line
 from tailtap.records.record import Notice, read
 from tailtap.records.run import Plan, PlanRow, RunRecord
@@ -198,6 +198,21 @@ def home_of(path: Path) -> Path:
     return path.absolute()
 
 
+def require_own(folder: Path) -> None:
+    """Raise `InputError` where what was measured of a run is no file of its experiment's folder.
+
+    What cannot be opened is left to whoever reads it.
+    """
+    for kind in RAW:
+        for path in folder.glob(kind):
+            try:
+                require_regular(path, home_of(folder))
+            except ValueError as error:
+                raise InputError(f"{error}: put the file itself there").at(path) from error
+            except OSError:
+                continue
+
+
 def _no_runs(path: Path) -> str:
     """Why nothing was found."""
     names = [file.name for file in files_below(path)]
@@ -234,6 +249,7 @@ def _own_run(folder: Path, top: Path) -> Run:
     home = home_of(folder)
     home = folder.absolute().parent if home == folder.absolute() else home
     try:
+        require_own(folder)
         record = read(folder / "run.json", RunRecord)
         run = _planned(record, home, folder / "run.json")
     except InputError as error:

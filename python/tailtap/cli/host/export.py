@@ -66,6 +66,7 @@ def export(
     from tailtap.host.tuning.exports.content import HEAD, content
     from tailtap.records.errors import InputError
     from tailtap.records.files import named
+    from tailtap.records.foreign import read_head
     from tailtap.records.printed import HostExportRecord, Left
     from tailtap.records.record import printed
     from tailtap.records.suggest import did_you_mean
@@ -78,7 +79,7 @@ def export(
     made = KNOWN[format_](found)
     if out is not None:
         with writing(out, "name another file by --out"):
-            if out.is_file() and HEAD not in out.read_text(encoding="utf-8", errors="replace"):
+            if out.is_file() and HEAD.encode() not in read_head(out):
                 raise InputError(f"--out: {out} is there, and is no export: name another file")
             with named(out) as file:
                 file.write(made.text.encode())

@@ -60,7 +60,7 @@ from tailtap.records.errors import (
 )
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import ExperimentRecord
-from tailtap.records.files import make_folder, write_text
+from tailtap.records.files import copy, make_folder, write_text
 from tailtap.records.machine import Booted
 from tailtap.records.options import command_line, option
 from tailtap.records.record import as_json, read
@@ -281,8 +281,7 @@ class Search:
             text = experiment_text(plan.checked, plan.source)
             write_text(self.folder.experiment, text, below=out)
             if self.at.testbed is not None:
-                told = self.at.testbed.read_text(encoding="utf-8")
-                write_text(self.folder.testbed, told, below=out)
+                copy(self.at.testbed, self.folder.testbed, below=out)
             self.record = SearchRecord(
                 name=plan.checked.name,
                 status="running",

@@ -178,7 +178,7 @@ class Testbed(Strict):
 
 def read_testbed(path: Path) -> Testbed:
     """The testbed of a file. Raises `InputError` with file, line and key path."""
-    document = load(path)
+    document = load(path, named=True)
     try:
         testbed = Testbed.model_validate(dict(document.data))
     except ValidationError as error:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import shutil
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,10 +25,19 @@ from tailtap.output.database.columns import HOPS, OBJECTS, PARQUET, TABLES, in_a
 from tailtap.output.database.counts import count_rows
 from tailtap.output.database.events import event_rows
 from tailtap.output.database.hops import hop_table
-from tailtap.records.duck import connect, require_tables, says_damaged, says_locked
+from tailtap.records.duck import (
+    connect,
+    locked_by,
+    log_of,
+    require_file,
+    require_tables,
+    says_damaged,
+    says_locked,
+)
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.files import opened as opened_folder
 from tailtap.records.files import sync
-from tailtap.records.foreign import storable
+from tailtap.records.foreign import open_file, storable
 from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
 from tailtap.records.writing import REMEDIES, error_number, reason_of, refused, writing
@@ -65,7 +78,7 @@ def begin_anew(database: Path) -> list[Path]:
     missing then. Raises `MachineError` when the database cannot be opened for another reason,
     `InputError` for one of another version, and leaves everything as it was.
     """
-    _require_no_links(database)
+    require_file(database)
     if not database.exists():
         return put_aside(database)  # a log alone
     try:
@@ -73,7 +86,7 @@ def begin_anew(database: Path) -> list[Path]:
             require_tables(connection, database, TABLES)
             _require_columns(connection, database)
             _read_imported(connection)
-        with connect(database) as connection:
+        with _writable(database) as connection:
             connection.execute(_schema())
             connection.begin()
             for table in TABLES:
@@ -90,52 +103,84 @@ def begin_anew(database: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def opened(database: Path, kept: str) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened(
+    database: Path,
+    kept: str,
+    *,
+    tables: Collection[str] = TABLES,
+    schema: str | None = None,
+    anew: bool = False,
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """The database with its tables, made if missing, to be written.
 
-    Raises `MachineError` for whatever DuckDB cannot do, which ends with what is `kept`, and
-    `InputError` for links.
+    With `anew` all that is done takes effect at the end, or nothing of it. Raises `MachineError`
+    for whatever DuckDB cannot do, which ends with what is `kept`, and `InputError` for links.
     """
-    _require_no_links(database)
     try:
-        with connect(database) as connection:
-            require_tables(connection, database, TABLES)
-            connection.execute(_schema())
+        with _writable(database, anew=anew) as connection:
+            require_tables(connection, database, tables)
+            connection.execute(_schema() if schema is None else schema)
             yield connection
     except (duckdb.Error, OSError) as error:
         raise refused_by(database, error, kept) from error
 
 
+@contextlib.contextmanager
+def _writable(database: Path, *, anew: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The database itself, or a copy that takes its place at the end.
+
+    A copy where another program only reads it: its lock needs no more, and keeps nobody out.
+    """
+    require_file(database)
+    there = database.is_file()
+    lock = locked_by(database) if there else None
+    if lock == fcntl.F_WRLCK or log_of(database).exists() or not (anew or lock is not None):
+        with connect(database) as connection:
+            yield connection
+        return
+    with opened_folder(database.parent) as folder:
+        draft, file = folder.draft(0o600)
+        place = database.with_name(draft)
+        try:
+            with file:
+                if there:
+                    with open_file(database) as source:
+                        shutil.copyfileobj(source, file)
+            if not there:
+                place.unlink()  # no database is empty: DuckDB makes it
+            with connect(place) as connection:
+                yield connection
+                connection.execute("CHECKPOINT")
+            if not there and database.exists():
+                raise FileExistsError(errno.EEXIST, "another program made it meanwhile")
+            if there:
+                place.chmod(stat.S_IMODE(database.stat().st_mode))
+                with contextlib.suppress(PermissionError):
+                    os.chown(place, database.stat().st_uid, database.stat().st_gid)
+            sync(place)
+            folder.rename(draft, database.name)
+            folder.sync()
+        finally:
+            folder.remove(draft)
+            folder.remove(log_of(place).name)
+
+
 def put_aside(database: Path) -> list[Path]:
     """Gives the files of a database a name that nobody has, and returns them."""
-    log = _log_of(database)
+    log = log_of(database)
     there = [path for path in (database, log) if path.exists()]
     if not there:
         return []
     for number in itertools.count(1):
         damaged = database.with_name(f"{database.name}.damaged-{number}")
-        if not damaged.exists() and not _log_of(damaged).exists():
+        if not damaged.exists() and not log_of(damaged).exists():
             break
-    names = {database: damaged, log: _log_of(damaged)}
+    names = {database: damaged, log: log_of(damaged)}
     with writing(database, "put it elsewhere", doing="rename"):
         for path in there:
             path.rename(names[path])
         sync(database.parent)
     return [names[path] for path in there]
-
-
-def _require_no_links(database: Path) -> None:
-    """Raises `InputError` when DuckDB would write through a link."""
-    for path in (database, _log_of(database), database.with_name(f"{database.name}.tmp")):
-        if path.is_symlink():
-            raise InputError(
-                "this is a link, and no database is written through links: remove it"
-            ).at(path)
-
-
-def _log_of(database: Path) -> Path:
-    """The file of what was changed last, which DuckDB has while a database is open."""
-    return database.with_name(f"{database.name}.wal")
 
 
 def _schema() -> str:

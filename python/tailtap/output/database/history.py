@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.runs.groups import label_parts
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run
-from tailtap.output.database.database import refused_by
+from tailtap.output.database.database import opened
 from tailtap.records.duck import connect, require_tables
 from tailtap.records.errors import InputError, OfAnotherKind
 from tailtap.records.foreign import parse_json, storable
@@ -79,7 +78,7 @@ def add(history: Path, source: Path, commit: str, date: str = "") -> Added:
     except ValueError:
         raise InputError(f"{date!r} is no date: give one as 2026-11-26T10:00:00") from None
     replaced = 0
-    with _opened(history) as connection:
+    with opened(history, "it is as it was", tables=TABLES, schema=SCHEMA, anew=True) as connection:
         connection.begin()
         connection.execute('UPDATE history_runs SET date = ? WHERE "commit" = ?', [date, commit])
         for run in good:
@@ -113,19 +112,6 @@ def load(history: Path) -> list[Measured]:
     except (duckdb.Error, *DAMAGED) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise OfAnotherKind("history of tailtap", reason).at(history) from error
-
-
-@contextlib.contextmanager
-def _opened(history: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    import duckdb
-
-    try:
-        with connect(history) as connection:
-            require_tables(connection, history, TABLES)
-            connection.execute(SCHEMA)
-            yield connection
-    except (duckdb.Error, OSError) as error:
-        raise refused_by(history, error, "it is as it was") from error
 
 
 def _started(run: Run) -> str | None:

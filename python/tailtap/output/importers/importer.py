@@ -73,7 +73,7 @@ def import_tree(tree: Path, database: Path, unit: int | None = None) -> Imported
         raise InputError(_nothing(tree, pos, unknown))
     with writing(database, f"give another file by {option('into')}"):
         make_folder(database.parent)
-    with opened(database, "nothing was imported") as connection:
+    with opened(database, "nothing was imported", anew=True) as connection:
         connection.begin()
         found = _import_all(connection, runs, storable(tree.resolve().name))
         connection.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -30,6 +31,8 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """What the page may do: what it is made of comes from here."""
+MOST_CONNECTIONS = 16
+"""At a time: an attempt to open very many takes neither files nor threads from what measures."""
 IDLE_SECONDS = 30
 """A connection on which nothing is asked for so long is closed."""
 
@@ -85,8 +88,7 @@ class Server:
             shown = board
             has_page = page
 
-        class Listening(ThreadingHTTPServer):
-            daemon_threads = True
+        class Listening(_Bounded):
             address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
 
         try:
@@ -115,6 +117,37 @@ class Server:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class _Bounded(ThreadingHTTPServer):
+    """Has few connections open at a time: for a new one, the oldest has to go."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
+        self._open: dict[socket.socket, None] = {}
+        self._changing = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own."""
+        with self._changing:
+            while len(self._open) >= MOST_CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with contextlib.suppress(OSError):  # its thread ends, and closes it
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close it."""
+        with self._changing:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nobody wants to read why a client went away."""
 
 
 _POLL_SECONDS = 1.0

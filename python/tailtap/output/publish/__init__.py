@@ -8,6 +8,8 @@ that was replaced can come back by another way.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +19,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tailtap.analysis.causes.remedies import Knob
+from tailtap.analysis.runs.folder import locked
 from tailtap.output.publish.authors import Author, parse_author, parse_licence
 from tailtap.output.publish.contents import Contents
 from tailtap.output.publish.site import Building, build
 from tailtap.records.errors import InputError, Occupied, WrongValue
-from tailtap.records.files import DRAFT, make_folder, move, remove_tree
+from tailtap.records.files import DRAFT, drafts_in, make_folder, move, remove_tree
 from tailtap.records.options import option
 from tailtap.records.record import read
 from tailtap.records.site import PublishRecord, RedactedKind, SiteRecord
@@ -56,7 +59,7 @@ def where_captures_are(text: str) -> tuple[bool, str | None]:
     word, equals, url = text.partition("=")
     if text == "embed":
         return True, None
-    if word != "refer" or (equals and not url.startswith(("https://", "http://", "file://"))):
+    if word != "refer" or (equals and not url.startswith(("https://", "http://"))):
         raise WrongValue(
             "captures",
             text,
@@ -129,11 +132,21 @@ def _draft(target: Path, *, check: bool) -> Iterator[Path]:
     parent = target.absolute().parent
     draft = parent / f"{DRAFT}{secrets.token_hex(8)}"
     with writing(target, doing="write the site"):
+        _sweep(parent)
         make_folder(draft)
         try:
-            yield draft
+            with locked(draft):
+                yield draft
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what was built by a process that was killed: nobody has it locked."""
+    for draft in drafts_in(parent):
+        if draft.is_dir() and not draft.is_symlink() and draft.stat().st_uid == os.geteuid():
+            with contextlib.suppress(InputError), locked(draft):
+                remove_tree(draft, below=parent)
 
 
 def _place(site: Path, target: Path) -> None:

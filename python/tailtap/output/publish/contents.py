@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from tailtap.analysis.evaluation.tables import read_any
-from tailtap.analysis.runs.folder import CAPTURES
+from tailtap.analysis.runs.folder import RAW
 from tailtap.output.publish.redaction import Redactor, packet_addresses
 from tailtap.records.document import FileKind, load
 from tailtap.records.errors import InputError
@@ -29,8 +29,6 @@ from tailtap.records.foreign import (
     read_bytes,
 )
 
-RAW = (*CAPTURES, "trace*.events", "interrupts.csv")
-"""Files of measurements: as large as they are long, and published as they are or not at all."""
 HOLDS_PACKETS = ".pcap"
 TEXTS = (".log", ".txt", ".csv", ".md")
 DRAWN = (".png", ".svg", ".pdf")

@@ -243,7 +243,8 @@ def _documents(
         write_text(site / name, text, below=site, mode=mode)
 
     plain = environment.overlay(autoescape=False)
-    readme = plain.get_template("README.md.j2").render(
+    # Markdown takes HTML as it is: a name of a stranger is text.
+    readme = environment.get_template("README.md.j2").render(
         site=record, findings=findings, words=WORDS, cite=_cite(record)
     )
     put("README.md", readme)

@@ -31,7 +31,7 @@ from tailtap.output.report import write_report
 from tailtap.records.document import load
 from tailtap.records.errors import Bug, InputError
 from tailtap.records.files import copy, drafted, make_folder, move, write_json, write_text
-from tailtap.records.foreign import open_file
+from tailtap.records.foreign import RECORD_BYTES, read_bytes
 from tailtap.records.machine import Environment
 from tailtap.records.options import option
 from tailtap.records.record import Notice, as_json
@@ -161,8 +161,7 @@ def _captures(building: Building) -> Iterator[SiteCapture]:
                 ).at(source.path)
             target = building.site / name
             make_folder(target.parent, below=building.site)
-            with open_file(source.path, folder):  # a regular file of this folder
-                copy(source.path, target, below=building.site)
+            copy(source.path, target, root=folder, below=building.site)
         size, digest = sha256(source.path, folder)
         yield SiteCapture(
             path=name,
@@ -391,7 +390,7 @@ def _require_clean(building: Building) -> None:
         path = building.site / published_name(source, building.redactor)
         if path.suffix not in TEXT_FILES or not path.is_file() or source.raw:
             continue
-        text = path.read_text("utf-8", "replace")
+        text = read_bytes(path, building.site, RECORD_BYTES).decode("utf-8", "replace")
         if any(_stands_in(value, text) for value in originals):
             raise Bug("what identifies was not replaced: nothing was published").at(source.name)
 

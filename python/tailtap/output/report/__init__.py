@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tailtap.analysis.runs.reader import load_experiment, load_search
 from tailtap.records.errors import Occupied
 from tailtap.records.files import drafted, make_folder
+from tailtap.records.foreign import read_head
 from tailtap.records.options import option
 from tailtap.records.writing import writing
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "figure", "write_report"]
 
-MARK, MARKED = b"tailtap report</title>", 1 << 16
+MARK = b"tailtap report</title>"
 """What a page of ours has among its first so many bytes."""
 
 
@@ -109,7 +110,7 @@ def write_report(
     below = out or folder
     page = target / "index.html"
     with writing(target, doing="write the report"):
-        if page.is_file() and MARK not in page.read_bytes()[:MARKED]:
+        if page.is_file() and MARK not in read_head(page):
             raise Occupied("this is there, and no report", place=str(page))
         make_folder(target, below=below)
         written: list[Path] = []

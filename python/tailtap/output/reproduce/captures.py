@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tailtap.analysis.evaluation.executors import Threads
 from tailtap.analysis.evaluation.many import CHUNK_BYTES
+from tailtap.analysis.evaluation.tables import read_any
 from tailtap.analysis.runs.again import OPTIONS, Runs, evaluate_again
 from tailtap.analysis.runs.folder import CAPTURES, EVALUATION, RunFolder
 from tailtap.output.reproduce.checksums import sha256
@@ -69,7 +69,7 @@ def evaluate_captures(
                 found, problem = _found(own, site, captures, Path(fetched), left)
                 left -= sum(path.stat().st_size for path in Path(fetched).iterdir())
                 if problem is None:
-                    problem = _again(run.slug, site / run.folder, found, Path(folder))
+                    problem = _again(run.slug, site / run.folder, found, Path(fetched))
             if problem is not None:
                 findings.append(problem)
     return step("captures", "captures evaluated again", len(runs), findings)
@@ -116,12 +116,12 @@ def _again(slug: str, published: Path, captures: Mapping[str, Path], top: Path) 
     """Evaluate one run in a folder of its own; what differs, or None."""
     if not all(any(name.startswith(side) for name in captures) for side in SIDES):
         return not_shown(slug, "no captures of it were published")
-    run = RunFolder(top / slug, top)
+    run = RunFolder(top / "again", top)
     make_folder(run.path, below=top)
-    copy(published / "run.json", run.record, below=top)
     for name, path in captures.items():
         make_link(run.path / name, path.resolve(), below=top)
     try:
+        copy(published / "run.json", run.record, root=published, below=top)
         stored = read(published / "evaluation" / EVALUATION, EvaluationRecord)
         changes = {name: getattr(stored.options, name) for name in OPTIONS}
         with Threads() as executor:
@@ -151,16 +151,16 @@ def _differing(published: Path, again: Path) -> Iterator[str]:
         yield "latency"
     names = {path.name for folder in (published, again) for path in folder.glob("*.parquet")}
     for name in sorted(names):
-        paths = [folder / name for folder in (published, again)]
-        if not all(path.is_file() for path in paths) or not same_numbers(*map(table_of, paths)):
+        tables = [table_of(folder / name, folder) for folder in (published, again)]
+        if not same_numbers(*tables):
             yield name.removesuffix(".parquet")
 
 
-def table_of(path: Path) -> pa.Table:
-    """A Parquet file; an empty table of one that cannot be read."""
+def table_of(path: Path, root: Path) -> pa.Table:
+    """A Parquet file in the folder `root` or below; an empty table of one that cannot be read."""
     try:
-        return pq.read_table(path)
-    except (OSError, pa.ArrowException):
+        return read_any(path, root)
+    except (OSError, ValueError, pa.ArrowException):
         return pa.table({})
 
 

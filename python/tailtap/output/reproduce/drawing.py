@@ -64,7 +64,7 @@ def _figures(
             findings.append(contradicted(figure.name, "the runs give no such figure"))
         elif data is None:
             findings.append(not_shown(figure.name, "its numbers were not published"))
-        elif not same_marks(table_of(site / data), drawn[figure.name]):
+        elif not same_marks(table_of(site / data, site), drawn[figure.name]):
             findings.append(contradicted(figure.name, f"drawn again, it is not as {data} says"))
     return findings
 
@@ -79,7 +79,7 @@ def differing_tables(site: Path, record: SiteRecord) -> list[Finding]:
             again = made.get(PurePosixPath(name).name)
             if again is None:
                 findings.append(contradicted(name, "the runs give no such table"))
-            elif not same_numbers(table_of(site / name), table_of(again)):
+            elif not same_numbers(table_of(site / name, site), table_of(again, again.parent)):
                 findings.append(contradicted(name, "made again, it has other rows"))
     return findings
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from math import isinf
+from pathlib import Path
 
 import pytest
 from google.protobuf.proto import parse_length_prefixed
@@ -19,7 +22,7 @@ from tailtap.analysis.live.histogram import BOUNDS_NS
 from tailtap.analysis.live.numbers import Board
 from tailtap.output.live.metrics import exposition
 from tailtap.output.live.protobuf import CONTENT_TYPE, TYPES, messages
-from tailtap.output.live.server import LOOPBACK, Address, Server
+from tailtap.output.live.server import LOOPBACK, MOST_CONNECTIONS, Address, Server
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.live import LiveCause, LiveIncidents
 from tailtap.records.record import as_json
@@ -69,6 +72,25 @@ def test_a_page_is_for_browsers_of_this_machine(page: Server, board: Board) -> N
         assert ask(page, "/numbers.json", host)[0] == 200
     for host in (f"evil.example:{port}", "evil.example", ""):
         assert ask(page, "/numbers.json", host)[0] == 403
+
+
+def test_half_requests_take_no_more_than_a_few_connections(
+    page: Server, board: Board, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of very many the oldest go, so that others are answered, and nobody hears of it."""
+    board.hang(numbers())
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    place = (LOOPBACK, page.address.port)
+    with contextlib.ExitStack() as stack:
+        for number in range(4 * MOST_CONNECTIONS):
+            one = stack.enter_context(socket.create_connection(place))
+            one.sendall(b"GET /numbers.json HTTP/1.1\r\nHost: localhost\r\nX: ")
+            if not number % MOST_CONNECTIONS:
+                assert ask(page, "/numbers.json")[0] == 200
+        theirs = len(list(Path("/proc/self/fd").iterdir())) - before - 4 * MOST_CONNECTIONS
+        assert theirs <= MOST_CONNECTIONS + 2
+        assert ask(page, "/numbers.json")[0] == 200
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_monitoring_system_gets_metrics_and_nothing_else(board: Board) -> None:

@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def asked(folder: Path) -> list[Asked]:
-    return asked_figures(load_experiment(folder), None)
+    return asked_figures(load_experiment(folder), folder / "experiment.yaml")
 
 
 def test_each_figure_is_drawn_or_says_why_not(asked: list[Asked]) -> None:

@@ -78,7 +78,7 @@ def test_what_differs_between_machines() -> None:
 
 def test_smallest_scale_and_commands(tmp_path: Path) -> None:
     from tailtap.experiment.reading import read_experiment
-    from tailtap.experiment.repeating import commands_of, smallest
+    from tailtap.experiment.repeating import demands_of, smallest
 
     file = tmp_path / "e.yaml"
     file.write_text("""\
@@ -92,4 +92,37 @@ events: [{at: 100 ms, run: [ip, link]}]
 """)
     assert smallest(file, []) == ["scale=short"]
     assert smallest(file, ["repeat=1"]) == ["scale=short", "repeat=1"]
-    assert commands_of(read_experiment(file)) == ["events: ip link"]
+    assert demands_of(read_experiment(file)) == ["events: ip link"]
+
+
+@pytest.mark.parametrize(
+    ("dut", "demand"),
+    [
+        ("", ""),
+        ("forwarder: fault, options: {hold: {ids: [1], time: 10 us}}", ""),
+        ("platform: vm, memory: 1 GB", ""),
+        ("ports: [eno1, eno2]", "dut.ports: eno1, eno2"),
+        ("tuning: runtime", "dut.tuning: runtime"),
+        ("tuning: {without: timers}", "dut.tuning"),
+        ("platform: vm, huge_pages: true", "dut.huge_pages: True"),
+        ("platform: container, image: docker.io/x", "dut.image: docker.io/x"),
+        ("platform: container, root: /", "dut.root: /"),
+        ("platform: vm, boot: isolcpus=1", "dut.boot: isolcpus=1"),
+        ("forwarder: nftables, options: {rules: rules}", "dut.options.rules: rules"),
+        ("forwarder: testpmd, options: {huge_pages: true}", "dut.options.huge_pages: True"),
+    ],
+)
+def test_what_an_experiment_of_others_takes_of_the_machine(
+    tmp_path: Path, dut: str, demand: str
+) -> None:
+    from tailtap.experiment.reading import read_experiment
+    from tailtap.experiment.repeating import demands_of
+
+    file = tmp_path / "e.yaml"
+    file.write_text(
+        f"name: a\ndut: {{cpus: [1], {dut}}}\n"
+        "traffic: {rate: 1 kpkt/s, duration: 1 s, cpu: 0}\n"
+        + ("tap: {ports: [eno3, eno4]}\n" if "ports" in dut else "")
+    )
+    found = demands_of(read_experiment(file))
+    assert bool(found) == bool(demand) and demand in "; ".join(found), found

@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +21,7 @@ import pytest
 from sites import write_site
 
 from tailtap.output.publish import Options, publish
-from tailtap.output.reproduce import Asked, Measure, add_claims, reproduce
+from tailtap.output.reproduce import Asked, Measure, add_claims, fetching, reproduce
 from tailtap.output.reproduce.captures import evaluate_captures, same_numbers
 from tailtap.output.reproduce.checksums import SUMS, check_sums, parse_sums
 from tailtap.output.reproduce.drawing import differing_tables, same_marks
@@ -185,23 +187,99 @@ def test_captures_of_a_web_server(elsewhere: tuple[SiteRecord, Path, Path]) -> N
 
 
 def test_addresses_that_are_fetched(tmp_path: Path) -> None:
-    """A file; nothing that is none, such as a pipe, and no other scheme."""
+    """Those of web servers: a site that names a file does not mean one of this machine."""
     (tmp_path / "a file").write_bytes(b"content")
-    os.mkfifo(tmp_path / "pipe")
     into = tmp_path / "into"
     into.mkdir()
-    fetch_file(f"file://{tmp_path}/a%20file", into / "file", into, 7)
+    with serving(tmp_path) as address:
+        fetch_file(f"{address}/a%20file", into / "file", into, 7)
+        with pytest.raises(InputError, match="larger"):
+            fetch_file(f"{address}/a%20file", into / "other", into, 6)
     assert (into / "file").read_bytes() == b"content"
-    for address, said in (
-        (f"file://{tmp_path}/a%20file", "larger"),
-        (f"file://{tmp_path}/pipe", "no regular file"),
-        (f"file://{tmp_path}/none", "No such file"),
-        ("ftp://127.0.0.1/x", "only http, https and file"),
+    for url, said in (
+        (f"file://{tmp_path}/a%20file", "only http and https"),
+        ("ftp://127.0.0.1/x", "only http and https"),
         ("http://127.0.0.1:1/x", "refused"),
     ):
         with pytest.raises(InputError, match=said):
-            fetch_file(address, into / "other", into, 6)
+            fetch_file(url, into / "other", into, 6)
     assert [path.name for path in into.iterdir()] == ["file"]
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that answers each request by what a function writes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, contextlib.ExitStack() as stack:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with listening.accept()[0] as one:
+                        one.recv(4096)
+                        answer(one)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(listening.shutdown, socket.SHUT_RDWR)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_server_leads_to_no_other(site: Path) -> None:
+    with serving(site) as other:
+
+        def lead(one: socket.socket) -> None:
+            one.sendall(f"HTTP/1.0 302 x\r\nLocation: {other}/SHA256SUMS\r\n\r\n".encode())
+
+        with (
+            answering(lead) as address,
+            pytest.raises(InputError, match="leads to another server"),
+            at(address),
+        ):
+            raise AssertionError("it was fetched")
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.0 200 OK\r\nContent-Length: 9000\r\n\r\n"])
+def test_a_slow_server_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, head: bytes) -> None:
+    """Each byte comes in time, and the whole never."""
+    monkeypatch.setattr(fetching, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(fetching, "FILE_SECONDS", 0.0)
+
+    def trickle(one: socket.socket) -> None:
+        one.sendall(head)
+        with contextlib.suppress(OSError):
+            while True:
+                one.sendall(b"a")
+                time.sleep(0.01)
+
+    with answering(trickle) as address, pytest.raises(InputError, match="too slow"), at(address):
+        raise AssertionError("it was fetched")
+
+
+def test_a_site_of_very_many_files_is_not_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "MOST_FILES", 2)
+    (tmp_path / SUMS).write_text("".join(f"{'0' * 64}  {number}\n" for number in range(3)))
+    with serving(tmp_path) as url, pytest.raises(InputError, match="has 3 files; 2"), at(url):
+        raise AssertionError("it was fetched")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "zero"])
+def test_records_of_a_site_are_its_own_files(copy: Path, kind: str) -> None:
+    """What else is copied would hang, fill the disk, or tell what is elsewhere."""
+    file = copy / RUN / "run.json"
+    content = file.read_bytes()
+    file.unlink()
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "zero":
+        file.symlink_to("/dev/zero")
+    else:
+        (copy.parent / "elsewhere.json").write_bytes(content)
+        file.symlink_to(copy.parent / "elsewhere.json")
+    found = told(evaluate_captures(copy, record(copy), None))
+    assert any("no regular file" in why or "outside" in why for why in found.values()), found
 
 
 def test_whole_numbers_may_have_another_width() -> None:

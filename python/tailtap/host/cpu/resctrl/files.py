@@ -10,12 +10,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tailtap.host.changes.locks import lock
 from tailtap.host.changes.resource import read_text
 from tailtap.records.errors import MachineError
 from tailtap.records.files import set_value
+from tailtap.records.locks import holder, lock
 
 FOLDER = "/sys/fs/resctrl"
+WAIT_SECONDS = 10.0
+"""Who divides a cache is done sooner."""
 
 
 def make_group(folder: Path) -> None:
@@ -38,13 +40,17 @@ def write(file: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock that programs which divide caches agree on; a lock of the folder."""
+    """Hold the lock that programs which divide caches agree on; a lock of the folder.
+
+    Raises `MachineError` where another one keeps it.
+    """
     try:
         held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise MachineError(f"{folder} cannot be opened: {error.strerror}") from error
     try:
-        lock(held, folder)
+        if not lock(held, folder, WAIT_SECONDS):
+            raise MachineError(f"{folder} stays locked by {holder(held)}: end it")
         yield
     finally:
         os.close(held)

@@ -43,8 +43,8 @@ def asked_figures(
     if file is None and not own.is_file():
         return []
     runs = [run for run in experiment.finished if run.origin is None] or list(experiment.finished)
-    figures = figures_in(file or own, values_of(runs))
-    published = Published(experiment)
+    figures = figures_in(file or own, values_of(runs), named=file is not None)
+    published = Published(experiment, anywhere=file is not None)
     found = []
     for figure, name in zip(figures, file_names(figures), strict=True):
         progress(f"arranging {name}")

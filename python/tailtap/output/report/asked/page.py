@@ -16,6 +16,7 @@ from tailtap.analysis.figures.arranging import Arranged, Grid
 from tailtap.output.report.asked import Asked
 from tailtap.output.report.asked.drawing import drawn
 from tailtap.output.report.figures import METADATA, SETTINGS
+from tailtap.records.foreign import RECORD_BYTES, read_bytes
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,11 @@ def shown(
         wide = narrow = described = ""
         if arranged is not None and arranged.panels:
             file = printed.get(one.name)
-            wide = _address(file.read_bytes()) if file else _picture(arranged, narrow=False)
+            wide = (
+                _address(read_bytes(file, file.parent, RECORD_BYTES))
+                if file
+                else _picture(arranged, narrow=False)
+            )
             # One column is as wide as a narrow screen.
             narrow = wide if arranged.shape[1] == 1 else _picture(arranged, narrow=True)
             lines = ", ".join(series.label for series in arranged.series if series.label)

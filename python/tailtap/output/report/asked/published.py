@@ -15,14 +15,19 @@ from tailtap.analysis.runs.reader import DATABASE, read_runs
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.output.importers.importer import import_tree
 from tailtap.records.errors import InputError
+from tailtap.records.foreign import within
+from tailtap.records.options import option
 
 
 class Published:
     """Trees of published results, each read once."""
 
-    def __init__(self, experiment: Experiment) -> None:
-        """Those that figures of this experiment name."""
-        self._experiment = experiment
+    def __init__(self, experiment: Experiment, *, anywhere: bool) -> None:
+        """Those that figures of this experiment name; `anywhere`, where the user named their file.
+
+        The experiment's own file may be a stranger's: it names what is in its folder.
+        """
+        self._experiment, self._anywhere = experiment, anywhere
         self._read: dict[str | None, Sequence[Run]] = {}
 
     def beside(self, figure: Figure, layout: Layout, arranged: Arranged) -> Arranged:
@@ -40,7 +45,12 @@ class Published:
     def _runs(self, path: str | None) -> Sequence[Run]:
         if path is None:
             return self._experiment.imported
-        tree = Path(path)
+        tree = Path(path) if self._anywhere else self._experiment.folder / path
+        if not self._anywhere and not within(tree, self._experiment.folder):
+            raise InputError(
+                f"{path!r} leads out of {self._experiment.folder}: give the file that names it by "
+                f"{option('figures-from')}"
+            )
         database = tree if tree.suffix == ".duckdb" else tree / DATABASE
         if has_imported(database):
             return read_runs(database if tree.is_file() else tree).imported

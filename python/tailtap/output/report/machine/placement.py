@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise, permutations
 
 from tailtap.analysis.runs.run import Run
-from tailtap.output.report.machine.tree import SELF, Machine
-from tailtap.records.cpulist import parse_cpus, ranges
+from tailtap.output.report.machine.tree import SELF, Machine, cpus_of
+from tailtap.records.cpulist import ranges
 from tailtap.records.run import RunRecord
 
 GENERATOR, TAPS, DUT, RECEIVE = "generator", "taps", "dut", "receive"
@@ -121,7 +121,7 @@ def placement_of(run: Run) -> Placement:
         back = traffic.cpu if traffic.reverse_cpu is None else traffic.reverse_cpu
         works.append(Work(GENERATOR, "second generator", _one(back)))
     taps = record.instruments.get("taps")
-    works.append(Work(TAPS, "taps and tailtap", parse_cpus((taps and taps.cpus) or "")))
+    works.append(Work(TAPS, "taps and tailtap", cpus_of(taps.cpus if taps else None)))
     if run.traits is None or run.traits.has_dut:
         works += _devices(record, run.device_cpus)
         works += _receiving(record)

@@ -80,12 +80,12 @@ class Machine:
 def machine_of(environment: Environment) -> Machine | None:
     """The machine of an environment; None where that says nothing of its cores."""
     topology, cpu = environment.topology, environment.cpu
-    cores = tuple(found for text in topology.cores if (found := _cpus(text)))
+    cores = tuple(found for text in topology.cores if (found := cpus_of(text)))
     if not cores:
         return None
     every = tuple(sorted(cpu for core in cores for cpu in core))
-    nodes = {int(name): _cpus(cpus) for name, cpus in topology.numa_nodes.items()}
-    sockets = [_cpus(cpus) for cpus in topology.packages or ()] or [every]
+    nodes = {int(name): cpus_of(cpus) for name, cpus in topology.numa_nodes.items()}
+    sockets = [cpus_of(cpus) for cpus in topology.packages or ()] or [every]
     caches, each_core = _caches(topology, set(cores))
     sets: list[tuple[tuple[int, ...], str, int | None]] = [
         *((cpus, f"Socket {number}", None) for number, cpus in enumerate(sockets)),
@@ -105,9 +105,9 @@ def machine_of(environment: Environment) -> Machine | None:
         distances={(int(node), other): value for (node, other), value in distances.items()},
         cores=cores,
         each_core=each_core,
-        online=frozenset(_cpus(cpu.online)) or frozenset(every),
-        isolated=frozenset(_cpus(cpu.isolated)),
-        tickless=frozenset(_cpus(cpu.nohz_full)),
+        online=frozenset(cpus_of(cpu.online)) or frozenset(every),
+        isolated=frozenset(cpus_of(cpu.isolated)),
+        tickless=frozenset(cpus_of(cpu.nohz_full)),
         cards=tuple(_cards(environment)),
     )
 
@@ -120,7 +120,7 @@ def _caches(
     own: dict[str, int] = {}
     for row in topology.caches:
         level = f"L{row.level}{CACHE_LETTERS.get(row.type, '')}"
-        cpus, title = _cpus(row.cpus), f"{level} {_size(row.size)}"
+        cpus, title = cpus_of(row.cpus), f"{level} {_size(row.size)}"
         if cpus in cores:
             own[title] = own.get(title, 0) + 1
         else:
@@ -185,7 +185,7 @@ def _size(text: str) -> str:
 def _cards(environment: Environment) -> Iterator[Card]:
     for nic in environment.nics:
         found = [environment.interrupts.get(number) for number in nic.interrupts]
-        going = {cpu for interrupt in found if interrupt for cpu in _cpus(interrupt.cpus)}
+        going = {cpu for interrupt in found if interrupt for cpu in cpus_of(interrupt.cpus)}
         node = nic.numa_node
         yield Card(
             nic.name,
@@ -195,7 +195,7 @@ def _cards(environment: Environment) -> Iterator[Card]:
         )
 
 
-def _cpus(text: str | None) -> tuple[int, ...]:
+def cpus_of(text: str | None) -> tuple[int, ...]:
     """A set of CPUs as the kernel writes it; empty for anything else."""
     try:
         return parse_cpus(text or "")
