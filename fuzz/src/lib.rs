@@ -384,7 +384,8 @@ pub fn waits(bytes: &[u8]) {
         Ok(found) => {
             for kind in found.kinds {
                 let counts = kind.counts;
-                let known = counts.answered + counts.unanswered + counts.refused;
+                let known =
+                    counts.answered + counts.unanswered + counts.open_at_end + counts.refused;
                 assert_eq!(known + counts.given_up + counts.trimmed, counts.requests, "{counts:?}");
                 assert_eq!(kind.evaluation.latencies.count(), counts.answered);
                 assert_eq!(kind.evaluation.counts.matched, counts.answered);

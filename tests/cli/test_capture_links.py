@@ -438,13 +438,13 @@ def test_trailers_of_a_clock_that_was_never_set_count_where_asked(tmp_path: Path
     """The records are of 1970, and the trailers not: nothing but the option says which is right."""
     years = 55 * 365 * 24 * 3600 * SECOND
     for kind in ("metamako", "exablaze"):
-        pair = [
+        before, after = (
             pcap([(time - years, data) for time, data in trailered(times, stamps, kind=kind)])
             for times, stamps in zip(CAPTURED, (TIMES, LEFT), strict=True)
-        ]
-        found = evaluate(tmp_path, *pair, "--stamps", "trailer")
+        )
+        found = evaluate(tmp_path, before, after, "--stamps", "trailer")
         assert found["latency_ns"]["max"] == max(LATENCIES)
-        assert "trailer" not in evaluate(tmp_path, *pair)["inputs"]["ingress"]
+        assert "trailer" not in evaluate(tmp_path, before, after)["inputs"]["ingress"]
 
 
 @pytest.mark.parametrize("made", ["zeros", "the sender's", "a counter"])
