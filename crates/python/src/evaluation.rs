@@ -101,6 +101,7 @@ pub struct Matching {
     losses: bool,
     #[pyo3(default)]
     flows: bool,
+    #[pyo3(default)]
     throughout: bool,
 }
 

@@ -10,6 +10,7 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders, result_folders
 from tailtap.cli.terminal import say, warn
+from tailtap.records.units import format_count
 
 if TYPE_CHECKING:
     from tailtap.records.printed import ImportedTree
@@ -85,7 +86,7 @@ def import_(
         for tree_found in found.trees:
             say(described(tree_found))
         replaced = f", {found.replaced} replaced: their files have changed" * bool(found.replaced)
-        say(f"{into}: {found.runs} runs, {found.new} of them new{replaced}")
+        say(f"{into}: {format_count(found.runs, 'run')}, {found.new} of them new{replaced}")
     if not quiet:
         for warning in found.warnings:
             warn(f"warning: {warning.message} [{warning.code}]")
@@ -93,8 +94,7 @@ def import_(
 
 def described(tree: ImportedTree) -> str:
     """An experiment that was imported, in one line."""
-    runs = "1 run" if tree.runs == 1 else f"{tree.runs} runs"
-    parts = [f"{runs} of {tree.loop_runs} .loop files"]
+    parts = [f"{format_count(tree.runs, 'run')} of {tree.loop_runs} .loop files"]
     for title, names in (("over", tree.variables), ("hosts", tree.hosts), ("by", tree.authors)):
         if names:
             parts.append(f"{title} {', '.join(names)}")
