@@ -130,8 +130,9 @@ def require_tables(
         if texts:
             names = (name.replace('"', '""') for name in texts)
             lengths = " + ".join(f'coalesce(strlen("{name}"), 0)' for name in names)
-            found = connection.execute(f'SELECT sum({lengths}) FROM "{table}"').fetchone()
-            cells += int((found and found[0]) or 0) // CELL_BYTES
+            # All of it: what follows needs the connection for itself.
+            [[found]] = connection.execute(f'SELECT sum({lengths}) FROM "{table}"').fetchall()
+            cells += int(found or 0) // CELL_BYTES
             _require_size(cells, database)
 
 
@@ -139,7 +140,7 @@ def _require_size(cells: int, database: Path) -> None:
     try:
         require_cells(database, cells, MOST_CELLS_PER_BYTE)
     except ValueError as error:
-        raise InputError(f"{error}: give another one") from error
+        raise InputError(f"give another one: {error}") from error
 
 
 MOST_CELLS_PER_BYTE = 4

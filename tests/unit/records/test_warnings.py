@@ -39,7 +39,7 @@ def emitted() -> dict[str, Path]:
         found.update(dict.fromkeys(codes_of(path), path))
     for path in (ROOT / "crates").glob("*/src/**/*.rs"):
         text = path.read_text("utf-8")
-        found.update(dict.fromkeys(re.findall(r'\bwarn\(\s*"([\w-]+)"', text), path))
+        found.update(dict.fromkeys(re.findall(r'(?:\bwarn\(|\bcode:)\s*"([\w-]+)"', text), path))
     return found
 
 

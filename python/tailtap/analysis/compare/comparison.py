@@ -205,14 +205,13 @@ def notices(ranking: Ranking) -> Iterator[Notice]:
         for value in standing.values:
             if value.latency is None:
                 loss = value.run.loss or 0.0
-                code, told = "loss", "lost"
-                if value.run.gone > loss:
-                    code, told = "requests-failed", "failed for"
-                yield Notice(
-                    code,
-                    f"{value.run.slug} {told} {format_share(value.run.gone)}, more than lie above "
-                    f"{p}; their latencies are unknown, so it ranks behind all others",
+                failed = value.run.gone > loss
+                told = f"{'failed for' if failed else 'lost'} {format_share(value.run.gone)}"
+                text = (
+                    f"{value.run.slug} {told}, more than lie above {p}; their latencies are "
+                    "unknown, so it ranks behind all others"
                 )
+                yield Notice("requests-failed", text) if failed else Notice("loss", text)
             elif value.run.gone > (value.run.loss or 0.0):
                 yield Notice(
                     "requests-failed",

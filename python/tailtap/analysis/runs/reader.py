@@ -208,7 +208,7 @@ def require_own(folder: Path) -> None:
             try:
                 require_regular(path, home_of(folder))
             except ValueError as error:
-                raise InputError(f"{error}: put the file itself there").at(path) from error
+                raise InputError(f"put the file itself there: {error}").at(path) from error
             except OSError:
                 continue
 

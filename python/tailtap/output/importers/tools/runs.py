@@ -166,6 +166,7 @@ def _tool(path: Path, root: Path) -> str | None:
 
 def _runs(run: ToolRun, root: Path, unit: int | None) -> Iterator[ToolRun]:
     path, tool = run.path, run.tool
+    file = path.relative_to(root)
     try:
         data = read_bytes(path, root, TABLE_BYTES)
         readings = TOOLS[tool].readings(data.decode("utf-8", "replace"), unit)
@@ -174,12 +175,12 @@ def _runs(run: ToolRun, root: Path, unit: int | None) -> Iterator[ToolRun]:
             raise ValueError("it holds no latencies")
     except DAMAGED as error:
         reason = (str(error).strip() or repr(error)).splitlines()[0]
-        text = f"{path}: skipped, it cannot be read as a result of {tool}: {reason}"
+        text = f"{file}: skipped, it cannot be read as a result of {tool}: {reason}"
         yield replace(run, warnings=[Notice("file-damaged", text)])
         return
     for one in found:
         digest = hashlib.sha256(f"{storable(path.name)}\n{one.name}\n".encode() + data).hexdigest()
-        told = [Notice(note.code, f"{path}: {note.message}") for note in one.doubts]
+        told = [Notice(note.code, f"{file}: {note.message}") for note in one.doubts]
         yield replace(run, digest=digest, reading=one, warnings=told)
 
 

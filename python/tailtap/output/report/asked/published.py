@@ -49,7 +49,7 @@ class Published:
         if not self._anywhere and not within(tree, self._experiment.folder):
             raise InputError(
                 f"{path!r} leads out of {self._experiment.folder}: give the file that names it by "
-                f"{option('figures-from')}"
+                f"{option('figures_from')}"
             )
         database = tree if tree.suffix == ".duckdb" else tree / DATABASE
         if has_imported(database):
