@@ -67,6 +67,7 @@ def write_run(
             key=own["key"],
             trim_ns=own["trim"],
             window_ns=own["window"],
+            throughout=True,
         ).write(run / "evaluation")
     return run
 

@@ -17,7 +17,7 @@ pub(super) struct DnsStream {
 
 #[derive(Default)]
 struct Half {
-    /// The length and as much of the message as is needed.
+    /// The length and as much of the message as is needed; of a lost one, a segment that may be its length.
     message: Vec<u8>,
     /// What is left of the message, once its length is known.
     left: Option<usize>,
@@ -45,15 +45,30 @@ impl DnsStream {
     pub fn take(
         &mut self,
         asks: bool,
-        mut bytes: &[u8],
+        bytes: &[u8],
         missing: usize,
         line: &mut Line<'_, '_>,
     ) -> Over {
         let half = &mut self.halves[usize::from(!asks)];
+        let mut begun = Vec::new();
+        let mut bytes = bytes;
         if half.lost {
-            // One that begins with a segment shows its length, and its question.
-            let message = bytes.get(LENGTH..).and_then(Message::parse);
-            half.lost = message.is_none_or(|message| message.answers == asks || message.is_bare());
+            // One that begins with a segment shows its length, and its question. The length, or half of
+            // it, may be a segment of its own.
+            begun.append(&mut half.message);
+            let alone = begun.is_empty();
+            begun.extend_from_slice(bytes);
+            let begins = |bytes: &[u8]| {
+                let message = bytes.get(LENGTH..).and_then(Message::parse);
+                message.is_some_and(|message| message.answers != asks && !message.is_bare())
+            };
+            if !alone && begins(&begun) {
+                (bytes, half.lost) = (&begun, false);
+            } else if begins(bytes) {
+                half.lost = false;
+            } else if bytes.len() <= LENGTH && missing == 0 {
+                half.message = bytes.to_vec();
+            }
         }
         while !bytes.is_empty() && !half.lost {
             let Some(left) = half.left else {

@@ -81,13 +81,13 @@ def test_settings_are_the_run_s_own_but_for_what_is_asked(tmp_path: Path) -> Non
     again(folder)
     found = Evaluation.load(folder / "evaluation")
     assert found.options == Options(
-        trim_ns=SECOND // 100, window_ns=SECOND, bucket_ns=100, worst=5_000
+        trim_ns=SECOND // 100, window_ns=SECOND, bucket_ns=100, worst=5_000, throughout=True
     )
     trimmed = found.counts.trimmed_egress
     again(folder, trim_ns=SECOND // 20, key="moonsniff", worst=7, bucket_ns=1_000)
     found = Evaluation.load(folder / "evaluation")
     assert found.options == Options(
-        trim_ns=SECOND // 20, window_ns=SECOND, bucket_ns=1_000, worst=7
+        trim_ns=SECOND // 20, window_ns=SECOND, bucket_ns=1_000, worst=7, throughout=True
     )
     assert found.counts.trimmed_egress > 4 * trimmed > 0
     assert found.key_reason is None
