@@ -32,16 +32,21 @@ CERTIFICATE = (
 )  # fmt: skip
 
 
-WEB_PORT, REQUESTS = 8081, 120
+WEB_PORT, STREAMS_PORT, REQUESTS, STREAMS = 8081, 8082, 120, 400
 NGINX = f"""
 daemon off; user root; pid nginx.pid; error_log stderr crit; events {{}}
 http {{
   access_log off; keepalive_requests 10000;
-  server {{ listen 127.0.0.1:{WEB_PORT}; return 200 "answer of some length"; }}
+  server {{
+    listen 127.0.0.1:{WEB_PORT}; listen 127.0.0.1:{STREAMS_PORT} http2;
+    return 200 "answer of some length";
+  }}
 }}
 """
 """A server that keeps connections; curl asks it so many times."""
 CURL = ("curl", "--silent", "--output", "/dev/null")
+H2LOAD = ("h2load", "-n", str(STREAMS), "-c", "4", "-m", "5")
+"""A client of HTTP/2 that has five streams open on each of four connections."""
 
 
 @contextmanager
@@ -59,7 +64,10 @@ def running(namespace: Namespace, *command: str) -> Iterator[subprocess.Popen[by
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """`lo.pcapng`, all packets of a client and its servers, and what belongs to it."""
+    """`lo.pcapng`, all packets of a client and its servers, and what belongs to it.
+
+    `h2.pcapng` has those of HTTP/2.
+    """
     folder = tmp_path_factory.mktemp("asked")
     subprocess.run(CERTIFICATE, cwd=folder, check=True, capture_output=True)
     lab = Lab()
@@ -70,13 +78,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / "nginx.conf").write_text(NGINX)
         web = ("nginx", "-p", str(folder), "-c", "nginx.conf")
         with running(namespace, *DNSMASQ), running(namespace, *web):
-            for port in (53, WEB_PORT):
+            for port in (53, WEB_PORT, STREAMS_PORT):
                 wait_for(lambda: f":{port} " in namespace.run("ss", "-lnut").stdout, str(port))  # noqa: B023
             with running(namespace, "dumpcap", "-q", "-i", "lo", "-w", str(capture)):
                 wait_for(capture.exists, "dumpcap")
                 time.sleep(0.5)
                 namespace.run(sys.executable, asking.__file__, str(folder))
                 namespace.run(*CURL, f"http://127.0.0.1:{WEB_PORT}/[1-{REQUESTS}]")
+                time.sleep(0.5)
+            streams = folder / "h2.pcapng"
+            with running(namespace, "dumpcap", "-q", "-i", "lo", "-w", str(streams)):
+                wait_for(streams.exists, "dumpcap")
+                time.sleep(0.5)
+                namespace.run(*H2LOAD, f"http://127.0.0.1:{STREAMS_PORT}/")
                 time.sleep(0.5)
         yield folder
     finally:
@@ -105,6 +119,7 @@ def tshark(
     """Fields of the packets that a filter shows."""
     asked = [word for field in fields for word in ("-e", field)]
     told = [word for option in options for word in ("-o", option)]
+    told += ["-d", f"tcp.port=={STREAMS_PORT},http2"]
     command = ["tshark", "-n", "-r", str(folder / name), *told, "-Y", wanted, "-T", "fields"]
     done = subprocess.run([*command, *asked], check=True, capture_output=True, text=True)
     return [line.split("\t") for line in done.stdout.splitlines()]
@@ -116,6 +131,17 @@ def nanoseconds(seconds: str) -> int:
 
 def waits(found: Transactions, kind: str) -> list[int]:
     return sorted(packet.latency for packet in found[kind].worst())
+
+
+def without(folder: Path, name: str, share: float) -> str:
+    """The name of the same capture, of which a share of the packets is missing."""
+    packets = int(tshark(folder, "frame", "frame.number", name=name)[-1][0])
+    drawn = random.Random(f"{share}")
+    drops = [str(number) for number in range(1, packets + 1) if drawn.random() < share]
+    left = f"without-{share}-{name}"
+    command = ["editcap", str(folder / name), str(folder / left), *drops]
+    subprocess.run(command, check=True, capture_output=True)
+    return left
 
 
 def since(folder: Path, begin: str, end: str) -> list[int]:
@@ -142,11 +168,7 @@ def test_pings(folder: Path, found: Transactions) -> None:
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.05, 0.2])
 def test_datagrams_of_a_capture_that_dropped_packets(folder: Path, share: float) -> None:
-    chance = random.Random(share)
-    count = len(tshark(folder, "frame", "frame.number"))
-    dropped = [str(number) for number in range(1, count + 1) if chance.random() < share]
-    name = f"dropped-{share}.pcapng"
-    subprocess.run(["editcap", "lo.pcapng", name, *dropped], cwd=folder, check=True)
+    name = without(folder, "lo.pcapng", share)
     found = evaluate_transactions(folder / name)
     rows = tshark(folder, "dns.time && udp", "dns.time", name=name)
     by_udp = [one.latency for one in found["dns"].worst() if " by TCP " not in one.key]
@@ -249,18 +271,38 @@ def paired(folder: Path, name: str) -> dict[str, Pairs]:
     }
 
 
+def of_streams(folder: Path, name: str) -> Pairs:
+    """What tshark pairs of HTTP/2: the first HEADERS of each stream in both directions."""
+    fields = (*STREAM, "tcp.srcport", "http2.streamid", "http2.type")
+    asked: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for connection, told, port, ids, kinds in tshark(folder, "http2", *fields, name=name):
+        for one, kind in zip(ids.split(","), kinds.split(","), strict=True):
+            key, now = (connection, one), nanoseconds(told)
+            if kind == "1" and int(port) != STREAMS_PORT:
+                asked.setdefault(key, now)
+            elif kind == "1" and key in asked:
+                found.setdefault(key, (asked[key], now - asked[key]))
+    return set(found.values())
+
+
+@pytest.mark.parametrize("share", [0, 0.001, 0.01, 0.05])
+def test_streams_are_those_of_tshark_whatever_is_missing(folder: Path, share: float) -> None:
+    truth = of_streams(folder, "h2.pcapng")
+    assert len(truth) == STREAMS
+    name = without(folder, "h2.pcapng", share)
+    worst = evaluate_transactions(folder / name)["http"].worst()
+    ours = {(packet.ingress_ns, packet.latency) for packet in worst}
+    assert of_streams(folder, name) & truth <= ours <= truth
+
+
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.05])
 def test_what_was_not_captured_changes_no_other_pair(folder: Path, share: float) -> None:
     """Whatever tshark pairs rightly in a capture that lacks packets, we pair; and nothing else."""
     truth = paired(folder, "lo.pcapng")
     assert min(map(len, truth.values())) >= 2 * asking.CONNECTIONS
     assert len(truth["http"]) >= REQUESTS
-    packets = int(tshark(folder, "frame", "frame.number")[-1][0])
-    drawn = random.Random(f"{share}")
-    drops = [str(number) for number in range(1, packets + 1) if drawn.random() < share]
-    name = f"without-{share}.pcapng"
-    command = ["editcap", str(folder / "lo.pcapng"), str(folder / name), *drops]
-    subprocess.run(command, check=True, capture_output=True)
+    name = without(folder, "lo.pcapng", share)
     found = evaluate_transactions(folder / name)
     for kind, right in paired(folder, name).items():
         ours = {(packet.ingress_ns, packet.latency) for packet in found[kind].worst()}
