@@ -1,7 +1,8 @@
 //! The packets of a source in time order, in bounded memory.
 //!
 //! Captures of several queues are a little out of order. So some packets are held back, and sorted with
-//! those that follow. What comes later than that is left out, and counted.
+//! those that follow. What comes later than that is left out, and counted; then all of the source may be
+//! sorted in memory, where it is not too large.
 
 use tailtap_wire::link::Link;
 
@@ -30,6 +31,9 @@ struct Held {
 pub(super) struct InOrder {
     pub feed: Feed,
     pub part: Part,
+    /// How many packets are held back, and how many bytes all packets have that were read.
+    hold: usize,
+    pub read_bytes: u64,
     /// Whether there are copies of packets, and how many were left out.
     pub copied: bool,
     pub copies: u64,
@@ -55,10 +59,13 @@ pub(super) struct InOrder {
 }
 
 impl InOrder {
-    pub fn open(source: &Source, part: Part) -> Result<Self, CaptureError> {
+    /// Opens a source; with `sorted`, all of it is read before its first packet is taken.
+    pub fn open(source: &Source, part: Part, sorted: bool) -> Result<Self, CaptureError> {
         let mut opened = Self {
             feed: source.open()?,
             part,
+            hold: if sorted { usize::MAX } else { HELD },
+            read_bytes: 0,
             copied: false,
             copies: 0,
             bytes: Vec::new(),
@@ -106,7 +113,7 @@ impl InOrder {
     fn refill(&mut self) -> Result<(), CaptureError> {
         self.drop_taken();
         while self.more && self.ready == 0 {
-            let Self { bytes, packets, frames, first_ns, .. } = self;
+            let Self { bytes, packets, frames, first_ns, read_bytes, .. } = self;
             let begin = packets.len();
             self.more = self.feed.read(BATCH, |packet| {
                 let Content::Frame { bytes: frame, wire_len, link } = packet.content else {
@@ -114,6 +121,7 @@ impl InOrder {
                     return;
                 };
                 let (at, len) = (bytes.len(), frame.len());
+                *read_bytes += len as u64;
                 let time_ns = packet.time_ns.min(LATEST_NS);
                 bytes.extend_from_slice(frame);
                 let capture::Packet { interface, outgoing, .. } = packet;
@@ -126,6 +134,9 @@ impl InOrder {
                 }
                 self.last_ns = held.time_ns;
             }
+            if self.more && self.hold == usize::MAX {
+                continue;
+            }
             if !packets.is_sorted_by_key(|held| held.time_ns) {
                 packets.sort_by_key(|held| held.time_ns);
             }
@@ -133,7 +144,7 @@ impl InOrder {
             self.late += late as u64;
             packets.drain(..late);
             *first_ns = first_ns.or_else(|| packets.first().map(|held| held.time_ns));
-            self.ready = packets.len().saturating_sub(if self.more { HELD } else { 0 });
+            self.ready = packets.len().saturating_sub(if self.more { self.hold } else { 0 });
         }
         Ok(())
     }

@@ -276,8 +276,15 @@ pub fn transactions(
     options: &Options,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Transactions, EvaluateError> {
-    let mut walk = Walk::open(first.into(), second, options)?;
+    let first = first.into();
+    let mut walk = Walk::open(first.clone(), second.clone(), options, false)?;
     walk.run(u64::MAX, cancelled)?;
+    let late = walk.sources.iter().any(|source| source.late > 0);
+    if late && walk.sources.iter().map(|source| source.read_bytes).sum::<u64>() <= MOST_SORTED {
+        // Answers may stand behind all requests, as where one file was appended to another.
+        walk = Walk::open(first, second, options, true)?;
+        walk.run(u64::MAX, cancelled)?;
+    }
     Ok(walk.conclude(options))
 }
 
@@ -288,7 +295,7 @@ pub fn has_transactions(
     options: &Options,
     packets: u64,
 ) -> Result<bool, EvaluateError> {
-    let mut walk = Walk::open(first.into(), second, options)?;
+    let mut walk = Walk::open(first.into(), second, options, false)?;
     let captures = walk.sources.len() as u64;
     walk.run(packets.saturating_mul(captures), &|| false)?;
     let mut answered = 0;
@@ -338,6 +345,9 @@ impl Place {
     }
 }
 
+/// Captures whose packets have so many bytes are sorted in memory, where that is needed.
+const MOST_SORTED: u64 = 1 << 28;
+
 /// So many places are told apart.
 const MOST_PLACES: usize = 256;
 
@@ -349,6 +359,7 @@ impl Walk {
         first: Source,
         second: Option<Source>,
         options: &Options,
+        sorted: bool,
     ) -> Result<Self, EvaluateError> {
         let matching = &options.matching;
         let parts =
@@ -361,7 +372,7 @@ impl Walk {
                 let source = source.told(formats[side], matching.nanoseconds[side]);
                 let (found, copied) = Places::survey(&source, parts[side])?;
                 places = found;
-                let mut opened = InOrder::open(&source, parts[side])?;
+                let mut opened = InOrder::open(&source, parts[side], sorted)?;
                 opened.copied = copied;
                 Ok(opened)
             })
