@@ -148,7 +148,8 @@ impl Look<'_> {
             let lost = self.lost.binary_search(&(time, key)).is_ok();
             let latency = self.take_latency(time, X::known_by(key, shown));
             let known = time <= self.known_until_ns && self.common.contains(time);
-            if known || latency.is_some() {
+            let spanned = time <= self.known_until_ns && self.common.spans(time);
+            if known || spanned || latency.is_some() {
                 let flow = table.flow(seen);
                 flow.packets += 1;
                 flow.lost += u64::from(lost);

@@ -198,6 +198,12 @@ impl CommonTime {
         within && time >= self.since_ns
     }
 
+    /// Whether it is between the first and the last packet that left, and counts.
+    pub fn spans(&self, time: u64) -> bool {
+        let [first, last] = self.entered_ns;
+        (first..=last).contains(&time) && time >= self.since_ns
+    }
+
     /// How many packets of either side are outside, at the beginning and at the end.
     fn outside(&self, edges: &[Edges; 2]) -> [[u64; 2]; 2] {
         let [ingress, _] = self.covered;

@@ -164,10 +164,11 @@ def _period(losses: Losses, starts: Mask, arrivals: Arrivals) -> LossPattern | N
     chance = special.bdtrc(equal - 1, len(steps), min(1.0, starts.sum() / arrivals.packets))
     if period < 2 or equal < 0.9 * len(steps) or chance * len(values) >= CHANCE:
         return None
-    text = (
-        f"one packet in {period:,} is lost: {equal:,} of {len(steps):,} losses are that far apart"
-    )
-    return LossPattern(kind="period", lost=len(losses.position), text=text)
+    lost = len(losses.position)
+    throughout = lost * period >= 0.9 * arrivals.packets
+    what = f"one packet in {period:,} is lost" if throughout else "losses come at one distance"
+    text = f"{what}: {equal:,} of {len(steps):,} are {period:,} packets behind the one before"
+    return LossPattern(kind="period", lost=lost, text=text)
 
 
 def _bursts(losses: Losses, starts: Mask, arrivals: Arrivals) -> LossPattern | None:
