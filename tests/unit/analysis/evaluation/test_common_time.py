@@ -194,7 +194,9 @@ def arp(source: str, sender: str, target: str) -> bytes:
     return ethernet("ffffffffffff", source, 0x806, body)
 
 
-def with_others(folder: Path, others: Packets, *, routes: bool, left: Packets = []) -> Evaluation:  # noqa: B006
+def with_others(
+    folder: Path, others: Packets, *, routes: bool, left: Packets | None = None
+) -> Evaluation:
     """200 packets through a device, and others among them that come to it."""
     sent = [(START + GAP * number, number) for number in range(200)]
     before = [(time, to_router(HOST, SERVER, number)) for time, number in sent]
@@ -204,7 +206,7 @@ def with_others(folder: Path, others: Packets, *, routes: bool, left: Packets = 
         (time + 7_000, ethernet(*macs, 0x800, ip(HOST, SERVER, number, ttl=63 if routes else 64)))
         for time, number in sent
     ]
-    return plain(folder, sorted(before + others), sorted(after + left))
+    return plain(folder, sorted(before + others), sorted(after + (left or [])))
 
 
 def at(*frames: bytes) -> Packets:
