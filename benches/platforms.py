@@ -10,10 +10,10 @@ import statistics
 import time
 from collections.abc import Mapping
 
+from tailtap.base.errors import MachineError
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.lab.platforms.roots import ROOTS
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.errors import MachineError
 
 ROUNDS = 5
 COMMANDS = 10

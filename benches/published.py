@@ -23,11 +23,11 @@ from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.selection import select
-from tailtap.output.importers.importer import Imported, import_tree
-from tailtap.output.report.figures import SETTINGS, hdr_figure, save_figure
-from tailtap.output.reproduce.results import Cell, table6
-from tailtap.records.errors import InputError
-from tailtap.records.units import format_count, format_rate
+from tailtap.base.errors import InputError
+from tailtap.base.units import format_count, format_rate
+from tailtap.results.importers.importer import Imported, import_tree
+from tailtap.show.report.figures import SETTINGS, hdr_figure, save_figure
+from tailtap.show.reproduce.results import Cell, table6
 
 DOCS = Path(__file__).parents[1] / "docs/explanation"
 #: Name, caption, what `tailtap report --runs` would be told.

@@ -20,8 +20,8 @@ from program import TAILTAP
 
 from benches.timing import machine
 from tailtap.analysis.evaluation import Evaluation
+from tailtap.base.errors import MachineError
 from tailtap.lab.forwarders import FORWARDERS
-from tailtap.records.errors import MachineError
 from tailtap.remote.local import LocalHost
 
 ROUNDS = 3

@@ -2,7 +2,7 @@
 `search`, `publish`, `reproduce`. docs/howto/python.md shows them. Shares are from 0 to 1, times are
 ns.
 
-Nothing is printed. Errors are those of `tailtap.records.errors`.
+Nothing is printed. Errors are those of `tailtap.base.errors`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def run(
     from tailtap.analysis.runs.reader import read_runs
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder, run_experiment
-    from tailtap.output import database
+    from tailtap.results import database
 
     with _file(experiment) as path:
         checked = read_experiment(path, set)
@@ -127,7 +127,7 @@ def explain(runs: Places, *, late: str = "p99.9") -> list[CausesRecord]:
     folders, too. Raises the first error that a run gives.
     """
     from tailtap.analysis.causes.many import explain_many
-    from tailtap.records.errors import TailtapError
+    from tailtap.base.errors import TailtapError
 
     found = []
     traced = _paths(runs)
@@ -161,13 +161,13 @@ def search(
     `low` and `high` are rates in pkt/s between which it is looked for, for each combination of what
     varies. With `latency`, that is measured at the rates found.
     """
+    from tailtap.base.errors import InputError
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.progress import Silent
     from tailtap.measure.runner import default_folder
     from tailtap.measure.search import METHODS, Settings
     from tailtap.measure.search.conduct import SHARES, Plan, search_experiment
-    from tailtap.output import database
-    from tailtap.records.errors import InputError
+    from tailtap.results import database
 
     if method not in METHODS:
         raise InputError(f"there is no method {method!r}: known: {', '.join(METHODS)}")
@@ -208,9 +208,9 @@ def publish(
     ``refer=URL``; `allow` are kinds of what identifies that is not replaced; an author is ``NAME
     <ORCID> (AFFILIATION)``. With `check` nothing is written.
     """
-    from tailtap.output.publish import Options, parse_author, parse_licence, where_captures_are
-    from tailtap.output.publish import publish as make
-    from tailtap.output.publish.redaction import allowed_kinds
+    from tailtap.show.publish import Options, parse_author, parse_licence, where_captures_are
+    from tailtap.show.publish import publish as make
+    from tailtap.show.publish.redaction import allowed_kinds
 
     embed, url = where_captures_are(captures)
     options = Options(
@@ -243,9 +243,9 @@ def reproduce(
     machine, as root, in the folder `out`; `set` replaces values of the experiment.
     """
     from tailtap.host.changes.privileges import require_root
-    from tailtap.output.reproduce import MEASURING, Asked
-    from tailtap.output.reproduce import reproduce as repeat
-    from tailtap.output.reproduce.fetching import at
+    from tailtap.show.reproduce import MEASURING, Asked
+    from tailtap.show.reproduce import reproduce as repeat
+    from tailtap.show.reproduce.fetching import at
 
     def measure(folder: Path) -> Path:
         place = None if out is None else Path(out)
@@ -278,13 +278,13 @@ def measure_again(
     where `overrides` are wrong, or where it runs commands or takes what is this machine's and that
     is not allowed.
     """
+    from tailtap.base.errors import InputError, MachineError
+    from tailtap.base.options import option
     from tailtap.experiment.reading import read_experiment
     from tailtap.experiment.repeating import demands_of, smallest
     from tailtap.measure.progress import Silent
     from tailtap.measure.runner import default_folder, run_experiment
-    from tailtap.output import database
-    from tailtap.records.errors import InputError, MachineError
-    from tailtap.records.options import option
+    from tailtap.results import database
 
     file, on_testbed = site / "experiment.yaml", testbed is not None
     try:
@@ -358,7 +358,7 @@ def keep_causes(folders: Iterable[Path]) -> None:
         if runs.name == "runs" and database.is_file():
             databases.setdefault(database, []).append(folder)
     if databases:
-        from tailtap.output.database import add_runs
+        from tailtap.results.database import add_runs
 
         for database, of_it in databases.items():
             add_runs(database, of_it)
@@ -382,7 +382,7 @@ def _file(experiment: Described) -> Iterator[Path]:
         return
     import yaml
 
-    from tailtap.records.files import write_text
+    from tailtap.base.files import write_text
 
     with TemporaryDirectory() as folder:
         path = Path(folder, "experiment.yaml")

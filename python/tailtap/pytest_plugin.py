@@ -55,7 +55,7 @@ def tail_latency(tmp_path: Path) -> TailLatency:
     ) -> Experiment:
         from tailtap import library
         from tailtap.analysis.runs.reader import read_runs
-        from tailtap.records.errors import TailtapError
+        from tailtap.base.errors import TailtapError
 
         try:
             if not isinstance(experiment, Mapping) and Path(experiment).is_dir():

@@ -7,12 +7,12 @@ from typing import Any
 import click
 import pytest
 
+from tailtap.base.errors import InputError
 from tailtap.cli.asked_flow import AskedFlow
 from tailtap.cli.generate import generate
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.own import OwnGenerator
 from tailtap.lab.generators.sending import Sending
-from tailtap.records.errors import InputError
 from tailtap.remote.local import LocalHost
 
 

@@ -12,7 +12,7 @@ import pytest
 from captures import frame, pcap
 from program import one_line_error, tailtap
 
-from tailtap.output.report import write_report
+from tailtap.show.report import write_report
 
 START, SPORT = 1_700_000_000_000_000_000, slice(34, 36)
 SEEN = "342 of 342 packets of flow udp 10.0.0.1:1003 > 10.1.0.1:53 are lost; no other flow lost one"

@@ -18,7 +18,7 @@ from tailtap.cli.registry import listed
 from tailtap.lab.generators.own import BACK_ENDS
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.measure.search import METHODS
-from tailtap.output.exporters import EXPORTERS
+from tailtap.results.exporters import EXPORTERS
 
 Ask = Callable[[str], list[str]]
 

@@ -18,7 +18,7 @@ from traced import arrivals, hog, random_blocks, simulate, steal, write_run
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.undisturbed import keep_undisturbed
 from tailtap.measure.improve.folder import ImproveFolder
-from tailtap.output.database import add_run
+from tailtap.results.database import add_run
 
 RUN = "runs/001-stolen"
 

@@ -21,7 +21,7 @@ from dask_cluster import DaskCluster, dask_cluster
 from forms import fits
 from program import TAILTAP, in_process, one_line_error, tailtap
 
-from tailtap.output.database.columns import TABLES
+from tailtap.results.database.columns import TABLES
 
 Pair = tuple[Path, Path]
 

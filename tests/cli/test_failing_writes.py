@@ -26,11 +26,11 @@ from tailtap.analysis.causes.stored import TABLES
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.evaluation.tables import COLUMNS
 from tailtap.analysis.evaluation.tables import read as read_table
-from tailtap.output.database import add_run
-from tailtap.output.importers.importer import import_tree
 from tailtap.records.causes import CausesRecord
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.record import read
+from tailtap.results.database import add_run
+from tailtap.results.importers.importer import import_tree
 
 FEW = 3
 """How many of a command's writes fail in CI."""

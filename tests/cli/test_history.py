@@ -12,11 +12,11 @@ from comparisons import write_run
 from forms import fits
 from program import Finished, in_process, one_line_error, tailtap
 
-from tailtap.output.database.history import load
-from tailtap.records.duck import connect
-from tailtap.records.errors import InputError
+from tailtap.base.duck import connect
+from tailtap.base.errors import InputError
 from tailtap.records.noise import NOISE, NoiseRecord, NoisyCpu
 from tailtap.records.record import as_json
+from tailtap.results.database.history import load
 
 COMMITS = 16
 SLOW = 9

@@ -19,12 +19,12 @@ HUGE = ("1e999999999", "1e400", MANY_DIGITS, f"0.{MANY_DIGITS}", f"1e{MANY_DIGIT
 PARSERS = """
 import sys
 from tailtap.cli.forward import parse_ids
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 from tailtap.analysis.tail.peaks import parse_threshold
 from tailtap.lab.generators.flows import parse_ports
 from tailtap.lab.generators.pattern import parse_pattern
 from tailtap.lab.generators.sizes import parse_sizes
-from tailtap.records.units import parse_rate, parse_share, parse_size, parse_time
+from tailtap.base.units import parse_rate, parse_share, parse_size, parse_time
 from tailtap.analysis.verdict.requirement import parse_requirement
 
 for number in sys.argv[1:]:

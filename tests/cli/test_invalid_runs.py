@@ -15,12 +15,12 @@ from program import in_process
 from traced import arrivals, hog, random_blocks, simulate
 from traced import write_run as write_traced
 
+from tailtap.base.errors import MachineError
 from tailtap.cli.runs import print_runs, require_results
-from tailtap.output.database import add_runs
-from tailtap.records.errors import MachineError
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import RunRow
 from tailtap.records.record import Notice, read
+from tailtap.results.database import add_runs
 
 SLIP = Notice("generator-slip", "1 % of the packets left late")
 RATE = Notice("generator-rate", "the generator reached half of it")

@@ -16,11 +16,11 @@ from published_trees import write_rates
 from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap.analysis.runs.folder import STAMP_HEADER, ExperimentFolder, RunFolder
+from tailtap.base.errors import InputError
 from tailtap.measure.search import Settings
 from tailtap.measure.search.folder import SearchFolder
-from tailtap.output.database import add_run, begin_anew
-from tailtap.records.errors import InputError
 from tailtap.records.interrupt_samples import write_samples
+from tailtap.results.database import add_run, begin_anew
 
 COMMANDS = {
     "evaluate": ("evaluate", "{run}/ingress.stamps", "{run}/egress.stamps", "--out", "{folder}/e"),

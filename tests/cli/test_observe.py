@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tailtap.base.errors import InputError
 from tailtap.cli.program import program
-from tailtap.records.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from program import TAILTAP, in_process, one_line_error
 from sites import FILE, write_site
 
 from tailtap.analysis.runs.folder import locked
-from tailtap.output.reproduce.captures import evaluate_captures
-from tailtap.records.files import DRAFT
+from tailtap.base.files import DRAFT
 from tailtap.records.record import read
 from tailtap.records.site import SiteRecord
+from tailtap.show.reproduce.captures import evaluate_captures
 
 
 @pytest.fixture(scope="module")

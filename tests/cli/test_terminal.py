@@ -26,6 +26,7 @@ from terminals import command, shown
 from told import write_told
 
 from tailtap import cli
+from tailtap.base.check import Check
 from tailtap.cli.console import Column, Table
 from tailtap.cli.doctor import print_checks
 from tailtap.cli.flows import print_flows
@@ -35,7 +36,6 @@ from tailtap.cli.terminal import folded
 from tailtap.cli.testbed.check import print_found
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import read_experiment
-from tailtap.kinds.check import Check
 from tailtap.measure.search.answer import Answer
 from tailtap.measure.search.trial import Bounds
 from tailtap.measure.testbed.check import CableFinding, Found

@@ -15,7 +15,7 @@ from traced import arrivals, hog, random_blocks, simulate, steal, write_run
 
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.undisturbed import stored_of, undisturbed_of
-from tailtap.output.database import add_run
+from tailtap.results.database import add_run
 
 SECONDS = 1.0
 

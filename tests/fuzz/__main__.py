@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tests.fuzz.decoders import DECODERS, Decoder
 from tests.fuzz.reader import Case, Many, Reader
 from tests.fuzz.readers import READERS

@@ -16,6 +16,7 @@ from random import Random
 import numpy as np
 from devices import Bench, sharp
 
+from tailtap.base.errors import InputError, MachineError, TailtapError
 from tailtap.bmc import configuration
 from tailtap.cli.search import print_answers
 from tailtap.experiment.reading import read_experiment
@@ -28,18 +29,17 @@ from tailtap.measure.search import Result, Settings, Trial
 from tailtap.measure.search.conduct import At, Combination, Plan, Search
 from tailtap.measure.search.folder import Made, SearchFolder
 from tailtap.measure.testbed.model import read_testbed
-from tailtap.output import database
-from tailtap.output.importers.tools import TOOLS, tool_of
-from tailtap.output.importers.tools.hdr import encode as encode_histogram
-from tailtap.output.importers.tools.reading import checked
-from tailtap.output.importers.tools.runs import DAMAGED, percentile_table
-from tailtap.records.errors import InputError, MachineError, TailtapError
 from tailtap.records.record import as_json, printed
 from tailtap.remote.frames import CLOSE, DATA, HELLO, ProtocolError, encode
 from tailtap.remote.mux import PIECE, Mux
 from tailtap.remote.session import FAILED
 from tailtap.remote.stream import Talk
 from tailtap.remote.told import told
+from tailtap.results import database
+from tailtap.results.importers.tools import TOOLS, tool_of
+from tailtap.results.importers.tools.hdr import encode as encode_histogram
+from tailtap.results.importers.tools.reading import checked
+from tailtap.results.importers.tools.runs import DAMAGED, percentile_table
 from tests.fuzz.mutations import mutated
 from tests.fuzz.reader import SECONDS
 from tests.fuzz.readers import TESTBED

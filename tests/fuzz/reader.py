@@ -19,7 +19,7 @@ from unittest import mock
 from program import TAILTAP
 from zygote import Ended, Program, zygote
 
-from tailtap.records.errors import Bug
+from tailtap.base.errors import Bug
 from tests.fuzz.mutations import mutated
 
 SECONDS = 5

@@ -30,10 +30,10 @@ from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.tail import model_runs
 from tailtap.analysis.undisturbed import keep_undisturbed
+from tailtap.base.errors import MachineError
 from tailtap.measure.improve.folder import ImproveFolder
 from tailtap.measure.search import Settings
 from tailtap.measure.search.folder import SearchFolder
-from tailtap.records.errors import MachineError
 from tests.fuzz.reader import Reader
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tests.fuzz.decoders import DECODERS, Decoder
 from tests.fuzz.reader import Case, Many, Reader
 from tests.fuzz.readers import READERS, write_runs

@@ -31,6 +31,7 @@ from labtools import (
 from standing import standing
 
 from tailtap.analysis.evaluation import Evaluation
+from tailtap.base.errors import MachineError
 from tailtap.host.containers import cgroups, lxc
 from tailtap.host.containers.container import Spec
 from tailtap.lab.platforms import PLATFORMS, Dut, DutSpec, alike, build, graph_of
@@ -39,7 +40,6 @@ from tailtap.lab.platforms.container import ContainerOptions
 from tailtap.lab.platforms.roots import ROOTS
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import DUT_EGRESS, DUT_INGRESS, smallest
-from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed
 
 MEMORY = 128 * 2**20

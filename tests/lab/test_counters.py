@@ -289,7 +289,7 @@ def test_an_unknown_event_is_told_with_its_line(tmp_path: Path) -> None:
 
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 UNPRIVILEGED = """
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.lab.instruments.events import Events
 from tailtap.lab.instruments.perf import Counting
 try:

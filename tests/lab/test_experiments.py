@@ -16,9 +16,9 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.instruments.taps.inline import InlineTap
 from tailtap.measure.runner import run_experiment
-from tailtap.output import database as store
 from tailtap.records.taps import TapsOfFlows
 from tailtap.remote.process import Process
+from tailtap.results import database as store
 
 PACKETS = 10_000
 EXPERIMENT = """\
@@ -392,7 +392,7 @@ def test_as_another_user(tmp_path: Path) -> None:
     # The interpreter may lie where only root can read: it is loaded before the user changes.
     code = (
         "import json, os, pathlib, sys, tailtap.cli.program, tailtap.cli.run\n"
-        "import tailtap.measure.runner, tailtap.analysis.runs.summary, tailtap.output.database\n"
+        "import tailtap.measure.runner, tailtap.analysis.runs.summary, tailtap.results.database\n"
         "import tailtap.experiment.reading\n"
         f"sys.argv = ['tailtap', 'run', {str(path)!r}]\n"
         # Kinds are imported when they are named.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.cpulist import parse_cpus
 from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
@@ -14,7 +15,6 @@ from tailtap.host.knobs.threads import threads
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import tuned
 from tailtap.host.tuning.plan import plan
-from tailtap.records.cpulist import parse_cpus
 
 
 def cpus() -> dict[tuple[str, str], str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.huge_pages import Pages, Reservation
-from tailtap.records.errors import MachineError
 
 PAGES = 512
 """Freeing so many takes the kernel some milliseconds."""

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from labtools import own_machine, record, statuses, was_made, write_experiment
 
+from tailtap.base.errors import InputError
 from tailtap.host.containers.images import account_of
 from tailtap.lab.platforms import roots
-from tailtap.records.errors import InputError
 
 SUPPORT = Path(__file__).parents[1] / "support"
 NAME = "localhost/tt-test-image"

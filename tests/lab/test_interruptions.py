@@ -25,7 +25,7 @@ from labtools import (
 )
 from published_trees import write_rates
 
-from tailtap.output.importers.importer import import_tree
+from tailtap.results.importers.importer import import_tree
 
 EXPERIMENT = """\
 name: interrupted

@@ -22,7 +22,7 @@ from tailtap._core import TRACE_KINDS
 from tailtap.analysis.live.histogram import PRECISION, SCHEMA
 from tailtap.analysis.live.numbers import Board
 from tailtap.lab.platforms.vm import kernels
-from tailtap.output.live.server import LOOPBACK, Address, Server
+from tailtap.show.live.server import LOOPBACK, Address, Server
 
 EXPERIMENT = """
 name: watched

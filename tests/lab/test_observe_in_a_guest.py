@@ -22,9 +22,9 @@ from handovers import RECEIVED, SENT, SKB, Recording, build, not_near, read_reco
 from marks import read_marks
 from standing import standing
 
+from tailtap.base.errors import MachineError
 from tailtap.lab.platforms import DutSpec
 from tailtap.lab.platforms.vm import VmOptions, kernels
-from tailtap.records.errors import MachineError
 from tailtap.remote.guest import GuestHost
 
 TAILTAP = str(Path(sys.executable).with_name("tailtap"))

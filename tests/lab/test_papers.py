@@ -9,7 +9,7 @@ import pytest
 from labtools import TAILTAP, own_machine, statuses
 
 from tailtap.analysis.runs.reader import load_experiment
-from tailtap.output.report.asked import asked_figures, write_asked
+from tailtap.show.report.asked import asked_figures, write_asked
 
 FILES = Path(__file__).parents[2] / "examples/papers"
 SMALLER = (

@@ -16,8 +16,8 @@ from labtools import Machine, own_machine, record, was_made, write_experiment
 from namespaces import Namespace
 from program import tailtap
 
+from tailtap.base.errors import MachineError
 from tailtap.host.net.card_settings import CardQueues
-from tailtap.records.errors import MachineError
 
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"

@@ -17,6 +17,7 @@ from forwarders import require
 from guest_programs import script
 from labtools import own_machine, record, stamps, statuses, write_experiment
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Journal
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.forwarders.handed_over import DRIVERS, PciDriver
@@ -26,7 +27,6 @@ from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.platforms.vm import kernels
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import FORWARD, smallest
-from tailtap.records.errors import MachineError
 
 PACKETS = 400
 BOOT_SECONDS = 600

@@ -21,9 +21,9 @@ from tailtap.host.changes.journal import read_all
 from tailtap.measure.roles.role import PLACE
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
-from tailtap.output import database as store
 from tailtap.remote.session import Setup
 from tailtap.remote.stream import StreamSite, StreamStation
+from tailtap.results import database as store
 
 COMMAND = (sys.executable, "-P", "-m", "tailtap.measure.roles")
 TEXT = """
@@ -81,7 +81,7 @@ CONTROLLER = """
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tailtap.output import database
+from tailtap.results import database
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment

@@ -22,7 +22,7 @@ from traces import FUNCTION, TASK, Trace
 
 import tailtap
 from tailtap.analysis.runs.reader import load_search
-from tailtap.output.report.asked import asked_figures
+from tailtap.show.report.asked import asked_figures
 
 SPLIT = """
 hosts:

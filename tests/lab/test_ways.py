@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from labtools import own_machine, record, statuses, was_made, write_experiment
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.kinds import KINDS
 from tailtap.host.net import reached
 from tailtap.host.net.namespaces import ports
@@ -17,7 +18,6 @@ from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.lab.topology.channels import over_ways
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import DUT_EGRESS, DUT_INGRESS
-from tailtap.records.errors import MachineError
 from tailtap.remote.namespace import NamespaceHost
 
 EXPERIMENT = """\

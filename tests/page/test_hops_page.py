@@ -11,8 +11,8 @@ from selenium import webdriver
 
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
-from tailtap.output.report import write_report
-from tailtap.output.report.hops import lines
+from tailtap.show.report import write_report
+from tailtap.show.report.hops import lines
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 BARS = """

@@ -26,7 +26,7 @@ from tailtap.analysis.evaluation.clocks import known
 from tailtap.library import remedies
 from tailtap.measure.search import Settings
 from tailtap.measure.search.folder import SearchFolder
-from tailtap.output.report import write_report
+from tailtap.show.report import write_report
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 WIDTHS = (1400, 800, 400)

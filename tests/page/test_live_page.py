@@ -11,8 +11,8 @@ from live_numbers import numbers
 from selenium import webdriver
 
 from tailtap.analysis.live.numbers import Board
-from tailtap.output.live.server import LOOPBACK, Address, Server
 from tailtap.records.live import LiveCause, LiveIncidents
+from tailtap.show.live.server import LOOPBACK, Address, Server
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 

@@ -21,7 +21,7 @@ from selenium.webdriver.common.by import By
 
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.analysis.runs.text import time_text
-from tailtap.output.report import write_report
+from tailtap.show.report import write_report
 
 # The HDR diagram's place for a point of its data, in pixels of the window.
 PLACE = """

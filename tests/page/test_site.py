@@ -10,7 +10,7 @@ from browsers import MISSING, read_log, window
 from experiment_folders import write_run
 from selenium import webdriver
 
-from tailtap.output.publish import publish
+from tailtap.show.publish import publish
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 BROKEN = """

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.lab.platforms.vm import initramfs
 from tailtap.lab.platforms.vm.domain import PORT
 from tailtap.lab.platforms.vm.kernels import kernel
-from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed, Completed
 from tailtap.remote.guest import GuestHost
 

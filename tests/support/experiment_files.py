@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import InputError
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
-from tailtap.records.errors import InputError
 
 FIVE_LINES = """\
 name: five-lines

@@ -144,8 +144,8 @@ def _run(asked: dict[str, Any], failing: Any, scratch: Path) -> None:
 
 
 def _begin_anew(database: Path) -> None:
-    from tailtap.output.database import begin_anew
-    from tailtap.records.errors import TailtapError
+    from tailtap.base.errors import TailtapError
+    from tailtap.results.database import begin_anew
 
     try:
         begin_anew(database)

@@ -18,7 +18,7 @@ import numpy as np
 from made_records import keeping
 from stamps import write_stamps
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.records.machine import Environment, Kernel, Timekeeping
 from tailtap.records.run import Window
 from tailtap.remote.session import (

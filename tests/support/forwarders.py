@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.lab.forwarders import FORWARDERS
-from tailtap.records.errors import MachineError
 from tailtap.remote.local import LocalHost
 
 

@@ -11,6 +11,7 @@ from experiment_folders import write_run
 from made_records import wiring
 from recorded_machines import unpacked
 
+from tailtap.base.cpulist import ranges
 from tailtap.experiment.model import Experiment
 from tailtap.host.facts import environment
 from tailtap.host.knobs.purpose import Purpose
@@ -20,7 +21,6 @@ from tailtap.host.tuning.audit import audit
 from tailtap.host.tuning.plan import plan
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.measure.roles.tuning import record
-from tailtap.records.cpulist import ranges
 from tailtap.records.record import as_json
 
 

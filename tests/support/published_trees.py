@@ -7,8 +7,8 @@ from pathlib import Path
 
 from experiment_folders import write_experiment, write_run
 
-from tailtap.output.exporters import export
-from tailtap.output.importers.importer import import_tree
+from tailtap.results.exporters import export
+from tailtap.results.importers.importer import import_tree
 
 
 def write_tree(folder: Path, *, packets: int = 3_000) -> tuple[Path, Path]:

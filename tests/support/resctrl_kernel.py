@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.cpulist import parse_cpus, ranges
+from tailtap.base.errors import MachineError
 from tailtap.host.cpu.resctrl import files
 from tailtap.host.cpu.resctrl.masks import CACHE_LINES, parse_schemata
-from tailtap.records.cpulist import parse_cpus, ranges
-from tailtap.records.errors import MachineError
 
 STEP = 10
 """Per cents of bandwidth."""

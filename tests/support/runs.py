@@ -11,7 +11,7 @@ from made_records import traits_of
 from stamps import write_stamps
 
 from tailtap.analysis import evaluation
-from tailtap.output.database import add_run
+from tailtap.results.database import add_run
 
 SECOND = 1_000_000_000
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from comparisons import write_run
 
-from tailtap.output.publish import Options, publish
+from tailtap.show.publish import Options, publish
 
 FILE = """\
 name: published

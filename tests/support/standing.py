@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from tailtap.base.errors import MachineError
 from tailtap.lab.platforms import PLATFORMS, Dut, DutSpec, alike, build, graph_of
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.errors import MachineError
 
 
 @contextmanager

@@ -14,14 +14,14 @@ PROJECT = Path(__file__).parents[2]
 PROGRAM = PROJECT / "python/tailtap"
 LINTER = Path(sys.executable).with_name("lint-imports")
 WRONG = {
-    "records/units.py": "from tailtap.cli import console",
-    "analysis/runs/run.py": "from tailtap.output import report",
-    "output/report/page.py": "from tailtap.host.facts import machine",
+    "base/units.py": "from tailtap.cli import console",
+    "analysis/runs/run.py": "from tailtap.show import report",
+    "show/report/page.py": "from tailtap.host.facts import machine",
     "host/net/nic.py": "from tailtap.analysis import clocks",
     "lab/topology/graph.py": "from tailtap.lab import instruments",
     "measure/roles/role.py": "from tailtap.measure import runner",
     "analysis/clocks/host.py": "from tailtap.analysis import compare",
-    "output/database/hops.py": "from tailtap.output import report",
+    "results/database/hops.py": "from tailtap.show import report",
 }
 """An import for each contract that it breaks."""
 

@@ -18,8 +18,8 @@ from captures import frame, pcap, stamps
 
 import tailtap
 from tailtap import _core
-from tailtap.records import errors
-from tailtap.records.errors import (
+from tailtap.base import errors
+from tailtap.base.errors import (
     InputError,
     MachineError,
     NothingMatched,
@@ -29,8 +29,8 @@ from tailtap.records.errors import (
     WrongPacket,
     WrongValue,
 )
-from tailtap.records.files import read_json
-from tailtap.records.options import naming_options, spelled
+from tailtap.base.files import read_json
+from tailtap.base.options import naming_options, spelled
 
 SOURCES = Path(tailtap.__file__).parent
 READERS = {
@@ -42,9 +42,9 @@ TEXTS = frozenset(("message", "reason", "args", "msg", "context", "problem"))
 """Attributes by which errors have their text."""
 ALLOWED = {
     "bmc/libvirt.py": "virsh's words are cleaned of its own `error:` and told as they are",
-    "records/document.py": "PyYAML tells what is wrong in words alone",
-    "records/duck.py": "DuckDB has no class for damage and locks",
-    "records/writing.py": "libraries that write for us quote the system's words, without a number",
+    "base/document.py": "PyYAML tells what is wrong in words alone",
+    "base/duck.py": "DuckDB has no class for damage and locks",
+    "base/writing.py": "libraries that write for us quote the system's words, without a number",
 }
 OURS = {
     name

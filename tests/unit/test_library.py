@@ -12,7 +12,7 @@ from sites import write_experiment
 
 import tailtap
 from tailtap import library
-from tailtap.records.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError
 
 FUNCTIONS = (
     "compare", "explain", "judge_change", "publish", "reproduce", "run", "search", "verdict",

@@ -1,4 +1,4 @@
-"""Files of strangers are opened by `tailtap.records.foreign` alone, but for what is named here."""
+"""Files of strangers are opened by `tailtap.base.foreign` alone, but for what is named here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import tailtap
 
 PACKAGE = Path(tailtap.__file__).parent
-OPENER = "records/foreign.py"
+OPENER = "base/foreign.py"
 ELSEWHERE = {
     "bmc/": "opens machines, no files",
     "host/": "the kernel's files, and folders of root's own",
@@ -21,9 +21,9 @@ ELSEWHERE = {
     "measure/observe/": "the kernel's files, and the folder that this process is filling",
     "measure/roles/": "the kernel's files",
     "measure/run.py": "opens stations, no files",
-    "records/locks.py": "the kernel's files",
-    "records/files.py": "folders, and what was written a moment ago, to be synchronised",
-    "records/private_file.py": "passwords: a file of its own kind, with a check of its own",
+    "base/locks.py": "the kernel's files",
+    "base/files.py": "folders, and what was written a moment ago, to be synchronised",
+    "base/private_file.py": "passwords: a file of its own kind, with a check of its own",
     "analysis/runs/folder.py": "the lock of a folder",
     "analysis/live/written.py": "captures that a tap of this process is writing",
     "analysis/evaluation/sources.py": "pipes that the user named",
@@ -31,11 +31,11 @@ ELSEWHERE = {
     "analysis/evaluation/tables.py": "what `foreign.open_file` opened",
     "analysis/evaluation/transactions.py": "`Sources`",
     "analysis/tail/goodness.py": "a file of the package",
-    "output/database/database.py": "a file of the package",
-    "output/exporters/postgresql.py": "a file of the package",
-    "output/live/server.py": "a file of the package",
-    "output/report/page.py": "a file of the package",
-    "output/reproduce/fetching.py": "web servers, no files",
+    "results/database/database.py": "a file of the package",
+    "results/exporters/postgresql.py": "a file of the package",
+    "show/live/server.py": "a file of the package",
+    "show/report/page.py": "a file of the package",
+    "show/reproduce/fetching.py": "web servers, no files",
     "cli/evaluate.py": "`Sources`",
 }
 """Files and folders of the package that open otherwise, and what."""

@@ -15,11 +15,11 @@ import click
 import pytest
 
 import tailtap
+from tailtap.base.errors import InputError
+from tailtap.base.options import command_line, naming_options, option, options, spelled
 from tailtap.cli.naming import as_option
 from tailtap.cli.program import find
 from tailtap.cli.registry import COMMANDS
-from tailtap.records.errors import InputError
-from tailtap.records.options import command_line, naming_options, option, options, spelled
 
 SOURCES = Path(tailtap.__file__).parent
 WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")

@@ -1,4 +1,4 @@
-"""Every way of making a file is in `tailtap.records.files`, but for those that are named here."""
+"""Every way of making a file is in `tailtap.base.files`, but for those that are named here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_files_are_made_in_one_place() -> None:
     others = {
         str(path.relative_to(PACKAGE)): found(path)
         for path in PACKAGE.rglob("*.py")
-        if path != PACKAGE / "records/files.py" and found(path)
+        if path != PACKAGE / "base/files.py" and found(path)
     }
     assert {name: calls for name, calls in others.items() if name not in ELSEWHERE} == {}
     assert set(ELSEWHERE) - set(others) == set()

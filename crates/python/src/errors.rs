@@ -1,4 +1,4 @@
-//! Rust errors as the exceptions of `tailtap.records.errors`, with options as Python calls them.
+//! Rust errors as the exceptions of `tailtap.base.errors`, with options as Python calls them.
 
 use std::fmt::Display;
 use std::io;
@@ -12,7 +12,7 @@ use tailtap_analysis::cause::cores::LayoutError;
 use tailtap_analysis::trace::{TraceError, Unreadable as OfTrace};
 use tailtap_datapath::generate::replay::{ReplayError, Unplayable};
 
-/// An exception of `tailtap.records.errors` by its class name, with the error's text as message.
+/// An exception of `tailtap.base.errors` by its class name, with the error's text as message.
 pub fn raise(class: &str, error: impl Display) -> PyErr {
     made(|py| made_of(py, class, (error.to_string(),)))
 }
@@ -60,7 +60,7 @@ pub fn of_layout(error: &LayoutError) -> PyErr {
 /// Of a file that could not be written; `kept` says how much of it is there, where that is known.
 pub fn not_written(path: &Path, error: &io::Error, kept: &str) -> PyErr {
     made(|py| {
-        let refused = py.import("tailtap.records.writing")?.getattr("refused")?;
+        let refused = py.import("tailtap.base.writing")?.getattr("refused")?;
         Ok(PyErr::from_value(refused.call1((path, os_error(py, error)?, kept))?))
     })
 }
@@ -96,9 +96,9 @@ fn os_error<'py>(py: Python<'py>, error: &io::Error) -> PyResult<Bound<'py, PyAn
     }
 }
 
-/// What a class of `tailtap.records.errors` makes of `facts`.
+/// What a class of `tailtap.base.errors` makes of `facts`.
 fn made_of<'py>(py: Python<'py>, class: &str, facts: impl PyCallArgs<'py>) -> PyResult<PyErr> {
-    let class = py.import("tailtap.records.errors")?.getattr(class)?;
+    let class = py.import("tailtap.base.errors")?.getattr(class)?;
     Ok(PyErr::from_value(class.call1(facts)?))
 }
 
@@ -107,10 +107,10 @@ fn made(make: impl FnOnce(Python<'_>) -> PyResult<PyErr>) -> PyErr {
     Python::attach(make).unwrap_or_else(|failure| failure)
 }
 
-/// What to call the parameter `name` in a message, as `tailtap.records.options` says it.
+/// What to call the parameter `name` in a message, as `tailtap.base.options` says it.
 pub fn option(name: &str) -> String {
     let called = Python::attach(|py| {
-        py.import("tailtap.records.options")?.getattr("option")?.call1((name,))?.extract()
+        py.import("tailtap.base.options")?.getattr("option")?.call1((name,))?.extract()
     });
     called.unwrap_or_else(|_: PyErr| name.to_owned())
 }

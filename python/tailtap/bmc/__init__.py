@@ -16,8 +16,8 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.registry import Registry
+from tailtap.base.check import Check
+from tailtap.base.registry import Registry
 
 __all__ = ["DEVICES", "MACHINES", "BootDevice", "Machine", "MachineKind", "State"]
 

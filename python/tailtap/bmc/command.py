@@ -7,10 +7,10 @@ from typing import cast
 
 from pydantic import BaseModel, Field
 
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
 from tailtap.bmc import BootDevice
-from tailtap.kinds.check import Check
 from tailtap.measure.testbed.power.command import Command, CommandOptions, CommandPower
-from tailtap.records.errors import MachineError
 
 
 class SwitchedOptions(CommandOptions):

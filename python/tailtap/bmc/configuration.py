@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from tailtap.base.document import Document, FileKind, KeyPath, load, parse
+from tailtap.base.errors import InputError, WrongValue, naming
+from tailtap.base.options import option
+from tailtap.base.private_file import read_private
+from tailtap.base.schema import Strict
+from tailtap.base.suggest import did_you_mean
 from tailtap.bmc import MACHINES, MachineKind
-from tailtap.records.document import Document, FileKind, KeyPath, load, parse
-from tailtap.records.errors import InputError, WrongValue, naming
-from tailtap.records.options import option
-from tailtap.records.private_file import read_private
-from tailtap.records.schema import Strict
-from tailtap.records.suggest import did_you_mean
 
 LOOPBACK = "127.0.0.1"
 MOST = 255

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tailtap.base.errors import MachineError
 from tailtap.bmc import DEVICES, Machine
 from tailtap.bmc.attempts import Attempts, network_of
 from tailtap.bmc.configuration import MOST_PASSWORD_BYTES, shown
@@ -39,7 +40,6 @@ from tailtap.bmc.session import (
     refusal,
     suite_of,
 )
-from tailtap.records.errors import MachineError
 
 MOST_BYTES = 1024
 """No message of ours is longer, nor one that we know."""

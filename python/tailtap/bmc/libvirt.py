@@ -10,10 +10,10 @@ from xml.etree import ElementTree as ET
 
 from pydantic import BaseModel, Field
 
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.schema import Matching, Strict
 from tailtap.bmc import BootDevice, State
-from tailtap.kinds.check import Check
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import Matching, Strict
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, require_program
 

@@ -7,9 +7,9 @@ from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
 
+from tailtap.base.check import Check
+from tailtap.base.schema import Matching, Strict
 from tailtap.bmc import BootDevice, State
-from tailtap.kinds.check import Check
-from tailtap.records.schema import Matching, Strict
 from tailtap.remote import CommandFailed, ProgramMissing
 from tailtap.remote.local import LocalHost, require_program
 

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable
 from importlib.util import find_spec
 
+from tailtap.base.errors import MachineError, PackageMissing
 from tailtap.bmc.configuration import Configuration
 from tailtap.bmc.events import BmcEvent
-from tailtap.records.errors import MachineError, PackageMissing
 
 
 def serve(

@@ -43,9 +43,9 @@ def _run() -> int:
     """Do what the command line says; the exit status."""
     from click.exceptions import ClickException, Exit, NoArgsIsHelpError
 
+    from tailtap.base.options import naming_options
     from tailtap.cli.naming import as_option
     from tailtap.cli.program import program
-    from tailtap.records.options import naming_options
 
     if instruction := os.environ.get("_TAILTAP_COMPLETE"):  # a shell asks for completions
         from tailtap.cli.shells import answer

@@ -31,13 +31,13 @@ def run_against(
 ) -> None:
     """Measure one experiment against another, print the answer, and exit with its status."""
     from tailtap.analysis.causes.late import percentile_of
+    from tailtap.base.errors import InputError, MachineError
+    from tailtap.base.units import parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.against import Question, measure_against
     from tailtap.measure.runner import default_folder
-    from tailtap.records.errors import InputError, MachineError
     from tailtap.records.record import printed
-    from tailtap.records.units import parse_share, parse_time
 
     p = percentile_of(at)
     if p is None:
@@ -46,7 +46,7 @@ def run_against(
         read_experiment(new, set_), new, read_experiment(base, [*set_, *base_set]), base,
         p, parse_share(worse_than), parse_time(within),
     )  # fmt: skip
-    from tailtap.output import database as store  # after what needs no database
+    from tailtap.results import database as store
 
     folder = out or default_folder(f"{question.new.name}-against")
     losses: list[str] = []

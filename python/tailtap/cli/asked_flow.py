@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
+from tailtap.base.errors import InputError, naming
+from tailtap.base.units import parse_rate, parse_time
 from tailtap.lab.generators.flows import DEFAULT_TTL, Flows, Ranges, numbered
 from tailtap.lab.generators.own import BACK_ENDS
 from tailtap.lab.generators.pattern import parse_pattern
 from tailtap.lab.generators.sizes import least_size, parse_sizes, sizes_of
-from tailtap.records.errors import InputError, naming
 from tailtap.records.generator import GeneratorRecord
-from tailtap.records.units import parse_rate, parse_time
 
 DEFAULT_SIZE = "64 B"
 

@@ -8,7 +8,7 @@ A command is a function with click's decorators for its arguments and options, a
         \"\"\"Remove what a crash left behind.\"\"\"
 
 The docstring is the help text. A command ends with another status than 0 by an error of
-`tailtap.records.errors` or by `sys.exit`.
+`tailtap.base.errors` or by `sys.exit`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import click
 
+from tailtap.base.errors import InputError, NothingBegun, NotWritten, Occupied, QuantityError
 from tailtap.cli.caller import become_caller
-from tailtap.records.errors import InputError, NothingBegun, NotWritten, Occupied, QuantityError
 
 PATH = click.Path(path_type=Path)
 PLACES = ("out", "write", "to")

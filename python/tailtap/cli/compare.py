@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailtap.base.units import format_share, format_us
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import files, named_folders, one_of
 from tailtap.cli.gate import Gate, bisected, print_gate, status_of
 from tailtap.cli.options import undisturbed_latencies
 from tailtap.cli.terminal import say, steps, warn
-from tailtap.records.units import format_share, format_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -138,7 +138,7 @@ def compare(
     """
     from tailtap.analysis.compare import compare_runs
     from tailtap.analysis.compare.record import record
-    from tailtap.records.errors import InputError
+    from tailtap.base.errors import InputError
     from tailtap.records.record import printed
 
     progress = steps("compare", quiet=quiet)
@@ -186,7 +186,7 @@ def _judge(
 ) -> GateRecord:
     from tailtap.analysis.compare import judge_change
     from tailtap.analysis.compare.record import gate_record
-    from tailtap.records.units import parse_share
+    from tailtap.base.units import parse_share
 
     change = judge_change(
         sources,
@@ -224,7 +224,7 @@ def _source(text: str) -> tuple[str, Path]:
 def percentile_of(text: str | None, option: str = "--percentile") -> float | None:
     """The percentile (0 to 1; 1 is the maximum) that an option gives. Raises `InputError`."""
     from tailtap.analysis.evaluation.percentiles import parse_list
-    from tailtap.records.errors import InputError
+    from tailtap.base.errors import InputError
 
     if text is None:
         return None

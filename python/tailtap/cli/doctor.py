@@ -10,7 +10,7 @@ from tailtap.cli.command import command
 from tailtap.cli.terminal import say
 
 if TYPE_CHECKING:
-    from tailtap.kinds.check import Check
+    from tailtap.base.check import Check
 
 
 @command()
@@ -27,8 +27,8 @@ def doctor(
     can work here, and 3 when it cannot.
     """
     from tailtap import doctor as library
-    from tailtap.output.exporters import EXPORTERS
     from tailtap.records.record import printed
+    from tailtap.results.exporters import EXPORTERS
 
     checks = library.examine({"exporters": EXPORTERS})
     able = library.can_run(checks)

@@ -30,8 +30,8 @@ class Drawing:
 
 def drawing_of(experiment: Experiment) -> Drawing:
     """How its nodes are joined, and the ways of its flows."""
-    from tailtap.records.cpulist import ranges
-    from tailtap.records.units import format_rate
+    from tailtap.base.cpulist import ranges
+    from tailtap.base.units import format_rate
 
     graph, dut = experiment.graph(), experiment.dut
     paths = {flow.name: (IN, *flow.passed, OUT) for flow in graph.flows}

@@ -8,10 +8,10 @@ import signal
 import sys
 from typing import TextIO
 
+from tailtap.base.bugs import ending
+from tailtap.base.errors import Bug, Interrupted, MachineError
+from tailtap.base.writing import refused
 from tailtap.cli.terminal import warn
-from tailtap.records.bugs import ending
-from tailtap.records.errors import Bug, Interrupted, MachineError
-from tailtap.records.writing import refused
 
 NOBODY_READS = 128 + signal.SIGPIPE
 """The exit status of a program whose reader went away before the answer was known."""

@@ -342,7 +342,7 @@ def evaluate(
     from tailtap.analysis.evaluation.percentiles import parse_list
     from tailtap.analysis.evaluation.settings import Settings, typed
     from tailtap.analysis.evaluation.transactions import Transactions
-    from tailtap.records.errors import InputError
+    from tailtap.base.errors import InputError
 
     ps = parse_list(percentiles)
     where = Where(scheduler, chunk, jobs, quiet)
@@ -452,7 +452,7 @@ def _evaluate_captures(
         two_sides,
     )
     from tailtap.analysis.evaluation.transactions import transactions_by
-    from tailtap.records.errors import InputError, NothingMatched
+    from tailtap.base.errors import InputError, NothingMatched
 
     if egress is None:
         settings = replace(settings, nanoseconds=settings.nanoseconds and "both")
@@ -501,7 +501,7 @@ def _evaluate_pair(
     settings: Settings, ingress: Source, egress: Source, *, where: Where
 ) -> Evaluation:
     from tailtap.analysis.evaluation.many import Captures, evaluate_many
-    from tailtap.records.errors import TailtapError
+    from tailtap.base.errors import TailtapError
 
     pair = Captures(ingress, egress, settings)
     chunk_bytes = where.chunk_bytes()
@@ -525,11 +525,11 @@ def _evaluate_folder(
 ) -> None:
     from tailtap.analysis.evaluation.percentiles import DEFAULT, parse_list
     from tailtap.analysis.runs.again import copy_of, evaluate_again, find, warm_up_of
+    from tailtap.base.errors import InputError, MachineError
     from tailtap.cli.hops import print_hops
     from tailtap.cli.runs import PERCENTILES, print_runs
-    from tailtap.output import database as store
-    from tailtap.records.errors import InputError, MachineError
     from tailtap.records.record import printed
+    from tailtap.results import database as store
 
     columns = PERCENTILES if percentiles == "default" else parse_list(percentiles)
     runs = find(folder)

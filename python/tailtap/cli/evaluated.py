@@ -13,12 +13,12 @@ from tailtap.analysis.evaluation.flows import HEADS, SHOWN
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
+from tailtap.base.errors import InputError
+from tailtap.base.units import format_us
 from tailtap.cli.console import Column, Table, columns
 from tailtap.cli.terminal import say, warn
-from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Change, EvaluationRecord, FlowRecord, Side, Sides
 from tailtap.records.record import read_if_there
-from tailtap.records.units import format_us
 
 
 def require_same(found: Evaluation, out: Path) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from tailtap.analysis.causes.many import Told
     from tailtap.analysis.causes.stalls import Line
+    from tailtap.base.errors import TailtapError
     from tailtap.records.causes import CauseRow, CausesRecord
-    from tailtap.records.errors import TailtapError
     from tailtap.records.undisturbed import UndisturbedRecord
 
 TOLD = 10
@@ -90,9 +90,9 @@ def explain(
     from contextlib import nullcontext
 
     from tailtap.analysis.causes.many import Told, explain_many
+    from tailtap.base.errors import NotTraced
     from tailtap.cli.where import Where
     from tailtap.records.causes import ExplainedRecord
-    from tailtap.records.errors import NotTraced
     from tailtap.records.record import printed
 
     progress = steps("explain", quiet=quiet)
@@ -126,7 +126,7 @@ def explain(
 
 def _complain(errors: Sequence[tuple[str, TailtapError]], runs: int) -> None:
     """Raise the first of the errors that runs gave, if there are any."""
-    from tailtap.records.errors import InputError, MachineError
+    from tailtap.base.errors import InputError, MachineError
 
     if not errors:
         return
@@ -200,7 +200,7 @@ def print_brief(content: CausesRecord, worst: Sequence[Line]) -> None:
 
 def _late(content: CausesRecord) -> str:
     """Which packets of which run were late."""
-    from tailtap.records.units import format_count
+    from tailtap.base.units import format_count
 
     late = content.late
     invalid = " (invalid)" * (content.valid is False)
@@ -218,8 +218,8 @@ def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
     from tailtap.analysis.causes.control import control_words
     from tailtap.analysis.causes.taxonomy import Named
     from tailtap.analysis.causes.words import estimate_words, unexplained_words
+    from tailtap.base.units import format_count, format_time, format_us
     from tailtap.cli.console import Column, Table
-    from tailtap.records.units import format_count, format_time, format_us
 
     late = content.late
     stalls = format_count(late.stalls, "stall")

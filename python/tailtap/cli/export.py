@@ -63,9 +63,9 @@ def export(
     `pip install 'psycopg[binary]'`, and perfetto `pip install perfetto`. docs/reference/files.md
     describes every format.
     """
-    from tailtap.output.exporters import export as export_runs
     from tailtap.records.printed import ExportRecord
     from tailtap.records.record import printed
+    from tailtap.results.exporters import export as export_runs
 
     found = export_runs(source, to, out, packets=packets)
     for name in found.invalid:

@@ -16,8 +16,8 @@ def print_flows(flows: Sequence[FlowsRow]) -> None:
     if not flows:
         return
     from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.base.units import format_us
     from tailtap.cli.console import Column, Table
-    from tailtap.records.units import format_us
 
     table = Table(
         (

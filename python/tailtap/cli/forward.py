@@ -6,10 +6,10 @@ import re
 
 import click
 
+from tailtap.base.errors import InputError
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
 from tailtap.cli.terminal import beginning, say
-from tailtap.records.errors import InputError
 
 HOLD_FOR = "1 ms"
 QUEUE = 100
@@ -102,7 +102,7 @@ def forward(
     import json as json_module
 
     from tailtap import _core
-    from tailtap.records.units import parse_rate, parse_time
+    from tailtap.base.units import parse_rate, parse_time
 
     ready = beginning(
         f"forwarding {input} -> {output}; SIGINT (Ctrl-C) stops", json=json, quiet=quiet

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
+from tailtap.base.errors import MachineError
 from tailtap.cli.command import Command
 from tailtap.cli.ending import exit_status
 from tailtap.cli.terminal import say, warn
-from tailtap.records.errors import MachineError
 
 if TYPE_CHECKING:
     from tailtap.records.gate import Answer, GateRecord

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tailtap.base.errors import InputError, Interrupted
 from tailtap.cli.command import PATH, Command, command
 from tailtap.cli.completing import captures, one_of
 from tailtap.cli.terminal import say, warn
-from tailtap.records.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from tailtap.records.generator import GeneratorRecord
@@ -240,7 +240,7 @@ def generate(
 def _lines(report: GeneratorRecord) -> Iterator[str]:
     """What a person reads of a flow."""
     from tailtap.analysis.evaluation.percentiles import label
-    from tailtap.records.units import format_rate, format_time
+    from tailtap.base.units import format_rate, format_time
 
     warm_up = 0 if report.warm_up is None else report.warm_up.sent
     yield (
@@ -258,7 +258,7 @@ def _lines(report: GeneratorRecord) -> Iterator[str]:
 
 def _warnings(report: GeneratorRecord) -> Iterator[str]:
     """What the reader should know about traffic that was not sent as it was asked for."""
-    from tailtap.records.units import format_rate
+    from tailtap.base.units import format_rate
 
     if report.failed:
         yield f"{report.interface} did not take {report.failed} packets"

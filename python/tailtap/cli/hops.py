@@ -35,8 +35,8 @@ def print_hops(runs: Sequence[RunRow]) -> None:
 def _print_run(slug: str, evaluation: EvaluationRecord, hops: Sequence[HopRecord]) -> None:
     from tailtap.analysis.evaluation.hops import part_name
     from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.base.units import format_us
     from tailtap.cli.console import Column, Table, columns
-    from tailtap.records.units import format_us
 
     known = {row.p for row in hops[0].latency_ns.percentiles}
     listed = [p for p in PERCENTILES if p in known]
@@ -66,7 +66,7 @@ def _print_run(slug: str, evaluation: EvaluationRecord, hops: Sequence[HopRecord
 
 def in_words(packet: WorstRecord, nodes: list[str]) -> str:
     """How long a packet took, and at which nodes: ``4.1 ms, of which dut3 3.9 ms``."""
-    from tailtap.records.units import format_time
+    from tailtap.base.units import format_time
 
     hops = packet.hops or []
     parts = sorted(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailtap.base.units import format_count
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders, result_folders
 from tailtap.cli.terminal import say, warn
-from tailtap.records.units import format_count
 
 if TYPE_CHECKING:
     from tailtap.records.printed import ImportedTree
@@ -63,10 +63,10 @@ def import_(
     `tailtap report` shows imported runs together with the folder's own, and `tailtap run --resume`
     keeps them.
     """
-    from tailtap.output.importers.importer import import_tree
-    from tailtap.output.importers.tools.reading import UNITS
     from tailtap.records.printed import ImportRecord
     from tailtap.records.record import printed
+    from tailtap.results.importers.importer import import_tree
+    from tailtap.results.importers.tools.reading import UNITS
 
     # A name with a suffix is a file's, whether it exists or not; an existing file is one anyhow.
     if into.is_dir() or not (into.suffix or into.is_file()):

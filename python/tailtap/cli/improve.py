@@ -140,15 +140,15 @@ def improve(
     exit status is 0 when the requirement holds in the end, 1 when it is violated, 5 when that is
     not shown.
     """
+    from tailtap.base.errors import InputError, MachineError
+    from tailtap.base.suggest import did_you_mean
+    from tailtap.base.units import parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
     from tailtap.library import remedies
     from tailtap.measure.improve.conduct import Place, improve_experiment, improve_observed
     from tailtap.measure.improve.settings import ExperimentPlan, Settings
     from tailtap.measure.runner import default_folder
-    from tailtap.records.errors import InputError, MachineError
     from tailtap.records.record import printed
-    from tailtap.records.suggest import did_you_mean
-    from tailtap.records.units import parse_share, parse_time
 
     for name in exports:
         if name not in FORMATS:
@@ -162,7 +162,7 @@ def improve(
         plan = _observed(observe, stretch, cpus, filter_, require, asked)
     elif experiment is not None:
         plan = _experiment(experiment, set_, require, asked)
-    from tailtap.output import database as store  # after what needs no database
+    from tailtap.results import database as store
 
     folder = out or default_folder(f"{plan.name}-improve")
     losses: list[str] = []
@@ -209,11 +209,11 @@ def _observed(
     settings: Settings,
 ) -> ObservedPlan:
     """The plan for a device that is there already. Raises `InputError`."""
+    from tailtap.base.errors import InputError
+    from tailtap.base.units import parse_time
     from tailtap.cli.trace import parse_list
     from tailtap.measure.improve.settings import Goal, ObservedPlan
     from tailtap.measure.observe import Asked, parse_target
-    from tailtap.records.errors import InputError
-    from tailtap.records.units import parse_time
 
     length = parse_time(stretch)
     if not length:
@@ -230,9 +230,9 @@ def _observed(
 
 def _export(found: Improvement, name: str) -> Path:
     """Write what helped as a file of another program."""
+    from tailtap.base.files import write_text
     from tailtap.host.tuning.exports import FORMATS as KNOWN
     from tailtap.host.tuning.exports.content import content
-    from tailtap.records.files import write_text
 
     made = KNOWN[name](content(found.finding.tree, found.finding.purpose, found.kept))
     folder = found.folder.path
@@ -242,9 +242,9 @@ def _export(found: Improvement, name: str) -> Path:
 
 def print_improvement(record: ImproveRecord) -> None:
     """Print a row for each trial, then what is left, and what holds."""
+    from tailtap.base.units import format_share, format_time
     from tailtap.cli.console import Column, Table
-    from tailtap.output.report.improvement import measured_text, ratio_text
-    from tailtap.records.units import format_share, format_time
+    from tailtap.show.report.improvement import measured_text, ratio_text
 
     table = Table(
         (

@@ -98,7 +98,7 @@ def interrupts(
     options = Options(None if offset is None else _offset(offset), worst)
     found = interrupts_of(runs, options, samples=samples, out=out, progress=progress)
     if figures:
-        from tailtap.output.report.interrupts import write_interrupt_figures
+        from tailtap.show.report.interrupts import write_interrupt_figures
 
         for one in found.runs:
             if one.finding.offset_ns is None:
@@ -115,7 +115,7 @@ def interrupts(
 
 
 def _offset(text: str) -> int:
-    from tailtap.records.units import parse_time
+    from tailtap.base.units import parse_time
 
     stripped = text.strip()
     ahead = parse_time(stripped.removeprefix("-"))
@@ -123,8 +123,8 @@ def _offset(text: str) -> int:
 
 
 def _print(found: Finding) -> None:
+    from tailtap.base.units import format_time
     from tailtap.cli.console import Column, Table, columns
-    from tailtap.records.units import format_time
 
     period = format_time(found.windows.period_ns)
     took = ""
@@ -168,7 +168,7 @@ def _print(found: Finding) -> None:
 
 
 def _uncertainty(found: Finding) -> str:
-    from tailtap.records.units import format_time
+    from tailtap.base.units import format_time
 
     if found.bounds_ns is not None:
         low, high = map(format_time, found.bounds_ns)

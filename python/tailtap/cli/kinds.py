@@ -11,7 +11,7 @@ import inspect
 from tailtap.doctor import REGISTRIES
 from tailtap.host.changes.kinds import KINDS as RESOURCES
 from tailtap.host.knobs import TABLE
-from tailtap.output.exporters import EXPORTERS
+from tailtap.results.exporters import EXPORTERS
 
 HEAD = """# Kinds, and how to add one
 
@@ -52,7 +52,7 @@ FILES = {
     "power": "measure/testbed/power/__init__.py",
     "boot ways": "measure/testbed/boot/__init__.py",
     "machines with a controller": "bmc/__init__.py",
-    "exporters": "output/exporters/base.py",
+    "exporters": "results/exporters/base.py",
 }
 """Where the protocol of each kind is."""
 DESCRIBED = ("platforms", "forwarders", "generators", "neighbours", "taps")

@@ -57,7 +57,7 @@ def showing(
     from functools import partial
 
     from tailtap.measure.live import settle
-    from tailtap.output.live.server import LOOPBACK, METRICS, Address, Server
+    from tailtap.show.live.server import LOOPBACK, METRICS, Address, Server
 
     keep = partial(settle, cpus)
     wanted = [] if metrics is None else [(Address.parse(metrics), False)]
@@ -150,7 +150,7 @@ def _table(flow: LiveFlow) -> Any:
     from rich.table import Table
 
     from tailtap.analysis.evaluation.percentiles import label
-    from tailtap.records.units import format_time
+    from tailtap.base.units import format_time
 
     supported = [one for one in flow.percentiles if one.supported]
     table = Table(box=None, padding=(0, 2, 0, 0))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from tailtap.base.errors import InputError
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
 from tailtap.cli.terminal import beginning, say
-from tailtap.records.errors import InputError
 
 KINDS = ("cpu", "cache", "memory", "interrupts", "packets")
 BUSY, PERIOD, SIZE, BURST = 50, "10 ms", "8 MiB", 64
@@ -88,7 +88,7 @@ def load(
     import json as json_module
 
     from tailtap import _core
-    from tailtap.records.units import parse_size, parse_time
+    from tailtap.base.units import parse_size, parse_time
 
     if kind not in KINDS:
         raise InputError(f"there is no load {kind!r}: choose one of {', '.join(KINDS)}")

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 import tailtap
+from tailtap.base.files import write_text
 from tailtap.cli.program import find, program
 from tailtap.cli.registry import COMMANDS, GROUPS
-from tailtap.records.files import write_text
 
 
 class Manual(click.HelpFormatter):

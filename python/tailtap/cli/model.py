@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from tailtap.base.units import exact_time, format_rate, format_us, format_wait
 from tailtap.cli.command import command
 from tailtap.cli.options import runs_and_folders, writes_into
 from tailtap.cli.terminal import say, steps, warn
-from tailtap.records.units import exact_time, format_rate, format_us, format_wait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,8 +93,8 @@ def model(
     from tailtap.analysis.tail.analysis import Options
     from tailtap.analysis.tail.peaks import parse_threshold
     from tailtap.analysis.tail.runs import model_runs
+    from tailtap.base.units import parse_time
     from tailtap.records.record import printed
-    from tailtap.records.units import parse_time
 
     progress = steps("model", quiet=quiet)
 
@@ -106,7 +106,7 @@ def model(
     )
     found = model_runs(runs, options, out=out, progress=progress)
     if figures:
-        from tailtap.output.report.tails import write_tail_figures
+        from tailtap.show.report.tails import write_tail_figures
 
         for modelled in found.runs:
             progress(f"{modelled.run.slug}: drawing")
@@ -124,7 +124,7 @@ def model(
 
 
 def _share(text: str) -> float:
-    from tailtap.records.errors import InputError
+    from tailtap.base.errors import InputError
 
     stripped = text.strip()
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tailtap.records.options import spelled
+from tailtap.base.options import spelled
 
 
 def as_option(name: str) -> str:

@@ -133,8 +133,8 @@ def observe(
     from tailtap.cli.runs import require_results
     from tailtap.measure.observe import observe as observe_devices
     from tailtap.measure.runner import default_folder
-    from tailtap.output import database as store
     from tailtap.records.record import printed
+    from tailtap.results import database as store
 
     wanted = replace(_asked(**asked), on_step=steps("observe", quiet=quiet))
     folder = out or default_folder("observed")
@@ -178,12 +178,12 @@ def _asked(
     look: str,
 ) -> Asked:
     """What the options amount to. Raises `InputError`."""
+    from tailtap.base.errors import InputError
+    from tailtap.base.units import parse_share, parse_time
     from tailtap.cli.tap import parse_sample
     from tailtap.cli.trace import parse_list
     from tailtap.lab.forwarders.served import Server, records_of
     from tailtap.measure.observe import Asked, parse_target
-    from tailtap.records.errors import InputError
-    from tailtap.records.units import parse_share, parse_time
 
     if trace not in ("thin", "full", "none"):
         raise InputError(f"--trace {trace!r}: give thin, full or none")
@@ -240,9 +240,9 @@ def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:
     """What `tailtap evaluate` prints of each run, its warnings, and what to do next."""
     from tailtap.analysis.evaluation import Evaluation
     from tailtap.analysis.evaluation.percentiles import DEFAULT
+    from tailtap.base.units import format_share
     from tailtap.cli.evaluated import show
     from tailtap.cli.explain import explain_briefly
-    from tailtap.records.units import format_share
 
     done = [run for run in runs if run.done]
     for run in done:

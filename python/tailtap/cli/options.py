@@ -100,7 +100,7 @@ on_testbed = click.option(
 
 def require_out(out: Path | None, *, resume: bool) -> None:
     """Raise `InputError` for --resume without --out."""
-    from tailtap.records.errors import InputError
+    from tailtap.base.errors import InputError
 
     if resume and out is None:
         raise InputError("--resume needs --out DIR: the folder of what is to be finished")

@@ -7,8 +7,8 @@ import importlib
 import click
 from click.shell_completion import CompletionItem
 
+from tailtap.base.suggest import did_you_mean
 from tailtap.cli.registry import COMMANDS, GROUPS, listed
-from tailtap.records.suggest import did_you_mean
 
 
 class Program(click.Group):

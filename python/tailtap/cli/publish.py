@@ -118,10 +118,10 @@ def publish(
     Needs `pip install 'tailtap[publish]'`.
     """
     from tailtap.library import remedies
-    from tailtap.output.publish import Options, parse_author, parse_licence, where_captures_are
-    from tailtap.output.publish import publish as make
-    from tailtap.output.publish.redaction import allowed_kinds
     from tailtap.records.record import printed
+    from tailtap.show.publish import Options, parse_author, parse_licence, where_captures_are
+    from tailtap.show.publish import publish as make
+    from tailtap.show.publish.redaction import allowed_kinds
 
     embed, url = where_captures_are(captures)
     options = Options(
@@ -151,7 +151,7 @@ def publish(
 def _print_leaving(record: PublishRecord) -> None:
     """What leaves, a line for each folder, and what was replaced."""
     from tailtap.cli.console import Table, columns
-    from tailtap.output.publish.pages import WORDS, size_text
+    from tailtap.show.publish.pages import WORDS, size_text
 
     counted: dict[str, int] = {}
     for name in record.files:

@@ -79,9 +79,9 @@ def recorded(function: Function) -> Function:
         **others: Any,
     ) -> Any:
         from tailtap.analysis.live.triggers import parse_trigger
+        from tailtap.base.errors import InputError
+        from tailtap.base.units import parse_size, parse_time
         from tailtap.measure.observe.recorder import Recording, parse_rate
-        from tailtap.records.errors import InputError
-        from tailtap.records.units import parse_size, parse_time
 
         for text in above:
             parse_trigger(text)
@@ -119,14 +119,14 @@ def record_incidents(
     Raises what `record` raises, and `MachineError` when not all incidents could be kept.
     """
     from tailtap.analysis.live.numbers import Board
+    from tailtap.base.errors import MachineError
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.live import showing
     from tailtap.cli.observe import told_of
     from tailtap.measure.live import away_from
     from tailtap.measure.observe.recorder import record
-    from tailtap.output import database as store
-    from tailtap.records.errors import MachineError
     from tailtap.records.record import printed
+    from tailtap.results import database as store
 
     board = Board()
 

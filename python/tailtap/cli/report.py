@@ -77,9 +77,9 @@ def report(
     """
 
     from tailtap.library import remedies
-    from tailtap.output.report import write_report
     from tailtap.records.printed import ReportRecord
     from tailtap.records.record import printed
+    from tailtap.show.report import write_report
 
     progress = steps("report", quiet=quiet)
 

@@ -116,13 +116,13 @@ def reproduce(
     full. docs/howto/reproduce.md says more. The exit status is 0 when all is reproduced, 1 when
     something is contradicted, 5 when something is not shown.
     """
+    from tailtap.base.errors import InputError
+    from tailtap.base.units import parse_size
     from tailtap.library import remedies
-    from tailtap.output.reproduce import MEASURING, Asked
-    from tailtap.output.reproduce import reproduce as repeat
-    from tailtap.output.reproduce.fetching import at
-    from tailtap.records.errors import InputError
     from tailtap.records.record import printed
-    from tailtap.records.units import parse_size
+    from tailtap.show.reproduce import MEASURING, Asked
+    from tailtap.show.reproduce import reproduce as repeat
+    from tailtap.show.reproduce.fetching import at
 
     progress = steps("reproduce", quiet=quiet)
 

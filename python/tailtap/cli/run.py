@@ -132,6 +132,7 @@ def run(
     `vary`, `repeat` and `require` are left out; --out holds every run, and against.json.
     """
     from tailtap.analysis.runs.summary import summarize
+    from tailtap.base.errors import InputError, MachineError
     from tailtap.cli.against import run_against
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.explain import explain_briefly
@@ -143,7 +144,6 @@ def run(
     from tailtap.cli.verdict import exit_status, print_claims, print_verdict
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder, run_experiment
-    from tailtap.records.errors import InputError, MachineError
     from tailtap.records.record import printed
 
     if against is not None:
@@ -173,9 +173,7 @@ def run(
         _check(checked, out or default_folder(checked.name), stations, boots, json=json)
         return
     require_out(out, resume=resume)
-    from tailtap.output import (
-        database as store,  # after what needs no database: loading it takes a third of a second
-    )
+    from tailtap.results import database as store
 
     folder = out or default_folder(checked.name)
     if not quiet:
@@ -251,10 +249,10 @@ def stations_of_file(
     """The stations of a testbed, between whose cards the experiment is measured then, and what
     boots the DuT's.
     """
+    from tailtap.base.errors import naming
     from tailtap.measure.testbed.model import read_testbed
     from tailtap.measure.testbed.stations import booting_of, stations_of
     from tailtap.measure.testbed.wiring import cables_of
-    from tailtap.records.errors import naming
 
     testbed = read_testbed(path)
     with naming(str(path)):
@@ -272,9 +270,9 @@ def _check(
 ) -> None:
     """Say what is known before anything is made. Raises `MachineError` when it is not enough."""
 
+    from tailtap.base.errors import MachineError
     from tailtap.cli.outlook import print_outlook
     from tailtap.measure.check import check_experiment
-    from tailtap.records.errors import MachineError
     from tailtap.records.record import printed
 
     outlook = check_experiment(checked, out, stations, boots)

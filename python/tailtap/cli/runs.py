@@ -52,7 +52,7 @@ def print_runs(runs: Sequence[RunRow], folder: Path, ps: Sequence[float] = PERCE
 
 def require_results(rows: Sequence[RunRow]) -> None:
     """Raises `MachineError` when some of these runs failed or are invalid."""
-    from tailtap.records.errors import MachineError
+    from tailtap.base.errors import MachineError
     from tailtap.records.warnings import invalidating
 
     failed = [(row.slug, row.error) for row in rows if row.status != "done"]
@@ -73,7 +73,7 @@ def require_results(rows: Sequence[RunRow]) -> None:
 
 
 def _cells(evaluation: EvaluationRecord, ps: Sequence[float]) -> list[str]:
-    from tailtap.records.units import format_us
+    from tailtap.base.units import format_us
 
     counts, latency = evaluation.counts, evaluation.latency_ns
     found = {row.p: row for row in latency.percentiles}

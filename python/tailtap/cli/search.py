@@ -135,6 +135,8 @@ def search(
     report` makes a page of the folder. The exit status is 1 when no rate holds, and 3 when a
     measurement at the rates found failed or is invalid.
     """
+    from tailtap.base.errors import InputError, MachineError
+    from tailtap.base.units import parse_rate, parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.run import stations_of_file
     from tailtap.cli.runs import print_runs, require_results
@@ -142,9 +144,7 @@ def search(
     from tailtap.measure.runner import default_folder
     from tailtap.measure.search import METHODS, Settings
     from tailtap.measure.search.conduct import Plan, search_experiment
-    from tailtap.records.errors import InputError, MachineError
     from tailtap.records.record import printed
-    from tailtap.records.units import parse_rate, parse_share, parse_time
 
     if method not in METHODS:
         raise InputError(f"there is no --method {method!r}: known: {', '.join(METHODS)}")
@@ -164,7 +164,7 @@ def search(
     if testbed is not None:
         stations, boots = stations_of_file(checked, testbed, quiet=quiet)
     from tailtap.cli.progress import reporting
-    from tailtap.output import database as store  # after what needs no database
+    from tailtap.results import database as store
 
     shares = [parse_share(one) for one in latency_at] if latency else ()
     plan = Plan(checked, experiment, settings, method, keep_stamps, shares)
@@ -198,8 +198,8 @@ def print_answers(answers: list[Answer]) -> None:
     """Print a row for each loss and each combination of what varies, then the warnings."""
     from tailtap.analysis.runs.searched import in_words
     from tailtap.analysis.runs.text import as_words
+    from tailtap.base.units import format_share
     from tailtap.cli.console import Column, Table
-    from tailtap.records.units import format_share
 
     varied = list(answers[0].variables) if answers else []
     table = Table(
@@ -226,7 +226,7 @@ def print_answers(answers: list[Answer]) -> None:
 
 
 def _cells(found: Answer) -> list[str]:
-    from tailtap.records.units import format_rate, format_share, format_time
+    from tailtap.base.units import format_rate, format_share, format_time
 
     bounds, lower = found.bounds, found.lower
     upper = "not tried" if bounds.upper is None else format_rate(bounds.upper)

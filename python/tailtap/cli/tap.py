@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailtap.base.errors import InputError
 from tailtap.cli.command import command
 from tailtap.cli.completing import files, one_of
 from tailtap.cli.terminal import say, warn
-from tailtap.records.errors import InputError
 
 if TYPE_CHECKING:
     from tailtap.records.taps import TappedLink, TapsSoFar
@@ -214,6 +214,9 @@ def tap(
     import json as json_module
 
     from tailtap import _core
+    from tailtap.base.files import require_new
+    from tailtap.base.packet_filters import compile_filter, compile_filter_of_ip
+    from tailtap.base.units import parse_share, parse_time
     from tailtap.host.facts.timekeeping import require_kernel_clock
     from tailtap.lab.instruments.taps.hardware import STAMPERS, stamp
     from tailtap.lab.instruments.taps.links import (
@@ -222,11 +225,8 @@ def tap(
         with_rooms,
         with_sides,
     )
-    from tailtap.records.files import require_new
-    from tailtap.records.packet_filters import compile_filter, compile_filter_of_ip
     from tailtap.records.record import as_json, parsed
     from tailtap.records.taps import TapsSoFar, of_core
-    from tailtap.records.units import parse_share, parse_time
 
     kind = _format(write, format)
     snap = _snap(kind, snap_length)
@@ -393,7 +393,7 @@ def _any(words: Sequence[str]) -> str:
 
 def _snap(format: str, length: str | None) -> int | None:
     """Bytes to keep of each packet, or to look at; None for stamps."""
-    from tailtap.records.units import parse_size
+    from tailtap.base.units import parse_size
 
     if format in SNAP_LENGTHS:
         # What does not fit into 32 bits is as wrong as the largest that does.
@@ -417,7 +417,7 @@ def _files(paths: Sequence[Path], *, rotated: bool) -> Iterator[Path]:
 
 def _rotation(limits: Sequence[str]) -> tuple[int | None, int | None]:
     """Bytes and nanoseconds of the options ``--rotate``."""
-    from tailtap.records.units import parse_size, parse_time
+    from tailtap.base.units import parse_size, parse_time
 
     size: int | None = None
     time: int | None = None

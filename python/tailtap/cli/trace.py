@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from tailtap.base.errors import InputError
 from tailtap.cli.command import command
 from tailtap.cli.completing import files, one_of
 from tailtap.cli.terminal import beginning, say, warn
-from tailtap.records.errors import InputError
 
 
 @command()
@@ -142,13 +142,13 @@ def trace(
     """
     import json as json_module
 
+    from tailtap.base.files import make_folder, require_new
+    from tailtap.base.units import parse_share, parse_time
+    from tailtap.base.writing import writing
     from tailtap.lab.forwarders.served import Server
     from tailtap.lab.instruments.tracer import warnings_of
     from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD, take
-    from tailtap.records.files import make_folder, require_new
     from tailtap.records.record import as_json
-    from tailtap.records.units import parse_share, parse_time
-    from tailtap.records.writing import writing
 
     chosen = parse_list(cpus)
     floor_ns = None if floor is None else parse_time(floor)
@@ -214,7 +214,7 @@ def costs(hooks: Mapping[str, tuple[int, int, int]], seconds: float) -> Iterator
 
 def parse_list(text: str, option: str = "--cpus") -> list[int]:
     """CPUs of a list such as ``0-3,8``, which an option gave; raises `InputError`."""
-    from tailtap.records.cpulist import parse_cpus
+    from tailtap.base.cpulist import parse_cpus
 
     try:
         cpus: tuple[Any, ...] = parse_cpus(text)

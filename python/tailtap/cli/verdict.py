@@ -118,7 +118,7 @@ def verdict(
     The exit status is 0 when everything holds and 1 otherwise.
     """
 
-    from tailtap.records.errors import InputError
+    from tailtap.base.errors import InputError
     from tailtap.records.record import printed
 
     if list_profiles:
@@ -253,7 +253,7 @@ def _print_profiles(as_json: bool) -> None:
 
 
 def _confidence(text: str) -> float:
-    from tailtap.records.errors import InputError
+    from tailtap.base.errors import InputError
 
     try:
         value = float(text.strip().removesuffix("%")) / 100

@@ -30,7 +30,7 @@ class Where:
 
     def executor(self) -> Executor:
         """What does the work. Raises `InputError` and `MachineError`."""
-        from tailtap.records.errors import InputError
+        from tailtap.base.errors import InputError
 
         if self.scheduler is None:
             from tailtap.analysis.evaluation.executors import Threads
@@ -45,8 +45,8 @@ class Where:
     def chunk_bytes(self) -> int:
         """How large a piece is. Raises `InputError`."""
         from tailtap.analysis.evaluation.many import CHUNK_BYTES
-        from tailtap.records.errors import InputError
-        from tailtap.records.units import parse_size
+        from tailtap.base.errors import InputError
+        from tailtap.base.units import parse_size
 
         size = CHUNK_BYTES if self.chunk is None else parse_size(self.chunk)
         if size == 0:

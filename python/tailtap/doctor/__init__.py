@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from tailtap.base.check import Check
+from tailtap.base.errors import TailtapError
+from tailtap.base.registry import OURS, Registry
 from tailtap.bmc import MACHINES
 from tailtap.doctor.folders import check_folder
 from tailtap.doctor.kernel import check_kernel
@@ -16,8 +19,6 @@ from tailtap.doctor.machine import check_machine
 from tailtap.doctor.nics import check_nics
 from tailtap.doctor.programs import check_programs
 from tailtap.host.knobs import TABLE
-from tailtap.kinds.check import Check
-from tailtap.kinds.registry import OURS, Registry
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.instruments.taps import TAPS
@@ -26,7 +27,6 @@ from tailtap.lab.neighbours import NEIGHBOURS
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.measure.testbed.boot import WAYS
 from tailtap.measure.testbed.power import POWERS
-from tailtap.records.errors import TailtapError
 from tailtap.records.printed import CheckRow, DoctorRecord
 from tailtap.records.record import made
 

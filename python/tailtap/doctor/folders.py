@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
 
 AREA = "folders"
 

@@ -7,11 +7,11 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.privileges import missing_capabilities
-from tailtap.kinds.check import Check
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed
 
 AREA = "kernel"

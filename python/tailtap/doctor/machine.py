@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tailtap.base.check import Check
 from tailtap.host.containers.cgroups import hierarchies
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts import power
 from tailtap.host.net.pci import NO_IOMMU, iommu_groups
-from tailtap.kinds.check import Check
 from tailtap.records.machine import Topology
 
 AREA = "machine"

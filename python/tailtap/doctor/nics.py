@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tailtap.base.bugs import foreseen
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError, TailtapError
+from tailtap.base.options import command_line, option
 from tailtap.host.facts.machine import physical_nics
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.host.net.virtual_functions import Ability
-from tailtap.kinds.check import Check
 from tailtap.lab.instruments.taps.hardware import judge
-from tailtap.records.bugs import foreseen
-from tailtap.records.errors import MachineError, TailtapError
-from tailtap.records.options import command_line, option
 
 AREA = "network cards"
 

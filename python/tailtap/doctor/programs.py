@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
 from tailtap.remote.local import SYSTEM_PATH
 
 AREA = "programs"

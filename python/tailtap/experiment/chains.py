@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator
 
-from tailtap.records.schema import Written
+from tailtap.base.schema import Written
 
 IN, OUT = "in", "out"
 """What is before the first node of a path, and behind its last one."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tailtap.base.document import Document, KeyPath
+from tailtap.base.suggest import did_you_mean
 from tailtap.experiment.combinations import combinations
 from tailtap.experiment.tuning import VARIED, expanded
 from tailtap.lab.topology.line import FORWARD, REVERSE
-from tailtap.records.document import Document, KeyPath
-from tailtap.records.suggest import did_you_mean
 
 CLAIMS = "claims"
 

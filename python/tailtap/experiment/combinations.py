@@ -23,9 +23,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailtap.records.document import Document, KeyPath
+from tailtap.base.document import Document, KeyPath
+from tailtap.base.suggest import did_you_mean
 from tailtap.records.run import CASE
-from tailtap.records.suggest import did_you_mean
 
 VARY, CASES, EXCLUDE = "vary", "cases", "exclude"
 SECTIONS = ("dut", "traffic", "tap", "evaluation")

@@ -15,6 +15,10 @@ from pydantic import (
     model_validator,
 )
 
+from tailtap.base.document import Misfit
+from tailtap.base.explaining import explain
+from tailtap.base.registry import one_of
+from tailtap.base.schema import Cpus, NoOptions, Port, Strict, Written
 from tailtap.experiment.chains import Links, joined
 from tailtap.experiment.fields import takes_at
 from tailtap.experiment.line import (
@@ -31,14 +35,10 @@ from tailtap.experiment.network import FlowName, check_links, paths_of
 from tailtap.experiment.over import VETH, Over
 from tailtap.experiment.placing import IrqOption
 from tailtap.experiment.tuning import Tuning
-from tailtap.kinds.registry import one_of
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.lab.topology.placement import Napi
-from tailtap.records.document import Misfit
-from tailtap.records.explaining import explain
-from tailtap.records.schema import Cpus, NoOptions, Port, Strict, Written
 
 
 class Dut(Strict):

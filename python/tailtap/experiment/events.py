@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from tailtap.kinds.template import check_fields
+from tailtap.base.document import Misfit
+from tailtap.base.schema import Matching, Strict, Time, Written, name_words
+from tailtap.base.template import check_fields
+from tailtap.base.units import format_time
 from tailtap.lab.instruments.taps.model import HARDWARE
-from tailtap.records.document import Misfit
-from tailtap.records.schema import Matching, Strict, Time, Written, name_words
-from tailtap.records.units import format_time
 
 if TYPE_CHECKING:
     from tailtap.experiment.model import Experiment

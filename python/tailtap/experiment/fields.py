@@ -12,7 +12,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tailtap.records.schema import Written
+from tailtap.base.schema import Written
 
 
 def written(field: FieldInfo) -> Written | None:

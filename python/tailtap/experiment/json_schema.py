@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
+from tailtap.base.registry import Registry
 from tailtap.experiment.combinations import SECTIONS, SINGLE
 from tailtap.experiment.fields import default_text, models_in, written
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.scales import OUTSIDE
 from tailtap.experiment.tuning import ABLATION, VARIED
-from tailtap.kinds.registry import Registry
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.instruments.taps import TAPS

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from tailtap.kinds.registry import Registry, Row
+from tailtap.base.document import KeyPath, Misfit, dotted
+from tailtap.base.registry import Registry, Row
+from tailtap.base.schema import Matching, Written, name_words
+from tailtap.base.suggest import did_you_mean
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms import PLATFORMS, Platform
 from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.lab.topology.line import GENERATOR, TAPS, dut_names, share_out
 from tailtap.lab.topology.placement import BUSY_POLL, CORE, Placement
-from tailtap.records.document import KeyPath, Misfit, dotted
-from tailtap.records.schema import Matching, Written, name_words
-from tailtap.records.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from tailtap.experiment.dut import Dut

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from tailtap.records.options import command_line
-from tailtap.records.schema import Strict, Time
-from tailtap.records.suggest import did_you_mean
+from tailtap.base.options import command_line
+from tailtap.base.schema import Strict, Time
+from tailtap.base.suggest import did_you_mean
 
 
 class Matching(Strict):

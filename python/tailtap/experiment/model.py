@@ -25,6 +25,12 @@ from tailtap.analysis.figures.model import MOST as MOST_FIGURES
 from tailtap.analysis.figures.model import Figure, check_figures
 from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import parse_requirements
+from tailtap.base.document import Misfit
+from tailtap.base.errors import InputError
+from tailtap.base.options import option, options, spelled
+from tailtap.base.schema import AS_WRITTEN, Ports, Strict, Written, as_value_error
+from tailtap.base.suggest import did_you_mean
+from tailtap.base.units import format_time
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.events import GENERATOR, Event, check_events
 from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line, check_polling
@@ -45,13 +51,7 @@ from tailtap.lab.platforms import PLATFORMS, Devices, DutSpec, Platform
 from tailtap.lab.platforms.options import PortOptions
 from tailtap.lab.topology.graph import Graph
 from tailtap.lab.topology.line import FORWARD, REVERSE, Cables
-from tailtap.records.document import Misfit
-from tailtap.records.errors import InputError
-from tailtap.records.options import option, options, spelled
-from tailtap.records.schema import AS_WRITTEN, Ports, Strict, Written, as_value_error
-from tailtap.records.suggest import did_you_mean
 from tailtap.records.traits import Traits, together
-from tailtap.records.units import format_time
 
 DIRECTION = "direction"
 """The variable that differs between the two runs of bidirectional traffic."""

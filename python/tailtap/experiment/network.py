@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import ValidationError
 
+from tailtap.base.document import KeyPath, Misfit
+from tailtap.base.explaining import explain
+from tailtap.base.schema import AS_WRITTEN, Matching, Written, name_words
+from tailtap.base.suggest import did_you_mean
 from tailtap.experiment.chains import IN, OUT, joined, simple_ways
 from tailtap.experiment.fields import takes_at
 from tailtap.experiment.line import (
@@ -27,10 +31,6 @@ from tailtap.lab.topology.graph import Graph, Port
 from tailtap.lab.topology.line import FORWARD
 from tailtap.lab.topology.network import LONGEST_NODE
 from tailtap.lab.topology.numbering import Way, ways
-from tailtap.records.document import KeyPath, Misfit
-from tailtap.records.explaining import explain
-from tailtap.records.schema import AS_WRITTEN, Matching, Written, name_words
-from tailtap.records.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from tailtap.experiment.dut import Dut

@@ -8,17 +8,17 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
+from tailtap.base.document import Misfit
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Ports, Strict, Written
 from tailtap.experiment.line import ENDS, Member
 from tailtap.host.net import pci
 from tailtap.host.net.cards import CardState
 from tailtap.host.net.reached import require_way
 from tailtap.host.net.virtual_functions import Ability
-from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.topology.channels import by_functions, over_channels, over_ways
 from tailtap.lab.topology.graph import Graph
-from tailtap.records.document import Misfit
-from tailtap.records.schema import Ports, Strict, Written
 
 VETH: Final = "veth"
 

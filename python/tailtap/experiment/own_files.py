@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailtap.base.document import KeyPath, Misfit
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms.contained import ContainedOptions
 from tailtap.lab.platforms.vm import VmOptions
-from tailtap.records.document import KeyPath, Misfit
 
 if TYPE_CHECKING:
     from tailtap.experiment.dut import Dut

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Discriminator, Tag
 
-from tailtap.records.schema import Cpus, Written
+from tailtap.base.schema import Cpus, Written
 
 
 def _form(value: object) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tailtap.base.files import slugify
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.lab.topology.line import FORWARD
-from tailtap.records.files import slugify
 from tailtap.records.record import opened
 from tailtap.records.run import CASE, Parameters, Plan, PlanRow
 

@@ -11,6 +11,19 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from tailtap.analysis.claims.model import Claim
+from tailtap.base.document import (
+    Document,
+    KeyPath,
+    Misfit,
+    dotted,
+    load,
+    parse_value,
+    set_in,
+)
+from tailtap.base.errors import InputError, InputErrors, WrongValue
+from tailtap.base.explaining import Detail, explain, reason
+from tailtap.base.options import option
+from tailtap.base.schema import NoOptions
 from tailtap.experiment.claims import check_claims
 from tailtap.experiment.combinations import combinations, where_varied
 from tailtap.experiment.dut import Dut
@@ -22,20 +35,7 @@ from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.platforms import PLATFORMS, declaring
 from tailtap.lab.topology.line import Cables
-from tailtap.records.document import (
-    Document,
-    KeyPath,
-    Misfit,
-    dotted,
-    load,
-    parse_value,
-    set_in,
-)
-from tailtap.records.errors import InputError, InputErrors, WrongValue
-from tailtap.records.explaining import Detail, explain, reason
-from tailtap.records.options import option
 from tailtap.records.run import CASE
-from tailtap.records.schema import NoOptions
 
 Origins = Mapping[KeyPath, KeyPath]
 """Where the varied values of one combination are written, by the key path that each replaces."""

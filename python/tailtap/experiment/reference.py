@@ -13,13 +13,14 @@ from pydantic import BaseModel
 
 from tailtap.analysis.claims.model import Claim
 from tailtap.analysis.figures.model import Along, Beside, Figure, Scale
+from tailtap.base.options import command_line, options, spelled
+from tailtap.base.registry import Registry
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.events import Event
 from tailtap.experiment.fields import default_text, example_text, models_in, type_text
 from tailtap.experiment.matching import Matching
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.tuning import Without
-from tailtap.kinds.registry import Registry
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.generators.external import External
@@ -33,7 +34,6 @@ from tailtap.lab.instruments.taps import TAPS
 from tailtap.lab.instruments.taps.model import Taps
 from tailtap.lab.neighbours import NEIGHBOURS
 from tailtap.lab.platforms import PLATFORMS
-from tailtap.records.options import command_line, options, spelled
 
 _CHECK = command_line("run", "FILE", check=True)
 _SET = spelled("set")

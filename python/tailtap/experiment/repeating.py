@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tailtap.base.document import load
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
 from tailtap.experiment.scales import CHOICE, SECTION
 from tailtap.experiment.tuning import NONE
 from tailtap.lab.platforms import PLATFORMS, declaring
-from tailtap.records.document import load
 
 OPTIONS = ("command", "arguments", "rules", "huge_pages")
 """Options of forwarders that are run, name files, or take memory of the machine."""

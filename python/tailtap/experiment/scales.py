@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tailtap.base.document import Document, KeyPath, dotted
+from tailtap.base.errors import InputError, WrongValue
+from tailtap.base.options import option
+from tailtap.base.suggest import did_you_mean
 from tailtap.experiment.combinations import where_varied
-from tailtap.records.document import Document, KeyPath, dotted
-from tailtap.records.errors import InputError, WrongValue
-from tailtap.records.options import option
-from tailtap.records.suggest import did_you_mean
 
 CHOICE = "scale"
 """The name of the choice in ``--set``; it is no key of the file."""

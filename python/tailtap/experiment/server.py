@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailtap.base.document import KeyPath, Misfit
 from tailtap.experiment.over import VETH
 from tailtap.lab.forwarders import FORWARDERS
-from tailtap.records.document import KeyPath, Misfit
 
 if TYPE_CHECKING:
     from tailtap.experiment.model import Experiment

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter
 
+from tailtap.base.cpulist import list_cpus
+from tailtap.base.document import Document
+from tailtap.base.errors import InputError
+from tailtap.base.schema import Cpus, Strict, Written, as_value_error
 from tailtap.host.knobs import KNOBS, named, select
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.plan import plan
-from tailtap.records.cpulist import list_cpus
-from tailtap.records.document import Document
-from tailtap.records.errors import InputError
-from tailtap.records.schema import Cpus, Strict, Written, as_value_error
 
 VARIED = "dut.tuning"
 ABLATION = "ablation"

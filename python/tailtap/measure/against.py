@@ -12,6 +12,9 @@ from typing import Literal
 
 from tailtap.analysis.compare.sequential import ERROR, FALSE_WORSE, against, interval
 from tailtap.analysis.runs.folder import ExperimentFolder, RunStore, require_folder
+from tailtap.base.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
+from tailtap.base.files import make_folder, write_json, write_text
+from tailtap.base.options import option
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.reading import CheckedExperiment
@@ -26,9 +29,6 @@ from tailtap.measure.runner import (
     storage_errors,
 )
 from tailtap.records.against import AgainstRecord
-from tailtap.records.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
-from tailtap.records.files import make_folder, write_json, write_text
-from tailtap.records.options import option
 from tailtap.records.record import as_json
 
 MOST_PAIRS = 200

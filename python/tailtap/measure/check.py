@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailtap.base.errors import TailtapError
+from tailtap.base.findings import Findings
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun, make_plan
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import FULL, RUNTIME
 from tailtap.host.changes.privileges import missing_capabilities
-from tailtap.kinds.findings import Findings
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import foresee as foresee_counting
 from tailtap.lab.topology.placement import BUSY_POLL
@@ -23,7 +24,6 @@ from tailtap.measure.boots import Boots, asks, wanted_of
 from tailtap.measure.preconditions import require_events, require_room, stamp_bytes
 from tailtap.measure.roles.foresee import Forwarders, foresee, foresee_machine
 from tailtap.measure.run import Stations, tasks_of
-from tailtap.records.errors import TailtapError
 from tailtap.records.printed import CheckedRun, Message, RunCheckRecord
 from tailtap.remote.session import Said, Setup, Station
 

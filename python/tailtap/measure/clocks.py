@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from tailtap.base.errors import InputError
 from tailtap.lab.instruments.observing import Warning
-from tailtap.records.errors import InputError
 from tailtap.records.record import Anything, as_json
 from tailtap.records.run import Found
 

@@ -25,11 +25,11 @@ from tailtap.analysis.live.written import Growing
 from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.requests import are_requests
+from tailtap.base.errors import TailtapError
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.measure.progress import Reporter, Reporting
 from tailtap.records.causes import CauseRow
-from tailtap.records.errors import TailtapError
 from tailtap.records.run import RunRecord
 
 FLUSH = "1 s"

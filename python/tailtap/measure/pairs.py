@@ -14,13 +14,13 @@ from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.runs.folder import ExperimentFolder, RunStore
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
+from tailtap.base.errors import InputError
+from tailtap.base.files import slugify
+from tailtap.base.units import format_time
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
 from tailtap.measure.runner import make_run
-from tailtap.records.errors import InputError
-from tailtap.records.files import slugify
 from tailtap.records.run import RunRecord
-from tailtap.records.units import format_time
 
 MOST_SPOILED = 4
 """After so many pairs without a result in a row there are no more."""

@@ -6,21 +6,21 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from tailtap.base.cpulist import ranges
+from tailtap.base.errors import MachineError, NotWritten
+from tailtap.base.findings import Findings
+from tailtap.base.options import option
 from tailtap.experiment.line import ENDS, HOPS, QUEUES
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.cpu.cpus import FOLDER, is_offline, usable
 from tailtap.host.facts.timekeeping import require_kernel_clock
-from tailtap.kinds.findings import Findings
 from tailtap.lab.instruments.events import UnknownEvent, encodings, events_of
 from tailtap.lab.instruments.taps import STAMP_BYTES
 from tailtap.lab.instruments.taps.inline import slot_of
 from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE
 from tailtap.lab.topology.graph import TASKS, Task
-from tailtap.records.cpulist import ranges
-from tailtap.records.errors import MachineError, NotWritten
-from tailtap.records.options import option
 
 SIDES = 2
 

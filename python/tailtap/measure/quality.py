@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from tailtap.analysis.evaluation.heavy_loss import heavy_loss
+from tailtap.base.cpulist import ranges
+from tailtap.base.units import format_rate, format_time
 from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.measure.roles.answers import Brought, OfFlow
-from tailtap.records.cpulist import ranges
 from tailtap.records.evaluation import Counts, LossPattern, Side
 from tailtap.records.generator import Generator, GeneratorRecord
 from tailtap.records.record import Notice, Open
 from tailtap.records.run import Found, Window
 from tailtap.records.taps import Tapped
-from tailtap.records.units import format_rate, format_time
 from tailtap.records.warnings import notices
 
 SLIP_P = 0.99

@@ -17,6 +17,9 @@ from typing import Protocol
 from msgspec.structs import asdict, replace
 
 from tailtap.analysis.runs.folder import RunFolder
+from tailtap.base.errors import MachineError, TailtapError
+from tailtap.base.files import write_json
+from tailtap.base.units import format_rate
 from tailtap.experiment.model import Experiment
 from tailtap.host.net.silent_link import LEAD_SECONDS
 from tailtap.lab.topology.graph import EGRESS, INGRESS, TASKS, Task
@@ -53,13 +56,10 @@ from tailtap.measure.roles.answers import (
     Prepared,
     Stamped,
 )
-from tailtap.records.errors import MachineError, TailtapError
-from tailtap.records.files import write_json
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station as StationRecord
 from tailtap.records.record import Open
 from tailtap.records.run import Found
-from tailtap.records.units import format_rate
 from tailtap.records.warnings import notices
 from tailtap.remote.session import FINISHED, RolePlan, Setup, Site, Station
 

@@ -29,6 +29,13 @@ from tailtap.analysis.runs.folder import (
     require_folder,
 )
 from tailtap.analysis.runs.requests import are_requests, evaluate_requests
+from tailtap.base.bugs import STORAGE, kept
+from tailtap.base.document import MAX_BYTES, dotted, load
+from tailtap.base.errors import Interrupted, NothingBegun, Occupied, TailtapError
+from tailtap.base.files import copy, make_folder, remove, slugify, write_json, write_text
+from tailtap.base.foreign import read_bytes
+from tailtap.base.options import command_line, option
+from tailtap.base.writing import writing
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_record
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.changes import clean
@@ -55,18 +62,11 @@ from tailtap.measure.run import (
     everywhere,
     measure,
 )
-from tailtap.records.bugs import STORAGE, kept
-from tailtap.records.document import MAX_BYTES, dotted, load
-from tailtap.records.errors import Interrupted, NothingBegun, Occupied, TailtapError
-from tailtap.records.files import copy, make_folder, remove, slugify, write_json, write_text
-from tailtap.records.foreign import read_bytes
 from tailtap.records.generator import Generator, GeneratorRecord
-from tailtap.records.options import command_line, option
 from tailtap.records.record import Open, as_json, opened
 from tailtap.records.run import Instrument, RunRecord, Status
 from tailtap.records.taps import Tap
 from tailtap.records.warnings import is_valid, notices
-from tailtap.records.writing import writing
 
 WRITTEN = (
     "the taps wrote every {} while packets were sent, so that the run could be watched: each time "

@@ -19,9 +19,9 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
-from tailtap.records.errors import InputError
-from tailtap.records.files import drafted
-from tailtap.records.foreign import RECORD_BYTES, read_bytes
+from tailtap.base.errors import InputError
+from tailtap.base.files import drafted
+from tailtap.base.foreign import RECORD_BYTES, read_bytes
 
 FILE = "interrupts.csv"
 """The file of a run."""

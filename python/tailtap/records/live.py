@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from tailtap.base.options import spelled
 from tailtap.records.evaluation import Percentile
-from tailtap.records.options import spelled
 from tailtap.records.record import Count, Number, Record, Texts, Whole, says
 
 

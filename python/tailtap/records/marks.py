@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tailtap.records.errors import NotRead, OfAnotherKind
-from tailtap.records.files import drafted
-from tailtap.records.foreign import map_records, open_file
+from tailtap.base.errors import NotRead, OfAnotherKind
+from tailtap.base.files import drafted
+from tailtap.base.foreign import map_records, open_file
 
 RECORD = np.dtype(
     [("time_ns", "<u8"), ("key", "<u8"), ("length", "<u4"), ("flags", "u1"), ("level", "u1"),
@@ -44,7 +44,7 @@ def read_marks(path: Path) -> Marks:
 
 def keep(path: Path, marks: Marks, chosen: npt.NDArray[np.bool_], *, below: Path) -> None:
     """Leave only some of the marks of a file, which are all of its records. The others count as
-    never seen. `below` is that of `tailtap.records.files`.
+    never seen. `below` is that of `tailtap.base.files`.
     """
     gone = int(len(marks) - chosen.sum())
     if not gone:

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Generic, NoReturn, TypeVar, get_args, get_typ
 import msgspec
 from msgspec import Meta
 
-from tailtap.records.errors import InputError, TailtapError
-from tailtap.records.files import read_json
-from tailtap.records.suggest import shown
+from tailtap.base.errors import InputError, TailtapError
+from tailtap.base.files import read_json
+from tailtap.base.suggest import shown
 
 MOST = 2**62
 """No time in ns and no count of ours comes near it; sums and differences of two fit 64 bits."""

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from tailtap import records
-from tailtap.records.files import write_text
+from tailtap.base.files import write_text
 from tailtap.records.record import Open, Record, tag_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from tailtap.base.options import spelled
 from tailtap.records.claims import ClaimRow
-from tailtap.records.options import spelled
 from tailtap.records.record import (
     Anything,
     Count,

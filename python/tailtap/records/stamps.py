@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tailtap.records.errors import NotRead, OfAnotherKind
-from tailtap.records.foreign import map_records
+from tailtap.base.errors import NotRead, OfAnotherKind
+from tailtap.base.foreign import map_records
 
 RECORD = np.dtype([("time_ns", "<u8"), ("id", "<u4"), ("length", "<u2"), ("cpu", "<u2")])
 _MAGIC = b"\x89TTSTMP\n\x01\x00\x10\x00"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 
 if TYPE_CHECKING:  # the agent in a virtual machine passes by here, and has no use for it
     from tailtap.remote.process import Process

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailtap.records.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError
 from tailtap.remote.commands import ERR, IN, OUT
 from tailtap.remote.files import Incoming, checksum
 from tailtap.remote.frames import ProtocolError

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.remote import CommandFailed, Completed, NoAnswer
 from tailtap.remote.commands import MISSING
 from tailtap.remote.connection import Connection

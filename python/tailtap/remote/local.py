@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tailtap.records.files import copy
+from tailtap.base.files import copy
 from tailtap.remote import CommandFailed, Completed, NoAnswer, ProgramMissing
 from tailtap.remote.process import Process
 

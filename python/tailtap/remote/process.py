@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Self, cast
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.remote import ProgramMissing
 
 STOP_SECONDS = 30.0

@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.remote.commands import ERR, IN, OUT
 from tailtap.remote.connection import Connection
 from tailtap.remote.mux import Channel, Handler, Json

@@ -19,8 +19,8 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from tailtap.records.bugs import foreseen
-from tailtap.records.errors import InputError, MachineError
+from tailtap.base.bugs import foreseen
+from tailtap.base.errors import InputError, MachineError
 from tailtap.records.record import as_json, parsed
 from tailtap.remote import files
 from tailtap.remote.loop import Link, Loop

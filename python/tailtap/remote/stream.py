@@ -34,11 +34,11 @@ from pathlib import Path, PurePosixPath
 import msgspec
 from msgspec.structs import replace
 
-from tailtap.records.errors import MachineError, TailtapError
-from tailtap.records.files import make_folder
+from tailtap.base.errors import MachineError, TailtapError
+from tailtap.base.files import make_folder
+from tailtap.base.suggest import shown
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import Record, Texts, Whole, as_json, parsed
-from tailtap.records.suggest import shown
 from tailtap.remote.connection import Connection
 from tailtap.remote.frames import ProtocolError
 from tailtap.remote.mux import Channel, Handler, parse

@@ -11,7 +11,7 @@ from typing import cast, get_type_hints
 
 import msgspec
 
-from tailtap.records.errors import Bug, InputError, MachineError, TailtapError, restored
+from tailtap.base.errors import Bug, InputError, MachineError, TailtapError, restored
 from tailtap.records.record import Anything, Record, parsed
 from tailtap.remote.session import Json
 

@@ -16,7 +16,7 @@ from tailtap.analysis.figures.arranging import arrange
 from tailtap.analysis.figures.beside import set_beside
 from tailtap.analysis.figures.model import Figure
 from tailtap.analysis.runs.reader import DATABASE, load_experiment, read_runs
-from tailtap.output.importers.importer import import_tree
+from tailtap.results.importers.importer import import_tree
 
 MEASURED = {
     "how-low": ["1", *map(str, range(5, 13)), "section-7"],

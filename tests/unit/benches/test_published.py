@@ -9,8 +9,8 @@ from published import PUBLISHED, needs_published
 
 from benches.published import DOCS, tell
 from tailtap.analysis.compare.reading import read
-from tailtap.output.importers.importer import import_tree
-from tailtap.output.reproduce.results import PRINTED, Cell, table6
+from tailtap.results.importers.importer import import_tree
+from tailtap.show.reproduce.results import PRINTED, Cell, table6
 
 TREES = ("containerized-low-latency", "container-in-low-latency", "cgroups-nfv")
 

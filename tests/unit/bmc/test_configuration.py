@@ -8,10 +8,10 @@ import pytest
 from controlled import PASSWORD, USER, credentials
 from msgspec.structs import replace
 
+from tailtap.base.errors import InputError
 from tailtap.bmc.configuration import parse_listen, read, read_users
 from tailtap.bmc.events import BmcEvent
 from tailtap.cli.bmc import sentence
-from tailtap.records.errors import InputError
 
 FILE = """\
 credentials: users

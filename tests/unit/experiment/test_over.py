@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tailtap.base.errors import InputError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
 from tailtap.host.cpu.numa import Numa
@@ -15,7 +16,6 @@ from tailtap.host.net.cards import Card
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.lab.topology.compiler import compile_graph, in_order
 from tailtap.lab.topology.numbering import DESTINATION_MAC, LEAVING_MAC
-from tailtap.records.errors import InputError
 from tailtap.records.run import Function
 
 SRIOV = {"sriov": ["ens1f0", "ens1f1"]}

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailtap.base.errors import InputError
+from tailtap.base.files import slugify
 from tailtap.experiment.plan import make_plan, plan_record
 from tailtap.experiment.reading import read_experiment
-from tailtap.records.errors import InputError
-from tailtap.records.files import slugify
 from tailtap.records.record import as_json
 
 TEXT = """\

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from experiment_files import FIVE_LINES, check, complaint
 
+from tailtap.base.errors import InputError
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.generators.pattern import parse_pattern
 from tailtap.lab.platforms.boot import parameters_of_others
-from tailtap.records.errors import InputError
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"

@@ -12,13 +12,13 @@ import yaml
 from jsonschema import Draft7Validator
 from pydantic import BaseModel, create_model
 
+from tailtap.base.schema import Strict
 from tailtap.experiment.json_schema import models_in_tree, schema
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reference import reference
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.platforms import PLATFORMS
-from tailtap.records.schema import Strict
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"

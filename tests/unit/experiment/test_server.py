@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import InputError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
-from tailtap.records.errors import InputError
 
 SERVER = "{server: {command: dnsmasq, listens: 'udp:53'}}"
 TRAFFIC = "{generator: external, external: {command: 'dnsperf -s {server}'}}"

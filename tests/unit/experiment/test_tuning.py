@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from scratch_machine import scratch_machine
 
+from tailtap.base.errors import InputError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
 from tailtap.experiment.tuning import Without, ablation, knobs_of, purpose_of
@@ -14,7 +15,6 @@ from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.measure.runner import experiment_text
-from tailtap.records.errors import InputError
 
 RUNTIME = [knob.name for knob in KNOBS if knob.settable == "runtime" and knob.recommended]
 FIRST = RUNTIME[0]

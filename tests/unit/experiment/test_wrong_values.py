@@ -13,6 +13,8 @@ import yaml
 from experiment_files import complaint
 from program import in_process
 
+from tailtap.base.errors import InputError
+from tailtap.base.suggest import NEARLY
 from tailtap.experiment.combinations import SECTIONS
 from tailtap.experiment.fields import models_in
 from tailtap.experiment.model import Experiment
@@ -22,8 +24,6 @@ from tailtap.lab.generators import GENERATORS
 from tailtap.lab.generators.pattern import PATTERNS
 from tailtap.lab.neighbours import NEIGHBOURS
 from tailtap.lab.platforms import PLATFORMS
-from tailtap.records.errors import InputError
-from tailtap.records.suggest import NEARLY
 
 Json = dict[str, Any]
 PATH = tuple[str, ...]

@@ -23,6 +23,8 @@ from boot_trees import (
 )
 from scratch_machine import scratch_machine
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.files import DRAFT
 from tailtap.host.changes import clean, journal
 from tailtap.host.changes.journal import Owner, read_all
 from tailtap.host.knobs import KNOBS
@@ -36,8 +38,6 @@ from tailtap.host.loaders.loader import alike
 from tailtap.host.tuning.apply import revert
 from tailtap.host.tuning.audit import audit
 from tailtap.host.tuning.bootline import Bootline, bootline, install, remove
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.files import DRAFT
 
 OURS = "/boot/loader/entries/_-tailtap.conf"
 BOOT_ROWS = [knob.name for knob in KNOBS if knob.word is not None]

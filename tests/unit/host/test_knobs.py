@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from scratch_machine import scratch_machine
 
+from tailtap.base.errors import InputError
 from tailtap.host.changes.values import Form
 from tailtap.host.knobs import KNOBS, select
 from tailtap.host.knobs.interrupts import of_cards
@@ -19,7 +20,6 @@ from tailtap.host.knobs.knob import Files, Knob, Told, fixed, on_the_line
 from tailtap.host.knobs.purpose import ROLES, Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.tuning.audit import audit
-from tailtap.records.errors import InputError
 
 
 @pytest.fixture

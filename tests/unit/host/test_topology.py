@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from recorded_machines import NAMES, unpacked
 
+from tailtap.base.cpulist import cpu_mask, parse_cpus
 from tailtap.host.facts import machine as facts
-from tailtap.records.cpulist import cpu_mask, parse_cpus
 from tailtap.records.record import as_json
 
 LSTOPO = shutil.which("lstopo-no-graphics")

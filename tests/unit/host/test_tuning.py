@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scratch_machine import scratch_machine, state
 
+from tailtap.base.errors import InputError, MachineError
 from tailtap.host import knobs as table
 from tailtap.host.changes import clean, journal, kernel_values
 from tailtap.host.changes.folders import Folder
@@ -31,7 +32,6 @@ from tailtap.host.tuning import apply as tuning
 from tailtap.host.tuning.apply import apply, revert, tuned
 from tailtap.host.tuning.audit import audit, judge
 from tailtap.host.tuning.plan import plan
-from tailtap.records.errors import InputError, MachineError
 
 STEERING = Knob(
     "steering",

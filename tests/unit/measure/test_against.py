@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tailtap.analysis.runs.folder import ExperimentFolder
+from tailtap.base.errors import MachineError
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.against import Pairs, Question, begun
 from tailtap.measure.pairs import TAIL_LOST_NS, Made
 from tailtap.records.against import AgainstRecord
-from tailtap.records.errors import MachineError
 from tailtap.records.record import read
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from fake_station import FakeStation
 
+from tailtap.base.errors import MachineError
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.boots import Wanted
 from tailtap.measure.check import check_experiment
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
-from tailtap.records.errors import MachineError
 from tailtap.records.machine import Booted
 from tailtap.remote.session import Foreseen, Setup
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from experiment_files import check
 
+from tailtap.base.findings import Findings
 from tailtap.host.cpu.cpus import usable
-from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders import Need
 from tailtap.measure.check import Outlook, check_experiment
 from tailtap.remote import Host

@@ -12,6 +12,7 @@ import pytest
 from fake_station import ANSWERS, LIFETIME, PACKETS, REQUESTS, FakeStation, failed, gone
 
 from tailtap.analysis.runs.folder import RunFolder
+from tailtap.base.errors import InputError, MachineError
 from tailtap.cli.progress import reporting
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
@@ -19,11 +20,10 @@ from tailtap.lab.topology.line import FORWARD
 from tailtap.measure import run as run_module
 from tailtap.measure.run import everywhere, measure
 from tailtap.measure.runner import run_experiment
-from tailtap.output import database as store
-from tailtap.records.errors import InputError, MachineError
 from tailtap.records.machine import Station
 from tailtap.records.record import as_json, parsed
 from tailtap.remote.session import RoleEvent
+from tailtap.results import database as store
 
 TEXT = """
 name: paper

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailtap.records.units import (
+from tailtap.base.units import (
     exact_rate,
     exact_time,
     format_count,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from published import CAPTURES, needs_captures
 
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 from tailtap.records.interrupt_samples import (
     Listing,
     parse_interrupts,

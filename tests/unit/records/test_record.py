@@ -15,13 +15,13 @@ from tails import load_tail
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.runs.reader import read_runs
-from tailtap.output.database import add_run
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.base.files import read_json
 from tailtap.records.evaluation import EvaluationRecord
-from tailtap.records.files import read_json
 from tailtap.records.record import MOST, parsed
 from tailtap.records.run import RunRecord
 from tailtap.records.trace import TraceRecord
+from tailtap.results.database import add_run
 
 IN_RUN: list[tuple[str, Any]] = [
     ("number", "1"),

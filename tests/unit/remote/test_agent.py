@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from sleeping import sleeps
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.remote import agent
 from tailtap.remote.commands import ERR, IN, OUT
 from tailtap.remote.connection import Connection

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import Process

@@ -19,10 +19,10 @@ from sleeping import sleeps
 from stamps import read_stamps
 
 from tailtap.analysis.runs.folder import RunFolder
+from tailtap.base.errors import Bug, InputError, MachineError
 from tailtap.experiment.model import Experiment
 from tailtap.lab.topology.line import FORWARD
 from tailtap.measure.run import everywhere, measure
-from tailtap.records.errors import Bug, InputError, MachineError
 from tailtap.records.record import as_json
 from tailtap.remote.connection import Connection
 from tailtap.remote.frames import HELLO, encode
@@ -35,7 +35,7 @@ import contextlib, json, os, sys, tempfile, time
 sys.path.insert(0, {support!r})
 from pathlib import Path
 from fake_station import FakeStation, failed
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 from tailtap.remote import serving
 from tailtap.remote.serving import serve
 

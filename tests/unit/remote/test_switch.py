@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.remote import CommandFailed, agent
 from tailtap.remote.frames import HELLO, encode
 from tailtap.remote.guest import GuestHost

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run
+from tailtap.base.errors import InputError
+from tailtap.base.units import format_time
 from tailtap.records.causes import Control, TraceCost
-from tailtap.records.errors import InputError
-from tailtap.records.units import format_time
 
 MODE = "trace"
 """The key of an experiment that says what is traced."""

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from tailtap._core import TRACE_KINDS
 from tailtap.analysis.causes.trace import Trace
 from tailtap.analysis.evaluation.values import Column
-from tailtap.records.errors import NotRead, OfAnotherKind
-from tailtap.records.foreign import map_records
+from tailtap.base.errors import NotRead, OfAnotherKind
+from tailtap.base.foreign import map_records
 from tailtap.records.stamps import read_stamps
 
 MAGIC = b"TTTRACE1"

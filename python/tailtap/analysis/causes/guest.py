@@ -20,7 +20,7 @@ from tailtap.analysis.causes.taxonomy import TASK, Kernel
 from tailtap.analysis.causes.trace import GUEST_EVENTS, GUEST_RECORD, Trace, load_guest
 from tailtap.analysis.clocks.guest import EGRESS, GuestClock, guest_clock
 from tailtap.analysis.evaluation.values import Column
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 from tailtap.records.record import Notice
 from tailtap.records.stamps import read_stamps
 

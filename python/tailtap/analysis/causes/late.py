@@ -16,10 +16,10 @@ from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import Column, Matching
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.tail import StoredTail
-from tailtap.records.errors import InputError, NothingMatched, WrongValue
+from tailtap.base.errors import InputError, NothingMatched, WrongValue
+from tailtap.base.options import option
+from tailtap.base.units import format_time, parse_time
 from tailtap.records.evaluation import Side
-from tailtap.records.options import option
-from tailtap.records.units import format_time, parse_time
 
 DEFAULT = "p99.9"
 MOST_LATE = 1_000_000

@@ -28,9 +28,9 @@ from tailtap.analysis.evaluation.executors import Executor, Task, Threads
 from tailtap.analysis.evaluation.many import NEWS_SECONDS
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
-from tailtap.records.bugs import foreseen
+from tailtap.base.bugs import foreseen
+from tailtap.base.errors import InputError, MachineError, NotTraced, TailtapError, ThroughLink
 from tailtap.records.causes import CausesRecord, Control
-from tailtap.records.errors import InputError, MachineError, NotTraced, TailtapError, ThroughLink
 from tailtap.records.record import Notice
 from tailtap.records.undisturbed import UndisturbedRecord
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.runs.run import Run
+from tailtap.base.errors import InputError
+from tailtap.base.units import format_time
 from tailtap.records.causes import ProvenKnob
-from tailtap.records.errors import InputError
 from tailtap.records.improve import ImproveRecord, KnobTrial
 from tailtap.records.record import Notice, read_if_there
-from tailtap.records.units import format_time
 
 
 def trials_of(run: Run) -> tuple[tuple[KnobTrial, ...], float, list[Notice]]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from tailtap.analysis.causes.proven import decided
 from tailtap.analysis.causes.taxonomy import Named, is_of, is_of_generator, own_detail
+from tailtap.base.options import command_line
 from tailtap.records.causes import Without
 from tailtap.records.improve import KnobTrial
-from tailtap.records.options import command_line
 
 IN_GUEST = "guest: "
 IN_GENERATOR = "generator: "

@@ -16,7 +16,7 @@ from tailtap.analysis.causes.remedies import knobs_for
 from tailtap.analysis.causes.segments import UNKNOWN
 from tailtap.analysis.causes.taxonomy import NOTHING, SERVING
 from tailtap.analysis.causes.words import packet_words, where
-from tailtap.records.units import format_time
+from tailtap.base.units import format_time
 
 MOST_OWNERS = 3
 MOST_KNOBS = 3

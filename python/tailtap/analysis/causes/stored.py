@@ -23,9 +23,9 @@ from tailtap.analysis.evaluation.tables import column as integers
 from tailtap.analysis.evaluation.tables import read as read_table
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
+from tailtap.base.errors import InputError
+from tailtap.base.options import command_line
 from tailtap.records.causes import CausesRecord
-from tailtap.records.errors import InputError
-from tailtap.records.options import command_line
 from tailtap.records.record import Notice, read_if_there
 
 TABLES = ("causes-late", "causes-parts", "causes-stalls")

@@ -11,8 +11,8 @@ import numpy as np
 from tailtap.analysis.causes.taxonomy import Names, Served
 from tailtap.analysis.clocks.host import HostClock, host_clock
 from tailtap.analysis.runs.run import Run
-from tailtap.records.errors import InputError
-from tailtap.records.options import command_line, option
+from tailtap.base.errors import InputError
+from tailtap.base.options import command_line, option
 from tailtap.records.record import read
 from tailtap.records.trace import NET_RX, Server, TraceRecord
 

@@ -11,8 +11,8 @@ from tailtap.analysis.causes.remedies import Remedy
 from tailtap.analysis.causes.segments import UNKNOWN
 from tailtap.analysis.causes.taxonomy import SERVING, Named
 from tailtap.analysis.evaluation.percentiles import label
+from tailtap.base.units import format_count, format_time
 from tailtap.records.causes import CausesRecord, Without
-from tailtap.records.units import format_count, format_time
 
 MOST_PARTS = 3
 NO_REMEDY = "no knob of `tailtap host` is known that answers a cause found here and can be set here"

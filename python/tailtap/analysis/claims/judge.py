@@ -27,9 +27,9 @@ from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.judge import CONFIDENCE
 from tailtap.analysis.verdict.requirement import parse_percentile, parse_requirements
 from tailtap.analysis.verdict.runs import judge_experiment
+from tailtap.base.errors import InputError
 from tailtap.records import verdict
 from tailtap.records.claims import Answer, ClaimEvidence, ClaimRow
-from tailtap.records.errors import InputError
 from tailtap.records.run import CASE
 
 ALPHA = 0.05

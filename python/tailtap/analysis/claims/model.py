@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from tailtap.analysis.verdict.requirement import parse_percentile, parse_requirements
-from tailtap.records.document import Misfit
-from tailtap.records.schema import Matching, Strict, Written, as_value_error, name_words
-from tailtap.records.units import parse_share
+from tailtap.base.document import Misfit
+from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_words
+from tailtap.base.units import parse_share
 
 Relation = Literal["better", "worse", "no worse", "different", "no different"]
 """How latencies compare: lower, higher, no higher, either, neither; all by more than a share."""

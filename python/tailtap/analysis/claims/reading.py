@@ -12,10 +12,10 @@ from msgspec import structs
 from tailtap.analysis.runs.reader import home_of, planned_runs, read_runs
 from tailtap.analysis.runs.run import Experiment
 from tailtap.analysis.verdict.runs import ANSWERS
+from tailtap.base.document import Document, load
 from tailtap.records import claims as answered
 from tailtap.records import verdict
 from tailtap.records.claims import ClaimRow
-from tailtap.records.document import Document, load
 from tailtap.records.verdict import VerdictRecord
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def claims_in(document: Document) -> list[Claim]:
     from pydantic import ValidationError
 
     from tailtap.analysis.claims.model import Claim
-    from tailtap.records.explaining import explain
+    from tailtap.base.explaining import explain
 
     rows = document.data.get(SECTION, [])
     if not isinstance(rows, list):

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 Times: TypeAlias = npt.NDArray[np.int64]
 Corners: TypeAlias = npt.NDArray[np.float64]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tailtap.analysis.clocks.alignment import Alignment, Crossings, Times, align, matched, on_lines
+from tailtap.base.errors import InputError
 from tailtap.records.causes import BothWays, GuestClockTold
-from tailtap.records.errors import InputError
 from tailtap.records.stamps import read_stamps
 
 INGRESS, EGRESS = "guest-ingress.stamps", "guest-egress.stamps"

@@ -15,8 +15,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from tailtap.analysis.clocks.alignment import Times, on_lines
+from tailtap.base.errors import InputError
 from tailtap.records.causes import HostClockTold
-from tailtap.records.errors import InputError
 from tailtap.records.run import Event, Found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tailtap.analysis.compare.ranking import Pair, Ranking, Standing, needed
 from tailtap.analysis.compare.significance import ALPHA, smallest_p
 from tailtap.analysis.compare.words import percentile_text, ratio_text
-from tailtap.records.units import format_time
+from tailtap.base.units import format_time
 
 
 def advise(rankings: Sequence[Ranking]) -> list[str]:

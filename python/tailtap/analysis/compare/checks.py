@@ -14,8 +14,8 @@ from tailtap.analysis.compare.significance import ALPHA, smallest_p
 from tailtap.analysis.compare.words import percentile_text, ratio_text
 from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
 from tailtap.analysis.runs.run import Run
+from tailtap.base.units import format_share, format_time
 from tailtap.records.compare import Met, Recommendation
-from tailtap.records.units import format_share, format_time
 
 _TOLD = 3
 

@@ -21,11 +21,11 @@ from tailtap.analysis.runs.run import Run
 from tailtap.analysis.tail import analyse
 from tailtap.analysis.tail.runs import sum_up
 from tailtap.analysis.undisturbed import undisturbed_run
+from tailtap.base.errors import InputError
+from tailtap.base.units import format_share
 from tailtap.records.compare import Cache, Counters, Isolation, Recommendation, Resources
-from tailtap.records.errors import InputError
 from tailtap.records.record import Notice
 from tailtap.records.tail import RepeatsRow
-from tailtap.records.units import format_share
 
 _REASONS = 3
 

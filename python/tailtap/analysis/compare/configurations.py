@@ -10,9 +10,9 @@ from typing import Any
 from tailtap.analysis.compare.aspects import ASKED, aspects_of, device_variables, load_of
 from tailtap.analysis.runs.groups import group, label_parts
 from tailtap.analysis.runs.run import Run
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.base.units import format_rate
 from tailtap.records.traits import BUILT_IN, Traits
-from tailtap.records.units import format_rate
 
 #: Measured and published rates this near (as a share) may be the same load.
 _NEAR = 0.05

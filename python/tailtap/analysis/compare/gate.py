@@ -37,10 +37,10 @@ from tailtap.analysis.compare.words import percentile_text, ratio_text
 from tailtap.analysis.runs.groups import label_parts
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed import undisturbed_run
-from tailtap.records.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.units import format_share
 from tailtap.records.gate import Answer
 from tailtap.records.record import Notice
-from tailtap.records.units import format_share
 
 ALPHA = 0.0025
 """The probability that any row is called worse, or any better, where nothing changed: of 200

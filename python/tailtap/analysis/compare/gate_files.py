@@ -8,11 +8,11 @@ from pathlib import Path
 from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
 from tailtap.analysis.verdict.junit import printable, save
-from tailtap.records.files import named
+from tailtap.base.files import named
+from tailtap.base.options import option
+from tailtap.base.units import format_share, format_us
+from tailtap.base.writing import writing
 from tailtap.records.gate import Answer, GateRecord, GateRow
-from tailtap.records.options import option
-from tailtap.records.units import format_share, format_us
-from tailtap.records.writing import writing
 
 MARKS: dict[Answer, str] = {
     "worse": "❌ worse",

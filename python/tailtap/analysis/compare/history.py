@@ -25,7 +25,7 @@ import numpy as np
 
 from tailtap.analysis.compare.significance import above_test, rank_test
 from tailtap.analysis.compare.words import percentile_text
-from tailtap.records.errors import InputError, PackageMissing
+from tailtap.base.errors import InputError, PackageMissing
 from tailtap.records.history import Mark, Origin, Point, Series
 
 PENALTY = 4.0

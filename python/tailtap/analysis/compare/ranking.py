@@ -22,9 +22,9 @@ from tailtap.analysis.compare.significance import (
 from tailtap.analysis.compare.within import Interval, interval
 from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
 from tailtap.analysis.runs.run import Run
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
 from tailtap.records.compare import Answer, Choice
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
 
 #: How the worst repeat is chosen.
 RULE = (

@@ -9,7 +9,7 @@ from pathlib import Path
 from tailtap.analysis.runs.reader import home_of, read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.verdict.runs import required_by
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 
 def read(

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tailtap.base.errors import InputError
 from tailtap.records.against import Against
-from tailtap.records.errors import InputError
 from tailtap.records.improve import Effect
 
 ERROR = 0.05

@@ -18,7 +18,9 @@ from typing import Any
 from tailtap import _core
 from tailtap.analysis.evaluation.sources import Path_, Source
 from tailtap.analysis.evaluation.values import Matching, column
-from tailtap.records.errors import InputError, WrongValue
+from tailtap.base.errors import InputError, WrongValue
+from tailtap.base.options import option
+from tailtap.base.units import format_time, format_us, parse_time
 from tailtap.records.evaluation import (
     ClocksRecord,
     PacketsBothWays,
@@ -26,8 +28,6 @@ from tailtap.records.evaluation import (
     Stamps,
     WithinRecord,
 )
-from tailtap.records.options import option
-from tailtap.records.units import format_time, format_us, parse_time
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tailtap.analysis.evaluation.executors import Task, explain
-from tailtap.records.errors import MachineError, PackageMissing, WrongValue
-from tailtap.records.options import option
+from tailtap.base.errors import MachineError, PackageMissing, WrongValue
+from tailtap.base.options import option
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -11,9 +11,9 @@ from tailtap.analysis.evaluation.clocks import Clocks, aligned, known
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.settings import Settings, sides_of
 from tailtap.analysis.evaluation.sources import Source
-from tailtap.records.errors import InputError, WrongValue
+from tailtap.base.errors import InputError, WrongValue
+from tailtap.base.options import option
 from tailtap.records.evaluation import Nanoseconds
-from tailtap.records.options import option
 from tailtap.records.record import Notice
 
 Direction = Literal["there", "back", "both"]

@@ -15,6 +15,7 @@ from tailtap.analysis.evaluation.model import SIDES, Evaluation
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import Path_, Source, Sources, filtered_pair, two_sides
 from tailtap.analysis.evaluation.values import Columns
+from tailtap.base.units import format_time
 from tailtap.records.evaluation import (
     Change,
     Counts,
@@ -26,7 +27,6 @@ from tailtap.records.evaluation import (
     Stamps,
 )
 from tailtap.records.record import Notice
-from tailtap.records.units import format_time
 
 #: Fewer matched packets than this do not support the 99.9th percentile.
 FEW_PACKETS = 10_000

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, Self
 
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 
 class Task(Protocol):

@@ -28,9 +28,9 @@ from tailtap.analysis.evaluation.values import (
     pair,
     view,
 )
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
 from tailtap.records.evaluation import Counts, HopRecord, Part, Percentile
-from tailtap.records.options import option
 from tailtap.records.record import Notice
 
 if TYPE_CHECKING:

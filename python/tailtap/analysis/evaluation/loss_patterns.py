@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from tailtap.analysis.evaluation.values import Column, Exceedances, Losses, Pair
+from tailtap.base.units import format_time
 from tailtap.records.evaluation import LossPattern
-from tailtap.records.units import format_time
 
 CHANCE = 1e-4
 """A pattern that chance makes more often than this is none."""

@@ -22,7 +22,7 @@ from tailtap.analysis.evaluation.merging import Place, Tree
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.sources import Source
-from tailtap.records.errors import MachineError, NotSplittableError, TailtapError
+from tailtap.base.errors import MachineError, NotSplittableError, TailtapError
 
 CHUNK_BYTES = 1 << 30
 """How large a piece of the capture before the device is unless asked otherwise."""

@@ -27,7 +27,8 @@ from tailtap.analysis.evaluation.values import (
     pair,
     view,
 )
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.base.options import command_line
 from tailtap.records.evaluation import (
     BlockWidth,
     ClocksRecord,
@@ -44,7 +45,6 @@ from tailtap.records.evaluation import (
     Sides,
     WorstRecord,
 )
-from tailtap.records.options import command_line
 from tailtap.records.record import Notice, mark, read
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class Evaluation:
 
         Those of the way back into the folder ``back`` in it.
 
-        No folder from `below` on may be a link (`tailtap.records.files`).
+        No folder from `below` on may be a link (`tailtap.base.files`).
 
         Raises `MachineError` when the folder cannot be written, a full disk included.
         """

@@ -11,9 +11,9 @@ import msgspec
 
 from tailtap import _core
 from tailtap.analysis.evaluation.values import RawPair, view
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
 from tailtap.records.evaluation import Bounds, Latency, Percentile
-from tailtap.records.options import option
 
 T = TypeVar("T", int, float)
 

@@ -9,10 +9,10 @@ import msgspec
 
 from tailtap.analysis.evaluation.clocks import Clocks, require_shorter
 from tailtap.analysis.evaluation.values import Matching
-from tailtap.records.errors import InputError, WrongValue
+from tailtap.base.errors import InputError, WrongValue
+from tailtap.base.options import option
+from tailtap.base.units import parse_time
 from tailtap.records.evaluation import Nanoseconds, Options, Stamps
-from tailtap.records.options import option
-from tailtap.records.units import parse_time
 
 if TYPE_CHECKING:
     from tailtap.analysis.evaluation.model import Evaluation

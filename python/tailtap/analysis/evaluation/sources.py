@@ -17,10 +17,10 @@ from typing import IO, Self
 
 from tailtap import _core
 from tailtap.analysis.evaluation.values import Matching
-from tailtap.records.errors import InputError, MachineError, NotRead, TailtapError
-from tailtap.records.foreign import require_regular
-from tailtap.records.options import option
-from tailtap.records.packet_filters import Instruction, compile_filter
+from tailtap.base.errors import InputError, MachineError, NotRead, TailtapError
+from tailtap.base.foreign import require_regular
+from tailtap.base.options import option
+from tailtap.base.packet_filters import Instruction, compile_filter
 
 Path_ = str | PathLike[str]
 STANDARD_INPUT = Path("-")

@@ -31,10 +31,10 @@ from tailtap.analysis.evaluation.values import (
     Worst,
     require_counts,
 )
+from tailtap.base.files import make_folder, opened
+from tailtap.base.foreign import CELL_BYTES, open_file, require_cells
+from tailtap.base.writing import refused
 from tailtap.records.evaluation import Percentile
-from tailtap.records.files import make_folder, opened
-from tailtap.records.foreign import CELL_BYTES, open_file, require_cells
-from tailtap.records.writing import refused
 
 _INT, _TEXT = "int64", "string"
 _PERCENTILES = {"p": "double", "value": _INT, "low": "int64?", "high": "int64?", "above": _INT,

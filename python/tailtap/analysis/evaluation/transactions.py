@@ -14,10 +14,10 @@ from tailtap.analysis.evaluation.model import SIDES, Evaluation
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import Source, Sources
-from tailtap.records.errors import InputError, NothingMatched
+from tailtap.base.errors import InputError, NothingMatched
+from tailtap.base.files import remove_tree, write_json
+from tailtap.base.options import option
 from tailtap.records.evaluation import Nanoseconds
-from tailtap.records.files import remove_tree, write_json
-from tailtap.records.options import option
 from tailtap.records.record import Notice, as_json
 from tailtap.records.transactions import (
     From,

@@ -15,8 +15,8 @@ from tailtap.analysis.figures.quantities import CATEGORY, NUMBER, RATE, Quantity
 from tailtap.analysis.runs.groups import common_percentile, with_name
 from tailtap.analysis.runs.run import Floats, Run
 from tailtap.analysis.runs.text import as_words, count_text
-from tailtap.records.errors import InputError
-from tailtap.records.units import format_rate, parse_size, parse_time
+from tailtap.base.errors import InputError
+from tailtap.base.units import format_rate, parse_size, parse_time
 
 Role = Literal["main", "repeat", "before", "published"]
 Form = Literal["line", "dots", "points", "bars", "spread"]

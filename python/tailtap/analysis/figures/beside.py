@@ -30,8 +30,8 @@ from tailtap.analysis.figures.quantities import TIME
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.selection import fits
 from tailtap.analysis.runs.text import rate_text, time_text
-from tailtap.records.errors import InputError
-from tailtap.records.units import RATE_UNITS
+from tailtap.base.errors import InputError
+from tailtap.base.units import RATE_UNITS
 
 _HEADS = (
     "configuration",

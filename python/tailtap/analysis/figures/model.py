@@ -11,12 +11,12 @@ from tailtap.analysis.figures.kinds import KINDS, OPTIONS, Kind
 from tailtap.analysis.figures.quantities import TIME, Quantity, parse_percentile
 from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirement
-from tailtap.records.document import KeyPath, Misfit
-from tailtap.records.errors import InputError
-from tailtap.records.files import slugify
-from tailtap.records.options import command_line, spelled
-from tailtap.records.schema import Matching, Strict, Written, as_value_error, name_words
-from tailtap.records.suggest import did_you_mean
+from tailtap.base.document import KeyPath, Misfit
+from tailtap.base.errors import InputError
+from tailtap.base.files import slugify
+from tailtap.base.options import command_line, spelled
+from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_words
+from tailtap.base.suggest import did_you_mean
 
 MOST = 200
 """Figures of one file: more are a mistake."""

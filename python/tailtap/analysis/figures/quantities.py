@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailtap.analysis.runs.text import count_text, percent_text, rate_text, share_text, time_text
-from tailtap.records.errors import InputError
-from tailtap.records.units import parse_rate, parse_share, parse_time
+from tailtap.base.errors import InputError
+from tailtap.base.units import parse_rate, parse_share, parse_time
 
 _PERCENTILE = re.compile(r"p?\s*([0-9]{1,3}(?:\.[0-9]{1,20})?)\s*%?")
 

@@ -17,10 +17,10 @@ from tailtap.analysis.figures.model import (
     Scales,
     check_figures,
 )
-from tailtap.records.document import Document, KeyPath, Misfit, dotted, load
-from tailtap.records.errors import InputError, InputErrors
-from tailtap.records.explaining import reason
-from tailtap.records.suggest import did_you_mean
+from tailtap.base.document import Document, KeyPath, Misfit, dotted, load
+from tailtap.base.errors import InputError, InputErrors
+from tailtap.base.explaining import reason
+from tailtap.base.suggest import did_you_mean
 
 SECTION = "figures"
 _MODELS: Mapping[str, type[BaseModel]] = {

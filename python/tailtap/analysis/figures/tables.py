@@ -12,7 +12,7 @@ from tailtap.analysis.figures.tails import Modelled, modelled, summed
 from tailtap.analysis.runs.energy import watts
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import share_text, time_text
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 YES, NO, NONE = "✓", "×", "–"
 STEPS = (1.25, 2, 4, 8, 16)

@@ -24,7 +24,7 @@ from tailtap.analysis.figures.arranging import (
 from tailtap.analysis.figures.model import Figure
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import time_text
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 from tailtap.records.record import read
 from tailtap.records.tail import TailRecord
 

@@ -20,6 +20,8 @@ from tailtap.analysis.interrupts.association import (
 )
 from tailtap.analysis.interrupts.offset import Suggestion, suggest
 from tailtap.analysis.interrupts.windows import Late, Windows, windows_of
+from tailtap.base.options import option
+from tailtap.base.units import format_time
 from tailtap.records.interrupt_samples import Samples
 from tailtap.records.interrupts import (
     Answer,
@@ -32,9 +34,7 @@ from tailtap.records.interrupts import (
     SamplesRow,
     Took,
 )
-from tailtap.records.options import option
 from tailtap.records.record import made
-from tailtap.records.units import format_time
 
 """Why an offset is what it is: one clock for both, two that were compared, somebody's word, the
 data."""

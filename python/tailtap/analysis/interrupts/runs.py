@@ -11,10 +11,10 @@ from tailtap.analysis.evaluation import tables
 from tailtap.analysis.interrupts.analysis import Finding, Options, analyse
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
 from tailtap.records.interrupt_samples import FILE, read_samples
 from tailtap.records.interrupts import InterruptsRecord
-from tailtap.records.options import option
 from tailtap.records.record import Notice
 
 NAME = "interrupts"

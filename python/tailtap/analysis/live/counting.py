@@ -10,7 +10,7 @@ from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.values import Column, Pair, WorstPacket, column, pair, view
 from tailtap.analysis.live.histogram import Histogram
 from tailtap.analysis.live.written import Written
-from tailtap.records.errors import InputError, NotSplittableError
+from tailtap.base.errors import InputError, NotSplittableError
 
 SLACK_NS = 3_000_000_000
 """What is older than this was written: taps write each second, what is older than 100 ms."""

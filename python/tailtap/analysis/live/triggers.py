@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.live.counting import Counted
 from tailtap.analysis.live.histogram import Histogram
-from tailtap.records.errors import InputError, WrongValue
-from tailtap.records.units import format_time, parse_time
+from tailtap.base.errors import InputError, WrongValue
+from tailtap.base.units import format_time, parse_time
 
 _PERCENTILE = re.compile(r"p(?P<p>\d+(?:\.\d+)?)\s*>\s*(?P<limit>.+?)\s+over\s+(?P<over>.+)")
 LONGEST = 10

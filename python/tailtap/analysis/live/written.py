@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tailtap.analysis.evaluation.sources import Source
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 FORMS = {b"\x89TTSTMP\n": (64, 16), b"\x89TTMARK\n": (4096, 24)}
 """Bytes of the header and of a record, by a file's first bytes; docs/reference/files.md."""

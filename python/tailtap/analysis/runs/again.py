@@ -28,15 +28,15 @@ from tailtap.analysis.runs.folder import (
 from tailtap.analysis.runs.reader import home_of, require_own, run_folders
 from tailtap.analysis.runs.requests import are_requests, evaluate_requests
 from tailtap.analysis.runs.summary import summarize_run
-from tailtap.records.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
+from tailtap.base.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
+from tailtap.base.files import copy, make_folder, path_within
+from tailtap.base.options import option
+from tailtap.base.units import format_time
+from tailtap.base.writing import writing
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import EvaluationsRecord
-from tailtap.records.files import copy, make_folder, path_within
-from tailtap.records.options import option
 from tailtap.records.record import opened, read_if_there
 from tailtap.records.run import EvaluationSettings, Parameters
-from tailtap.records.units import format_time
-from tailtap.records.writing import writing
 
 Changes = Mapping[str, Any]
 """Fields of `Settings` by name: what takes the place of a run's own settings."""

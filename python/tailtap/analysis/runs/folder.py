@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
-from tailtap.records.errors import InputError, NothingBegun, Occupied
-from tailtap.records.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
-from tailtap.records.locks import lock
-from tailtap.records.options import command_line
+from tailtap.base.errors import InputError, NothingBegun, Occupied
+from tailtap.base.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
+from tailtap.base.locks import lock
+from tailtap.base.options import command_line
 from tailtap.records.record import as_json, read, read_if_there
 from tailtap.records.run import PlanRow, RunRecord
 
@@ -35,7 +35,7 @@ EARLIER = "earlier"
 
 
 class RunStore(Protocol):
-    """Where runs are kept besides their folders; the module `tailtap.output.database` is one."""
+    """Where runs are kept besides their folders; the module `tailtap.results.database` is one."""
 
     def begin_anew(self, database: Path) -> list[Path]:
         """Leave only imported runs in the database.

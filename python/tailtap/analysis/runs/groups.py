@@ -18,8 +18,8 @@ from tailtap.analysis.runs.text import (
     share_text,
     time_text,
 )
+from tailtap.base.units import format_rate
 from tailtap.records.run import CASE, DutSettings
-from tailtap.records.units import format_rate
 
 # Okabe and Ito's colour-blind-safe hues, darkened until they stand out on white paper, and the
 # same hues lightened for a dark page; a second round of configurations takes the second shades.

@@ -18,9 +18,9 @@ from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.values import require_counts
 from tailtap.analysis.runs.run import Integers, Origin, Run, RunEvaluation
-from tailtap.records.duck import connect, require_tables
-from tailtap.records.errors import InputError
-from tailtap.records.foreign import parse_json
+from tailtap.base.duck import connect, require_tables
+from tailtap.base.errors import InputError
+from tailtap.base.foreign import parse_json
 from tailtap.records.record import Notice, opened
 from tailtap.records.run import Parameters, RunRecord
 

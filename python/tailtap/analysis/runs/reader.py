@@ -22,11 +22,11 @@ from tailtap.analysis.runs.imported import load_imported
 from tailtap.analysis.runs.run import Experiment, Run, RunEvaluation
 from tailtap.analysis.runs.searched import Search, told
 from tailtap.analysis.runs.text import as_words
-from tailtap.records.document import load
-from tailtap.records.errors import InputError
-from tailtap.records.files import file_name
-from tailtap.records.foreign import files_below, require_regular
-from tailtap.records.options import command_line
+from tailtap.base.document import load
+from tailtap.base.errors import InputError
+from tailtap.base.files import file_name
+from tailtap.base.foreign import files_below, require_regular
+from tailtap.base.options import command_line
 from tailtap.records.record import Notice, read
 from tailtap.records.run import Plan, PlanRow, RunRecord
 from tailtap.records.search import SearchRecord

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.runs.folder import RunFolder
-from tailtap.records.errors import InputError
-from tailtap.records.files import make_folder
+from tailtap.base.errors import InputError
+from tailtap.base.files import make_folder
 from tailtap.records.run import EvaluationSettings
 
 if TYPE_CHECKING:

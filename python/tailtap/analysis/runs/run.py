@@ -21,7 +21,7 @@ from tailtap.analysis.evaluation.heavy_loss import CODES, HEAVY_LOSS, heavy_loss
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.unread import lost_at_least
 from tailtap.analysis.runs.tail import StoredTail, rate_of, tail_of
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 from tailtap.records.generator import Generator
 from tailtap.records.machine import Environment
 from tailtap.records.record import Notice

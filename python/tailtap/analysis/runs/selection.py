@@ -9,8 +9,8 @@ from pathlib import PurePath
 
 from tailtap.analysis.runs.reader import with_result
 from tailtap.analysis.runs.run import Experiment, Run
-from tailtap.records.errors import InputError, WrongValue
-from tailtap.records.units import parse_rate
+from tailtap.base.errors import InputError, WrongValue
+from tailtap.base.units import parse_rate
 
 
 def select(experiment: Experiment, selections: Sequence[str]) -> Experiment:

@@ -10,9 +10,9 @@ import numpy as np
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.evaluation.values import Blocks, Column
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.base.options import command_line
 from tailtap.records.evaluation import Side
-from tailtap.records.options import command_line
 
 SECOND_NS = 1_000_000_000
 #: An evaluation keeps as many of the largest latencies, where there are as many.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from tailtap.records.units import format_count, format_rate, format_share, format_time
+from tailtap.base.units import format_count, format_rate, format_share, format_time
 
 NARROW_SPACE = "\u202f"
 """Groups digits without breaking the line."""

@@ -18,11 +18,11 @@ from tailtap.analysis.tail.papers import PapersFit
 from tailtap.analysis.tail.peaks import PERCENTILES, Part, Threshold, split
 from tailtap.analysis.tail.stamps import spread, tick_of
 from tailtap.analysis.tail.stationarity import Stationarity
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
+from tailtap.base.units import exact_time, format_time
 from tailtap.records.record import Notice
 from tailtap.records.tail import ForecastRecord
-from tailtap.records.units import exact_time, format_time
 
 HOUR_NS = 3600 * SECOND_NS
 #: Warnings that are of the measurement, whatever the method.

@@ -12,9 +12,9 @@ from tailtap.analysis.tail.divergence import jensen_shannon
 from tailtap.analysis.tail.goodness import goodness, second_population
 from tailtap.analysis.tail.gpd import IRREGULAR, Excesses, Fit, Floats, Profile, growth
 from tailtap.analysis.tail.peaks import Part, Threshold
+from tailtap.base.units import format_time
 from tailtap.records.record import Notice
 from tailtap.records.tail import GoodnessRecord
-from tailtap.records.units import format_time
 
 #: With fewer clusters nothing is fitted; below `ENOUGH` the intervals' coverage is said.
 FEWEST, ENOUGH = 30, 500

@@ -11,7 +11,7 @@ from tailtap.analysis.tail import gev as generalised
 from tailtap.analysis.tail.gev import Gev
 from tailtap.analysis.tail.gpd import Floats
 from tailtap.analysis.tail.stationarity import LONGEST, Stationarity, stationarity
-from tailtap.records.units import format_time
+from tailtap.base.units import format_time
 
 #: Maxima of fewer packets than this are no maxima in the sense of the theory.
 MANY = 50

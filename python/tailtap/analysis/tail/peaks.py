@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.tail import StoredTail
 from tailtap.analysis.tail.gpd import Floats
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
-from tailtap.records.units import TIME_UNITS, format_time, parse_time
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
+from tailtap.base.units import TIME_UNITS, format_time, parse_time
 
 #: The papers' thresholds, as percentiles of the fitted part.
 PERCENTILES = (99.5, 99.9, 99.95, 99.99, 99.999)

@@ -15,8 +15,8 @@ from tailtap.analysis.runs.reader import DATABASE, finished_runs
 from tailtap.analysis.runs.run import INVALID, NO_TIMES, Run
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse
 from tailtap.analysis.tail.record import record
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
 from tailtap.records.record import Notice
 from tailtap.records.tail import ModelledRun, ModelRecord, RepeatsRow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tailtap.analysis.tail.assessment import Level
-from tailtap.records.units import exact_time, format_rate
+from tailtap.base.units import exact_time, format_rate
 
 _UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 

@@ -11,7 +11,7 @@ from tailtap.analysis.causes.late import SAMPLE_BYTES, packets_of
 from tailtap.analysis.evaluation.settings import of_evaluation
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 
 def all_packets(run: Run, before: Path, after: Path) -> tuple[Column, Column]:

@@ -25,13 +25,13 @@ from tailtap.analysis.undisturbed.packets import all_packets
 from tailtap.analysis.undisturbed.pauses import Pauses, of_generator, of_guest, of_trace
 from tailtap.analysis.undisturbed.stretches import Left, Spans, leave_out
 from tailtap.analysis.undisturbed.words import words_of
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.base.files import opened
+from tailtap.base.options import command_line
+from tailtap.base.units import format_count, format_share
 from tailtap.records.evaluation import Percentile
-from tailtap.records.files import opened
-from tailtap.records.options import command_line
 from tailtap.records.record import Notice, mark, read_if_there
 from tailtap.records.undisturbed import Independence, PausesRow, UndisturbedRecord
-from tailtap.records.units import format_count, format_share
 
 FOLDER = "undisturbed"
 """In a run folder: an evaluation of what is left, with the two files below."""

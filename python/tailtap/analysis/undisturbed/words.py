@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tailtap.analysis.evaluation.percentiles import label
+from tailtap.base.units import format_count, format_share, format_time
 from tailtap.records.evaluation import Latency
 from tailtap.records.undisturbed import By, PausesRow, UndisturbedRecord
-from tailtap.records.units import format_count, format_share, format_time
 
 _WHAT: dict[By, str] = {
     "steal": "stolen",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.requirement import Requirement
+from tailtap.base.units import format_time
 from tailtap.records.run import Blocked, Event
-from tailtap.records.units import format_time
 from tailtap.records.verdict import Answer
 
 ANY = "event"

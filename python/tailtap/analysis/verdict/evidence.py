@@ -15,10 +15,10 @@ from tailtap.analysis.evaluation.values import Histogram, Pair
 from tailtap.analysis.runs.tail import StoredTail
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse
 from tailtap.analysis.verdict.shares import design_effect
+from tailtap.base.units import format_time
 from tailtap.records.evaluation import Percentile
 from tailtap.records.record import Notice
 from tailtap.records.run import Event
-from tailtap.records.units import format_time
 
 #: Warnings that say that a packet may have arrived although it counts as lost.
 _LOSS_UNSURE = {

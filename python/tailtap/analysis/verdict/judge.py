@@ -19,8 +19,8 @@ from tailtap.analysis.verdict import shares
 from tailtap.analysis.verdict.blocked import events_of, judged
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.requirement import Requirement
-from tailtap.records.options import option
-from tailtap.records.units import (
+from tailtap.base.options import option
+from tailtap.base.units import (
     exact_time,
     format_count,
     format_rate,

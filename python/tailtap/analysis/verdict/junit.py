@@ -12,9 +12,9 @@ from pathlib import Path
 from junitparser import Failure, JUnitXml, Properties, Property, Skipped, TestCase, TestSuite
 
 from tailtap.analysis.verdict.runs import Judged, Verdict
-from tailtap.records.files import named
-from tailtap.records.options import option
-from tailtap.records.writing import writing
+from tailtap.base.files import named
+from tailtap.base.options import option
+from tailtap.base.writing import writing
 
 
 def write_junit(verdict: Verdict, file: Path, *, allow_not_shown: bool = False) -> None:

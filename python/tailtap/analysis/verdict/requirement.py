@@ -13,10 +13,10 @@ from fractions import Fraction
 from typing import Literal
 
 from tailtap.analysis.verdict.profiles import PROFILES
-from tailtap.records.errors import InputError
-from tailtap.records.options import command_line
-from tailtap.records.suggest import did_you_mean
-from tailtap.records.units import parse_time
+from tailtap.base.errors import InputError
+from tailtap.base.options import command_line
+from tailtap.base.suggest import did_you_mean
+from tailtap.base.units import parse_time
 
 Comparator = Literal["<", "<=", "==", ">=", ">"]
 

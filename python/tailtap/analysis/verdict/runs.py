@@ -18,8 +18,8 @@ from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.judge import CONFIDENCE, Finding, judge
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
 from tailtap.records.record import Notice
 from tailtap.records.verdict import Answer
 

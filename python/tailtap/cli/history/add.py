@@ -48,10 +48,10 @@ def add(
     of its machine changes latencies. What was added before is replaced, so that it can be added
     again. Runs that failed or are invalid are left out. docs/howto/history.md says more.
     """
-    from tailtap.output.database.history import add as put
-    from tailtap.records.errors import InputError
+    from tailtap.base.errors import InputError
     from tailtap.records.history import AddedRecord
     from tailtap.records.record import printed
+    from tailtap.results.database.history import add as put
 
     if not commit.strip():
         raise InputError("--commit is empty: give what was measured, such as $(git rev-parse HEAD)")

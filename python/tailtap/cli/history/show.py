@@ -52,9 +52,9 @@ def show(history: Path, at: str | None, page: Path | None, json: bool, quiet: bo
     """
     from tailtap.analysis.compare.history import histories
     from tailtap.cli.compare import percentile_of
-    from tailtap.output.database.history import load
     from tailtap.records.history import HistoryRecord
     from tailtap.records.record import Notice, printed
+    from tailtap.results.database.history import load
 
     runs = load(history)
     series = histories(runs, percentile_of(at, "--at"))
@@ -69,7 +69,7 @@ def show(history: Path, at: str | None, page: Path | None, json: bool, quiet: bo
         warnings=notices,
     )
     if page is not None:
-        from tailtap.output.report.history import write_history
+        from tailtap.show.report.history import write_history
 
         write_history(found, page)
     if json:
@@ -82,8 +82,8 @@ def show(history: Path, at: str | None, page: Path | None, json: bool, quiet: bo
 
 
 def _print(found: HistoryRecord) -> None:
+    from tailtap.base.units import format_us
     from tailtap.cli.console import Column, Table
-    from tailtap.records.units import format_us
 
     for series in found.series:
         floor = ", the floor" if series.wire else ""

@@ -92,10 +92,10 @@ def bootline(
 
     from msgspec.structs import replace
 
+    from tailtap.base.errors import InputError
     from tailtap.cli.host import machine
     from tailtap.host.changes.privileges import require_root
     from tailtap.host.tuning import bootline as library
-    from tailtap.records.errors import InputError
     from tailtap.records.printed import StepRecord, UninstalledRecord
     from tailtap.records.record import printed
 

@@ -61,16 +61,16 @@ def export(
     does not apply to this machine, and what takes links down. Nothing on this machine is changed.
     """
 
+    from tailtap.base.errors import InputError
+    from tailtap.base.files import named
+    from tailtap.base.foreign import read_head
+    from tailtap.base.suggest import did_you_mean
+    from tailtap.base.writing import writing
     from tailtap.cli.host import machine
     from tailtap.host.tuning.exports import FORMATS as KNOWN
     from tailtap.host.tuning.exports.content import HEAD, content
-    from tailtap.records.errors import InputError
-    from tailtap.records.files import named
-    from tailtap.records.foreign import read_head
     from tailtap.records.printed import HostExportRecord, Left
     from tailtap.records.record import printed
-    from tailtap.records.suggest import did_you_mean
-    from tailtap.records.writing import writing
 
     if format_ not in KNOWN:
         raise InputError(f"--format: there is no {format_!r}: {did_you_mean(format_, KNOWN)}")

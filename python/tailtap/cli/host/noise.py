@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailtap.base.units import format_share, format_time, format_us
 from tailtap.cli.command import command
 from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import say, warn
-from tailtap.records.units import format_share, format_time, format_us
 
 if TYPE_CHECKING:
     from tailtap.records.noise import NoiseRecord
@@ -57,12 +57,12 @@ def noise(cpus: str, lasts: str, above: str, out: Path | None, json: bool, quiet
     some tenths of a microsecond of each interrupt and each switch of tasks.
     """
 
+    from tailtap.base.cpulist import parse_cpus
+    from tailtap.base.files import write_json
+    from tailtap.base.units import parse_time
     from tailtap.measure.noise import noise as watch
-    from tailtap.records.cpulist import parse_cpus
-    from tailtap.records.files import write_json
     from tailtap.records.noise import NOISE
     from tailtap.records.record import as_json, printed
-    from tailtap.records.units import parse_time
 
     chosen = parse_cpus(cpus)
     if not quiet:

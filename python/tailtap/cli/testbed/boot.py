@@ -45,12 +45,12 @@ def boot(
 
     from msgspec import convert
 
-    from tailtap.kinds.template import check_fields
+    from tailtap.base.errors import InputError, naming
+    from tailtap.base.template import check_fields
     from tailtap.lab.platforms.boot import check_boot
     from tailtap.measure.boots import Wanted
     from tailtap.measure.testbed.model import read_testbed
     from tailtap.measure.testbed.stations import booting_of
-    from tailtap.records.errors import InputError, naming
     from tailtap.records.printed import BootRecord
     from tailtap.records.record import as_json, printed
 

@@ -31,9 +31,9 @@ def check(testbed: Path, json: bool, quiet: bool) -> None:
     file says, 1 when a cable is not, 3 when a host cannot be asked.
     """
 
+    from tailtap.base.errors import MachineError
     from tailtap.measure.testbed import check as library
     from tailtap.measure.testbed.model import read_testbed
-    from tailtap.records.errors import MachineError
     from tailtap.records.record import printed
 
     found = library.check(read_testbed(testbed))

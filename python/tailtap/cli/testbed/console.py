@@ -21,9 +21,9 @@ def console(testbed: Path, host: str, json: bool, quiet: bool) -> None:
     The key `console` of the host has the command. Without it, that of its controller is shown where
     `power` is of the kind ipmi; `~.` ends it. This program becomes the other one.
     """
+    from tailtap.base.errors import InputError
     from tailtap.measure.testbed.console import attach
     from tailtap.measure.testbed.model import read_testbed
-    from tailtap.records.errors import InputError
 
     if json:
         raise InputError("--json: a console is for a person: leave it out")

@@ -48,8 +48,8 @@ def image(
     packages the image is the same.
     """
 
+    from tailtap.base.errors import InputError
     from tailtap.measure.testbed.image import make_image
-    from tailtap.records.errors import InputError
     from tailtap.records.printed import ImageRecord
     from tailtap.records.record import printed
 

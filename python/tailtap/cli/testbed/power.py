@@ -30,9 +30,9 @@ def power(testbed: Path, host: str, action: str, json: bool, quiet: bool) -> Non
     The key `power` of the host says how: by IPMI, by Redfish, or by commands.
     """
 
+    from tailtap.base.errors import InputError
     from tailtap.measure.testbed.model import read_testbed
     from tailtap.measure.testbed.power import power_of
-    from tailtap.records.errors import InputError
     from tailtap.records.printed import PowerRecord
     from tailtap.records.record import printed
 

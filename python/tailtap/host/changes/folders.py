@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import is_ours
 from tailtap.host.changes.resource import Resource, Value
-from tailtap.records.errors import MachineError
 
 
 @dataclass(frozen=True)

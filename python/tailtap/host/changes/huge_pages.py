@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.facts import machine as facts
-from tailtap.records.errors import MachineError
-from tailtap.records.files import set_value
 
 ROOT = Path("/")
 TRIES = 10

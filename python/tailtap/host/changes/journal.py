@@ -35,10 +35,10 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import ConfigDict
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import make_private, sync
+from tailtap.base.locks import lock
 from tailtap.host.changes.resource import Joint, Resource, Value, told
-from tailtap.records.errors import MachineError
-from tailtap.records.files import make_private, sync
-from tailtap.records.locks import lock
 
 STATE = Path("/run/tailtap")
 """What the kernel forgets at a reboot, such as network namespaces, is below it."""

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value
 from tailtap.host.changes.resource import Joint, Value, read_text
 from tailtap.host.changes.values import Form, same, writable
 from tailtap.host.net.inside import inside, inside_those_left
-from tailtap.records.errors import MachineError
-from tailtap.records.files import set_value
 
 T = TypeVar("T")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tailtap.base.errors import MachineError
+from tailtap.base.registry import Registry
 from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.huge_pages import Reservation
 from tailtap.host.changes.journal import Entry
@@ -29,8 +31,6 @@ from tailtap.host.net.silent_link import SilentLink
 from tailtap.host.net.tap_filters import TapFilter
 from tailtap.host.net.vfio import VfioCard
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
-from tailtap.kinds.registry import Registry
-from tailtap.records.errors import MachineError
 
 
 def _built_in() -> Mapping[str, type[Resource]]:

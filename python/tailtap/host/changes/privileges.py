@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 
 CAPABILITIES: Mapping[str, int] = {
     "CAP_NET_ADMIN": 12,

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tailtap.base.cpulist import parse_cpus, ranges
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource
-from tailtap.records.cpulist import parse_cpus, ranges
-from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 

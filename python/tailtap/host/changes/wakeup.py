@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource, Value
-from tailtap.records.errors import MachineError
 
 DEVICE = "/dev/cpu_dma_latency"
 _MICROSECONDS = struct.Struct("i")

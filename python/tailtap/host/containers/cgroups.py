@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailtap.base.errors import MachineError
+from tailtap.base.options import spelled
 from tailtap.host.changes import processes
-from tailtap.records.errors import MachineError
-from tailtap.records.options import spelled
 
 ROOT = Path("/")
 DEATH_SECONDS = 5.0

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import make_folder, make_private, write_text
 from tailtap.host.changes import processes
 from tailtap.host.changes.journal import STATE, is_ours
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.containers import cgroups
-from tailtap.records.errors import MachineError
-from tailtap.records.files import make_folder, make_private, write_text
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import make_private
 from tailtap.host.changes import processes
 from tailtap.host.changes.journal import STATE
 from tailtap.host.changes.resource import Resource, Value
-from tailtap.records.errors import MachineError
-from tailtap.records.files import make_private
 
 NAME = re.compile(r"tt-[0-9a-f]{6}-dut")
 FOLDERS = STATE / "vm"

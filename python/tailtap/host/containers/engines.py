@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tailtap.base.errors import MachineError
 from tailtap.host.containers.container import Engine
 from tailtap.host.containers.lxc import LXC
 from tailtap.host.containers.oci import CRUN, RUNC
 from tailtap.host.containers.podman import PODMAN
-from tailtap.records.errors import MachineError
 
 ENGINES: Sequence[Engine] = (LXC, CRUN, RUNC, PODMAN)
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.files import write_json
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.files import write_json
 from tailtap.records.record import mark, read
 from tailtap.records.run import Image
 from tailtap.remote import CommandFailed

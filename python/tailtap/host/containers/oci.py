@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value, write_text
 from tailtap.host.changes.journal import STATE
 from tailtap.host.changes.processes import is_the_machine_s, network_of
 from tailtap.host.containers import cgroups
@@ -24,8 +26,6 @@ from tailtap.host.containers.container import (
     Spec,
     environment,
 )
-from tailtap.records.errors import MachineError
-from tailtap.records.files import set_value, write_text
 from tailtap.records.record import mark
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import write_text
 from tailtap.host.changes.journal import STATE
 from tailtap.host.containers.container import (
     DEVICES,
@@ -32,8 +34,6 @@ from tailtap.host.containers.oci import (
     pid_in,
     write_rest,
 )
-from tailtap.records.errors import MachineError
-from tailtap.records.files import write_text
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tailtap.base.cpulist import parse_cpus
 from tailtap.host.facts.machine import read
-from tailtap.records.cpulist import parse_cpus
 
 ROOT = Path("/")
 NODES = "sys/devices/system/node"

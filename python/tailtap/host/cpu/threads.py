@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tailtap.base.cpulist import parse_cpus
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource, read_text
-from tailtap.records.cpulist import parse_cpus
-from tailtap.records.errors import MachineError
 
 
 def allowed(status: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.remote import Host
 
 # Debian has a package for each driver; elsewhere they may be part of the program.

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailtap.base.errors import MachineError
 from tailtap.host.facts import machine as facts
-from tailtap.records.errors import MachineError
 from tailtap.remote.local import LocalHost
 
 ROOT = Path("/")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import read_text
-from tailtap.records.errors import MachineError
 from tailtap.records.machine import ClockErrors, Timekeeping
 
 PROGRAMS = ("chronyd", "ntpd", "openntpd", "systemd-timesyn", "ptp4l", "phc2sys", "ts2phc")

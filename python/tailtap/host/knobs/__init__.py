@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tailtap.base.errors import InputError
+from tailtap.base.registry import Registry
+from tailtap.base.suggest import did_you_mean
 from tailtap.host.knobs import (
     cards,
     cpus,
@@ -27,9 +30,6 @@ from tailtap.host.knobs import (
     timers,
 )
 from tailtap.host.knobs.knob import GROUPS, Knob
-from tailtap.kinds.registry import Registry
-from tailtap.records.errors import InputError
-from tailtap.records.suggest import did_you_mean
 
 FILES = (
     cpus,

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from tailtap.base.options import command_line
 from tailtap.host.knobs.line import FINE
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree
-from tailtap.records.options import command_line
 
 PLACES = ("/boot", "/efi", "/boot/efi")
 """Where the partitions with entries are mounted; systemd-boot(7)."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
+from tailtap.base.cpulist import list_cpus
 from tailtap.host.changes.values import Wish
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs import boot_entry, line
@@ -13,7 +14,6 @@ from tailtap.host.knobs.groups import partitioned
 from tailtap.host.knobs.knob import Files, Knob, Told, fixed, on_the_line
 from tailtap.host.knobs.purpose import HOST, PHYSICAL, Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
-from tailtap.records.cpulist import list_cpus
 
 CPU = "/sys/devices/system/cpu"
 CLOCK = "/sys/devices/system/clocksource/clocksource0"

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.values import Form, Wish
 from tailtap.host.knobs.knob import Knob, fixed
 from tailtap.host.knobs.purpose import HOST, Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.net.card_settings import SHOW, CardSetting, settings
-from tailtap.records.errors import MachineError
 
 Settings = Mapping[str, str]
 INTEL = "Intel Ethernet 800 Series Linux Performance Tuning Guide"

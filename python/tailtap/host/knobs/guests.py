@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
+from tailtap.base.cpulist import parse_cpus, ranges
 from tailtap.host.changes.values import Wish
 from tailtap.host.cpu.threads import allowed
 from tailtap.host.facts import machine as facts
@@ -13,7 +14,6 @@ from tailtap.host.knobs.idle import Driven
 from tailtap.host.knobs.knob import Files, Knob, Told, fixed
 from tailtap.host.knobs.purpose import Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
-from tailtap.records.cpulist import parse_cpus, ranges
 
 GUEST: frozenset[Role] = frozenset(("vm-guest",))
 HOST: frozenset[Role] = frozenset(("vm-host",))

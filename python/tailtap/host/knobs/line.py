@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
+from tailtap.base.cpulist import parse_cpus, ranges
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.groups import partitioned
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree, Unreadable
-from tailtap.records.cpulist import parse_cpus, ranges
 
 FINE = "nothing wrong"
 _PLACE = "/proc/cmdline"

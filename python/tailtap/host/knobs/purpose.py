@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from tailtap.base.cpulist import list_cpus, parse_cpus, ranges
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
+from tailtap.base.suggest import did_you_mean
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.tree import Absent, Tree
-from tailtap.records.cpulist import list_cpus, parse_cpus, ranges
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
-from tailtap.records.suggest import did_you_mean
 
 Role = Literal["bare-metal", "container", "vm-host", "vm-guest", "generator"]
 ROLES: tuple[Role, ...] = get_args(Role)

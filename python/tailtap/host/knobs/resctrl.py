@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.values import Form
 from tailtap.host.cpu.resctrl.files import FOLDER
@@ -17,7 +18,6 @@ from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.knob import Knob, fixed
 from tailtap.host.knobs.purpose import HOST, Purpose
 from tailtap.host.knobs.tree import Absent, Tree
-from tailtap.records.errors import MachineError
 
 OWN, SHARED, UNUSED = "of their own", "shared", "shared, resctrl is not mounted"
 LIMITED, UNLIMITED = "limited", "not limited"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import RUNNING, STATE, StoppedTimers, properties
 from tailtap.host.changes.values import Form
@@ -15,7 +16,6 @@ from tailtap.host.changes.wakeup import DEVICE
 from tailtap.host.knobs.knob import Knob, Told, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
-from tailtap.records.errors import MachineError
 
 NOBODY = "nobody"
 

@@ -6,13 +6,13 @@ A loader is one file and one row in `LOADERS`. Each writes a single file of tail
 
 from __future__ import annotations
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.options import option
+from tailtap.base.suggest import did_you_mean
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.loaders.grub import Grub
 from tailtap.host.loaders.loader import Loader, variable
 from tailtap.host.loaders.systemd_boot import SystemdBoot
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.options import option
-from tailtap.records.suggest import did_you_mean
 
 LOADERS: dict[str, Loader] = {loader.name: loader for loader in (Grub(), SystemdBoot())}
 

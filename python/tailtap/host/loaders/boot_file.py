@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import drafts_in, sync, write_text
+from tailtap.base.options import command_line
 from tailtap.host.changes.resource import Resource, Value
-from tailtap.records.errors import MachineError
-from tailtap.records.files import drafts_in, sync, write_text
-from tailtap.records.options import command_line
 
 MARK = f"# tailtap wrote this file: `{command_line('host bootline', remove=True)}` takes it away."
 """The first line of each: a file of that name without it is somebody else's."""

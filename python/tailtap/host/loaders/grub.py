@@ -11,11 +11,11 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.options import option
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.loaders.boot_file import MARK
 from tailtap.host.loaders.loader import Draft, lacking
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.options import option
 
 SETTINGS = "/etc/default/grub"
 DROP_IN = "/etc/default/grub.d/99-tailtap.cfg"

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.options import option
+from tailtap.base.suggest import did_you_mean
 from tailtap.host.facts.machine import kernel_release
 from tailtap.host.knobs.boot_entry import COPIED, ENTRY, PLACES, entries
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.loaders.boot_file import MARK
 from tailtap.host.loaders.loader import Draft, lacking, variable
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.options import option
-from tailtap.records.suggest import did_you_mean
 
 _LAST = "zz-tailtap"
 """The sort key of the copy; keys are listed lowest first."""

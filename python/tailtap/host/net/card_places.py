@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from tailtap.base.files import set_value
 from tailtap.host.changes.resource import read_text
 from tailtap.host.net.card_interrupts import affinity, device_interrupts, in_places
 from tailtap.host.net.inside import inside
-from tailtap.records.files import set_value
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource
 from tailtap.host.net.card_places import places, put_back
 from tailtap.host.net.card_spread import parse_table, set_table
-from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 from tailtap.remote.namespace import NamespaceHost

@@ -14,8 +14,8 @@ import struct
 from collections.abc import Sequence
 from functools import partial
 
+from tailtap.base.errors import MachineError
 from tailtap.host.net.inside import inside
-from tailtap.records.errors import MachineError
 
 _SIOCETHTOOL = 0x8946
 _SET_TABLE = 0x39

@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.files import set_value
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.resource import Resource, read_text
 from tailtap.host.net.card_interrupts import affinity, device_interrupts, in_places
 from tailtap.host.net.namespaces import ports
 from tailtap.host.net.pci import default_route_interfaces
 from tailtap.host.net.port_threads import make_threads
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.files import set_value
 from tailtap.remote.local import LocalHost
 
 ROOT = Path("/")

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 
 T = TypeVar("T")
 G = TypeVar("G")

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value
 from tailtap.host.changes.journal import is_ours
 from tailtap.host.changes.processes import is_the_machine_s, network_at, network_of, send
 from tailtap.host.changes.resource import Joint, Resource, Value
 from tailtap.host.containers import engines
 from tailtap.host.net.inside import NAMESPACES, inside, inside_those_left, set_up
-from tailtap.records.errors import MachineError
-from tailtap.records.files import set_value
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 from tailtap.remote.namespace import NamespaceHost

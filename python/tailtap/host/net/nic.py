@@ -6,8 +6,8 @@ import re
 import socket
 from dataclasses import dataclass
 
+from tailtap.base.errors import InputError
 from tailtap.host.net.netdev import gives_stamps
-from tailtap.records.errors import InputError
 from tailtap.remote.local import LocalHost
 
 _CLOCK = re.compile(r"(?:PTP Hardware Clock|Hardware timestamp provider index): (\d+)")

@@ -12,8 +12,8 @@ import re
 import time
 from pathlib import Path
 
-from tailtap.records.errors import MachineError
-from tailtap.records.files import set_value
+from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value
 from tailtap.remote.local import LocalHost
 
 ROOT = Path("/")

@@ -23,14 +23,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tailtap.base.cpulist import parse_cpus
+from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value
 from tailtap.host.changes.resource import Resource, Value, read_text
 from tailtap.host.cpu.threads import allowed
 from tailtap.host.facts.machine import kernel_at_least, kernel_release
 from tailtap.host.net import netdev
 from tailtap.host.net.inside import inside
-from tailtap.records.cpulist import parse_cpus
-from tailtap.records.errors import MachineError
-from tailtap.records.files import set_value
 from tailtap.remote import CommandFailed, Host
 from tailtap.remote.local import LocalHost
 from tailtap.remote.namespace import NamespaceHost

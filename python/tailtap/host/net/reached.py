@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.net.namespaces import batch, ports
-from tailtap.records.errors import MachineError
 from tailtap.remote.local import LocalHost
 
 MACVLAN, BRIDGE, NETKIT = "macvlan", "bridge", "netkit"

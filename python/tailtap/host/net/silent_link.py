@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Owner
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.net.cards import link
-from tailtap.records.errors import MachineError
 from tailtap.remote.local import LocalHost
 
 LEAD_SECONDS = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 
 AF_XDP = 44
 """Not named by Python's socket module; include/linux/socket.h."""

@@ -18,11 +18,11 @@ from glob import iglob
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.processes import network_at
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.facts.machine import kernel_at_least
 from tailtap.host.net.inside import NAMESPACES, inside_those_left
-from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value
 from tailtap.host.changes.resource import Resource, Value, read_text
 from tailtap.host.net import pci
 from tailtap.host.net.cards import ROOT, CardState, link, restore
-from tailtap.records.errors import MachineError
-from tailtap.records.files import set_value
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 

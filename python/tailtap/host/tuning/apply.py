@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.clean import unresolved
 from tailtap.host.changes.journal import (
     FOLDERS,
@@ -27,7 +28,6 @@ from tailtap.host.changes.journal import (
 from tailtap.host.changes.kinds import resource_of
 from tailtap.host.tuning.audit import Judgement, judge
 from tailtap.host.tuning.plan import Change, Plan
-from tailtap.records.errors import MachineError
 
 TASK = "tailtap host apply"
 """Of which only one runs at a time, by the journals' heads."""

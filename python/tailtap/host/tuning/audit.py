@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tailtap.base.cpulist import ranges
 from tailtap.host.changes.values import summary
 from tailtap.host.knobs import select
 from tailtap.host.knobs.knob import Knob
 from tailtap.host.knobs.line import not_built
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
-from tailtap.records.cpulist import ranges
 from tailtap.records.machine import Answer, Judged, Tuning
 from tailtap.records.printed import AuditRecord, AuditRow
 

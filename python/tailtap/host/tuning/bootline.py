@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tailtap.base.cpulist import ranges
+from tailtap.base.errors import InputError, MachineError
 from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs import boot_entry, select
 from tailtap.host.knobs import line as lines
@@ -24,8 +26,6 @@ from tailtap.host.loaders.boot_file import MARK, BootFile
 from tailtap.host.loaders.loader import Draft, alike, lacking, name_of
 from tailtap.host.tuning.apply import TASK, revert
 from tailtap.host.tuning.audit import judge
-from tailtap.records.cpulist import ranges
-from tailtap.records.errors import InputError, MachineError
 from tailtap.records.printed import BootlineRecord, Left, WordRow
 
 State = Literal["there", "missing", "other"]

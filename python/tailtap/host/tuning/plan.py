@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.values import shown
 from tailtap.host.knobs import named, select
@@ -12,8 +14,6 @@ from tailtap.host.knobs.knob import Knob
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.tuning.audit import Judgement, judge
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
 from tailtap.records.printed import ChangeRow
 
 

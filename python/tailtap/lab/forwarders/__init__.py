@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
-from tailtap.kinds.registry import Registry
+from tailtap.base.check import Check
+from tailtap.base.findings import Findings
+from tailtap.base.registry import Registry
 from tailtap.lab.forwarders.served import Served
 from tailtap.lab.forwarders.setting import Asked, CpuTime, Need, Serves, Setting
 from tailtap.lab.platforms.dut import Dut

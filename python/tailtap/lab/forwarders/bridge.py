@@ -12,15 +12,15 @@ from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.schema import Strict
 from tailtap.lab.forwarders.diagnosis import try_in_lab
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.served import by_kernel
 from tailtap.lab.forwarders.setting import Need, Plain, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.numbering import DESTINATION_MAC, NEXT_HOP_MAC
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import Strict
 
 BRIDGE = "tt-br"
 UNTAGGED = 1

@@ -15,13 +15,13 @@ from typing import Annotated, cast
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Time
 from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.setting import Asked, Need, Plain
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import Time
 from tailtap.remote import Host
 
 DRAIN = "TX_DRAIN_NS"

@@ -8,14 +8,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from tailtap.base.check import Check
+from tailtap.base.errors import TailtapError
 from tailtap.host.changes.privileges import missing_capabilities
-from tailtap.kinds.check import Check
 from tailtap.lab.forwarders.setting import Need, Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms import PLATFORMS, Dut, DutSpec, alike, build, graph_of
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import FORWARD
-from tailtap.records.errors import TailtapError
 from tailtap.remote import ProgramMissing
 from tailtap.remote.local import LocalHost
 

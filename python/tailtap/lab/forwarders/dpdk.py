@@ -14,16 +14,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Size, Strict
 from tailtap.host.changes.huge_pages import Pages, require_possible, reserved
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.facts.dpdk import require_drivers
-from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders.handed_over import DRIVERS, UIO, foresee_handing, handed_over
 from tailtap.lab.forwarders.setting import Asked, Need, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.numbering import NEXT_HOP_MAC
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.schema import Size, Strict
 from tailtap.remote import Host
 from tailtap.remote.local import LocalHost
 

@@ -9,17 +9,17 @@ from typing import Annotated, Protocol, cast
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
-from tailtap.kinds.template import check_command, fill_in
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.options import command_line
+from tailtap.base.schema import Strict, Time
+from tailtap.base.template import check_command, fill_in
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.handed_over import PciDriver, foresee_handing, handed_over
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
 from tailtap.lab.platforms.dut import Dut
-from tailtap.records.errors import MachineError
-from tailtap.records.options import command_line
-from tailtap.records.schema import Strict, Time
 from tailtap.remote import Host
 from tailtap.remote.local import LocalHost
 

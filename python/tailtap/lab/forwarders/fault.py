@@ -13,13 +13,13 @@ from typing import Annotated, cast
 
 from pydantic import BaseModel, Field, model_validator
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
+from tailtap.base.check import Check
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Rate, Strict, Time, Written
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.own import Forwarding
 from tailtap.lab.forwarders.setting import Asked, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
-from tailtap.records.schema import Rate, Strict, Time, Written
 
 PacketIds = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=2**32)], ...],

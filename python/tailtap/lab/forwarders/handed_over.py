@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Literal, TypeAlias
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.options import option
 from tailtap.host.net.pci import VFIO, address_of
-from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders.setting import Asked, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.graph import Port
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.options import option
 
 UIO = "uio_pci_generic"
 """The kernel's driver for devices that no IOMMU keeps to the memory of their program."""

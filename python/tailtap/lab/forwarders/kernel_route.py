@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
 from tailtap.lab.forwarders.diagnosis import try_in_lab
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.served import by_kernel
@@ -24,7 +25,6 @@ from tailtap.lab.forwarders.setting import Need, Plain, Serves, Setting
 from tailtap.lab.generators.flows import Ranges, prefixes
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.numbering import BEHIND, DESTINATION_MAC, NEXT_HOP_MAC, Way
-from tailtap.records.errors import MachineError
 
 FIRST_TABLE = 7474
 """The routing table of a node's first flow; each has one."""

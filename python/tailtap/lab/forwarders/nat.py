@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
 from tailtap.lab.forwarders.diagnosis import try_in_lab
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.kernel_route import KernelRoute
 from tailtap.lab.forwarders.setting import Need, Setting
 from tailtap.lab.generators.flows import Version
 from tailtap.lab.platforms.dut import Dut
-from tailtap.records.errors import MachineError
 from tailtap.remote.local import LocalHost
 
 OUTSIDE: dict[Version, str] = {4: "192.0.2.1", 6: "2001:db8::1"}

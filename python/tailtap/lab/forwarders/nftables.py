@@ -10,16 +10,16 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
+from tailtap.base.check import Check
+from tailtap.base.errors import InputError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Strict
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.kernel_route import KernelRoute
 from tailtap.lab.forwarders.rules import RuleFile, read_rules
 from tailtap.lab.forwarders.setting import Asked, Need, Setting
 from tailtap.lab.platforms.dut import Dut
-from tailtap.records.errors import InputError
-from tailtap.records.schema import Strict
 from tailtap.remote import Completed
 from tailtap.remote.local import LocalHost
 

@@ -17,17 +17,17 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
+from tailtap.base.check import Check
+from tailtap.base.cpulist import list_cpus
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Strict
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import RuleFile, read_rules
 from tailtap.lab.forwarders.served import Served, by_kernel
 from tailtap.lab.forwarders.setting import Asked, Need, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
-from tailtap.records.cpulist import list_cpus
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.schema import Strict
 from tailtap.remote import Host
 from tailtap.remote.local import LocalHost
 

@@ -8,8 +8,8 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
+from tailtap.base.check import Check
+from tailtap.base.findings import Findings
 from tailtap.lab.forwarders import dpdk, ovs
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import WorkFolder

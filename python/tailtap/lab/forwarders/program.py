@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.folders import Folder
 from tailtap.lab.forwarders.served import Served, is_running, threads_of
 from tailtap.lab.forwarders.setting import CpuTime, Setting
 from tailtap.lab.platforms.dut import Dut
-from tailtap.records.errors import MachineError
 from tailtap.remote.process import Process
 
 STOP_SECONDS = 15.0

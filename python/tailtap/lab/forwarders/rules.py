@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tailtap.records.errors import InputError
-from tailtap.records.foreign import files_below, read_bytes
+from tailtap.base.errors import InputError
+from tailtap.base.foreign import files_below, read_bytes
 
 MOST_BYTES = 256_000_000
 """Of one file of rules."""

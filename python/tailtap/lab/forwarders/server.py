@@ -9,9 +9,11 @@ from typing import Annotated, cast
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
-from tailtap.kinds.template import check_command
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Strict, Time
+from tailtap.base.template import check_command
 from tailtap.lab.forwarders.diagnosis import AREA
 from tailtap.lab.forwarders.external import foresee_command, started
 from tailtap.lab.forwarders.program import Program
@@ -19,8 +21,6 @@ from tailtap.lab.forwarders.setting import READY_SECONDS, Asked, Need, Plain, Se
 from tailtap.lab.generators.flows import CLIENT, SERVER
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.server import address_server
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import Strict, Time
 from tailtap.remote import Host, ProgramMissing
 from tailtap.remote.local import LocalHost
 

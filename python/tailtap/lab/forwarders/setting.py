@@ -10,12 +10,12 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel
 
-from tailtap.kinds.findings import Findings
+from tailtap.base.findings import Findings
+from tailtap.base.schema import NoOptions
 from tailtap.lab.generators.flows import Version
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.schema import NoOptions
 from tailtap.remote import Host, ProgramMissing
 from tailtap.remote.local import SYSTEM_PATH
 

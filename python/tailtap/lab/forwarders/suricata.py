@@ -24,8 +24,12 @@ from pydantic import (
     model_validator,
 )
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
+from tailtap.base.check import Check
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Matching, as_value_error
+from tailtap.base.suggest import shown
+from tailtap.base.units import parse_share
 from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import Program, WorkFolder
@@ -34,10 +38,6 @@ from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.sizes import header_bytes
 from tailtap.lab.platforms.dut import Dut
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.schema import Matching, as_value_error
-from tailtap.records.suggest import shown
-from tailtap.records.units import parse_share
 
 READY_SECONDS = 60.0
 """How long Suricata may take until its first packet once it has its rules."""

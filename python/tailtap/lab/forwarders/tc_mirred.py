@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
 from tailtap.lab.forwarders.diagnosis import try_in_lab
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.served import by_kernel
 from tailtap.lab.forwarders.setting import Need, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
-from tailtap.records.errors import MachineError
 from tailtap.remote import Host
 
 CLASSIFIERS: Mapping[str, Sequence[str]] = {

@@ -17,9 +17,12 @@ from typing import Literal, cast
 
 from pydantic import BaseModel, Field
 
+from tailtap.base.check import Check
+from tailtap.base.cpulist import list_cpus
+from tailtap.base.errors import MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Strict
 from tailtap.host.net.port_threads import poll_in_threads
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders.diagnosis import try_in_lab
 from tailtap.lab.forwarders.own import Forwarding
 from tailtap.lab.forwarders.served import Served, by_kernel
@@ -27,9 +30,6 @@ from tailtap.lab.forwarders.setting import Asked, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.cpulist import list_cpus
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import Strict
 
 GENERIC_HINT = (
     "in generic mode the kernel lets packets pass that were redirected to the port, as the lab's "

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
-from tailtap.kinds.registry import Registry
+from tailtap.base.check import Check
+from tailtap.base.findings import Findings
+from tailtap.base.registry import Registry
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.sending import Sending
 from tailtap.records.generator import GeneratorRecord

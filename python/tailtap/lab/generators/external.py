@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
-from tailtap.kinds.template import check_command, fill_in
+from tailtap.base.check import Check
+from tailtap.base.findings import Findings
+from tailtap.base.options import command_line
+from tailtap.base.schema import NoOptions, Strict, as_value_error
+from tailtap.base.template import check_command, fill_in
 from tailtap.lab.generators.flows import CLIENT, SERVER
 from tailtap.lab.generators.own import OwnGenerator
 from tailtap.lab.generators.sending import Sending
 from tailtap.records.generator import GeneratorRecord
-from tailtap.records.options import command_line
-from tailtap.records.schema import NoOptions, Strict, as_value_error
 from tailtap.remote import Host
 from tailtap.remote.local import require_program
 from tailtap.remote.process import STOP_SECONDS, Process

@@ -17,8 +17,8 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from tailtap.records.errors import InputError, naming
-from tailtap.records.schema import Strict, Written
+from tailtap.base.errors import InputError, naming
+from tailtap.base.schema import Strict, Written
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Version: TypeAlias = Literal[4, 6]

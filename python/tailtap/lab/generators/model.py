@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from tailtap.kinds.registry import Registry, one_of
+from tailtap.base.registry import Registry, one_of
+from tailtap.base.schema import Cpu, Rate, Strict, Time, Written, as_value_error
+from tailtap.base.units import format_time
 from tailtap.lab.generators.external import MOONSNIFF, External
 from tailtap.lab.generators.flows import DEFAULT_TTL, MAX_FLOWS, Flows, Ranges, Version, numbered
 from tailtap.lab.generators.pattern import Constant, Pattern
 from tailtap.lab.generators.replay import ReplaySpec
 from tailtap.lab.generators.sizes import MIN_SIZE, Sizes, least_size, sizes_of
-from tailtap.records.schema import Cpu, Rate, Strict, Time, Written, as_value_error
-from tailtap.records.units import format_time
 
 if TYPE_CHECKING:
     from tailtap.lab.generators import Generator

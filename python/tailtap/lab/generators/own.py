@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import NoOptions
+from tailtap.base.units import format_rate
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.host.net.sockets import AF_XDP, OPTIONS, refusal, require_socket
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.generators.flows import Flows
 from tailtap.lab.generators.pattern import Constant
 from tailtap.lab.generators.sending import Sending
-from tailtap.records.errors import MachineError
 from tailtap.records.generator import GeneratorRecord, SeveralRecord
 from tailtap.records.record import parsed, tag_of
-from tailtap.records.schema import NoOptions
-from tailtap.records.units import format_rate
 from tailtap.remote import Host
 from tailtap.remote.process import STOP_SECONDS, Process
 

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, TypeAdapter, ValidationError
 
-from tailtap.records.document import KeyPath
-from tailtap.records.errors import InputError, WrongValue
-from tailtap.records.explaining import explain
-from tailtap.records.options import option
-from tailtap.records.schema import Rate, Strict, Time, Written
-from tailtap.records.suggest import shown
-from tailtap.records.units import format_rate, format_time
+from tailtap.base.document import KeyPath
+from tailtap.base.errors import InputError, WrongValue
+from tailtap.base.explaining import explain
+from tailtap.base.options import option
+from tailtap.base.schema import Rate, Strict, Time, Written
+from tailtap.base.suggest import shown
+from tailtap.base.units import format_rate, format_time
 
 Values: TypeAlias = tuple[str, list[int]]
 """A pattern as `tailtap._core` takes it: its name and its values."""

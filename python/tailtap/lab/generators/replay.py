@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from tailtap.records.errors import InputError, NotRead
-from tailtap.records.schema import Strict, Written
+from tailtap.base.errors import InputError, NotRead
+from tailtap.base.schema import Strict, Written
 
 
 class Recording(NamedTuple):

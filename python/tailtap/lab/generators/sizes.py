@@ -7,9 +7,9 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, PlainSerializer, SerializationInfo
 
-from tailtap.records.errors import InputError
-from tailtap.records.schema import Written, as_value_error, as_written, quantity_pattern
-from tailtap.records.units import SIZE_UNITS, parse_size
+from tailtap.base.errors import InputError
+from tailtap.base.schema import Written, as_value_error, as_written, quantity_pattern
+from tailtap.base.units import SIZE_UNITS, parse_size
 
 MIN_SIZE = 64
 """Smallest Ethernet frame in bytes, with its 4-byte frame check sequence."""

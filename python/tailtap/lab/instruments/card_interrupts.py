@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tailtap.base.cpulist import ranges
 from tailtap.host.changes.resource import read_text
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
 from tailtap.records import run as records
-from tailtap.records.cpulist import ranges
 from tailtap.records.run import Facts
 
 PROC = Path("/proc")

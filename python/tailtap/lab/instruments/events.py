@@ -16,8 +16,8 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
-from tailtap.records.errors import InputError
-from tailtap.records.schema import Matching, Strict, Written
+from tailtap.base.errors import InputError
+from tailtap.base.schema import Matching, Strict, Written
 from tailtap.remote.local import LocalHost, require_program
 
 HARDWARE, SOFTWARE, CACHE = 0, 1, 3

@@ -20,6 +20,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
+from tailtap.base.schema import Strict, Time, Written
+from tailtap.base.units import format_time
+from tailtap.base.writing import refused
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
 from tailtap.records import run as records
 from tailtap.records.interrupt_samples import (
@@ -30,9 +33,6 @@ from tailtap.records.interrupt_samples import (
     write_samples,
 )
 from tailtap.records.run import Facts, SampleTimes
-from tailtap.records.schema import Strict, Time, Written
-from tailtap.records.units import format_time
-from tailtap.records.writing import refused
 
 PROC = Path("/proc")
 SOURCES = {"interrupts": parse_interrupts, "softirqs": parse_softirqs}

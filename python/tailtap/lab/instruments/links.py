@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tailtap.base.errors import MachineError
 from tailtap.lab.instruments.observing import Links, Reading, Scope
-from tailtap.records.errors import MachineError
 from tailtap.remote.process import Process
 
 

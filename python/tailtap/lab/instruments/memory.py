@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tailtap.base.cpulist import ranges
+from tailtap.base.units import format_size
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
-from tailtap.records.cpulist import ranges
 from tailtap.records.run import Facts
-from tailtap.records.units import format_size
 
 PROC = Path("/proc")
 FAR_SHARE = 0.1

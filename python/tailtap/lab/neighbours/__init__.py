@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.registry import Registry
+from tailtap.base.check import Check
+from tailtap.base.registry import Registry
 
 __all__ = ["NEIGHBOURS", "Neighbour"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field, field_validator
 
+from tailtap.base.schema import Size
 from tailtap.lab.neighbours.options import Busy, Sharing
-from tailtap.records.schema import Size
 
 LARGEST = 1 << 32
 

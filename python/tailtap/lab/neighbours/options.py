@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from tailtap.kinds.check import Check
-from tailtap.records.schema import Cpus, Strict, Time
+from tailtap.base.check import Check
+from tailtap.base.schema import Cpus, Strict, Time
 
 Percent = Annotated[int, Field(ge=1, le=100)]
 

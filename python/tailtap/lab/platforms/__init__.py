@@ -11,18 +11,18 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.registry import Registry
 from tailtap.host.changes.resource import Resource
 from tailtap.host.facts import machine as facts
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
-from tailtap.kinds.registry import Registry
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.topology.graph import Graph, Node, NodeKind
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import Cables, dut_names, line, share_out
 from tailtap.lab.topology.network import network
 from tailtap.lab.topology.server import served
-from tailtap.records.errors import MachineError
 from tailtap.records.traits import Traits
 
 __all__ = [

@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tailtap.base.check import Check
+from tailtap.base.findings import Findings
 from tailtap.host.changes.resource import Resource
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.platforms.kernel import check_host_kernel, running_kernel
 from tailtap.lab.platforms.options import KernelOptions, require_boot_of_host

@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tailtap.base.cpulist import list_cpus, mask_cpus, parse_cpus
+from tailtap.base.errors import MachineError
+from tailtap.base.options import spelled
+from tailtap.base.template import check_fields
 from tailtap.host.cpu.cpus import FOLDER
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.machine import ROOT
 from tailtap.host.knobs.line import offloaded, unknown_to_kernel
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
-from tailtap.kinds.template import check_fields
-from tailtap.records.cpulist import list_cpus, mask_cpus, parse_cpus
-from tailtap.records.errors import MachineError
-from tailtap.records.options import spelled
 
 CPUS = "cpus"
 """The word in braces for the DuT's CPUs, as the kernel that boots numbers them."""

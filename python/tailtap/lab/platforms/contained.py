@@ -14,14 +14,19 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
+from tailtap.base.check import Check
+from tailtap.base.cpulist import list_cpus, parse_cpus
+from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Size, Written
+from tailtap.base.units import format_size, format_time
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.host.changes.resource import Resource
 from tailtap.host.containers import cgroups
 from tailtap.host.containers.container import Engine, Limit, Spec
 from tailtap.host.containers.images import check_reference
 from tailtap.host.facts import machine as machine_facts
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.platforms.kernel import check_host_kernel
 from tailtap.lab.platforms.options import KernelOptions, require_boot_of_host
@@ -29,14 +34,9 @@ from tailtap.lab.platforms.roots import ROOTS, FolderRoot, ImageRoot, Root
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import DUT, smallest
-from tailtap.records.cpulist import list_cpus, parse_cpus
-from tailtap.records.errors import MachineError
-from tailtap.records.files import set_value
 from tailtap.records.record import as_json
 from tailtap.records.run import Image
-from tailtap.records.schema import Size, Written
 from tailtap.records.traits import BUILT_IN, Traits
-from tailtap.records.units import format_size, format_time
 from tailtap.remote.container import ContainerHost, ImageHost
 from tailtap.remote.local import require_program
 

@@ -9,11 +9,11 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
+from tailtap.base.errors import MachineError
 from tailtap.host.containers.container import Inner
 from tailtap.host.containers.images import account_of
 from tailtap.lab.topology.line import DUT
 from tailtap.lab.topology.placement import DEFAULT, Placement
-from tailtap.records.errors import MachineError
 from tailtap.records.run import Image
 from tailtap.remote import Host
 from tailtap.remote.local import SYSTEM_PATH

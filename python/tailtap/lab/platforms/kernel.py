@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tailtap.base.errors import MachineError
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.machine import ROOT
-from tailtap.records.errors import MachineError
 
 VANILLA, RT = "vanilla", "rt"
 NAMES = (VANILLA, RT)

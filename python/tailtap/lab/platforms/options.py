@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from tailtap.base.schema import Ports, Strict
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import check_boot
 from tailtap.lab.platforms.dut import DutSpec
 from tailtap.lab.platforms.kernel import check_kernel
-from tailtap.records.schema import Ports, Strict
 
 
 class PortOptions(Strict):

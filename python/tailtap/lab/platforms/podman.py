@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from tailtap.base.findings import Findings
 from tailtap.host.containers.container import Engine
 from tailtap.host.containers.podman import PODMAN, runtime
-from tailtap.kinds.findings import Findings
 from tailtap.lab.platforms.contained import ContainerPlatform
 from tailtap.lab.platforms.dut import DutSpec
 from tailtap.records.traits import BUILT_IN, Traits

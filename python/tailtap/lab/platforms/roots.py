@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 import tailtap
+from tailtap.base.errors import MachineError
+from tailtap.base.findings import Findings
 from tailtap.host.containers.container import Engine
 from tailtap.host.containers.images import Unpacked, unpacked
-from tailtap.kinds.findings import Findings
 from tailtap.lab.platforms.dut import OwnFiles
-from tailtap.records.errors import MachineError
 from tailtap.records.run import Image
 from tailtap.remote import CommandFailed, Host
 from tailtap.remote.local import LocalHost, require_program

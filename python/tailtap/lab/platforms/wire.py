@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import NoOptions
 from tailtap.host.changes.resource import Resource
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import NoOptions
 from tailtap.records.traits import BUILT_IN, Traits
 
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tailtap.base.errors import InputError
 from tailtap.host.net.virtual_functions import FIRST_VLAN, LAST_VLAN
 from tailtap.lab.topology.graph import Function, Graph, Link, Port
-from tailtap.records.errors import InputError
 
 
 def over_channels(graph: Graph, cards: tuple[str, str]) -> Graph:

@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tailtap.base.cpulist import cpu_mask, list_cpus
+from tailtap.base.errors import InputError
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.resource import Resource
 from tailtap.host.cpu.numa import Numa
@@ -41,8 +43,6 @@ from tailtap.lab.topology.placement import (
     cpus_of,
     send_queues,
 )
-from tailtap.records.cpulist import cpu_mask, list_cpus
-from tailtap.records.errors import InputError
 
 BELOW, BELOW_INDEX = "below", 100_000
 """The namespace of what ports are reached by, and what numbers there have more."""

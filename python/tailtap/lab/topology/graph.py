@@ -8,9 +8,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
+from tailtap.base.errors import InputError
 from tailtap.lab.topology.placement import DEFAULT, Placement
 from tailtap.records import run
-from tailtap.records.errors import InputError
 
 Task = Literal["generator", "timestamper", "dut"]
 """What a node is there for: the role whose station it is on."""

@@ -14,6 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from tailtap.base.cpulist import parse_cpus
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.resource import Joint, Resource
 from tailtap.host.cpu.numa import Numa
@@ -34,8 +36,6 @@ from tailtap.lab.topology.compiler import (
 from tailtap.lab.topology.graph import TASKS, Graph, Port, Task
 from tailtap.lab.topology.numbering import Way, ways
 from tailtap.lab.topology.placement import Placed
-from tailtap.records.cpulist import parse_cpus
-from tailtap.records.errors import MachineError
 from tailtap.remote.local import LocalHost
 from tailtap.remote.namespace import NamespaceHost
 from tailtap.remote.process import Process

@@ -36,9 +36,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tailtap.base.errors import InputError
 from tailtap.lab.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, Splitter
 from tailtap.lab.topology.placement import DEFAULT, Placement
-from tailtap.records.errors import InputError
 
 GENERATOR, TAPS, DUT = "gen", "tap", "dut"
 """The nodes' names, where the DuT is one."""

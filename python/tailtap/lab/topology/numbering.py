@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
 
+from tailtap.base.errors import InputError
 from tailtap.lab.topology.graph import Graph, Port
-from tailtap.records.errors import InputError
 
 DESTINATION_MAC = "02:74:74:00:00:02"
 """The hardware address that the generator's packets have, unless it is told another."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Literal
 
+from tailtap.base.cpulist import ranges
+from tailtap.base.errors import InputError, MachineError
 from tailtap.host.cpu.numa import Numa
-from tailtap.records.cpulist import ranges
-from tailtap.records.errors import InputError, MachineError
 from tailtap.records.run import AskedPlacement
 
 Irq = Literal["none", "node", "core"] | tuple[int, ...]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tailtap.analysis.causes.remedies import LEAST_SHARE, Knob, Situation, knobs_for
 from tailtap.analysis.causes.taxonomy import Named
+from tailtap.base.options import option
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.plan import plan
-from tailtap.records.options import option
 
 BOOT = "the kernel's command line sets it, so that trying it takes a reboot"
 ELSEWHERE = "it is not set on the device's machine"

@@ -21,6 +21,11 @@ from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.runs.folder import RunStore, require_folder
+from tailtap.base.cpulist import ranges
+from tailtap.base.errors import Interrupted, NothingBegun, Occupied, TailtapError
+from tailtap.base.files import make_folder, write_text
+from tailtap.base.options import option, options
+from tailtap.base.units import format_share, format_time
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.tuning import knobs_of
 from tailtap.host.changes.privileges import require_root
@@ -42,14 +47,9 @@ from tailtap.measure.runner import (
     remove_own_leftovers,
     storage_errors,
 )
-from tailtap.records.cpulist import ranges
-from tailtap.records.errors import Interrupted, NothingBegun, Occupied, TailtapError
-from tailtap.records.files import make_folder, write_text
 from tailtap.records.improve import FoundCause, ImproveRecord, Stage, Status, Stopped
-from tailtap.records.options import option, options
 from tailtap.records.printed import Left
 from tailtap.records.record import read
-from tailtap.records.units import format_share, format_time
 
 MOST_LATE = 0.25
 """Where more packets than this are later than required, the percentile now takes the place of the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tailtap.analysis.runs.folder import ExperimentFolder
-from tailtap.records.files import write_json
+from tailtap.base.files import write_json
 from tailtap.records.improve import ImproveRecord
 from tailtap.records.record import as_json
 

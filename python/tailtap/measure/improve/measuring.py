@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tailtap.analysis.undisturbed import undisturbed_run
+from tailtap.base.errors import MachineError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.tuning import NONE, knobs_of
 from tailtap.measure.pairs import Made, Runs
-from tailtap.records.errors import MachineError
 from tailtap.records.improve import Measured
 
 TRIES = 4

@@ -11,15 +11,15 @@ import yaml
 
 from tailtap.analysis.compare.sequential import ERROR
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
 from tailtap.experiment.combinations import CASES, VARY
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import FULL
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.runner import experiment_text
-from tailtap.records.errors import InputError
 from tailtap.records.improve import ImproveSettings
-from tailtap.records.options import option
 
 TESTS = 16
 """Among so many trials of knobs the error is divided: no more are made."""

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
+from tailtap.base.errors import Interrupted, MachineError
+from tailtap.base.files import make_folder, move, remove_tree, slugify
+from tailtap.base.options import option
 from tailtap.experiment.tuning import purpose_of
 from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs.purpose import Purpose
@@ -20,9 +23,6 @@ from tailtap.measure.observe.observing import observe_prepared
 from tailtap.measure.observe.prepared import Prepared, prepare
 from tailtap.measure.observe.record import begun, ended
 from tailtap.measure.pairs import Made
-from tailtap.records.errors import Interrupted, MachineError
-from tailtap.records.files import make_folder, move, remove_tree, slugify
-from tailtap.records.options import option
 from tailtap.records.run import RunRecord
 
 DRAFT = "observing"

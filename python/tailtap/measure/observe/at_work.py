@@ -12,6 +12,10 @@ from math import inf
 from pathlib import Path
 from typing import Self
 
+from tailtap.base.cpulist import list_cpus
+from tailtap.base.errors import MachineError
+from tailtap.base.files import make_folder
+from tailtap.base.units import format_share
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.inline import READY_SECONDS, stopped
 from tailtap.lab.instruments.taps.model import PCAP
@@ -20,14 +24,10 @@ from tailtap.measure.observe.cost import shares
 from tailtap.measure.observe.interfaces import Xdp
 from tailtap.measure.observe.look import SNAP
 from tailtap.measure.observe.prepared import SLUGS, Prepared
-from tailtap.records.cpulist import list_cpus
-from tailtap.records.errors import MachineError
-from tailtap.records.files import make_folder
 from tailtap.records.observed import ObservedCost
 from tailtap.records.record import parsed
 from tailtap.records.taps import TapsOfFlows, TapsSoFar
 from tailtap.records.trace import Taken
-from tailtap.records.units import format_share
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
 

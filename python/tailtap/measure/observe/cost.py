@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 
 MOMENT_SECONDS = 0.25
 _NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}

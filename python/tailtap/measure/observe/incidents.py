@@ -13,15 +13,15 @@ from pathlib import Path
 from tailtap.analysis.live.causes import CauseSums
 from tailtap.analysis.live.triggers import Episode
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
+from tailtap.base.bugs import STORAGE, kept
+from tailtap.base.errors import InputError, TailtapError
+from tailtap.base.files import move, remove_tree
+from tailtap.base.options import option
+from tailtap.base.units import format_time
 from tailtap.measure.live import settle
-from tailtap.records.bugs import STORAGE, kept
 from tailtap.records.causes import CausesRecord
-from tailtap.records.errors import InputError, TailtapError
-from tailtap.records.files import move, remove_tree
-from tailtap.records.options import option
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
-from tailtap.records.units import format_time
 from tailtap.remote.local import LocalHost
 
 WAITING = 4

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
+from tailtap.base.bugs import STORAGE, kept
+from tailtap.base.errors import Interrupted
 from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
 from tailtap.measure.beside import Beside
 from tailtap.measure.beside import warnings as warnings_beside
@@ -16,8 +18,6 @@ from tailtap.measure.observe.at_work import AtWork
 from tailtap.measure.observe.opening import opened_for
 from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.measure.observe.record import begun, ended, evaluated, share_trace, stopped_into
-from tailtap.records.bugs import STORAGE, kept
-from tailtap.records.errors import Interrupted
 from tailtap.records.run import RunRecord
 from tailtap.records.warnings import notices
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailtap.analysis.runs.folder import ExperimentFolder, require_folder
+from tailtap.base.errors import InputError, Interrupted, Occupied
+from tailtap.base.files import make_folder
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.look import PACKETS
 from tailtap.measure.observe.prepared import Prepared, prepare
 from tailtap.measure.runner import interruptible, storage_errors
-from tailtap.records.errors import InputError, Interrupted, Occupied
-from tailtap.records.files import make_folder
 
 
 @contextlib.contextmanager

@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tailtap.base.errors import InputError, TailtapError
+from tailtap.base.options import option
 from tailtap.host.changes.privileges import require_root
 from tailtap.host.cpu.cpus import usable
 from tailtap.host.facts.timekeeping import require_kernel_clock
@@ -27,9 +29,7 @@ from tailtap.measure.observe.look import (
     unlooked,
 )
 from tailtap.measure.observe.serving import Serving, serving_of
-from tailtap.records.errors import InputError, TailtapError
 from tailtap.records.observed import ObservedPoint, ObservedServer
-from tailtap.records.options import option
 from tailtap.records.traits import Traits
 
 SLUGS = ("001-observed", "002-observed-back")

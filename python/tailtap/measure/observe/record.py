@@ -16,6 +16,9 @@ from tailtap.analysis.evaluation.sources import source_of
 from tailtap.analysis.evaluation.transactions import transactions_by
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.analysis.runs.requests import are_requests, evaluate_requests, main_kind
+from tailtap.base.errors import InputError
+from tailtap.base.files import make_link, remove
+from tailtap.base.units import format_count
 from tailtap.host.facts import environment
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.warnings import of_tap, warning
@@ -27,14 +30,11 @@ from tailtap.measure.observe.interfaces import xdp_words
 from tailtap.measure.observe.look import Way
 from tailtap.measure.observe.prepared import Prepared
 from tailtap.measure.observe.serving import cpus_at
-from tailtap.records.errors import InputError
-from tailtap.records.files import make_link, remove
 from tailtap.records.marks import RECORD, write
 from tailtap.records.observed import Observed
 from tailtap.records.record import Notice, opened
 from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord, Status
 from tailtap.records.taps import Tap, Tapped
-from tailtap.records.units import format_count
 from tailtap.records.warnings import notices
 
 NAME = "observed"

@@ -19,6 +19,10 @@ from tailtap.analysis.live.numbers import Board, Numbers, Watched
 from tailtap.analysis.live.triggers import Episode, Episodes, Trigger, parse_trigger
 from tailtap.analysis.live.written import Row
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
+from tailtap.base.bugs import STORAGE
+from tailtap.base.errors import MachineError, WrongValue
+from tailtap.base.files import remove_tree, write_json
+from tailtap.base.units import format_size
 from tailtap.measure.live import away_from
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped
@@ -34,15 +38,11 @@ from tailtap.measure.observe.segments import (
     join_traces,
     row_of,
 )
-from tailtap.records.bugs import STORAGE
-from tailtap.records.errors import MachineError, WrongValue
-from tailtap.records.files import remove_tree, write_json
 from tailtap.records.live import LiveIncidents, LiveRecord, RecordingRecord
 from tailtap.records.record import as_json, opened
 from tailtap.records.run import Facts, RunRecord
 from tailtap.records.taps import Tapped, TapsSoFar
 from tailtap.records.trace import Taken
-from tailtap.records.units import format_size
 
 SEGMENT_NS = 1_000_000_000
 """How long a piece is of what is written."""

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tailtap.base.bugs import ending
 from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import Journal
 from tailtap.measure.roles.here import Here
 from tailtap.measure.roles.role import PLACE
-from tailtap.records.bugs import ending
 from tailtap.remote.serving import serve
 
 

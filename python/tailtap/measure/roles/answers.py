@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station, Tuning
 from tailtap.records.record import (

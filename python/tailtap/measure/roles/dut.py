@@ -12,6 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tailtap.base.errors import MachineError
+from tailtap.base.units import format_time
 from tailtap.experiment.events import GENERATOR, HOST, Due, due
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.net.silent_link import SilentLink
@@ -53,11 +55,9 @@ from tailtap.measure.roles.events import Happenings
 from tailtap.measure.roles.role import Workbench
 from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
 from tailtap.measure.roles.tuning import tune
-from tailtap.records.errors import MachineError
 from tailtap.records.record import Notice, Open, opened, parsed
 from tailtap.records.run import Event, Facts, PlatformFacts
 from tailtap.records.run import Placement as PlacementRecord
-from tailtap.records.units import format_time
 from tailtap.records.warnings import notices
 from tailtap.remote import Host
 from tailtap.remote.local import LocalHost

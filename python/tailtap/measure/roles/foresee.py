@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
+from tailtap.base.findings import Findings
 from tailtap.experiment.line import Member
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.over import foresee_over
@@ -22,7 +23,6 @@ from tailtap.host.net.cards import CardState
 from tailtap.host.net.nic import timestamping
 from tailtap.host.net.port_threads import require_busy_poll
 from tailtap.host.net.silent_link import SilentLink
-from tailtap.kinds.findings import Findings
 from tailtap.lab import forwarders as forwarder
 from tailtap.lab.forwarders import Asked
 from tailtap.lab.generators import GENERATORS

@@ -10,6 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from pydantic import ValidationError
 
+from tailtap.base.document import dotted
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.explaining import explain
 from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.host.facts import environment, timekeeping
 from tailtap.lab.instruments.events import events_of
@@ -20,9 +23,6 @@ from tailtap.lab.topology.line import Cables
 from tailtap.measure.roles import ROLES
 from tailtap.measure.roles.foresee import foresee, foresee_machine
 from tailtap.measure.roles.role import Role, Workbench
-from tailtap.records.document import dotted
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.explaining import explain
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import as_json
 from tailtap.remote.process import Process

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tailtap.base.cpulist import ranges
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
 from tailtap.lab.generators.external import MOONSNIFF
@@ -35,8 +37,6 @@ from tailtap.measure.roles.answers import (
 )
 from tailtap.measure.roles.answers import Stamped as StampedFlows
 from tailtap.measure.roles.role import Workbench
-from tailtap.records.cpulist import ranges
-from tailtap.records.errors import MachineError
 from tailtap.records.machine import Station
 from tailtap.records.record import Open
 from tailtap.records.run import StampedPoint

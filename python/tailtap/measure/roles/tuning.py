@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailtap.base.errors import InputError, MachineError, TailtapError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.tuning import FULL, NONE, knobs_of, purpose_of
 from tailtap.host.knobs import KNOBS
@@ -11,7 +12,6 @@ from tailtap.host.tuning.apply import tuned
 from tailtap.host.tuning.audit import Audit, audit
 from tailtap.host.tuning.plan import Plan, plan
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.errors import InputError, MachineError, TailtapError
 from tailtap.records.machine import Tuning
 
 

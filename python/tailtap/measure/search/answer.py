@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailtap.base.options import option
+from tailtap.base.units import format_rate
 from tailtap.measure.search.trial import Bounds, Result, Settings
-from tailtap.records.options import option
 from tailtap.records.record import Notice
 from tailtap.records.search import AtRate, SearchAnswer
-from tailtap.records.units import format_rate
 
 CONFIDENCE = 0.95
 """The confidence of the upper limit of the loss."""

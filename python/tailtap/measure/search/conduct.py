@@ -20,6 +20,18 @@ from msgspec.structs import asdict
 from tailtap.analysis.runs.folder import RunFolder, RunStore, require_folder
 from tailtap.analysis.runs.searched import in_words
 from tailtap.analysis.runs.summary import summarize
+from tailtap.base.document import load
+from tailtap.base.errors import (
+    InputError,
+    Interrupted,
+    MachineError,
+    NothingBegun,
+    Occupied,
+    TailtapError,
+)
+from tailtap.base.files import copy, make_folder, write_text
+from tailtap.base.options import command_line, option
+from tailtap.base.units import exact_rate, format_rate, format_time
 from tailtap.experiment.combinations import CASES, EXCLUDE, VARY, where_varied
 from tailtap.experiment.matching import Matching
 from tailtap.experiment.model import Experiment
@@ -49,24 +61,12 @@ from tailtap.measure.search.answer import Answer, answer
 from tailtap.measure.search.folder import Made, SearchFolder, made_of, settings_record
 from tailtap.measure.search.guard import LossGuard
 from tailtap.measure.search.trial import Bounds, Result, Settings, Trial
-from tailtap.records.document import load
-from tailtap.records.errors import (
-    InputError,
-    Interrupted,
-    MachineError,
-    NothingBegun,
-    Occupied,
-    TailtapError,
-)
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import ExperimentRecord
-from tailtap.records.files import copy, make_folder, write_text
 from tailtap.records.machine import Booted
-from tailtap.records.options import command_line, option
 from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
 from tailtap.records.search import Ended, SearchedRecord, SearchRecord
-from tailtap.records.units import exact_rate, format_rate, format_time
 from tailtap.records.warnings import invalidating
 
 MOST_TRIALS = 500

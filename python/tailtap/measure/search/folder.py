@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.analysis.runs.folder import ExperimentFolder, locked
+from tailtap.base.files import file_name, write_json
 from tailtap.measure.search.trial import Result, Settings, Trial
-from tailtap.records.files import file_name, write_json
 from tailtap.records.record import as_json, read
 from tailtap.records.search import SearchRecord, SearchSettings, TrialRow
 

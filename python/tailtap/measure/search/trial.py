@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tailtap.records.errors import InputError
-from tailtap.records.options import option
+from tailtap.base.errors import InputError
+from tailtap.base.options import option
+from tailtap.base.units import format_rate, format_time
 from tailtap.records.search import Reason
-from tailtap.records.units import format_rate, format_time
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from tailtap.base.errors import TailtapError
 from tailtap.host.changes.privileges import require_root
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import timestamping
@@ -26,7 +27,6 @@ from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.lab.topology.graph import Graph, Link, Node, Port, Task
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import DEFAULT_MTU
-from tailtap.records.errors import TailtapError
 from tailtap.remote.session import Json
 
 ETHERTYPE = 0x88B5

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tailtap.base.errors import MachineError, TailtapError
 from tailtap.measure.testbed.model import Cable, Host, Socket, Testbed
 from tailtap.measure.testbed.ssh import SshStation
-from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.printed import CableRow, HostRow, TestbedCheckRecord
 from tailtap.records.record import Record, Texts, parsed
 from tailtap.remote.frames import ProtocolError

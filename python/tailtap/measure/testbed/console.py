@@ -6,10 +6,10 @@ import os
 import shlex
 from typing import NoReturn
 
+from tailtap.base.errors import InputError
 from tailtap.measure.testbed.model import Host
 from tailtap.measure.testbed.power import power_of
 from tailtap.measure.testbed.power.ipmi import IpmiPower
-from tailtap.records.errors import InputError
 from tailtap.remote.local import require_program
 
 

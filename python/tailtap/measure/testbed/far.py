@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tailtap.base.errors import MachineError
 from tailtap.measure.testbed.ssh import SshStation
-from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed, Completed, NoAnswer
 from tailtap.remote.agent import serve
 from tailtap.remote.commands import MISSING

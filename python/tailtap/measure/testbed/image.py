@@ -23,12 +23,12 @@ from typing import IO, BinaryIO, cast
 
 import msgspec
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.files import make_folder, write_json
+from tailtap.base.options import option
 from tailtap.lab.platforms.kernel import version_of
 from tailtap.lab.platforms.vm.kernels import PACKAGES
 from tailtap.measure.testbed.cpio import write_cpio
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.files import make_folder, write_json
-from tailtap.records.options import option
 from tailtap.records.printed import ImageContentRecord
 from tailtap.remote.local import LocalHost, require_program
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from pydantic import Field, GetPydanticSchema, ValidationError, field_validator, model_validator
 from pydantic_core import core_schema
 
+from tailtap.base.document import Misfit, load
+from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_words
 from tailtap.experiment.reading import errors_in
 from tailtap.measure.testbed.boot.options import BootOptions
 from tailtap.measure.testbed.power import checked
 from tailtap.measure.testbed.power.command import Command
-from tailtap.records.document import Misfit, load
-from tailtap.records.schema import Matching, Strict, Written, as_value_error, name_words
 
 WORD = r"^[^\s-]\S*$"
 """What no program takes for an option, nor a shell for two words."""

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tailtap.base.errors import MachineError
 from tailtap.measure.testbed.model import Host
 from tailtap.measure.testbed.program import PLACE, program
-from tailtap.records.errors import MachineError
 from tailtap.records.record import Record, parsed
 from tailtap.remote.frames import ProtocolError
 from tailtap.remote.local import require_program

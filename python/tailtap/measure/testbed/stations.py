@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tailtap.base.errors import InputError
 from tailtap.measure.roles.here import Here
 from tailtap.measure.run import Stations
 from tailtap.measure.testbed.boot import checked
@@ -11,7 +12,6 @@ from tailtap.measure.testbed.boot.booting import Booting
 from tailtap.measure.testbed.model import Testbed
 from tailtap.measure.testbed.power import power_of
 from tailtap.measure.testbed.ssh import SshStation
-from tailtap.records.errors import InputError
 from tailtap.remote.session import Station
 
 

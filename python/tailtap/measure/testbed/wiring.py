@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tailtap.base.errors import InputError
 from tailtap.lab.topology.line import Cables
 from tailtap.measure.testbed.model import Cable, RoleMap, Socket, Testbed
-from tailtap.records.errors import InputError
 
 
 def cables_of(testbed: Testbed, entries: int = 1) -> tuple[Cables, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailtap.records.options import spelled
+from tailtap.base.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "What is published"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailtap.records.options import command_line, spelled
+from tailtap.base.options import command_line, spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The run"

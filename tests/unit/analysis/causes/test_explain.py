@@ -33,7 +33,7 @@ from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.words import unexplained_words
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 SECONDS = 2.0
 KNOBS = (

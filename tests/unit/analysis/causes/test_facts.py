@@ -33,8 +33,8 @@ from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.taxonomy import Named, Served, holds
 from tailtap.analysis.causes.wanted import _before, _merged
 from tailtap.analysis.causes.words import estimate_words
+from tailtap.base.units import format_time
 from tailtap.records.causes import CauseRow, CausesRecord
-from tailtap.records.units import format_time
 
 SECONDS = 2.0
 RATE = 20_000

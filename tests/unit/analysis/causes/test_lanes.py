@@ -34,7 +34,7 @@ from tailtap.analysis.causes.events import Events, merged, read_events
 from tailtap.analysis.causes.lanes import Slice, rows, slices
 from tailtap.analysis.causes.taxonomy import Names, Served
 from tailtap.analysis.causes.trace import Trace
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 ACCUMULATED = 1
 NET_RX = 3

@@ -26,7 +26,7 @@ from tailtap.analysis.causes.stalls import worst_stalls
 from tailtap.analysis.evaluation.cluster import Cluster
 from tailtap.analysis.evaluation.executors import Executor, Task, Threads
 from tailtap.analysis.runs.run import Run
-from tailtap.records.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError
 
 SECONDS = 1.0
 FILES = ("causes.json", "causes-late.parquet", "causes-parts.parquet", "causes-stalls.parquet")

@@ -40,7 +40,7 @@ from tailtap.analysis.causes.segments import UNKNOWN, Segment, segments, stamps_
 from tailtap.analysis.causes.taxonomy import Served
 from tailtap.analysis.causes.trace import load
 from tailtap.analysis.runs.reader import finished_runs
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 SECONDS = 2.0
 NET_RX = 3

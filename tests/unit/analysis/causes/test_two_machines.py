@@ -35,10 +35,10 @@ from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.stored import causes_of
 from tailtap.analysis.clocks.host import host_clock
 from tailtap.analysis.runs.reader import finished_runs
-from tailtap.output.report.causes.timeline import timeline
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 from tailtap.records.record import parsed
 from tailtap.records.run import RunRecord
+from tailtap.show.report.causes.timeline import timeline
 
 SECONDS = 2.0
 LATE = "100 us"

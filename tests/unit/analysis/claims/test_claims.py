@@ -15,8 +15,8 @@ from tailtap.analysis.claims.judge import judge_claims
 from tailtap.analysis.claims.model import Claim
 from tailtap.analysis.claims.reading import claims_at, claims_of, with_claims
 from tailtap.analysis.runs.run import Experiment, Run
+from tailtap.base.errors import InputError
 from tailtap.records.claims import ClaimRow
-from tailtap.records.errors import InputError
 
 
 def claim(**more: Any) -> Claim:

@@ -23,7 +23,7 @@ from tailtap.analysis.clocks.alignment import (
     align,
     matched,
 )
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 CASES = 100 if "CI" in os.environ else 1000
 START_NS = 5_000_000_000_000

@@ -28,7 +28,7 @@ from tailtap.analysis.compare.gate_files import markdown, write_junit
 from tailtap.analysis.compare.record import gate_record
 from tailtap.analysis.compare.significance import above_test
 from tailtap.analysis.runs.run import Run
-from tailtap.records.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError
 from tailtap.records.gate import Answer
 from tailtap.records.record import as_json
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tailtap.analysis.compare.history import ERROR, NEAR, Measured, changes, histories, newest
-from tailtap.records.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError
 
 COMMITS, HISTORIES = 200, 100
 P = 0.999

@@ -14,7 +14,7 @@ from tailtap.analysis.compare.comparison import compare_loaded
 from tailtap.analysis.compare.configurations import gather
 from tailtap.analysis.compare.ranking import rank
 from tailtap.analysis.runs.run import Run
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 LABELS = ("bare-metal", "vm", "container")
 

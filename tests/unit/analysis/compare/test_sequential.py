@@ -16,7 +16,7 @@ from tailtap.analysis.compare.sequential import (
     fewest_pairs,
     interval,
 )
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 from tailtap.records.improve import Effect
 
 ERROR = 0.05

@@ -11,7 +11,7 @@ from captures import COMPRESSIONS, compressed, frame, mscap, pcap, pcapng, stamp
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 SECOND = 1_000_000_000
 INGRESS = [(SECOND + i * 10_000, i) for i in range(200)]

@@ -21,7 +21,7 @@ from tailtap.analysis.evaluation import Captures, Evaluation, Settings, evaluate
 from tailtap.analysis.evaluation.clocks import Clocks, aligned, known, parse_interval
 from tailtap.analysis.evaluation.executors import Threads
 from tailtap.analysis.evaluation.percentiles import papers
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 CASES = 7 if "CI" in os.environ else 20
 MS = 1_000_000

@@ -26,7 +26,7 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.cluster import Cluster
 from tailtap.analysis.evaluation.executors import Task
 from tailtap.analysis.evaluation.many import Captures, evaluate_many
-from tailtap.records.errors import InputError, MachineError, TailtapError
+from tailtap.base.errors import InputError, MachineError, TailtapError
 
 SITE = Path(sysconfig.get_path("purelib"))
 

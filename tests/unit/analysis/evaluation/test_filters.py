@@ -15,7 +15,7 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
 from tailtap.analysis.evaluation.evaluate import evaluate
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 pytestmark = pytest.mark.skipif(
     ctypes.util.find_library("pcap") is None, reason="filters need libpcap"

@@ -21,7 +21,7 @@ from captures import (
 )
 
 from tailtap.analysis import evaluation
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 SECOND = 1_000_000_000
 #: Whole microseconds, so that every format holds them exactly.

@@ -21,7 +21,7 @@ from tailtap.analysis.evaluation.hops import UNKNOWN, Hops, evaluate_hops
 from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.stamp_files import first_between
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 #: Both captures run all the time.
 evaluate = partial(evaluate_captures, throughout=True)

@@ -15,9 +15,9 @@ from tails import load_tail
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.percentiles import papers, percentiles_of
 from tailtap.analysis.evaluation.values import MOST, require_counts
-from tailtap.output.database.database import add_run
-from tailtap.output.importers.pos.moongen import throughput_text
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.results.database.database import add_run
+from tailtap.results.importers.pos.moongen import throughput_text
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.analysis.evaluation.executors import Threads
 from tailtap.analysis.evaluation.many import Captures, evaluate_many
 from tailtap.analysis.evaluation.settings import Settings
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 START, STEP, LATENCY = 1_700_000_000_000_000_000, 100_000, 35_000
 MOST = 1 << 18

@@ -20,7 +20,7 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.executors import Task, Threads, stopped
 from tailtap.analysis.evaluation.many import Captures, evaluate_many, evaluate_piece, plan
 from tailtap.analysis.evaluation.settings import Settings
-from tailtap.records.errors import (
+from tailtap.base.errors import (
     InputError,
     Interrupted,
     MachineError,

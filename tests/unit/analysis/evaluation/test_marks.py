@@ -11,7 +11,7 @@ from captures import frame, pcap
 from marks import RECORD, write_marks
 
 from tailtap.analysis.evaluation import evaluate as evaluate_captures
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 #: Both captures run all the time.
 evaluate = partial(evaluate_captures, throughout=True)

@@ -21,7 +21,7 @@ from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.clocks import aligned
 from tailtap.analysis.evaluation.many import plan
 from tailtap.analysis.evaluation.settings import of_evaluation
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 PACKETS, STEP_NS, TOOK_NS = 200, 40_000, 7_000
 START_NS = 1_000_000_000_000

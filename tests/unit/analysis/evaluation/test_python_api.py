@@ -15,8 +15,8 @@ from captures import RECORD, write_many
 from numpy.typing import NDArray
 
 import tailtap
-from tailtap.output import report
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.show import report
 
 FIGURES = ("hdr", "worst", "gaps", "latency", "rates")
 
@@ -69,7 +69,7 @@ def test_evaluating_imports_nothing_that_draws_or_is_privileged(folder: Path) ->
     others = {
         "matplotlib",
         "bokeh",
-        "tailtap.output.report",
+        "tailtap.show.report",
         "tailtap.remote",
         "tailtap.experiment",
     }

@@ -17,7 +17,7 @@ from scapy.packet import Packet, Raw
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.sources import Source
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 START, GAP = 1_700_000_000_000_000_000, 50_000
 COUNT = 300

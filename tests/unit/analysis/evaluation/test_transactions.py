@@ -33,7 +33,7 @@ from scapy.contrib.gtp import GTP_U_Header
 from scapy.layers.vxlan import VXLAN
 
 from tailtap.analysis.evaluation import Transactions, evaluate_transactions
-from tailtap.records.errors import InputError, NothingMatched
+from tailtap.base.errors import InputError, NothingMatched
 from tailtap.records.transactions import TransactionCounts
 
 START = 1_700_000_000_000_000_000

@@ -10,7 +10,7 @@ import pytest
 from captures import compressed, frame, mscap, pcap, pcapng, stamps
 
 from tailtap.analysis import evaluation
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 PACKETS = 20_000
 IDS = range(PACKETS)

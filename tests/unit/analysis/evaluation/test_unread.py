@@ -27,7 +27,7 @@ from captures import frame, mscap, pcap, stamps
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 SECOND = 1_000_000_000
 PACKETS = 200

@@ -18,8 +18,8 @@ from tailtap.analysis.figures.reading import figures_in
 from tailtap.analysis.interrupts.totals import known
 from tailtap.analysis.runs.reader import load_experiment, read_runs
 from tailtap.analysis.runs.run import Run
-from tailtap.output.importers.importer import import_tree
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.results.importers.importer import import_tree
 
 
 def figure(**keys: Any) -> Figure:

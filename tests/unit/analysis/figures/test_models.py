@@ -16,7 +16,7 @@ from tailtap.analysis.figures.tables import grade
 from tailtap.analysis.figures.tails import correlation
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.analysis.runs.run import Run
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 from tailtap.records.tail import (
     ModelledPackets,
     PapersModel,

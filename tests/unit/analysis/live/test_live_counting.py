@@ -15,7 +15,7 @@ from tailtap.analysis.evaluation.values import WorstPacket
 from tailtap.analysis.live.counting import Counted, Counter
 from tailtap.analysis.live.numbers import Numbers, Watched
 from tailtap.analysis.live.written import Growing, Row, Written
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 START = 1000 * SECOND
 SETTINGS = Settings(key="moonsniff", window_ns=SECOND)

@@ -15,7 +15,7 @@ from tailtap.analysis.live.triggers import (
     PercentileAbove,
     parse_trigger,
 )
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 SECOND = 1_000_000_000
 

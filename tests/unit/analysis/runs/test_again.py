@@ -16,10 +16,10 @@ from tailtap.analysis.evaluation.executors import Threads
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.runs.again import Outcome, evaluate_again, find
 from tailtap.analysis.runs.folder import ExperimentFolder
-from tailtap.output import database as store
-from tailtap.output.database.columns import TABLES
-from tailtap.records.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError
 from tailtap.records.evaluation import Options
+from tailtap.results import database as store
+from tailtap.results.database.columns import TABLES
 
 SECOND = 1_000_000_000
 

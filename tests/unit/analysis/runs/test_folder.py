@@ -11,8 +11,8 @@ import pytest
 from made_records import made
 
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
-from tailtap.records.errors import InputError
-from tailtap.records.files import DRAFT, read_json, write_json
+from tailtap.base.errors import InputError
+from tailtap.base.files import DRAFT, read_json, write_json
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

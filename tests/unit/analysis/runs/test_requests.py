@@ -9,7 +9,7 @@ import pytest
 
 from tailtap.analysis.evaluation.transactions import Transactions
 from tailtap.analysis.runs.requests import are_requests, main_kind
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 from tailtap.records.run import EvaluationSettings
 
 

@@ -21,9 +21,9 @@ from tailtap.analysis.tail import model_runs
 from tailtap.analysis.verdict.record import record as verdict_record
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.analysis.verdict.runs import judge_runs
-from tailtap.output import database as store
-from tailtap.output.report import write_report
 from tailtap.records.record import as_json
+from tailtap.results import database as store
+from tailtap.show.report import write_report
 
 STORED = Path(__file__).with_name("stored")
 REQUIRED = ("median < 1 s", "loss == 0", "p99.999 < 1 ms")

@@ -22,11 +22,11 @@ from tailtap.analysis.tail.gpd import Floats
 from tailtap.analysis.tail.peaks import Threshold
 from tailtap.analysis.tail.record import record
 from tailtap.analysis.tail.words import level_text, level_words
+from tailtap.base.errors import InputError
+from tailtap.base.units import format_us
 from tailtap.cli.model import _print_model
-from tailtap.records.errors import InputError
 from tailtap.records.record import printed
 from tailtap.records.tail import ModelledRun
-from tailtap.records.units import format_us
 
 Fit = Callable[..., TailModel]
 RATE = 10_000

@@ -16,7 +16,7 @@ from tailtap.analysis.tail.gpd import Excesses, Fit, Floats, growth
 from tailtap.analysis.tail.peaks import Part, parse_threshold, percentile
 from tailtap.analysis.tail.stamps import spread, tick_of
 from tailtap.analysis.tail.stationarity import stationarity
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 
 def armax(count: int, index: float, seed: int) -> Floats:

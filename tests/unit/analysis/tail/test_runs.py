@@ -13,8 +13,8 @@ from published import PUBLISHED, needs_published
 from tails import write_tail
 
 from tailtap.analysis.tail import model_runs
-from tailtap.output.report.tails import tail_figure, write_tail_figures
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
+from tailtap.show.report.tails import tail_figure, write_tail_figures
 
 
 def latencies(seed: int, n: int = 100_000) -> np.typing.NDArray[np.int64]:

@@ -15,7 +15,7 @@ from tailtap.analysis.verdict.requirement import (
     parse_requirements,
     profile,
 )
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 MS = 1_000_000
 HOUR = 3_600_000_000_000

@@ -18,10 +18,10 @@ from tailtap.analysis.verdict.junit import write_junit
 from tailtap.analysis.verdict.record import record
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.analysis.verdict.runs import judge_runs
-from tailtap.output.report import write_report
-from tailtap.records.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.units import format_time
 from tailtap.records.record import printed
-from tailtap.records.units import format_time
+from tailtap.show.report import write_report
 
 REQUIRE = 'name: load\nrequire: ["p99 < 1 ms", profile urllc-5g]\n'
 

@@ -15,7 +15,7 @@ from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.judge import judge
 from tailtap.analysis.verdict.requirement import parse_requirement
 from tailtap.analysis.verdict.runs import judge_runs
-from tailtap.records.errors import InputError
+from tailtap.base.errors import InputError
 
 US = 1_000
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.huge_pages import Pages, Reservation, needed, reservation, reserved
 from tailtap.host.changes.journal import Journal, read_all
-from tailtap.records.errors import MachineError
 
 MIB = 2**20
 

@@ -15,10 +15,10 @@ from typing import ClassVar
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import Journal, Owner, boot_id, locked, mark_undone, read_all
 from tailtap.host.changes.resource import Joint, Resource, Value
-from tailtap.records.errors import MachineError
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def test_a_line_cut_short_by_a_crash_is_skipped(state: Path, note: Note) -> None
 FULL = """
 import resource, sys
 from pathlib import Path
-from tailtap.records.errors import MachineError
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import Journal
 import signal

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.records.errors import MachineError
 
 QUEUES = "/sys/class/net/eth0/queues/rx-*/rps_cpus"
 

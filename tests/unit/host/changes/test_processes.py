@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes import processes
 from tailtap.host.containers import domains
 from tailtap.host.containers.domains import belongs_to
 from tailtap.host.containers.oci import pid_in
-from tailtap.records.errors import MachineError
 
 
 def test_a_signal_reaches_the_process_that_belongs() -> None:

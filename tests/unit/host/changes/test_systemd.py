@@ -9,6 +9,7 @@ import pytest
 from scratch_machine import scratch_machine, state
 from systemctl_program import Systemctl, playing_systemd
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Entry
 from tailtap.host.changes.kinds import resource_of
 from tailtap.host.changes.systemd import SliceCpus, StoppedTimers
@@ -18,7 +19,6 @@ from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply, revert
 from tailtap.host.tuning.audit import Judgement, judge
 from tailtap.host.tuning.plan import Plan, plan
-from tailtap.records.errors import MachineError
 
 CGROUPS = """#subsys_name hierarchy num_cgroups enabled
 cpuset 0 1 1

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailtap.base.cpulist import cpu_mask, list_cpus, ranges
 from tailtap.host.changes.values import Form, Wish, chosen, parse, same, summary, writable
-from tailtap.records.cpulist import cpu_mask, list_cpus, ranges
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.host.containers.cgroups import counted, groups, having, hierarchies, require
-from tailtap.records.errors import MachineError
 
 CONTROLLERS = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t1\t1\nmemory\t4\t1\t1\n"
 VERSION_1 = """\

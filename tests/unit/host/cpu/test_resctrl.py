@@ -15,6 +15,7 @@ from recorded_machines import unpacked
 from resctrl_kernel import Kernel, played
 from scratch_machine import state
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes import journal
 from tailtap.host.changes.journal import Entry, Journal, Owner
 from tailtap.host.changes.kinds import resource_of
@@ -28,7 +29,6 @@ from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply, revert
 from tailtap.host.tuning.audit import Judgement, judge
 from tailtap.host.tuning.plan import Plan, plan
-from tailtap.records.errors import MachineError
 
 
 @pytest.fixture

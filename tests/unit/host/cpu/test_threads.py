@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from scratch_machine import scratch_machine
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Entry
 from tailtap.host.changes.kinds import resource_of
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority, allowed
@@ -21,7 +22,6 @@ from tailtap.host.knobs.threads import threads
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.audit import Judgement, judge
 from tailtap.host.tuning.plan import plan
-from tailtap.records.errors import MachineError
 
 FREE, BOUND, USERS = 0x00208040, 0x04208040, 0x00400040
 """Flags of a kernel thread, of one that cannot be moved, and of a program."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.files import set_value
 from tailtap.host.net.card_places import places, put_back
-from tailtap.records.files import set_value
 
 
 def write(path: Path, text: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from scratch_machine import scratch_machine
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Entry
 from tailtap.host.changes.kinds import resource_of
 from tailtap.host.knobs import ethtool, named
@@ -14,7 +15,6 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.card_settings import CardSetting, parse
 from tailtap.host.tuning.audit import judge
-from tailtap.records.errors import MachineError
 
 COALESCE = """Coalesce parameters for eth1:
 Adaptive RX: on  TX: n/a

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value
 from tailtap.host.net.card_interrupts import CardInterrupts
 from tailtap.host.net.cards import Card, CardState
-from tailtap.records.errors import MachineError
-from tailtap.records.files import set_value
 
 STATE = CardState(
     interface="ens1f0",

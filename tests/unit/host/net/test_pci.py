@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Journal, read_all
 from tailtap.host.net.pci import address_of, default_route_interfaces
 from tailtap.host.net.vfio import VfioCard
-from tailtap.records.errors import MachineError
 
 FIRST, SECOND = "0000:3b:00.0", "0000:3b:00.1"
 HEADER = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Entry
 from tailtap.host.changes.kinds import resource_of
 from tailtap.host.net.virtual_functions import Ability, VirtualFunction, VirtualFunctions
-from tailtap.records.errors import MachineError
 
 IDS = {"vendor": "0x8086", "sriov_vf_device": "10ca", "subsystem_vendor": "0x1af4",
        "subsystem_device": "0x1100"}  # fmt: skip

@@ -13,6 +13,7 @@ import yaml
 from boot_trees import boot, with_grub, write
 from scratch_machine import scratch_machine, state
 
+from tailtap.base.errors import InputError
 from tailtap.host.knobs import KNOBS, named
 from tailtap.host.knobs.knob import Files
 from tailtap.host.knobs.purpose import Purpose
@@ -21,7 +22,6 @@ from tailtap.host.tuning.audit import audit
 from tailtap.host.tuning.bootline import bootline
 from tailtap.host.tuning.exports import FORMATS
 from tailtap.host.tuning.exports.content import Content, content, sysctl_key
-from tailtap.records.errors import InputError
 
 BUILTIN = {
     "ansible.builtin.shell",

@@ -12,8 +12,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.template import check_command, fill_in
 from tailtap.experiment.reading import read_experiment
-from tailtap.kinds.template import check_command, fill_in
 from tailtap.lab.forwarders import dpdk, nftables, ovs
 from tailtap.lab.forwarders.built import DRAIN, ExampleOptions, built, draining
 from tailtap.lab.forwarders.dpdk_l3fwd import routes
@@ -34,7 +35,6 @@ from tailtap.lab.forwarders.suricata import (
 )
 from tailtap.lab.generators.flows import Flows
 from tailtap.lab.platforms import Dut
-from tailtap.records.errors import InputError, MachineError
 from tailtap.remote.local import LocalHost
 
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from networks import Made, networks
 
+from tailtap.base.errors import MachineError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.network import serving
 from tailtap.host.cpu.numa import Numa
@@ -32,7 +33,6 @@ from tailtap.lab.topology.line import FORWARD, REVERSE, TAPS, dut_names, smalles
 from tailtap.lab.topology.network import network
 from tailtap.lab.topology.numbering import DESTINATION_MAC, NEXT_HOP_MAC
 from tailtap.lab.topology.placement import Placement
-from tailtap.records.errors import MachineError
 from tailtap.remote import Completed, Host
 
 IDENTITY, MAIN = "0123ab", "main"

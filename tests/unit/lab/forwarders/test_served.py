@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tailtap.base.errors import InputError
 from tailtap.host.net.backlog_threads import backlog_threads
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.own import Forwarding
@@ -26,7 +27,6 @@ from tailtap.lab.forwarders.served import (
 )
 from tailtap.lab.topology.placement import Placed
 from tailtap.records import trace
-from tailtap.records.errors import InputError
 from tailtap.remote.process import Process
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.template import fill_in
 from tailtap.experiment.reading import read_experiment
-from tailtap.kinds.template import fill_in
 from tailtap.lab.forwarders.external import ExternalOptions
 from tailtap.lab.generators.external import _words
 

@@ -10,6 +10,7 @@ import pytest
 from observing import NoLinks
 from pydantic import TypeAdapter, ValidationError
 
+from tailtap.base.errors import MachineError
 from tailtap.lab.instruments import Scope
 from tailtap.lab.instruments.interrupts import (
     Interrupts,
@@ -18,7 +19,6 @@ from tailtap.lab.instruments.interrupts import (
     housekeeping,
     sampling_ns,
 )
-from tailtap.records.errors import MachineError
 from tailtap.records.interrupt_samples import FILE, read_samples
 from tailtap.records.record import as_json
 

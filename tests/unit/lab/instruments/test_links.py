@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from observing import NoLinks
 
+from tailtap.base.errors import MachineError
 from tailtap.lab.instruments import Scope
 from tailtap.lab.instruments.links import LinkWatch, Watching
-from tailtap.records.errors import MachineError
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import Process
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from boot_trees import write
 
+from tailtap.base.errors import MachineError
 from tailtap.lab.platforms.boot import (
     Boot,
     check_boot,
@@ -18,7 +19,6 @@ from tailtap.lab.platforms.boot import (
     require,
     require_of_host,
 )
-from tailtap.records.errors import MachineError
 
 TUNED = "nohz_full={cpus} rcu_nocbs={cpus} isolcpus={cpus}"
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.lab.platforms.vm import kernels
-from tailtap.records.errors import MachineError
 
 
 class Package(NamedTuple):

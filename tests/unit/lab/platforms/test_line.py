@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import MachineError
 from tailtap.host.knobs.line import BUILT
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
@@ -15,7 +16,6 @@ from tailtap.lab.platforms.vm import VmOptions
 from tailtap.lab.platforms.vm.kernels import Kernel
 from tailtap.lab.platforms.vm.line import Line, line_of, write_tree
 from tailtap.lab.platforms.vm.told import as_record, judged, require_effect
-from tailtap.records.errors import MachineError
 
 RELEASE = "6.12.1"
 GUEST = Purpose("vm-guest", (1, 2), (0,))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailtap.base.errors import InputError
 from tailtap.host.changes.resource import Resource
 from tailtap.host.cpu.numa import Numa
 from tailtap.host.net.card_interrupts import CardInterrupts
@@ -22,7 +23,6 @@ from tailtap.lab.topology.graph import Graph, Link, Node, Port
 from tailtap.lab.topology.line import smallest
 from tailtap.lab.topology.numbering import numbered
 from tailtap.lab.topology.placement import DEFAULT, Placement
-from tailtap.records.errors import InputError
 from tailtap.records.record import as_json
 
 CARDS = ("left", "right")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailtap.base.errors import InputError, TailtapError
 from tailtap.host.changes import kinds
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.cpu.numa import Numa
@@ -22,7 +23,6 @@ from tailtap.lab.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, 
 from tailtap.lab.topology.line import DUT, GENERATOR, TAPS, Cables, line, smallest
 from tailtap.lab.topology.network import network
 from tailtap.lab.topology.placement import Irq, Placement, cpus_of
-from tailtap.records.errors import InputError, TailtapError
 
 IDENTITY = "0123ab"
 CABLES = Cables(("in0", "out0"), ("before", "behind"))

@@ -10,6 +10,7 @@ from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailtap.base.errors import InputError
 from tailtap.host.cpu.numa import Numa
 from tailtap.host.net.namespaces import Link as Veth
 from tailtap.lab.topology.compiler import compile_graph, name_of
@@ -17,7 +18,6 @@ from tailtap.lab.topology.graph import Graph, Link, Node, Port
 from tailtap.lab.topology.line import FORWARD, REVERSE, dut_names, share_out, smallest
 from tailtap.lab.topology.numbering import BEHIND, DESTINATION_MAC, MOST_LINKS, numbered, ways
 from tailtap.lab.topology.placement import Placement
-from tailtap.records.errors import InputError
 
 LINK_LOCAL_V4, LINK_LOCAL_V6 = IPv4Network("169.254.0.0/16"), IPv6Network("fe80::/10")
 

@@ -15,6 +15,7 @@ import pytest
 
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.verdict.requirement import Requirement
+from tailtap.base.errors import InputError
 from tailtap.experiment.reading import read_experiment
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
@@ -25,7 +26,6 @@ from tailtap.measure.improve.folder import ImproveFolder
 from tailtap.measure.improve.measuring import Measuring, measured
 from tailtap.measure.improve.settings import TESTS, ExperimentPlan, Goal, Settings
 from tailtap.measure.pairs import Made
-from tailtap.records.errors import InputError
 from tailtap.records.improve import ImproveRecord
 from tailtap.records.record import read
 from tailtap.records.verdict import Answer

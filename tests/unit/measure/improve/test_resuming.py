@@ -14,6 +14,8 @@ from stamps import write_stamps
 
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation import evaluate
+from tailtap.base.errors import Interrupted, NothingBegun, Occupied
+from tailtap.base.files import slugify
 from tailtap.experiment.reading import read_experiment
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
@@ -23,12 +25,10 @@ from tailtap.measure.improve.finding import Finding
 from tailtap.measure.improve.measuring import Measuring
 from tailtap.measure.improve.settings import ExperimentPlan, Goal, Settings
 from tailtap.measure.pairs import Made, Runs
-from tailtap.output import database
-from tailtap.records.errors import Interrupted, NothingBegun, Occupied
-from tailtap.records.files import slugify
 from tailtap.records.improve import ImproveRecord
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
+from tailtap.results import database
 
 EXPERIMENT = "name: a\ndut: {cpus: [1]}\ntraffic: {rate: 10 kpkt/s}\n"
 HOG, LIMIT_NS = Named("task", "hog"), 1_000_000

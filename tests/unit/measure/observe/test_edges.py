@@ -9,8 +9,8 @@ import pytest
 from marks import RECORD, read_marks, write_marks
 
 from tailtap.analysis.evaluation import evaluate
+from tailtap.base.errors import InputError
 from tailtap.measure.observe.edges import cut
-from tailtap.records.errors import InputError
 from tailtap.records.marks import RECORD as OWN
 from tailtap.records.marks import read_marks as read_own
 from tailtap.records.marks import write

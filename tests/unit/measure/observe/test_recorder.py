@@ -14,12 +14,12 @@ from growing import SECOND, Traffic, write_trace
 
 from tailtap.analysis.evaluation.evaluate import evaluate
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
+from tailtap.base.errors import InputError
+from tailtap.base.files import make_folder, write_json
 from tailtap.measure.observe import incidents, recorder
 from tailtap.measure.observe.incidents import Maker
 from tailtap.measure.observe.prepared import SLUGS
 from tailtap.measure.observe.recorder import Recorder, Recording, parse_rate
-from tailtap.records.errors import InputError
-from tailtap.records.files import make_folder, write_json
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import as_json, opened, read
 from tailtap.records.run import Parameters, RunRecord

@@ -10,6 +10,8 @@ from growing import SECOND, Traffic, write_trace
 
 from tailtap.analysis.evaluation.evaluate import evaluate
 from tailtap.analysis.live.written import Row
+from tailtap.base.errors import InputError
+from tailtap.base.files import write_json
 from tailtap.measure.observe.segments import (
     TraceRow,
     bytes_in,
@@ -17,8 +19,6 @@ from tailtap.measure.observe.segments import (
     join_traces,
     row_of,
 )
-from tailtap.records.errors import InputError
-from tailtap.records.files import write_json
 from tailtap.records.record import as_json, read
 from tailtap.records.trace import TraceNames, TraceRecord, UsualPasses
 

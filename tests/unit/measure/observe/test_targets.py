@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tailtap.base.errors import InputError
 from tailtap.measure.observe.targets import PLACES, Target, containers, find, parse_target
-from tailtap.records.errors import InputError
 
 
 @pytest.mark.parametrize(

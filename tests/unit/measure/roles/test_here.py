@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tailtap.base.errors import InputError
 from tailtap.measure.roles.here import Here, HereSession
-from tailtap.records.errors import InputError
 from tailtap.remote.session import Setup, Station
 from tailtap.remote.stream import StreamStation
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from fake_station import FakeStation, failed
 
+from tailtap.base.errors import MachineError
+from tailtap.base.units import parse_rate
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.progress import Silent
 from tailtap.measure.run import everywhere
 from tailtap.measure.search import Settings
 from tailtap.measure.search.conduct import Plan, Search, search_experiment
-from tailtap.output import database
-from tailtap.records.errors import MachineError
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
-from tailtap.records.units import parse_rate
+from tailtap.results import database
 
 TEXT = "name: paper\ntraffic: {warm_up: 10 ms}\n"
 MILLISECOND = 1_000_000

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import pytest
 
+from tailtap.base.errors import InputError, MachineError
 from tailtap.measure.boots import Wanted
 from tailtap.measure.testbed.boot import Files, booting
 from tailtap.measure.testbed.boot.booting import Booting, Told, files_of, verify
@@ -30,7 +31,6 @@ from tailtap.measure.testbed.cpio import write_cpio
 from tailtap.measure.testbed.far import FarHost
 from tailtap.measure.testbed.image import HOST_KEY, KEY_ARCHIVE, write_key_archive
 from tailtap.measure.testbed.model import read_testbed
-from tailtap.records.errors import InputError, MachineError
 from tailtap.remote import Completed
 
 USUAL = "root=/dev/sda1 ro console=ttyS0"

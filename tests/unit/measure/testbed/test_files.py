@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from tailtap.base.errors import InputError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.topology.line import Cables
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.measure.testbed.wiring import cables_of
-from tailtap.records.errors import InputError
 
 TWO = """\
 hosts:

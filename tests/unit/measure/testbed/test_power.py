@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from controlled import USER, Served, configuration, password_file, serving, switchable
 
+from tailtap.base.errors import InputError, MachineError
 from tailtap.measure.testbed.power import POWERS, Power, power_of
 from tailtap.measure.testbed.power.settling import settle
-from tailtap.records.errors import InputError, MachineError
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value
+from tailtap.base.locks import holder, lock
 from tailtap.host.changes.resource import read_text
-from tailtap.records.errors import MachineError
-from tailtap.records.files import set_value
-from tailtap.records.locks import holder, lock
 
 FOLDER = "/sys/fs/resctrl"
 WAIT_SECONDS = 10.0

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tailtap.base.cpulist import parse_cpus, ranges
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource, Value, read_text
 from tailtap.host.cpu.resctrl import files
 from tailtap.host.cpu.resctrl.files import FOLDER, locked
 from tailtap.host.cpu.resctrl.masks import CACHE_LINES, Values, number, own_ways, parse_schemata
-from tailtap.records.cpulist import parse_cpus, ranges
-from tailtap.records.errors import MachineError
 
 GROUP = "tailtap"
 """The folder of our group. One device at a time is measured on a machine."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.cpu.resctrl.files import FOLDER
-from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from tailtap.base.cpulist import ranges
+from tailtap.base.options import command_line
 from tailtap.host.changes.values import Form, same
 from tailtap.host.knobs import named, select
 from tailtap.host.knobs.knob import Files, Knob
@@ -12,8 +14,6 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.tuning.audit import judge
 from tailtap.host.tuning.bootline import Word, bootline
-from tailtap.records.cpulist import ranges
-from tailtap.records.options import command_line
 
 HEAD = "# Made by `tailtap host export`"
 SYSCTLS = "/proc/sys/"

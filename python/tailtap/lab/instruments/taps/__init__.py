@@ -7,8 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.registry import Registry
+from tailtap.base.check import Check
+from tailtap.base.registry import Registry
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.topology.graph import Flow
 from tailtap.records.taps import TapsOfFlows

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from tailtap.base.errors import InputError, MachineError
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.generators.external import MOONSNIFF
@@ -18,7 +19,6 @@ from tailtap.lab.instruments.taps.inline import started
 from tailtap.lab.instruments.taps.links import TapLink
 from tailtap.lab.instruments.taps.passive import PassiveTap
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow
-from tailtap.records.errors import InputError, MachineError
 from tailtap.remote import Host
 from tailtap.remote.process import Process
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.options import option
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.instruments.taps.links import At, TapLink
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.options import option
 from tailtap.records.taps import TappedLink, of_core
 
 STAMPERS = ("hardware", "software")

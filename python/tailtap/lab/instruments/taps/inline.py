@@ -10,8 +10,9 @@ from dataclasses import replace
 from itertools import repeat
 from pathlib import Path, PurePosixPath
 
+from tailtap.base.check import Check
+from tailtap.base.errors import TailtapError
 from tailtap.host.changes.privileges import missing_capabilities
-from tailtap.kinds.check import Check
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.instruments.taps import NEVER, NOWHERE, STAMP_BYTES, Stamped
 from tailtap.lab.instruments.taps.links import At, TapLink
@@ -19,7 +20,6 @@ from tailtap.lab.instruments.taps.model import PCAP, STAMPS
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import FORWARD, TAPS, smallest
-from tailtap.records.errors import TailtapError
 from tailtap.records.record import Open, opened
 from tailtap.records.taps import Tapped, TapsOfFlows
 from tailtap.remote import Host

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from tailtap.records.errors import InputError, WrongValue, naming
-from tailtap.records.options import option
+from tailtap.base.errors import InputError, WrongValue, naming
+from tailtap.base.options import option
 
 FORM = "[NAME=][NETNS/]INTERFACE[@arrival|@egress|@receipt][:FORWARD]"
 DROP = "drop"

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from tailtap.kinds.registry import one_of
+from tailtap.base.registry import one_of
+from tailtap.base.schema import Ports, Size, Strict, Written
 from tailtap.lab.instruments.taps import TAPS
-from tailtap.records.schema import Ports, Size, Strict, Written
 
 PASSIVE = "passive"
 """The kind of taps that stamps copies of packets."""

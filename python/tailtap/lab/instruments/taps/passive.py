@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
 from tailtap.lab.instruments.taps.inline import InlineTap
 from tailtap.lab.instruments.taps.links import TapLink
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow

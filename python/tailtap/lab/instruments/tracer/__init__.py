@@ -7,17 +7,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError, TailtapError
+from tailtap.base.findings import Findings
+from tailtap.base.units import format_share
 from tailtap.host.changes.privileges import missing_capabilities
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.instruments.observing import Reading, Scope, Tracing, Warning
 from tailtap.lab.instruments.tracer.room import USED, Room, room_of
 from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
-from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.record import parsed
 from tailtap.records.run import Facts
 from tailtap.records.trace import Taken
-from tailtap.records.units import format_share
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from tailtap.base.files import write_json
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.lab.forwarders.served import Server, records_of
-from tailtap.records.files import write_json
 from tailtap.records.record import as_json
 from tailtap.records.trace import Taken, TraceFacts, TraceNames, TraceRecord, UsualPasses
 

@@ -39,6 +39,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from tailtap.base.check import Check
+from tailtap.base.cpulist import list_cpus, ranges
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Size
 from tailtap.host.changes.huge_pages import Pages, Reservation, require_possible, reservation
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.host.changes.resource import Resource, read_text
@@ -47,8 +52,6 @@ from tailtap.host.facts import machine as machine_facts
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.pci import address_of
 from tailtap.host.net.vfio import VfioCard
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.platforms.kernel import NAMES, running_kernel
@@ -60,9 +63,6 @@ from tailtap.lab.platforms.vm.line import Line, line_of, purpose_of
 from tailtap.lab.topology.graph import NodeKind, Port
 from tailtap.lab.topology.lab import Lab, Passed
 from tailtap.lab.topology.numbering import numbered
-from tailtap.records.cpulist import list_cpus, ranges
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.schema import Size
 from tailtap.records.traits import BUILT_IN, Traits
 from tailtap.remote.guest import GuestHost
 from tailtap.remote.local import PACKAGES, LocalHost, require_program

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailtap.base.errors import MachineError, NotRead
 from tailtap.host.containers.container import Inner
 from tailtap.lab.platforms.dut import OwnFiles
-from tailtap.records.errors import MachineError, NotRead
 from tailtap.remote import CommandFailed
 from tailtap.remote.guest import GuestHost
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from tailtap.base.errors import MachineError
+from tailtap.base.files import make_link, write_text
 from tailtap.host.containers.domains import threads_of
 from tailtap.lab.platforms.vm.kernels import CACHE
-from tailtap.records.errors import MachineError
-from tailtap.records.files import make_link, write_text
 from tailtap.remote.local import LocalHost, require_program
 from tailtap.remote.process import Process
 

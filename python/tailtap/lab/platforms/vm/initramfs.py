@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
+from tailtap.base.errors import InputError
 from tailtap.lab.platforms.vm.domain import PORT
 from tailtap.lab.platforms.vm.kernels import Kernel, shell
-from tailtap.records.errors import InputError
 from tailtap.remote import CommandFailed, agent
 from tailtap.remote.local import LocalHost
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailtap.base.errors import InputError, MachineError
+from tailtap.base.locks import lock
 from tailtap.lab.platforms.kernel import RT, VANILLA, version_of
-from tailtap.records.errors import InputError, MachineError
-from tailtap.records.locks import lock
 from tailtap.remote.local import LocalHost
 
 CACHE = Path("/var/cache/tailtap")

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from tailtap.base.files import make_folder, write_json
 from tailtap.lab.platforms.vm.kernels import CACHE, Kernel
-from tailtap.records.files import make_folder, write_json
 from tailtap.remote.local import LocalHost
 
 QEMU = "qemu-system-x86_64"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tailtap.base.files import drafted, make_folder
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.knob import Knob
 from tailtap.host.knobs.line import not_built
@@ -22,7 +23,6 @@ from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.dut import DutSpec
 from tailtap.lab.platforms.options import KernelOptions
 from tailtap.lab.platforms.vm.kernels import Kernel
-from tailtap.records.files import drafted, make_folder
 
 ALWAYS = "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trust_cpu=on"
 """A guest says what goes wrong, ends when it crashes, relies on its timer, and sends no packets

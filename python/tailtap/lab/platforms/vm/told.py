@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tailtap.base.errors import MachineError
 from tailtap.host.knobs.knob import Files
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.audit import Audit, audit
 from tailtap.lab.platforms.vm.kernels import Kernel
 from tailtap.lab.platforms.vm.line import Line, rows, write_tree
-from tailtap.records.errors import MachineError
 from tailtap.records.record import as_json
 from tailtap.remote.guest import GuestHost
 

@@ -22,17 +22,17 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.findings import Findings
+from tailtap.base.schema import Cpus
 from tailtap.host.changes.huge_pages import reserved
 from tailtap.host.changes.resource import Resource
 from tailtap.host.facts.dpdk import require_drivers
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.platforms.dut import DutSpec
 from tailtap.lab.platforms.vm import Ports, Vm, VmOptions
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import Cpus
 from tailtap.records.traits import BUILT_IN, Traits
 from tailtap.remote.local import LocalHost, require_program
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast, get_args
 
+from tailtap.base.errors import InputError
 from tailtap.measure.observe.targets.containers import Containers
 from tailtap.measure.observe.targets.kind import Place, PlaceKind
 from tailtap.measure.observe.targets.namespaces import Namespaces
 from tailtap.measure.observe.targets.pods import Pods
 from tailtap.measure.observe.targets.processes import Processes
-from tailtap.records.errors import InputError
 from tailtap.records.observed import Moment
 
 __all__ = ["PLACES", "Place", "PlaceKind", "Target", "find", "parse_target"]

@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tailtap.base.errors import InputError, MachineError, TailtapError
+from tailtap.base.foreign import parse_json
 from tailtap.host.containers import engines
 from tailtap.measure.observe.targets.kind import Place
-from tailtap.records.errors import InputError, MachineError, TailtapError
-from tailtap.records.foreign import parse_json
 from tailtap.remote.local import SYSTEM_PATH, LocalHost
 
 STATES = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tailtap.base.errors import InputError
 from tailtap.host.changes.processes import network_at
 from tailtap.host.net.inside import NAMESPACES
 from tailtap.measure.observe.targets.kind import Place
-from tailtap.records.errors import InputError
 
 OWN = "/proc/self/ns/net"
 """The namespace that this process is in."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tailtap.base.errors import InputError
 from tailtap.measure.observe.targets.containers import CRI, is_there, number, said
 from tailtap.measure.observe.targets.kind import Place
-from tailtap.records.errors import InputError
 
 
 class Pods:

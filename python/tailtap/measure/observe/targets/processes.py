@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tailtap.base.errors import InputError
 from tailtap.host.changes.processes import network_of
 from tailtap.measure.observe.targets.kind import Place
-from tailtap.records.errors import InputError
 
 
 class Processes:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.registry import Registry
-from tailtap.records.errors import InputError
-from tailtap.records.suggest import did_you_mean
+from tailtap.base.check import Check
+from tailtap.base.errors import InputError
+from tailtap.base.registry import Registry
+from tailtap.base.suggest import did_you_mean
 
 if TYPE_CHECKING:  # it reads the testbed file, which names ways
     from tailtap.measure.testbed.far import FarHost

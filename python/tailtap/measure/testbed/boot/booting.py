@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tailtap.base.errors import InputError, MachineError
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.kernel import RT, VANILLA
 from tailtap.measure.boots import Wanted
@@ -25,7 +26,6 @@ from tailtap.measure.testbed.far import FarHost
 from tailtap.measure.testbed.image import Image, image_in
 from tailtap.measure.testbed.power import Power
 from tailtap.measure.testbed.ssh import SshStation
-from tailtap.records.errors import InputError, MachineError
 from tailtap.records.machine import Booted
 
 MARK = "tailtap.default"

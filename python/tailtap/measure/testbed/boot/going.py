@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tailtap.base.errors import MachineError
 from tailtap.measure.testbed.boot import Files
 from tailtap.measure.testbed.far import FarHost
-from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed, NoAnswer, ProgramMissing
 
 GO_SECONDS = 20.0

@@ -9,12 +9,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.schema import Matching, Strict
 from tailtap.measure.testbed.boot import Files
 from tailtap.measure.testbed.boot.going import brought, reboot
 from tailtap.measure.testbed.far import FarHost
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import Matching, Strict
 
 ENTRY = "tailtap"
 HEAD, END = "### tailtap begins ###", "### tailtap ends ###"

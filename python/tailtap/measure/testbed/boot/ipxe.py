@@ -14,12 +14,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.schema import Matching, Strict
 from tailtap.measure.testbed.boot import Files
 from tailtap.measure.testbed.boot.going import reboot
 from tailtap.measure.testbed.far import FarHost
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import Matching, Strict
 
 READ_SECONDS = 30.0
 """How long a client may be silent."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.schema import NoOptions
 from tailtap.measure.testbed.boot import Files
 from tailtap.measure.testbed.boot.going import PUT, brought, go
 from tailtap.measure.testbed.far import FarHost
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import NoOptions
 from tailtap.remote import CommandFailed
 
 LOAD_SECONDS = 120.0

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
+from tailtap.base.schema import Strict, Time, as_value_error
 from tailtap.lab.platforms.boot import check_boot
-from tailtap.records.schema import Strict, Time, as_value_error
 
 
 class BootOptions(Strict):

@@ -7,12 +7,12 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.registry import Registry
-from tailtap.records.document import dotted
-from tailtap.records.errors import InputError
-from tailtap.records.explaining import explain
-from tailtap.records.suggest import did_you_mean
+from tailtap.base.check import Check
+from tailtap.base.document import dotted
+from tailtap.base.errors import InputError
+from tailtap.base.explaining import explain
+from tailtap.base.registry import Registry
+from tailtap.base.suggest import did_you_mean
 
 __all__ = ["POWERS", "Power", "PowerKind", "State", "checked", "power_of"]
 

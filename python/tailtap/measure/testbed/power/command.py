@@ -9,12 +9,12 @@ from typing import Annotated, cast
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.template import check_command
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.schema import Strict, Time
+from tailtap.base.template import check_command
 from tailtap.measure.testbed.power import State
 from tailtap.measure.testbed.power.settling import settle
-from tailtap.records.errors import MachineError
-from tailtap.records.schema import Strict, Time
 from tailtap.remote.local import LocalHost
 
 _ANSWER = re.compile(r"(?:.*\s)?(on|off)\W*", re.IGNORECASE | re.DOTALL)

@@ -9,12 +9,12 @@ from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
 
-from tailtap.kinds.check import Check
+from tailtap.base.check import Check
+from tailtap.base.errors import MachineError
+from tailtap.base.private_file import read_password
+from tailtap.base.schema import Matching, Strict
 from tailtap.measure.testbed.power import State
 from tailtap.measure.testbed.power.settling import settle
-from tailtap.records.errors import MachineError
-from tailtap.records.private_file import read_password
-from tailtap.records.schema import Matching, Strict
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, require_program
 

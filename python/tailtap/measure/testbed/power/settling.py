@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from tailtap.base.errors import MachineError
 from tailtap.measure.testbed.power import State
-from tailtap.records.errors import MachineError
 
 SETTLE_SECONDS = 60.0
 """Controllers of servers switch within seconds; some do so only after a graceful try."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailtap.base.errors import InputError
 from tailtap.lab.instruments.taps import Stamped
 from tailtap.lab.instruments.taps.inline import LEAST_ROOM, MAX_ROOM, QUIET_SHARE, rooms
 from tailtap.lab.instruments.taps.links import (
@@ -20,7 +21,6 @@ from tailtap.lab.instruments.taps.links import (
     with_sides,
 )
 from tailtap.lab.topology.line import FORWARD, smallest
-from tailtap.records.errors import InputError
 
 FLOW = smallest().flow(FORWARD)
 

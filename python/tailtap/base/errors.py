@@ -1,0 +1,271 @@
+"""The errors that a user can meet, each with the exit status of the command contract.
+
+An error is a value: `what` happened, at which `place`, which `remedy` helps, and what its class
+adds. Its text is made of these once and never read back: who must tell errors apart asks for the
+class, and who must say something else takes the fields.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from tailtap.base.options import command_line, option
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Put the option or key `what` before the message of an `InputError`."""
+    try:
+        yield
+    except InputError as error:
+        raise error.at(what) from error
+
+
+class TailtapError(Exception):
+    """An error with a one-line message for the user and an exit status.
+
+    Its fields are the attributes that the class and those above it annotate. So it can be pickled,
+    copied and told to another machine, whatever its constructor takes.
+    """
+
+    exit_status = 2
+    what: str
+    place: str
+    remedy: str
+
+    def __init__(self, what: str, *, place: str = "", remedy: str = "") -> None:
+        """`what` may say place and remedy itself, where nobody needs them apart."""
+        super().__init__(what)
+        self.what, self.place, self.remedy = what, place, remedy
+
+    def __str__(self) -> str:
+        """Place, what and remedy, on one line."""
+        return ": ".join(part for part in (self.place, self.what, self.remedy) if part)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The class and the fields."""
+        return restored, (type(self), vars(self))
+
+    def at(self, place: object) -> Self:
+        """This error, seen from where all that it tells of is at `place`."""
+        return self.but(place=f"{place}: {self.place}" if self.place else str(place))
+
+    def but(self, **fields: object) -> Self:
+        """This error with other values of some fields."""
+        return restored(type(self), {**vars(self), **fields})
+
+    def or_elsewhere(self, instead: str) -> Self:
+        """This error for who can do `instead`."""
+        return self.but(remedy=f"{self.remedy} or {instead}" if self.remedy else instead)
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """What is printed, a line each: the message."""
+        return (str(self),)
+
+
+class InputError(TailtapError):
+    """Bad input or usage: a file, an option or an experiment cannot be used as given."""
+
+    exit_status = 2
+
+
+class InputErrors(InputError):
+    """Several mistakes of one file: each is a message, and `lines` has them all."""
+
+    messages: tuple[str, ...]
+
+    def __init__(self, messages: Sequence[str]) -> None:
+        """The messages in the order of the file; there is at least one."""
+        self.messages = tuple(messages)
+        more = len(self.messages) - 1
+        super().__init__(self.messages[0] + (f" (and {more} more)" if more else ""))
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """Each message."""
+        return [f"{self.place}: {one}" if self.place else one for one in self.messages]
+
+
+class QuantityError(InputError):
+    """A text that is no quantity. Who knows which option or key has it says so."""
+
+    text: str
+    """Empty for what is no text."""
+
+    def __init__(self, message: str, text: object) -> None:
+        """The message, which does not say where `text` was given."""
+        super().__init__(message)
+        self.text = text if isinstance(text, str) else ""
+
+
+class NotRead(InputError):
+    """What is at `place` cannot be read: is not there, or the system refuses it."""
+
+    errno: int
+    """Of the system's error; 0 if it told none."""
+
+    def __init__(self, error: OSError | ValueError, what: str = "cannot read it") -> None:
+        """`what` was answered with `error`, where its own words do not say all."""
+        words = getattr(error, "strerror", None) or str(error)
+        super().__init__(f"{what}: {words}" if what else words)
+        self.errno = getattr(error, "errno", None) or 0
+
+
+class OfAnotherKind(InputError):
+    """What is at `place` can be read, and is not of the kind that it should be, or damaged."""
+
+    kind: str
+
+    def __init__(self, kind: str, why: object = "", what: str = "") -> None:
+        """It is no `kind`, such as ``stamp file``; `what` says that in its own words."""
+        super().__init__(what or f"this is no {kind}" + (f": {why}" if why else ""))
+        self.kind = kind
+
+
+class WrongPacket(InputError):
+    """A packet of the capture at `place` cannot be used: it is cut off, or the file is damaged."""
+
+    packet: int
+    """The first such packet, from 1."""
+
+    def __init__(self, packet: int, what: str) -> None:
+        """`what` is wrong with the packet, or with the file there."""
+        super().__init__(what)
+        self.packet = packet
+
+
+class WrongKey(InputError):
+    """The value of a key in a file cannot be as it is."""
+
+    key: str
+    """``vary.traffic.rate[1]``; file and line are before it in `place`."""
+
+    def __init__(self, key: str, what: str) -> None:
+        """`what` is wrong with the value of `key`."""
+        super().__init__(what, place=key)
+        self.key = key
+
+
+class WrongValue(InputError):
+    """`parameter` was given a `value` that it does not take."""
+
+    parameter: str
+    value: str
+
+    def __init__(self, parameter: str, value: str, what: str) -> None:
+        """`what` is wrong with it, or what to give instead."""
+        super().__init__(what, place=f"{option(parameter)} {value!r}")
+        self.parameter, self.value = parameter, value
+
+
+class ThroughLink(InputError):
+    """What is at `place` is a link, by which somebody else may lead what is written anywhere."""
+
+    def __init__(self) -> None:
+        """Nothing is written there."""
+        super().__init__(
+            "this is a link, and nothing is written through links in a folder of results: remove it"
+        )
+
+
+class Occupied(InputError):
+    """What is at `place` stays as it is, and so nothing is written there.
+
+    Another place always helps; which option names it is known to the command.
+    """
+
+    begun: str
+
+    def __init__(self, what: str, *, place: str, remedy: str = "", begun: str = "") -> None:
+        """`begun` is what may have been begun there and can be finished: ``the search``."""
+        super().__init__(what, place=place, remedy=remedy)
+        self.begun = begun
+
+
+class NothingBegun(InputError):
+    """There is nothing at `place` that could be finished."""
+
+
+class NotTraced(InputError):
+    """No run at `place` has a trace."""
+
+
+class Tapped(InputError):
+    """An interface has a tap already where another one should be."""
+
+    def __init__(self, what: str) -> None:
+        """`what` says which interface."""
+        clean = f"`sudo {command_line('clean')}` removes it"
+        left = f"only before Linux 6.6 a tap that was killed stays: {clean}"
+        super().__init__(what, remedy=f"stop it ({left})")
+
+
+class NothingMatched(InputError):
+    """Captures have no packets in common, or none that can be told apart."""
+
+
+class NotSplittableError(InputError):
+    """Captures were split up although their stamps are not in order, or a capture is damaged.
+
+    They can be evaluated as one piece.
+    """
+
+
+class MachineError(TailtapError):
+    """This machine cannot do it: the message says what is missing and how to get it."""
+
+    exit_status = 3
+
+
+class PackageMissing(MachineError):
+    """What is asked for needs a Python package that is not installed."""
+
+    package: str
+
+    def __init__(self, what: str, package: str, install: str = "") -> None:
+        """`what` needs it, as in ``PostgreSQL needs``; pip is told `install`, or its name."""
+        super().__init__(
+            f"{what} the package {package}", remedy=f"pip install {install or package}"
+        )
+        self.package = package
+
+
+class NotWritten(MachineError):
+    """Something cannot be written. `remedy` is against the reason, and may be empty.
+
+    Another place always helps; which option names it is known to the command.
+    """
+
+
+class Interrupted(TailtapError):
+    """The user stopped the work; whatever was finished is kept."""
+
+    exit_status = 4
+
+
+class Bug(TailtapError):
+    """A fault of tailtap itself, which no option mends.
+
+    The status is EX_SOFTWARE of sysexits.h: no gate takes it for an answer.
+    """
+
+    exit_status = 70
+    told: str
+
+    def __init__(self, message: str, told: str = "") -> None:
+        """`told` is the traceback."""
+        super().__init__(message)
+        self.told = told
+
+
+E = TypeVar("E", bound=TailtapError)
+
+
+def restored(kind: type[E], fields: Mapping[str, object]) -> E:
+    """An error of this class with these fields."""
+    error = kind.__new__(kind, fields.get("what", ""))
+    vars(error).update(fields)
+    return error

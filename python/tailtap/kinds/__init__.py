@@ -1,1 +1,0 @@
-"""What every seam shares: kinds by name, doctor's checks, findings before anything is made."""

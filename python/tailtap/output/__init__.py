@@ -1,1 +1,0 @@
-"""What is made of results: pages, figures, databases, files for other programs, and imports."""

@@ -1,0 +1,7 @@
+"""The results of an experiment as one DuckDB database."""
+
+from __future__ import annotations
+
+from tailtap.results.database.database import add_run, add_runs, begin_anew
+
+__all__ = ["add_run", "add_runs", "begin_anew"]

@@ -1,0 +1,63 @@
+"""The seam of exporters, and how their files reach the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from tailtap.analysis.runs.run import Run
+from tailtap.base.check import Check
+from tailtap.base.files import drafted, make_folder
+from tailtap.base.writing import writing
+
+
+class Exporter(Protocol):
+    """Writes finished runs in one format."""
+
+    summary: str
+    """What it writes, in one sentence."""
+
+    documentation: str
+    """What its users should know, as a paragraph of Markdown."""
+
+    address: bool
+    """Whether the destination is the address of a database, not a folder."""
+
+    holds_packets: bool
+    """Whether the format has a place for every packet."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """The checks of `tailtap doctor`: find out whether it works here."""
+        ...
+
+    def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
+        """Write `runs` to `destination`; return the files or tables written, in order.
+
+        With `packets`, where the format holds them, every matched packet is written too.
+
+        Raises `InputError` when an evaluation is damaged, `MachineError` when the destination
+        cannot be written.
+        """
+
+
+@contextmanager
+def whole(destination: Path, name: str) -> Iterator[BinaryIO]:
+    """A draft of the file `name` in the folder `destination`, which it replaces when the block
+    ends without an error.
+
+    Folders are made if missing. Raises `MachineError` when it cannot be written.
+    """
+    path = destination / name
+    with writing(path):
+        make_folder(path.parent, below=destination)
+        with drafted(path, below=destination) as draft:
+            yield draft
+
+
+def write_text(destination: Path, name: str, text: str) -> str:
+    """Write `text` to the file `name`, whole or not at all; return its path."""
+    with whole(destination, name) as draft:
+        draft.write(text.encode())
+    return str(destination / name)

@@ -1,0 +1,100 @@
+"""HdrHistogram's percentile distribution as text, which its plotters read."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from tailtap.analysis.evaluation.values import Pair
+from tailtap.analysis.runs.run import Run
+from tailtap.base.check import Check
+from tailtap.base.errors import InputError
+from tailtap.results.exporters.base import write_text
+
+#: Reporting points in each half of the distance to 100 %: HdrHistogram's default.
+TICKS = 5
+#: Nanoseconds in the unit of the values: they are written in microseconds.
+SCALE = 1000
+
+
+class Hgrm:
+    """One file a run, `SLUG.hgrm`, values in microseconds (HdrHistogram's scaling of 1000)."""
+
+    summary = "HdrHistogram's percentile text, in microseconds: one file for each run."
+    documentation = "For programs that draw HDR diagrams. The percentiles are exact."
+    address = False
+    holds_packets = False
+
+    def diagnose(self) -> Iterator[Check]:
+        """It is a part of tailtap."""
+        yield Check("exporters", "hgrm", "ok", "needs nothing of its own")
+
+    def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
+        """Write a file for each run into the folder `destination`."""
+        written = []
+        for run in runs:
+            text = io.StringIO()
+            write_distribution(text, distribution_of(run))
+            written.append(write_text(Path(destination), f"{run.slug}.hgrm", text.getvalue()))
+        return written
+
+
+def distribution_of(run: Run) -> Pair:
+    """The distribution of a finished run. Raises `InputError` where it is not known."""
+    if run.evaluation is None:
+        raise InputError(run.failure)
+    try:
+        return run.evaluation.distribution
+    except InputError as error:
+        raise InputError("how late all of its packets were is not told: export csv").at(
+            run.slug
+        ) from error
+
+
+def write_distribution(file: TextIO, distribution: Pair) -> None:
+    """Write a distribution of nanoseconds as HdrHistogram's `outputPercentileDistribution` does.
+
+    The layout is that of its Java version: columns of 12, 14, 10 and 14 characters, a last row of
+    100 % without 1/(1-p), and three lines of summary. Values are exact: three decimals of a
+    microsecond are nanoseconds. The last line describes a distribution without rounding: a single
+    bucket whose sub-buckets are a nanosecond wide and reach the maximum.
+    """
+    values, counts = distribution
+    total = int(counts.sum())
+    mean = float(np.average(values, weights=counts))
+    deviation = math.sqrt(float(np.average((values - mean) ** 2, weights=counts)))
+    file.write(f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}\n\n")
+    for value, level, reached in percentile_rows(distribution):
+        row = f"{value / SCALE:12.3f} {level / 100:.12f} {reached:10d}"
+        file.write(f"{row} {1 / (1 - level / 100):14.2f}\n" if level < 100 else f"{row}\n")
+    largest = int(values[-1])
+    file.write(
+        f"#[Mean    = {mean / SCALE:12.3f}, StdDeviation   = {deviation / SCALE:12.3f}]\n"
+        f"#[Max     = {largest / SCALE:12.3f}, Total count    = {total:12d}]\n"
+        f"#[Buckets = {1:12d}, SubBuckets     = {1 << max(largest.bit_length(), 1):12d}]\n"
+    )
+
+
+def percentile_rows(distribution: Pair) -> Iterator[tuple[int, float, int]]:
+    """Value (ns), percentile (0 to 100) and how many packets were no slower, row by row.
+
+    HdrHistogram's percentile iteration: the levels halve their distance each time that the way to
+    100 % is halved, and end with the first that reaches all packets; one row of 100 % follows.
+    """
+    values, counts = distribution
+    below = np.cumsum(counts)
+    total = int(below[-1])
+    shares = 100.0 * below / total
+    level, reached = 0.0, 0
+    while reached < total and level < 100:
+        place = int(np.searchsorted(shares, level))
+        reached = int(below[place])
+        yield int(values[place]), level, reached
+        halvings = math.floor(math.log2(100 / (100 - level))) + 1
+        level += 100 / (TICKS * 2**halvings)
+    yield int(values[-1]), 100.0, total

@@ -1,0 +1,161 @@
+"""Load generators for HTTP that tell percentiles, or each request: vegeta, k6, hey and oha."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from tailtap.base.foreign import parse_json
+from tailtap.results.importers.tools.hgrm import spectrum
+from tailtap.results.importers.tools.reading import (
+    CLOSED_LOOP,
+    FAILURES_UNTOLD,
+    MILLISECOND,
+    SECOND,
+    UNITS,
+    Reading,
+    answered,
+    coded,
+    mapping,
+    nanoseconds,
+    number,
+    per_request,
+    share,
+)
+
+_SPECTRUM = re.compile(r"\s*Value\(ms\) +Percentile")
+_ATTACK = '{"attack":'
+_DURATION = "http_req_duration"
+_GOOD = f"{_DURATION}{{expected_response:true}}"
+_CSV = "response-time,DNS+dialup,"
+STEP = SECOND // 10_000
+"""What the times of hey's CSV are rounded to."""
+CUT = "aborted due to deadline"
+"""What oha says of requests that were on their way when its time was over."""
+_TIME = r"([\d.]+) ?(secs|sec|ms|us|ns|s)\b"
+_PRINTED = re.compile(rf"^ *([\d.]+)%+ in {_TIME}", re.M)
+_END = re.compile(rf"^ *(Slowest|Fastest|Average):\s+{_TIME}", re.M)
+_CODE = re.compile(r"^ *\[(\d{3})\]\s+(\d+) responses", re.M)
+_ERROR = re.compile(rf"^ *\[(\d+)\]\s+(?!\d+ responses|{CUT})\S", re.M)
+_PERCENTILE = re.compile(r"p?\(?([\d.]+)(?:th|\))?")
+
+
+def knows_vegeta(head: str) -> bool:
+    """Whether a file begins like one of vegeta: a report, a spectrum, or encoded requests."""
+    report = '"latencies"' in head and '"status_codes"' in head
+    return report or head.startswith(_ATTACK) or _SPECTRUM.match(head) is not None
+
+
+def read_vegeta(text: str) -> Iterator[Reading]:
+    """Its requests, its spectrum or its percentiles. Raises `ValueError`."""
+    if text.startswith(_ATTACK):
+        lines = map(mapping, map(parse_json, text.splitlines()))
+        yield per_request((str(one["code"]), nanoseconds(one["latency"], 1)) for one in lines)
+    elif text.lstrip().startswith("{"):
+        found = mapping(parse_json(text))
+        codes, times = mapping(found["status_codes"]), mapping(found["latencies"])
+        yield _summary(times, 1, codes, number(codes.get("0", 0), "requests"), mixed=True)
+    else:
+        yield spectrum(text, MILLISECOND, doubts=(FAILURES_UNTOLD,))
+
+
+def knows_k6(head: str) -> bool:
+    """Whether a file begins like one of k6: its summary as JSON, or points as lines of JSON."""
+    return head.lstrip().startswith("{") and f'"{_DURATION}' in head
+
+
+def read_k6(text: str) -> Iterator[Reading]:
+    """The durations of requests: of expected answers, where k6 tells them. Raises `ValueError`."""
+    if '"metrics"' not in text:
+        points = (
+            mapping(parse_json(line)) for line in text.splitlines() if f'"{_DURATION}"' in line
+        )
+        yield per_request(
+            map(_point, (mapping(one["data"]) for one in points if one.get("type") == "Point")),
+            doubts=(CLOSED_LOOP,),
+        )
+        return
+    metrics = mapping(mapping(parse_json(text))["metrics"])
+    found = {name: mapping(mapping(one).get("values", one)) for name, one in metrics.items()}
+    values = dict(found.get(_GOOD) or found[_DURATION])
+    values["p50"], values["mean"] = values.get("med"), values.get("avg")
+    sent = number(found["http_reqs"]["count"], "requests")
+    failed = number(found.get("http_req_failed", {}).get("passes", 0), "requests")
+    codes = {"200": sent - failed, "failed": failed}
+    # Its executors at a rate do not wait, and a summary does not say which one it was.
+    yield _summary(values, MILLISECOND, codes, None, mixed=_GOOD not in found, waits=True)
+
+
+def _point(data: Mapping[str, object]) -> tuple[str, int]:
+    tags = mapping(data["tags"])
+    expected = tags.get("expected_response") != "false"
+    return "200" if expected else str(tags.get("status")), nanoseconds(data["value"], MILLISECOND)
+
+
+def knows_hey(head: str) -> bool:
+    """Whether a file begins like one of hey or oha: what they print, a CSV of hey, oha's JSON."""
+    printed = "Slowest:" in head and "Requests/sec:" in head
+    return printed or head.startswith(_CSV) or '"latencyPercentiles"' in head
+
+
+def read_hey(text: str) -> Iterator[Reading]:
+    """Its requests, or its percentiles. Raises `ValueError`."""
+    if text.startswith(_CSV):
+        titles, *rows = (line.split(",") for line in text.splitlines())
+        code = titles.index("status-code")
+        pairs = ((one[code], nanoseconds(one[0], SECOND)) for one in rows)
+        yield per_request(pairs, STEP, (CLOSED_LOOP,))
+        return
+    if text.lstrip().startswith("{"):
+        found = mapping(parse_json(text))
+        apart, codes = found.get("latencyPercentilesSuccessful"), found["statusCodeDistribution"]
+        cut = coded(mapping(found.get("errorDistribution") or {}), lambda one: one == CUT)[0]
+        told = mapping(found["summary"])
+        ends = {"min": told["fastest"], "mean": told["average"], "max": told["slowest"]}
+        values = {**mapping(apart or found["latencyPercentiles"]), **({} if apart else ends)}
+    else:
+        apart, codes = None, dict(_CODE.findall(text))
+        cut = sum(number(count, "requests") for count in _ERROR.findall(text))
+        printed = [(f"p{p}", time, unit) for p, time, unit in _PRINTED.findall(text)]
+        names = {"Fastest": "min", "Average": "mean", "Slowest": "max"}
+        printed += [(names[name], time, unit) for name, time, unit in _END.findall(text)]
+        values = {name: float(time) * UNITS[unit] / SECOND for name, time, unit in printed}
+    every = {**mapping(codes), "0": cut}
+    yield _summary(values, SECOND, every, cut, mixed=not apart, timed=False, waits=True)
+
+
+def _summary(
+    values: Mapping[str, object],
+    unit: int,
+    codes: Mapping[str, object],
+    lost: int | None,
+    *,
+    mixed: bool,
+    timed: bool = True,
+    waits: bool = False,
+) -> Reading:
+    """Percentiles of all answers (`mixed`) or of good ones; what is `lost` is `timed` or not."""
+    errors, told = coded(codes, answered)
+    sent = coded(codes, lambda _: False)[0]
+    among = errors - (0 if timed else lost or 0) if mixed else 0
+    ends = {
+        name: None if values.get(name) is None else nanoseconds(values[name], unit)
+        for name in ("min", "mean", "max")
+    }
+    return Reading(
+        percentiles=[
+            (share(match[1]), nanoseconds(value, unit))
+            for name, value in values.items()
+            if value is not None and (match := _PERCENTILE.fullmatch(name))
+        ],
+        total=sent - errors + among,
+        lost=lost,
+        errors=errors,
+        among=among,
+        requests=sent,
+        failures=told,
+        minimum=ends["min"],
+        mean=None if ends["mean"] is None else float(ends["mean"]),
+        maximum=ends["max"],
+        doubts=(CLOSED_LOOP,) if waits else (),
+    )

@@ -1,0 +1,1 @@
+"""What a person sees: reports, live pages, published sites, and results repeated."""

@@ -1,0 +1,336 @@
+"""What of a run works on which CPU, who shares one, and what crosses NUMA nodes on its way.
+
+It is read from ``run.json``: what was asked for, how the run was wired, and where its processes
+were. What is not stored is not drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+
+from tailtap.analysis.runs.run import Run
+from tailtap.base.cpulist import ranges
+from tailtap.records.run import RunRecord
+from tailtap.show.report.machine.tree import SELF, Machine, cpus_of
+
+GENERATOR, TAPS, DUT, RECEIVE = "generator", "taps", "dut", "receive"
+NEIGHBOUR = "neighbour"
+"""Kinds of work, each of which has a colour and a letter."""
+LETTERS: Mapping[str, str] = {
+    GENERATOR: "G", TAPS: "T", DUT: "D", RECEIVE: "R", NEIGHBOUR: "N",
+}  # fmt: skip
+SPREAD = 4
+"""Whoever may run on more CPUs than this, and is pinned to none, may be anywhere."""
+MOST_PORTS = 4
+"""Of more ports only the number is said."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Somebody who works on CPUs."""
+
+    kind: str
+    name: str
+    cpus: tuple[int, ...]
+    """Empty: wherever the kernel does it."""
+    ports: tuple[str, ...] = ()
+    """Where packets come in that are received there: ``dut2:tt-in`` where there are many nodes."""
+    nodes: tuple[str, ...] = ()
+    """The nodes of the DuT that it is."""
+
+    @property
+    def letter(self) -> str:
+        """By which a small cell shows it."""
+        return LETTERS[self.kind]
+
+    @property
+    def spread(self) -> bool:
+        """Whether it uses some of many CPUs, now this one and now that."""
+        return self.kind == TAPS and len(self.cpus) > SPREAD
+
+
+@dataclass(frozen=True)
+class Port:
+    """A network card that is a port of the lab."""
+
+    name: str
+    card: str
+    task: str
+    """That of the node that it belongs to."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a run works on one machine."""
+
+    works: tuple[Work, ...]
+    ports: tuple[Port, ...] = ()
+    """The network cards that it uses."""
+    ways: tuple[tuple[tuple[str, str, str], ...], ...] = ()
+    """Of each flow the ports that it passes: the task of each one's node, the node, the port."""
+
+    def of(self, kind: str) -> tuple[int, ...]:
+        """The CPUs of a kind of work."""
+        return tuple(sorted({cpu for work in self.works if work.kind == kind for cpu in work.cpus}))
+
+    def at(self, cpu: int) -> tuple[Work, ...]:
+        """Who works on a CPU."""
+        return tuple(work for work in self.works if cpu in work.cpus)
+
+    def covers(self, other: Placement) -> bool:
+        """Whether `other` is this one, or all of it but for a device and its cards.
+
+        Neighbours are the same in both.
+        """
+        missing = set(self.works) - set(other.works)
+        return (
+            set(other.works) <= set(self.works)
+            and set(other.ports) <= set(self.ports)
+            and not any(work.kind == NEIGHBOUR for work in missing)
+        )
+
+
+@dataclass(frozen=True)
+class Place:
+    """A stop on a packet's way: CPUs, or a network card."""
+
+    name: str
+    nodes: frozenset[int]
+    cpus: tuple[int, ...] = ()
+    card: str | None = None
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """What is on one NUMA node and on another, or goes there."""
+
+    sentence: str
+    ends: tuple[Place, Place] | None
+    """None where it may be and need not."""
+
+
+def placement_of(run: Run) -> Placement:
+    """Where the roles of a run worked, those on another machine included."""
+    record, traffic = run.record, run.traffic
+    if record is None:
+        return Placement(())
+    works = [Work(GENERATOR, "generator", _one(traffic.cpu))]
+    if traffic.bidirectional:
+        back = traffic.cpu if traffic.reverse_cpu is None else traffic.reverse_cpu
+        works.append(Work(GENERATOR, "second generator", _one(back)))
+    taps = record.instruments.get("taps")
+    works.append(Work(TAPS, "taps and tailtap", cpus_of(taps.cpus if taps else None)))
+    if run.traits is None or run.traits.has_dut:
+        works += _devices(record, run.device_cpus)
+        works += _receiving(record)
+    for name, one in record.neighbours.items():
+        cpus = tuple(int(cpu) for cpu in one.cpus)
+        works.append(Work(NEIGHBOUR, f"{name} ({one.kind})", cpus))
+    tasks = {node.name: node.task for node in record.nodes}
+    ways = tuple(
+        tuple(
+            (tasks.get(node, ""), node, port) for node, _, port in (p.partition(":") for p in path)
+        )
+        for path in (flow.path for flow in record.flows)
+    )
+    return Placement(
+        tuple(work for work in works if work.cpus or work.kind == RECEIVE),
+        tuple(_ports(record, tasks)),
+        ways,
+    )
+
+
+def elsewhere(placement: Placement) -> tuple[Placement, Placement]:
+    """What of a placement is on the DuT's machine, and on the generator's where it is another one.
+
+    A link of the lab joins generator and taps, so that these are on one machine.
+    """
+    there = (GENERATOR, TAPS)
+    return (
+        Placement(
+            tuple(work for work in placement.works if work.kind not in there),
+            tuple(port for port in placement.ports if port.task == "dut"),
+        ),
+        Placement(
+            tuple(work for work in placement.works if work.kind in there),
+            tuple(port for port in placement.ports if port.task != "dut"),
+        ),
+    )
+
+
+def crossings(placement: Placement, machine: Machine) -> list[Crossing]:
+    """Every way from one NUMA node to another, each once."""
+    if len(machine.nodes) < 2:
+        return []
+    found: dict[str, Crossing] = {}
+    for what, start, end in _steps(placement, machine):
+        if start.nodes and end.nodes and start.nodes.isdisjoint(end.nodes):
+            sentence = f"{what}: {_there(start)} → {_there(end)}{_far(machine, start, end)}"
+            found[sentence] = Crossing(sentence, (start, end))
+    for work in placement.works:
+        nodes = machine.nodes_of(work.cpus)
+        # A neighbour has a thread on each of its CPUs, and nothing to share between them.
+        if len(nodes) > 1 and work.kind != NEIGHBOUR:
+            ends = _of(work, machine, nodes[0]), _of(work, machine, nodes[-1])
+            may = "may run" if work.kind == TAPS else "is"
+            sentence = f"{work.name} {may} on NUMA nodes {ranges(nodes)} (CPU {ranges(work.cpus)})"
+            found[sentence] = Crossing(sentence, None if work.kind == TAPS else ends)
+    return list(found.values())
+
+
+def shared(placement: Placement, machine: Machine) -> list[str]:
+    """Who shares a CPU or a core with whom, of those whose lateness counts."""
+    found: list[str] = []
+    for cpu in machine.cpus:
+        who = [work for work in placement.at(cpu) if work.kind != RECEIVE]
+        receiving = [work for work in placement.at(cpu) if work.kind == RECEIVE]
+        if receiving and who and not any(work.kind == DUT for work in who):
+            who += receiving
+        if sum(len(work.nodes) or 1 for work in who) > 1:
+            found.append(f"CPU {cpu}: {_and(work.name for work in who)} share it")
+    beside: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for core in machine.cores:
+        counting = {cpu: _counting(placement, cpu) for cpu in core if cpu in machine.online}
+        for cpu, other in permutations(counting, 2):
+            if counting[cpu] and (cpu < other or not counting[other]):  # each pair once
+                theirs = _and(work.name for work in placement.at(other) if work.kind != RECEIVE)
+                beside.setdefault((counting[cpu], theirs), []).append((cpu, other))
+    for (whose, theirs), pairs in beside.items():
+        mine, others = ({pair[side] for pair in pairs} for side in (0, 1))
+        if whose == theirs:
+            found.append(f"{whose} on both threads of a core: CPU {ranges(mine | others)}")
+        else:
+            found.append(
+                f"{whose} on CPU {ranges(mine)} shares its core with CPU {ranges(others)}:"
+                f" {theirs or 'nothing of the run'}"
+            )
+    return found
+
+
+def _counting(placement: Placement, cpu: int) -> str:
+    """Those on a CPU whose lateness is the packets'; empty where there are none."""
+    return _and(work.name for work in placement.at(cpu) if work.kind in (DUT, GENERATOR))
+
+
+def _devices(record: RunRecord, cpus: tuple[int, ...]) -> Iterator[Work]:
+    """The DuT on its `cpus`; where it has several nodes, those of the same CPUs as one."""
+    nodes = [node for node in record.nodes if node.task == "dut"]
+    if len(nodes) < 2:
+        yield Work(DUT, "DuT", cpus, nodes=tuple(node.name for node in nodes))
+        return
+    together: dict[tuple[int, ...], list[str]] = {}
+    for node in nodes:
+        together.setdefault(tuple(node.cpus), []).append(node.name)
+    for theirs, names in together.items():
+        name = _and(names) if len(names) <= MOST_PORTS else f"{len(names)} nodes"
+        yield Work(DUT, name, theirs, nodes=tuple(names))
+
+
+def _receiving(record: RunRecord) -> Iterator[Work]:
+    """Where packets are received that come in at the DuT's ports: ports of the same CPUs as one."""
+    ports = record.placement.ports if record.placement else {}
+    if ports:
+        where = {name: tuple(port.cpus) for name, port in ports.items() if port.cpus is not None}
+    else:
+        where = {
+            port: tuple(node.cpus)
+            for node in record.nodes
+            if node.task == "dut" and node.cpus and node.kind != "guest"
+            for port in _entered(record, node.name)
+        }
+    together: dict[tuple[int, ...], list[str]] = {}
+    for port, cpus in where.items():
+        together.setdefault(cpus, []).append(port)
+    for cpus, names in together.items():
+        where_to = _and(names) if len(names) <= MOST_PORTS else f"{len(names)} ports"
+        yield Work(RECEIVE, f"receives at {where_to}", cpus, tuple(names))
+
+
+def _entered(record: RunRecord, node: str) -> list[str]:
+    """The ports through which a flow comes to a node from another one."""
+    found = (
+        after.partition(":")[2]
+        for flow in record.flows
+        for before, after in pairwise(flow.path)
+        if after.partition(":")[0] == node != before.partition(":")[0]
+    )
+    return list(dict.fromkeys(found))
+
+
+def _ports(record: RunRecord, tasks: Mapping[str, str]) -> Iterator[Port]:
+    for link in record.links:
+        for end, card in zip(link.ends, link.cards or (), strict=False):
+            node, _, port = end.partition(":")
+            yield Port(port, card, tasks.get(node, ""))
+
+
+def _steps(placement: Placement, machine: Machine) -> Iterator[tuple[str, Place, Place]]:
+    """Neighbouring stops on the way of packets, and of stamps; a cable is no crossing."""
+    work = {one.name: one for one in placement.works}
+    cards = {port.name: port for port in placement.ports}
+    devices, taps = (
+        [one for one in placement.works if one.kind == DUT],
+        work.get("taps and tailtap"),
+    )
+    receiving = [one for one in placement.works if one.kind == RECEIVE and one.cpus]
+    for number, way in enumerate(placement.ways or ((),)):
+        sender = work.get("second generator" if number else "generator")
+        stops: list[Place] = [] if sender is None else [_of(sender, machine)]
+        inside = None
+        for task, node, port in way or (("dut", "", ""),):
+            if port in cards:
+                stops.append(_at_card(cards[port], machine))
+            if task == "dut" and node != inside:
+                inside, names = node, {port, f"{node}:{port}"}
+                here = [one for one in devices if node in one.nodes] or devices[:1]
+                stops += (_of(one, machine) for one in receiving if names & {*one.ports})
+                stops += (_of(one, machine) for one in here)
+        yield from (
+            ("packets", start, end)
+            for start, end in pairwise(stops)
+            if start.card is None or end.card is None
+        )
+    for stamping in (work.get("generator"), *devices):
+        if taps is not None and stamping is not None:
+            yield "stamps", _of(stamping, machine), _of(taps, machine)
+
+
+def _of(work: Work, machine: Machine, node: int | None = None) -> Place:
+    """The stop of those who work on CPUs; all of them, or those of a node."""
+    own = [cpu for cpu in work.cpus if node is None or cpu in machine.nodes[node]]
+    nodes = frozenset(machine.nodes_of(own))
+    return Place(work.name, nodes, tuple(own))
+
+
+def _at_card(port: Port, machine: Machine) -> Place:
+    card = machine.card(port.card)
+    node = None if card is None else card.node
+    return Place(
+        f"card {port.card} ({port.name})",
+        frozenset() if node is None else frozenset((node,)),
+        card=port.card,
+    )
+
+
+def _there(place: Place) -> str:
+    cpus = f" on CPU {ranges(place.cpus)}" if place.cpus else ""
+    return f"{place.name}{cpus} of NUMA node {ranges(place.nodes)}"
+
+
+def _far(machine: Machine, start: Place, end: Place) -> str:
+    """How far it is, where the machine says so."""
+    far = [machine.distances.get((a, b)) for a in start.nodes for b in end.nodes]
+    known = [distance for distance in far if distance is not None]
+    return f" (distance {max(known)}; {SELF} is local)" if known else ""
+
+
+def _and(names: Iterable[str]) -> str:
+    """Names as a list of words."""
+    *first, last = [*dict.fromkeys(names)] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _one(cpu: int | None) -> tuple[int, ...]:
+    return () if cpu is None else (cpu,)

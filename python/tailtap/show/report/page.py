@@ -1,0 +1,306 @@
+"""The page: one HTML file with everything in it, made with Jinja2.
+
+Names come from files that anyone may have written: autoescape is on, and figures reach the
+script as compressed JSON, never as markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import bokeh
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+import tailtap
+from tailtap.analysis.runs.groups import DRAWN, Configuration, Finding, finding, listed
+from tailtap.analysis.runs.run import Experiment
+from tailtap.analysis.runs.searched import Search
+from tailtap.analysis.runs.text import count_text, date_text
+from tailtap.base.document import load
+from tailtap.show.report import comparison, counters, interactive, tables
+from tailtap.show.report.asked.page import Shown
+from tailtap.show.report.audit import MachineAudit, audits_of
+from tailtap.show.report.bursts import cut_short
+from tailtap.show.report.by_flow import flows_of, patterns_of
+from tailtap.show.report.causes import Story
+from tailtap.show.report.causes.page import Section as Causes
+from tailtap.show.report.causes.page import section
+from tailtap.show.report.changes import changed
+from tailtap.show.report.comparison import Compared
+from tailtap.show.report.energy import energy
+from tailtap.show.report.events import events
+from tailtap.show.report.flows import FlowTable, flow_table
+from tailtap.show.report.hops import Line
+from tailtap.show.report.hops.interactive import KINDS as HOPS
+from tailtap.show.report.hops.page import Section as Hops
+from tailtap.show.report.hops.page import section as hop_section
+from tailtap.show.report.improvement import Improvement, improvement_of
+from tailtap.show.report.interactive import Panel
+from tailtap.show.report.interrupt_table import Sampled, Section
+from tailtap.show.report.loss import loss_curves
+from tailtap.show.report.machine import Map, maps_of
+from tailtap.show.report.noise import Noise, noise_of
+from tailtap.show.report.verdicts import ClaimCells, VerdictRow, claim_rows, verdict_rows
+
+MOST_TOLD, FEW_TOLD = 12, 8
+"""With more configurations than this, the page begins with sentences about so many slowest ones."""
+SECTIONS = ("hdr", "loss", "worst", "losses", "gaps", "rates", "latency")
+CAUSES = ("causes", "shares", "timeline")
+
+
+@dataclass(frozen=True)
+class Header:
+    """The lines under the title."""
+
+    name: str
+    own: int
+    """Finished runs of this experiment, beside the `imported` ones."""
+    imported: int
+    packets: str
+    facts: Sequence[str]
+    question: str = ""
+    """What the experiment is to answer, as its file says."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the page begins with: a sentence about each configuration, or about the slowest."""
+
+    findings: Sequence[Finding]
+    of: int
+    """How many configurations there are, where not all have a sentence; else 0."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the script draws."""
+
+    groups: Sequence[Configuration]
+    undrawn: int
+    """Configurations that the tables alone show."""
+    panels: Mapping[str, Sequence[Panel]]
+    """By the section that they are in."""
+    printed: Sequence[str]
+    """The names of the print figures beside the page."""
+    dashes: Sequence[Sequence[int]] = interactive.DASHES
+    published: Mapping[str, str] = field(default_factory=lambda: tables.PUBLISHED)
+
+
+@cache
+def _library() -> str:
+    """The core bundle of the installed Bokeh's script; nothing else of it is needed."""
+    script = Path(bokeh.__file__).with_name("server") / "static/js/bokeh.min.js"
+    return _packed(script.read_bytes())
+
+
+@dataclass(frozen=True)
+class Files:
+    """What would be files beside another page, and who made them."""
+
+    payload: str
+    style: str = field(default_factory=lambda: packaged("page.css") + packaged("causes.css"))
+    script: str = field(default_factory=lambda: packaged("page.js") + packaged("causes.js"))
+    library: str = field(default_factory=_library)
+    version: str = tailtap.__version__
+    bokeh_version: str = bokeh.__version__
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the template lays out: a field for each section, in their order."""
+
+    header: Header
+    result: Result
+    verdicts: Sequence[VerdictRow]
+    claims: Sequence[ClaimCells]
+    improvement: Improvement | None
+    told: tables.Told
+    search: Search | None
+    summary: tables.Grouped
+    flows: FlowTable
+    comparison: comparison.Section | None
+    asked: Sequence[Shown]
+    figures: Figures
+    losses: tables.Losses
+    losses_cut_short: str
+    """Which runs lost more packets than the figure of losses over time shows."""
+    patterns: Sequence[str]
+    """What the lost packets of runs have in common."""
+    by_flow: tables.Grouped
+    causes: Causes
+    hops: Hops
+    interrupts: Section
+    counts: tables.Sheet
+    changed: tables.Table
+    taps: tables.Sheet
+    energy: tables.Table
+    events: tables.Table
+    counters: tables.Table
+    by_packet: tuple[Compared, ...]
+    by_packet_heads: Sequence[str]
+    imported: Sequence[tables.Imported]
+    maps: Sequence[Map]
+    noise: Noise | None
+    audits: Sequence[MachineAudit]
+    facts: Mapping[str, Sequence[tables.Fact]]
+    files: Files
+
+
+def render(
+    experiment: Experiment,
+    groups: list[Configuration],
+    figures: list[str],
+    search: Search | None = None,
+    stories: Sequence[Story] = (),
+    sampled: Sequence[Sampled] = (),
+    lines: Sequence[Line] = (),
+    asked: Sequence[Shown] = (),
+) -> str:
+    """The page as text. `figures` are the names of the print figures beside it, if any.
+
+    `search` is the search for the highest rate that the experiment belongs to, `stories` say why
+    packets of traced runs were late, `sampled` which interrupts rose where they were, and `lines`
+    are runs whose hops are known. `asked` are the figures of the experiment file.
+    """
+    drawn = [group for group in groups if group.drawn]
+    causes, shown = section(stories), hop_section(lines)
+    document, panels = interactive.build(drawn, [*causes.figures, *shown.figures])
+    curves = loss_curves(drawn)
+    payload = {
+        "document": document,
+        "roots": {panel.root: f"figure-{panel.root}" for panel in panels if panel.root},
+        "runs": [
+            {
+                "label": member.label,
+                "light": group.light,
+                "dark": group.dark,
+                "group": place,
+                "imported": group.origin is not None,
+            }
+            for place, group in enumerate(drawn)
+            for member in group.members
+        ],
+        "curves": [{"light": curve.light, "dark": curve.dark} for curve in curves],
+        "hops": [colour._asdict() for colour in shown.colours],
+        **causes.payload,
+    }
+    page = Page(
+        header=_header(experiment),
+        result=_result(drawn, groups),
+        verdicts=verdict_rows(experiment),
+        claims=claim_rows(experiment),
+        improvement=improvement_of(experiment.folder),
+        told=tables.told(experiment, groups, causes.advised),
+        search=search,
+        summary=tables.summary(groups),
+        flows=flow_table(experiment),
+        comparison=comparison.compared(experiment, groups),
+        asked=asked,
+        figures=Figures(
+            drawn,
+            len(groups) - len(drawn),
+            {k: [p for p in panels if p.kind == k] for k in (*SECTIONS, *CAUSES, *HOPS)},
+            figures,
+        ),
+        losses=tables.losses(groups, curves),
+        losses_cut_short=cut_short(drawn),
+        patterns=patterns_of(groups),
+        by_flow=flows_of(groups),
+        causes=causes,
+        hops=shown,
+        interrupts=Section(sampled),
+        counts=tables.counted(groups),
+        changed=changed(groups),
+        taps=counters.taps_told(groups),
+        energy=energy(groups),
+        events=events(groups),
+        counters=counters.counters(groups),
+        by_packet=counters.by_packet(experiment, groups),
+        by_packet_heads=counters.BY_PACKET,
+        imported=tables.imported_rows(groups),
+        maps=maps_of(groups),
+        noise=noise_of(experiment.folder),
+        audits=audits_of(groups),
+        facts=tables.environment_facts(experiment),
+        files=Files(payload=_packed(_json(payload))),
+    )
+    return templates("tailtap.show.report").get_template("page.html.j2").render(page=page)
+
+
+@cache
+def templates(package: str) -> Environment:
+    """The templates of a package. Compiling one takes longer than most pages do: once is enough."""
+    return Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _result(drawn: list[Configuration], groups: list[Configuration]) -> Result:
+    """What the page begins with; many imported configurations have tables."""
+    imported = [group for group in drawn if group.origin]
+    named = drawn if len(imported) <= DRAWN else [g for g in drawn if not g.origin]
+    if len(named) > MOST_TOLD:
+        known = [p for group in named if (p := group.common_percentile) is not None]
+        slowest = sorted(named, key=lambda group: _slowness(group, min(known, default=1.0)))
+        named = [group for group in named if group in slowest[-FEW_TOLD:]]
+    of = len(drawn) if len(drawn) > MOST_TOLD else 0
+    return Result([finding(group, groups) for group in named], of)
+
+
+def _slowness(group: Configuration, p: float) -> float:
+    """The latency of its worst repeat at the percentile `p`, in ns; one whose tail was
+    lost is the slowest.
+    """
+    row = listed(group.worst.evaluation, p) if group.worst else None
+    return inf if group.lost_heavily else -1 if row is None else row.value
+
+
+def _header(experiment: Experiment) -> Header:
+    """The lines under the title: when, where and how much was measured."""
+    own = [run for run in experiment.finished if run.origin is None]
+    counted = [run.evaluation for run in own or experiment.finished if run.evaluation]
+    started = [date_text(run.started) for run in experiment.runs if run.started]
+    environment = experiment.finished[0].environment
+    kernel = environment.kernel.release
+    facts = [*started[:1], f"Linux {kernel}" if kernel else "", environment.cpu.model]
+    return Header(
+        experiment.name,
+        len(own),
+        len(experiment.imported),
+        count_text(sum(evaluation.packets or 0 for evaluation in counted)),
+        [fact for fact in facts if fact],
+        question_of(experiment),
+    )
+
+
+def question_of(experiment: Experiment) -> str:
+    """What the experiment is to answer, as its file says; a folder of imported runs has none."""
+    path = experiment.folder / "experiment.yaml"
+    return str(load(path).data.get("question", "")) if path.is_file() else ""
+
+
+def _json(payload: Mapping[str, Any]) -> bytes:
+    return json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()
+
+
+def packaged(name: str) -> str:
+    """A file beside the templates."""
+    return (files("tailtap.show.report") / "templates" / name).read_text("utf-8")
+
+
+def _packed(data: bytes) -> str:
+    """Bytes for the page: gzip, which every current browser unpacks, as base64."""
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")

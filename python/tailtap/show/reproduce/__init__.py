@@ -1,0 +1,177 @@
+"""What was published, repeated: in rising cost, each way with an answer.
+
+`checksums.py` looks at the files, `captures.py` evaluates captures again, `drawing.py` makes
+figures and tables again, and `claims.py` judges claims by the published runs and by runs that were
+made here, between whose machines `machines.py` tells the differences. Sites that are no folder of
+this machine come by `fetching.py`. Crates of pos (`crate.py`) and published result files
+(`results.py`) are looked at as far as their files reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.analysis.causes.remedies import Knob
+from tailtap.analysis.claims.reading import claims_shown
+from tailtap.analysis.runs.reader import read_runs
+from tailtap.analysis.runs.run import Experiment
+from tailtap.base.errors import InputError, MachineError
+from tailtap.records.claims import ClaimRow
+from tailtap.records.record import read
+from tailtap.records.reproduction import (
+    Answer,
+    Difference,
+    Finding,
+    Level,
+    RepeatedStep,
+    ReproductionRecord,
+)
+from tailtap.records.site import SiteRecord
+from tailtap.results.importers.published import find_published
+from tailtap.show.reproduce.claims import answer_claims
+from tailtap.show.reproduce.machines import differences
+from tailtap.show.reproduce.steps import step, worst
+
+LEVELS: Sequence[Level] = ("checksums", "captures", "figures", "small", "full")
+"""In rising cost: each includes those before it, but that full takes the place of small."""
+MEASURING: Sequence[Level] = ("small", "full")
+SITE = "site.json"
+CHANGED = "the site is not as it was published, and so its experiment is not run: see its checksums"
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user decides."""
+
+    level: Level = "figures"
+    captures: Path | None = None
+    """Where captures are that the site names and does not have."""
+    fetch: int = 0
+    """How many bytes of captures may be fetched from where the site says that they are."""
+    knobs: Sequence[Knob] = ()
+    """Those that the site's report may name."""
+
+    def includes(self, level: Level) -> bool:
+        """Whether this level is to be reached, or passed."""
+        return LEVELS.index(level) <= LEVELS.index(self.level)
+
+
+Measure = Callable[[Path], Path]
+"""Makes the runs of a site's experiment on this machine: from the site to their folder."""
+
+
+def reproduce(
+    folder: Path,
+    place: str,
+    asked: Asked,
+    measure: Measure | None = None,
+    progress: Progress = lambda _: None,
+) -> ReproductionRecord:
+    """Repeat what is published in `folder`, which the user called `place`.
+
+    Raises `InputError` for what is no site, crate or result file, and for a site whose record is
+    damaged where nothing but that can be told.
+    """
+    if (folder / SITE).is_file():
+        return _site(folder, place, asked, measure, progress)
+    from tailtap.show.reproduce.crate import crate_folder, reproduce_crate
+
+    if asked.level in MEASURING:
+        raise InputError("only a site of `tailtap publish` says how to measure again").at(place)
+    crate = crate_folder(folder)
+    if crate is not None:
+        return reproduce_crate(crate, place)
+    if find_published(folder):
+        from tailtap.show.reproduce.results import reproduce_results
+
+        return reproduce_results(folder, place, progress)
+    raise InputError(
+        f"no {SITE} in it, no crate (ro-crate-metadata.json), and no published result "
+        "files: give the folder or the address of what `tailtap publish` made"
+    ).at(place)
+
+
+def _site(
+    site: Path, place: str, asked: Asked, measure: Measure | None, progress: Progress
+) -> ReproductionRecord:
+    from tailtap.show.reproduce.captures import evaluate_captures
+    from tailtap.show.reproduce.checksums import check_sums
+
+    progress("comparing checksums")
+    try:
+        record = read(site / SITE, SiteRecord)
+    except InputError as error:
+        return _damaged(place, check_sums(site, {}), str(error))
+    steps = [check_sums(site, {one.path: one.sha256 for one in record.captures})]
+    if asked.includes("captures"):
+        steps.append(evaluate_captures(site, record, asked.captures, progress, most=asked.fetch))
+    found = ReproductionRecord(
+        place=place, kind="site", name=record.name, answer="not shown", steps=steps
+    )
+    if asked.includes("figures"):
+        from tailtap.show.reproduce.drawing import draw_again
+
+        steps.append(draw_again(site, record, asked.knobs, progress))
+        add_claims(site, record, found, asked, measure, progress)
+    answers: list[Answer] = [one.answer for one in steps]
+    found.answer = worst([*answers, *(one.answer for one in found.claims)])
+    return found
+
+
+def _damaged(place: str, sums: RepeatedStep, why: str) -> ReproductionRecord:
+    """All that can be told of a site whose record cannot be read."""
+    sums.findings.append(Finding(what=SITE, answer="contradicted", reason=why))
+    sums.answer = "contradicted"
+    return ReproductionRecord(
+        place=place, kind="site", name="", answer="contradicted", steps=[sums]
+    )
+
+
+def add_claims(
+    site: Path,
+    record: SiteRecord,
+    found: ReproductionRecord,
+    asked: Asked,
+    measure: Measure | None,
+    progress: Progress,
+) -> None:
+    """Judge the claims by the published runs and, if that is asked for, by runs made here."""
+    progress("judging the claims again")
+    there = read_runs(site, imported=False)
+    again = claims_shown(there)
+    here: list[ClaimRow] | None = None
+    different: list[Difference] = []
+    unmade = ""
+    if measure is not None and asked.level in MEASURING:
+        try:
+            if found.steps[0].answer == "contradicted":
+                raise MachineError(CHANGED)
+            made = read_runs(measure(site), imported=False)
+        except MachineError as error:
+            unmade = str(error)
+            found.steps.append(_unmade(asked.level, unmade))
+        else:
+            here = claims_shown(made)
+            different = differences(there.own, made.own)
+            found.folder = str(made.folder)
+            found.differences = different
+            found.steps.append(_made(asked.level, made))
+    found.claims = answer_claims(record.claims, again, here, different, unmade)
+
+
+def _unmade(level: Level, why: str) -> RepeatedStep:
+    finding = Finding(what="runs", answer="not shown", reason=why)
+    return step(level, "measured on this machine", 0, [finding])
+
+
+def _made(level: Level, made: Experiment) -> RepeatedStep:
+    """Which runs this machine could make."""
+    findings = [
+        Finding(what=run.slug, answer="not shown", reason=run.excluded)
+        for run in made.own
+        if run.excluded
+    ]
+    return step(level, "measured on this machine", len(made.own), findings)

@@ -1,0 +1,100 @@
+"""Whether figures and tables, made again from the published runs, are those that were published.
+
+No command of a site is run: the report and the tables are made as `tailtap publish` made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tailtap.analysis.causes.remedies import Knob
+from tailtap.analysis.runs.reader import read_runs
+from tailtap.base.errors import TailtapError
+from tailtap.records.reproduction import Finding, RepeatedStep
+from tailtap.records.site import SiteRecord
+from tailtap.results.exporters.tables import Parquet
+from tailtap.show.publish.figures import numbers
+from tailtap.show.report import write_report
+from tailtap.show.reproduce.captures import same_numbers, table_of
+from tailtap.show.reproduce.steps import contradicted, not_shown, step
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NEAR = 1e-9
+"""How far, as a share, another version of a library may put a mark from where it was drawn."""
+
+
+def draw_again(
+    site: Path,
+    record: SiteRecord,
+    knobs: Sequence[Knob] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> RepeatedStep:
+    """Make figures and tables again, and hold what is drawn against the published numbers."""
+    what = "figures and tables made again"
+    try:
+        findings = [*_figures(site, record, knobs, progress), *differing_tables(site, record)]
+    except TailtapError as error:
+        wrong = contradicted("report", f"it cannot be made again: {error}")
+        return step("figures", what, 1, [wrong])
+    return step("figures", what, len(record.figures) + len(record.tables), findings)
+
+
+def _figures(
+    site: Path, record: SiteRecord, knobs: Sequence[Knob], progress: Callable[[str], None]
+) -> list[Finding]:
+    drawn: dict[str, pa.Table] = {}
+
+    def keep(name: str, figure: Figure) -> None:
+        drawn[name] = numbers(figure)
+
+    with TemporaryDirectory() as folder:
+        write_report(site, Path(folder), knobs=knobs, progress=progress, on_figure=keep)
+    findings = []
+    for figure in record.figures:
+        data = next((name for name in figure.data if name.endswith(".parquet")), None)
+        if figure.name not in drawn:
+            findings.append(contradicted(figure.name, "the runs give no such figure"))
+        elif data is None:
+            findings.append(not_shown(figure.name, "its numbers were not published"))
+        elif not same_marks(table_of(site / data, site), drawn[figure.name]):
+            findings.append(contradicted(figure.name, f"drawn again, it is not as {data} says"))
+    return findings
+
+
+def differing_tables(site: Path, record: SiteRecord) -> list[Finding]:
+    """The published tables that are not those of the published runs."""
+    finished = [run for run in read_runs(site, imported=False).finished if run.record is not None]
+    findings = []
+    with TemporaryDirectory() as folder:
+        made = {Path(path).name: Path(path) for path in Parquet().export(finished, folder)}
+        for name in record.tables:
+            again = made.get(PurePosixPath(name).name)
+            if again is None:
+                findings.append(contradicted(name, "the runs give no such table"))
+            elif not same_numbers(table_of(site / name, site), table_of(again, again.parent)):
+                findings.append(contradicted(name, "made again, it has other rows"))
+    return findings
+
+
+def same_marks(one: pa.Table, other: pa.Table) -> bool:
+    """Whether two tables have the same marks, which may be `NEAR` where they were."""
+    if one.schema != other.schema or one.num_rows != other.num_rows:
+        return False
+    return all(
+        column.equals(other[name])
+        or (pa.types.is_floating(column.type) and _near(column, other[name]))
+        for name, column in zip(one.column_names, one.columns, strict=True)
+    )
+
+
+def _near(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    left, right = (np.asarray(column.to_numpy(), float) for column in (one, other))
+    return bool(np.allclose(left, right, rtol=NEAR, atol=0.0, equal_nan=True))

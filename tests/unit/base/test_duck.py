@@ -1,0 +1,229 @@
+"""A database from elsewhere reads no file of this machine, and its views count for nothing."""
+
+from __future__ import annotations
+
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+from planted import SECRET, plant
+
+import tailtap
+from tailtap.analysis.runs.imported import has_imported, load_imported
+from tailtap.base.duck import connect
+from tailtap.base.errors import InputError, MachineError
+from tailtap.results.database.columns import TABLES
+from tailtap.results.database.database import begin_anew, opened
+from tailtap.results.importers.importer import import_tree
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """A database with a view in place of `runs`, which reads a file beside it."""
+    return plant(tmp_path)
+
+
+def test_a_view_in_place_of_a_table_is_named(planted: Path) -> None:
+    with pytest.raises(InputError, match=r"results\.duckdb: 'runs' in it is a view") as told:
+        load_imported(planted)
+    assert SECRET not in str(told.value)
+    with pytest.raises(InputError, match="is a view"):
+        has_imported(planted)
+    with pytest.raises(InputError, match="is a view"), opened(planted, "kept"):
+        pass
+    with pytest.raises(InputError, match="is a view"):
+        begin_anew(planted)
+
+
+@pytest.mark.parametrize("table", [name for name in TABLES if name != "runs"])
+def test_no_other_table_is_a_view_either(tmp_path: Path, table: str) -> None:
+    database = tmp_path / "results.duckdb"
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(f"CREATE VIEW {table.upper()} AS SELECT 1 AS run")
+    with pytest.raises(InputError, match="is a view"), opened(database, "kept"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "macro", ["max(x) AS 7", "count_star() AS 0", "of() AS TABLE SELECT 1", '"no ""x"() AS 1']
+)
+def test_a_macro_is_refused(tmp_path: Path, macro: str) -> None:
+    """It would stand in for a function of the same name."""
+    database = tmp_path / "results.duckdb"
+    with opened(database, "kept"):
+        pass
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(f"CREATE MACRO {macro}")
+    with pytest.raises(InputError, match=r"results\.duckdb: '.*' in it is a macro"):
+        load_imported(database)
+    with pytest.raises(InputError, match="is a macro"), opened(database, "kept"):
+        pass
+    with pytest.raises(InputError, match="is a macro"):
+        begin_anew(database)
+    with pytest.raises(InputError, match="is a macro"):
+        has_imported(database)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_text('{file}')",
+        "SELECT * FROM '{file}.csv'",
+        "COPY (SELECT 1) TO '{file}.out'",
+        "ATTACH '{file}.other' AS other",
+        "EXPORT DATABASE '{file}.folder'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "SET autoload_known_extensions = true",
+    ],
+)
+def test_a_connection_reaches_no_other_file(tmp_path: Path, statement: str) -> None:
+    file = tmp_path / "secret"
+    file.write_text("secret")
+    file.with_name("secret.csv").write_text("a\n1\n")
+    with connect(tmp_path / "x.duckdb") as connection, pytest.raises(duckdb.Error):
+        connection.execute(statement.format(file=file)).fetchall()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "secret.csv", "x.duckdb"]
+
+
+def test_what_is_no_file_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no file"):
+        connect(tmp_path)
+
+
+def test_nothing_else_opens_databases() -> None:
+    package = Path(tailtap.__file__).parent
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"duckdb\.(connect|sql|query|execute)\(", path.read_text(encoding="utf-8"))
+    }
+    assert found == {"base/duck.py"}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("UPDATE runs SET parameters = '[]'", "cannot read it"),
+        ("UPDATE runs SET variables = '7'", "cannot read it"),
+        ("UPDATE runs SET parameters = repeat('[', 5000) || repeat(']', 5000)", "cannot read it"),
+        ("""UPDATE runs SET parameters = '{"evaluation": {"bucket": -5}}'""", "bucket"),
+        ("UPDATE histogram SET count = -1", "count of row 1 is -1"),
+        ("UPDATE histogram SET count = 4611686018427387904", "more than 2"),
+        ("UPDATE evaluations SET matched = -1", "matched"),
+        ("UPDATE rates SET packets = -1", "packets of row 1 is -1"),
+    ],
+)
+def test_values_that_no_import_stores_are_one_error(
+    tmp_path: Path, change: str, reason: str
+) -> None:
+    from published_trees import write_rates
+
+    database = tmp_path / "results.duckdb"
+    import_tree(write_rates(tmp_path, [10_000]), database)
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(change)
+    with pytest.raises(InputError, match=rf"results\.duckdb: .*{reason}"):
+        load_imported(database)
+
+
+def imported(folder: Path) -> Path:
+    """A database with one imported run, less what its connection keeps open."""
+    from published_trees import write_rates
+
+    database = folder / "results.duckdb"
+    import_tree(write_rates(folder, [10_000]), database)
+    return database
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        # It would be computed for each row that is read: hours, or the whole memory.
+        ("CREATE OR REPLACE TABLE rates (run INTEGER, packets BIGINT AS (run * 7))",
+         "'packets' in it is a computed column"),
+        ("ALTER TABLE percentiles ALTER value SET DEFAULT 7", "'value' in it is a computed column"),
+        ("ALTER TABLE histogram ALTER count TYPE STRUCT(a BIGINT) USING {'a': count}",
+         "'count' in it is a column of more than plain values"),
+        ("ALTER TABLE worst ALTER key TYPE VARCHAR[] USING [key]", "more than plain values"),
+        ("CREATE TYPE bigint7 AS ENUM ('a')", "is a type of its own"),
+        ("CREATE OR REPLACE TABLE gaps (run INTEGER, CHECK (run < 9))",
+         "'gaps' in it is a table with a check"),
+        ("CREATE INDEX late ON worst ((latency_ns * 2))", "'late' in it is an index"),
+        # What guards could have a stand-in that says that all is well.
+        ("CREATE MACRO duckdb_functions() AS TABLE SELECT 'x' AS function_name, true AS internal",
+         "'duckdb_functions' in it is a macro"),
+        # A few bytes in the file, and gigabytes where they are read.
+        ("INSERT INTO histogram SELECT 0, 1, 1 FROM range(20000000)", "cells are more than"),
+        ("INSERT INTO warnings SELECT 0, 'x', repeat('y', 2000) FROM range(200000)",
+         "cells are more than"),
+    ],
+)  # fmt: skip
+def test_only_plain_tables_of_bounded_size_are_read(tmp_path: Path, change: str, told: str) -> None:
+    database = imported(tmp_path)
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(change)
+    for reading in (load_imported, has_imported):
+        with pytest.raises(InputError, match=told):
+            reading(database)
+    with pytest.raises(InputError, match=told), opened(database, "kept"):
+        pass
+
+
+def held(database: Path, how: str) -> subprocess.Popen[str]:
+    """Another program that has locked a file."""
+    script = (
+        "import fcntl, sys; file = open(sys.argv[1], sys.argv[2]); "
+        "fcntl.lockf(file, fcntl.LOCK_SH if sys.argv[2] == 'rb' else fcntl.LOCK_EX); "
+        "print('held', flush=True); input()"
+    )
+    command = [sys.executable, "-c", script, str(database), how]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout and other.stdout.readline() == "held\n"
+    return other
+
+
+def test_who_may_only_read_a_database_keeps_nobody_from_writing(tmp_path: Path) -> None:
+    database = imported(tmp_path)
+    database.chmod(0o640)
+    with held(database, "rb") as other:
+        assert begin_anew(database) == []
+        with opened(database, "kept") as connection:
+            connection.execute("UPDATE runs SET error = 'stored'")
+        other.communicate("\n", timeout=30)
+    with connect(database, read_only=True) as connection:
+        assert connection.execute("SELECT error FROM runs").fetchall() == [("stored",)]
+    assert stat.S_IMODE(database.stat().st_mode) == 0o640
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_who_writes_a_database_keeps_others_out(tmp_path: Path) -> None:
+    database = imported(tmp_path)
+    for anew in (False, True):
+        with held(database, "r+b") as other:
+            with (
+                pytest.raises(MachineError, match="another program has it open"),
+                opened(database, "kept", anew=anew),
+            ):
+                raise AssertionError("it was opened")
+            other.communicate("\n", timeout=30)
+
+
+def test_what_is_made_anew_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
+    database = imported(tmp_path)
+    before = database.read_bytes()
+    with pytest.raises(MachineError), opened(database, "kept", anew=True) as connection:
+        connection.execute("DELETE FROM runs")
+        raise OSError(28, "No space left on device")
+    assert database.read_bytes() == before
+    assert [path.name for path in tmp_path.glob("*duckdb*")] == ["results.duckdb"]
+    with opened(database, "kept", anew=True) as connection:
+        connection.execute("DELETE FROM runs")
+    # The file alone has it: a copy of it is whole.
+    (tmp_path / "copy.duckdb").write_bytes(database.read_bytes())
+    assert not has_imported(tmp_path / "copy.duckdb")

@@ -1,0 +1,514 @@
+"""docs/reference/queries.md has the tables of the database; its queries give what numpy gives."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from experiment_folders import START, Integers, Traffic, flow_of, traffic, write_experiment
+from experiment_folders import write_run as write_counted
+from line_runs import STALL_NS, STALLED, write_line_run
+from traced import arrivals, hog, kworker, random_blocks, simulate, write_run
+
+from tailtap.analysis.causes import Explained, explain_runs
+from tailtap.analysis.runs.groups import configurations
+from tailtap.analysis.runs.reader import load_experiment
+from tailtap.results.database import add_run, add_runs
+from tailtap.results.database.columns import TABLES, in_duckdb
+
+PAGE = Path(__file__).parents[4] / "docs/reference/queries.md"
+VIEWS = Path(__file__).parents[4] / "python/tailtap/results/database/views.sql"
+PACKETS = 20_000
+SECOND = 10**9
+FAILED = 11
+INVALID = 9
+"""The slowest run of all: the generator did not send what was asked of it."""
+
+OF_CAUSES = ("What made packets late, over the repeats", "The stalls behind the worst packets")
+
+OF_HOPS = "Which hop made packets late"
+OF_COUNTERS = "What a packet takes of the processors"
+
+Rows = list[dict[str, Any]]
+
+
+def sections() -> dict[str, str]:
+    """The parts of the page under headings of the third level."""
+    parts = re.split(r"^### (.*)\n", PAGE.read_text(), flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+QUERIES = {
+    title: found[1]
+    for title, text in sections().items()
+    if (found := re.search(r"^```sql\n(.*?)^```", text, re.S | re.M))
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten finished runs over two platforms and two rates, one of them invalid, one failed run, and
+    their database.
+    """
+    folder = write_experiment(tmp_path_factory.mktemp("experiment"), PACKETS)
+    [path] = folder.glob(f"runs/{INVALID:03}-*/run.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "valid": False}))
+    for run in sorted((folder / "runs").iterdir()):
+        add_run(folder / "results.duckdb", run)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def traced_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Explained]:
+    """Two repeats in which a task takes the core, explained."""
+    folder = tmp_path_factory.mktemp("traced")
+    runs = []
+    for number in (1, 2):
+        random = np.random.default_rng(number)
+        blocks = [
+            *random_blocks(hog, 6, (300_000, 900_000), 1.0, random),
+            *random_blocks(kworker, 4, (100_000, 200_000), 1.0, random),
+        ]
+        simulated = simulate(arrivals(20_000, 1.0, random), blocks, random)
+        run = write_run(folder / f"00{number}-traced", simulated)
+        record = json.loads((run / "run.json").read_text())
+        record |= {"number": number, "repeat": number, "variables": {"traffic.rate": "20 kpkt/s"}}
+        (run / "run.json").write_text(json.dumps(record))
+        runs.append(run)
+    return explain_runs(runs, late="20 us")
+
+
+@pytest.fixture(scope="module")
+def explained(traced_runs: list[Explained]) -> Iterator[duckdb.DuckDBPyConnection]:
+    folders = [found.run.own_folder for found in traced_runs if found.run.own_folder]
+    database = folders[0].parent / "results.duckdb"
+    add_runs(database, folders)
+    with duckdb.connect(str(database), read_only=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def measured(folder: Path) -> dict[int, Traffic]:
+    """What each run was made of, as numpy made it up."""
+    records = [json.loads(path.read_text()) for path in folder.glob("runs/*/run.json")]
+    return {
+        record["number"]: traffic(
+            record["variables"]["dut.platform"],
+            record["parameters"]["traffic"]["rate"],
+            PACKETS,
+            record["number"],
+        )
+        for record in records
+        if record["status"] == "done"
+    }
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Two runs of lines that were stamped between their nodes."""
+    folder = tmp_path_factory.mktemp("lines")
+    database = folder / "results.duckdb"
+    runs = [write_line_run(folder, nodes=3), write_line_run(folder, 4, number=2)]
+    for nodes, run in zip((3, 4), runs, strict=True):
+        told = json.loads((run / "run.json").read_text())
+        told["variables"] = {"dut.line": nodes}
+        (run / "run.json").write_text(json.dumps(told))
+    add_runs(database, runs)
+    with duckdb.connect(str(database), read_only=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Two repeats on each of two platforms, with what was counted of 40 packets."""
+    folder = tmp_path_factory.mktemp("counted")
+    for number in range(1, 5):
+        platform = {"dut.platform": "container" if number > 2 else "bare-metal"}
+        run = write_counted(folder, number, platform, repeat=2 - number % 2, packets=400)
+        told = json.loads((run / "run.json").read_text())
+        events = {"instructions": 40_000 * number, "branches": None}
+        least = {"elapsed_ns": SECOND, "estimated": [], "by_cpu": {"1": events}}
+        window = {"scope": "dut.cpus", "cpus": [1], "events": events, "kinds": {"LOC": 20}}
+        whole = {"scope": "machine", "cpus": [1], "events": {"instructions": 1}}
+        told["taps"]["ingress"] |= {"seen": 30, "other": 10}
+        told["counters"] = {"run": {**least, **window}, "lifetime": {**least, **whole}}
+        (run / "run.json").write_text(json.dumps(told))
+        add_run(folder / "results.duckdb", run)
+    with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
+        yield connection
+
+
+def ask(database: duckdb.DuckDBPyConnection, title: str) -> Rows:
+    found = database.execute(QUERIES[title])
+    names = [column[0] for column in found.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def latencies(data: Traffic) -> Integers:
+    return data.latency[~data.lost]
+
+
+def nearest_rank(values: Integers, p: float) -> int:
+    return int(np.sort(values)[int(np.ceil(round(p * values.size, 6))) - 1])
+
+
+def worst_of(data: Traffic, n: int) -> tuple[Integers, Integers]:
+    """Arrival and latency of the worst packets."""
+    kept = np.flatnonzero(~data.lost)
+    worst = kept[np.argsort(-data.latency[kept], kind="stable")[:n]]
+    return data.ingress[worst], data.latency[worst]
+
+
+def test_every_table_and_column_is_documented_with_its_type() -> None:
+    connection = duckdb.connect()
+    connection.execute(in_duckdb())
+    text = sections()
+    assert [title for title in text if title in TABLES] == list(TABLES)
+    for name in TABLES:
+        columns = connection.execute(f"DESCRIBE {name}").fetchall()
+        schema = [
+            (column, f"`{kind}`" + (" or NULL" if null == "YES" else ""))
+            for column, kind, null, *_ in columns
+        ]
+        assert re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text[name], re.M) == schema, name
+        units = dict(re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|", text[name], re.M))
+        for column, kind in schema:
+            if column.endswith("_ns"):
+                assert units[column].strip().startswith("ns"), (name, column)
+            if kind == "`BIGINT`":
+                assert units[column].strip(), (name, column)
+
+
+def test_there_are_ten_queries_and_more() -> None:
+    assert len(QUERIES) >= 10
+    for title, text in sections().items():
+        assert title in QUERIES or "| column |" in text, title
+
+
+def test_every_view_is_documented() -> None:
+    [text] = re.findall(r"^## Views\n(.*?)^## ", PAGE.read_text(), re.S | re.M)
+    views = re.findall(r"CREATE OR REPLACE VIEW (\w+)", VIEWS.read_text())
+    connection = duckdb.connect()
+    connection.execute(in_duckdb() + VIEWS.read_text())
+    assert len(views) == 3
+    for view in views:
+        assert f"`{view}`" in text
+        table = view.removeprefix("run_")
+        columns, of_table = (
+            {column for column, *_ in connection.execute(f"DESCRIBE {name}").fetchall()}
+            for name in (view, table)
+        )
+        assert of_table < columns
+        assert all(f"`{column}`" in text for column in columns - of_table), columns - of_table
+
+
+@pytest.mark.parametrize("title", QUERIES)
+def test_every_query_gives_rows(request: pytest.FixtureRequest, title: str) -> None:
+    others = {OF_HOPS: "lines", OF_COUNTERS: "counted"}
+    fixture = {**dict.fromkeys(OF_CAUSES, "explained"), **others}.get(title, "database")
+    rows = ask(request.getfixturevalue(fixture), title)
+    assert rows
+    assert all(any(row[column] is not None for row in rows) for column in rows[0])
+
+
+def test_the_python_block_of_the_page(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    [block] = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+    exec(compile(block, str(PAGE), "exec"), {})
+    assert "failed" in capsys.readouterr().out
+
+
+def test_the_tail_by_what_was_varied(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "The tail by what was varied")
+    asked = [r for r in rows if (r["platform"], r["rate"]) == ("bare-metal", "50 kpkt/s")]
+    repeats = [latencies(measured[number]) for number in (8, 10)]
+    assert [(r["p"], r["value_ns"], r["repeats"]) for r in asked] == [
+        (p, max(nearest_rank(repeat, p) for repeat in repeats), 2) for p in (0.5, 0.99, 0.999)
+    ]
+    invalid = latencies(measured[INVALID])
+    assert nearest_rank(invalid, 0.999) > max(nearest_rank(repeat, 0.999) for repeat in repeats)
+
+
+def test_a_percentile_against_the_rate(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "A percentile against the rate")
+    assert [(r["platform"], r["packets_per_second"]) for r in rows] == [
+        ("bare-metal", 10_000), ("bare-metal", 50_000), ("wire", 10_000), ("wire", 50_000)
+    ]  # fmt: skip
+    repeats = [nearest_rank(latencies(measured[number]), 0.999) for number in (5, 6, 7)]
+    assert (rows[0]["best_ns"], rows[0]["worst_ns"]) == (min(repeats), max(repeats))
+    assert rows[0]["low_ns"] <= min(repeats) <= max(repeats) <= rows[0]["high_ns"]
+
+
+def test_the_worst_repeat_is_that_of_the_report(
+    database: duckdb.DuckDBPyConnection, folder: Path
+) -> None:
+    rows = ask(database, "The worst repeat, with all repeats visible")
+    assert len(rows) == 10
+    groups = configurations(load_experiment(folder))
+    reported = {group.worst.run.number for group in groups if group.worst}
+    assert {row["run"] for row in rows if row["worst"]} == reported
+    assert len(reported) == len(groups) and INVALID not in reported
+    assert [row["run"] for row in rows if not row["valid"]] == [INVALID]
+    assert {row["p"] for row in rows} == {0.999}
+
+
+def test_the_floor_beside_the_result(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "Results compared with the floor")
+    assert len(rows) == 2 * 3
+    [row] = [r for r in rows if "10 kpkt/s" in r["configuration"] and r["p"] == 0.99]
+    value = max(nearest_rank(latencies(measured[number]), 0.99) for number in (5, 6, 7))
+    floor = max(nearest_rank(latencies(measured[number]), 0.99) for number in (1, 2))
+    assert (row["value_ns"], row["floor_ns"]) == (value, floor)
+    assert row["above_floor_ns"] == value - floor
+
+
+def test_loss(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
+    rows = ask(database, "Loss of each run")
+    assert {r["run"]: r["lost"] for r in rows} == {n: d.lost.sum() for n, d in measured.items()}
+    assert all(r["loss"] == r["lost"] / PACKETS and r["stamps_lost"] == 12 for r in rows)
+
+
+def test_flows_that_lost_packets(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "Which flows lost packets")
+    for number, data in measured.items():
+        flows = Counter(map(flow_of, np.flatnonzero(data.lost).tolist()))
+        expected = sorted(flows.items(), key=lambda pair: (-pair[1], pair[0]))
+        asked = [row for row in rows if row["run"] == number]
+        assert [(row["flow"], row["lost"]) for row in asked] == expected
+        assert {row["longest_burst"] for row in asked} == ({10} if flows else set())
+
+
+def test_bursts(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
+    rows = ask(database, "Losses in bursts of ten packets or more")
+    for number, data in measured.items():
+        lost = np.flatnonzero(data.lost)[2:]  # the first two are no burst
+        times = data.ingress[lost]
+        expected = [(times[0] - START, times[-1] - times[0], 10)] if lost.size else []
+        asked = [row for row in rows if row["run"] == number]
+        assert [(row["at_ns"], row["length_ns"], row["packets"]) for row in asked] == expected
+    assert len(rows) == 6
+
+
+def test_jitter(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
+    for row in ask(database, "The jitter that the device added"):
+        data = measured[row["run"]]
+        egress = np.sort((data.ingress + data.latency)[~data.lost])
+        before, after = (np.diff(t) // 100 * 100 for t in (data.ingress, egress))
+        assert row["before_ns"] == pytest.approx(before.std())
+        assert row["after_ns"] == pytest.approx(after.std())
+        assert row["added_ns"] == pytest.approx(after.std() - before.std())
+        assert row["longest_after_ns"] == after.max()
+
+
+def test_the_worst_over_time(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "The worst packets over time")
+    for number, data in measured.items():
+        ingress, latency = worst_of(data, 5000)
+        second = (ingress - START) // SECOND
+        expected = [(s, (second == s).sum(), latency[second == s].max()) for s in np.unique(second)]
+        asked = [row for row in rows if row["run"] == number]
+        assert [(r["second"], r["among_worst"], r["slowest_ns"]) for r in asked] == expected
+        assert sum(r["packets"] for r in asked) == PACKETS
+
+
+def test_clusters(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
+    rows = ask(database, "Clusters among the worst hundred packets")
+    for number, data in measured.items():
+        ingress, latency = worst_of(data, 100)
+        order = np.argsort(ingress)
+        times, late = ingress[order], latency[order]
+        clusters = np.split(np.arange(100), np.flatnonzero(np.diff(times) > 1_000_000) + 1)
+        asked = [row for row in rows if row["run"] == number]
+        assert [(r["at_ns"], r["length_ns"], r["packets"], r["slowest_ns"]) for r in asked] == [
+            (times[c[0]] - START, np.ptp(times[c]), c.size, late[c].max()) for c in clusters
+        ]
+        assert [row["cluster"] for row in asked] == list(range(1, len(clusters) + 1))
+
+
+def test_the_distribution_function(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "The exact distribution function")
+    data = latencies(measured[5])
+    asked = [row for row in rows if row["run"] == 5]
+    values = np.unique(data)
+    assert [row["latency_ns"] for row in asked] == values.tolist()
+    within = np.searchsorted(np.sort(data), values, side="right")
+    assert [row["within"] for row in asked] == within.tolist()
+    assert [row["share"] for row in asked] == pytest.approx(within / data.size)
+    for p in (0.3, 0.98765, 0.9999):
+        rank = int(np.ceil(p * data.size))
+        found = next(row["latency_ns"] for row in asked if row["within"] >= rank)
+        assert found == nearest_rank(data, p)
+
+
+def test_missed_deadlines(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    for row in ask(database, "Packets that missed a deadline"):
+        data = measured[row["run"]]
+        late, lost = int((latencies(data) > 100_000).sum()), int(data.lost.sum())
+        assert (row["late"], row["lost"]) == (late, lost)
+        assert row["missed"] == pytest.approx((late + lost) / PACKETS)
+
+
+def test_the_beat_of_a_timer(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "Late packets at the beat of a timer")
+    for number, data in measured.items():
+        phases = worst_of(data, 5000)[0] % 4_000_000 // 40_000 * 40_000
+        _, counts = np.unique(phases, return_counts=True)
+        asked = [row for row in rows if row["run"] == number]
+        assert [row["packets"] for row in asked] == np.sort(counts)[:-4:-1].tolist()
+        for row in asked:
+            assert row["packets"] == (phases == row["phase_ns"]).sum()
+            assert row["ratio"] == pytest.approx(row["packets"] * 100 / 5000)
+
+
+def test_runs_with_warnings_or_without_a_result(database: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(database, "Runs with warnings or without a result")
+    assert [(r["run"], r["code"]) for r in rows] == [
+        *((number, "steal") for number in range(1, 8)), (8, "slip"), (8, "steal"),
+        (9, "steal"), (10, "steal"), (FAILED, "failed"),
+    ]  # fmt: skip
+    assert "apt install lxc" in rows[-1]["message"]
+
+
+def test_slip_and_latency(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "The generator's slip and the latency")
+    assert {row["run"] for row in rows} == set(measured)
+    for row in rows:
+        assert row["slip_ns"] == int(40 * (1 - row["p"]) ** -0.7)
+        assert row["latency_ns"] == nearest_rank(latencies(measured[row["run"]]), row["p"])
+
+
+def test_what_made_packets_late(
+    explained: duckdb.DuckDBPyConnection, traced_runs: list[Explained]
+) -> None:
+    rows = ask(explained, OF_CAUSES[0])
+    claimed = [row for found in traced_runs for row in found.labels.rows if row.is_cause]
+    late = sum(found.joined.state.size for found in traced_runs)
+    assert {row["cause"] for row in rows} == {row.name.cause for row in claimed}
+    for row in rows:
+        of_cause = [c for c in claimed if tuple(c.name) == (row["cause"], row["detail"])]
+        assert row["runs"] == len(of_cause)
+        assert row["packets"] == sum(c.packets for c in of_cause)
+        assert row["share"] == pytest.approx(row["packets"] / late)
+        assert row["stalls"] == sum(c.stalls for c in of_cause)
+        assert row["worst_ns"] == max(c.worst_ns for c in of_cause)
+    assert rows[0]["cause"] == "task" and rows[0]["runs"] == 2
+
+
+def test_stalls_behind_the_worst_packets(
+    explained: duckdb.DuckDBPyConnection, traced_runs: list[Explained]
+) -> None:
+    rows = ask(explained, OF_CAUSES[1])
+    for number, found in enumerate(traced_runs, 1):
+        joined = found.joined
+        latency = joined.late.packets.latency_ns
+        worst = [
+            (int(latency[joined.stall == stall].max()), stall)
+            for stall in range(joined.stall_cpu.size)
+            if (joined.stall == stall).any()
+        ]
+        worst.sort(key=lambda one: (-one[0], one[1]))
+        asked = [row for row in rows if row["run"] == number]
+        assert [(row["worst_ns"], row["stall"] - 1) for row in asked] == worst[:10]
+        for row in asked:
+            stall = row["stall"] - 1
+            assert row["packets"] == int((joined.stall == stall).sum())
+            assert row["stall_ns"] == joined.stall_end[stall] - joined.stall_start[stall]
+            assert (row["cause"], row["detail"]) == joined.rows.names[joined.stall_row[stall]]
+
+
+def test_what_a_packet_takes(counted: duckdb.DuckDBPyConnection) -> None:
+    """Events first, then interrupts; what could not be counted is not there."""
+    rows = ask(counted, OF_COUNTERS)
+    assert [(row["counter"], row["repeats"], row["per_packet"]) for row in rows] == [
+        ("instructions", 2, 1500), ("instructions", 2, 3500), ("LOC", 2, 0.5), ("LOC", 2, 0.5),
+    ]  # fmt: skip
+    assert [row["deviation"] for row in rows] == [pytest.approx(500 * 2**0.5)] * 2 + [0, 0]
+    uncounted = "SELECT DISTINCT counter, during, cpu FROM counts WHERE count IS NULL ORDER BY cpu"
+    found = counted.execute(uncounted).fetchall()
+    assert set(found) == {
+        ("branches", "run", None), ("branches", "run", 1), ("branches", "lifetime", 1),
+    }  # fmt: skip
+
+
+def test_which_hop_made_packets_late(lines: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(lines, OF_HOPS)
+    for number, nodes in ((1, 3), (2, 4)):
+        own = [row for row in rows if row["slug"].startswith(f"00{number}-")]
+        assert [(row["hop"], row["node"]) for row in own] == [
+            (hop, f"dut{hop}") for hop in range(1, nodes + 1)
+        ]
+        parts: dict[str, list[int]] = {}
+        packets = lines.execute(
+            "SELECT key, hop_ns, latency_ns FROM hop_worst WHERE run = ? ORDER BY key, hop",
+            [number],
+        ).fetchall()
+        whole = {}
+        for key, hop_ns, latency in packets:
+            parts.setdefault(key, []).append(hop_ns)
+            whole[key] = latency
+        assert all(sum(parts[key]) == whole[key] for key in parts)
+        chosen = np.array([parts[key] for key in sorted(parts, key=lambda key: -whole[key])[:100]])
+        slowest = np.bincount(chosen.argmax(axis=1), minlength=nodes)
+        if len(set(np.sort(chosen.sum(axis=1))[:2])) == 2:  # no tie for the last place
+            assert [row["slowest_of"] for row in own] == slowest.tolist()
+            assert [row["worst_ns"] for row in own] == chosen.max(axis=0).tolist()
+        assert sum(row["share"] for row in own) == pytest.approx(1)
+    stalled = lines.execute(
+        "SELECT node, hop_ns FROM hop_worst WHERE run = 1 AND key = ? ORDER BY hop_ns DESC LIMIT 1",
+        [str(STALLED)],
+    ).fetchone()
+    assert stalled == ("dut3", STALL_NS)
+
+
+def test_hops_are_those_of_the_evaluation(lines: duckdb.DuckDBPyConnection) -> None:
+    stored = lines.execute("SELECT node, lost, matched FROM hops WHERE run = 1 ORDER BY hop")
+    assert stored.fetchall() == [
+        ("dut1", 0, 20_000),
+        ("dut2", 1, 19_999),
+        ("dut3", 0, 19_999),
+    ]
+    differing = lines.execute(
+        """SELECT count(*) FROM hop_percentiles JOIN hops USING (run, hop)
+        WHERE value < min_ns OR value > max_ns OR hop_percentiles.node <> hops.node"""
+    ).fetchone()
+    assert differing == (0,)
+    totals = lines.execute(
+        """SELECT run, hop, sum(count) = any_value(matched),
+        abs(sum(count * hop_distribution.latency_ns) / sum(count) - any_value(mean_ns)) < 0.001
+        FROM hop_distribution JOIN hops USING (run, hop) GROUP BY ALL"""
+    ).fetchall()
+    assert len(totals) == 7
+    assert all(counted and mean for _, _, counted, mean in totals)

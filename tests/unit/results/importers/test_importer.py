@@ -1,0 +1,305 @@
+"""Published result trees in the database: all runs, their very numbers, and doubts about them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import zstandard
+from published import POST, PRE, PUBLISHED, content, needs_captures, needs_published
+from published_trees import write_rates, write_tree
+
+from tailtap.analysis import evaluation
+from tailtap.base.errors import InputError, MachineError
+from tailtap.results.database import add_run
+from tailtap.results.database.columns import TABLES
+from tailtap.results.exporters import export
+from tailtap.results.importers.importer import FIRST_NUMBER, import_tree
+from tailtap.results.importers.published import COLUMNS, read_file
+
+
+def _query(database: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return connection.execute(sql, list(values)).fetchall()
+
+
+def _everything(database: Path) -> dict[str, list[tuple[Any, ...]]]:
+    return {table: _query(database, f"SELECT * FROM {table} ORDER BY ALL") for table in TABLES}
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    database = tmp_path_factory.mktemp("import") / "results.duckdb"
+    found = import_tree(PUBLISHED, database)
+    assert (found.runs, found.new) == (33, 33)
+    return database
+
+
+@needs_published
+def test_every_published_run_is_there(imported: Path) -> None:
+    assert _query(
+        imported, "SELECT status, count(*), min(run), count(DISTINCT slug) FROM runs GROUP BY 1"
+    ) == [("imported", 33, FIRST_NUMBER, 33)]
+    rates = _query(
+        imported,
+        "SELECT (parameters->>'$.traffic.rate')::INT, count(*) FROM runs GROUP BY 1 ORDER BY 1",
+    )
+    assert rates == [(10_000, 15), (100_000, 1), (500_000, 1), (1_000_000, 14), (1_400_000, 2)]
+    assert _query(imported, "SELECT count(*), count(low), count(high) FROM percentiles") == [
+        (31 * 275, 0, 0)
+    ]
+
+
+@needs_published
+def test_numbers_are_those_of_the_files(imported: Path) -> None:
+    files = {
+        "percentiles": "SELECT p, value FROM percentiles WHERE run = ? ORDER BY rowid",
+        "hist": "SELECT bucket_ns, count FROM histogram WHERE run = ? ORDER BY rowid",
+        "jitterpost": "SELECT bucket_ns, count FROM gaps WHERE run = ? AND side = 'egress' "
+        "ORDER BY rowid",
+        "packetratepre": "SELECT start_ns, packets FROM rates WHERE run = ? AND side = 'ingress' "
+        "ORDER BY rowid",
+        "worst": "SELECT latency_ns, ingress_ns, egress_ns, ltrim(key, '\\') FROM worst "
+        "WHERE run = ? ORDER BY rowid",
+    }
+    compared = dict.fromkeys(files, 0)
+    for number, source in _query(imported, "SELECT run, parameters->>'source' FROM runs"):
+        folder, _, stem = source.rpartition("/")
+        capture = stem.partition(".trim_ms")[0]
+        for kind, sql in files.items():
+            for path in Path(folder).glob(f"{capture}.*.{kind}.csv.zst"):
+                rows = _query(imported, sql, number)
+                width = len(rows[0])
+                lines = content(path).decode().splitlines()[1:]
+                # An older list of worst packets has more columns, and a backslash before the id.
+                wanted = [",".join(line.replace("\\", "").split(",")[:width]) for line in lines]
+                if kind == "percentiles":
+                    assert rows == [
+                        (float(p), int(value)) for p, value in (w.split(",") for w in wanted)
+                    ]
+                else:
+                    assert [",".join(map(str, row)) for row in rows] == wanted, path
+                compared[kind] += 1
+    assert compared == {**dict.fromkeys(files, 31), "worst": 33}
+
+
+@needs_published
+def test_fast_runs_that_left_packets_out_are_told(imported: Path) -> None:
+    told = _query(
+        imported,
+        "SELECT (parameters->>'$.traffic.rate')::INT, matched, unmatched_egress, message "
+        "FROM warnings JOIN runs USING (run) JOIN evaluations USING (run) "
+        "WHERE code = 'unmatched-egress' ORDER BY unmatched_egress DESC",
+    )
+    shares = [unmatched / (matched + unmatched) for _, matched, unmatched, _ in told]
+    assert all(rate >= 600_000 for rate, *_ in told)
+    assert [round(share, 4) for share in shares] == [0.0674, 0.0544, 0.0485, 0.0355]
+    assert "11753554 packets after the device (6.74%)" in told[0][3]
+    silent = _query(
+        imported,
+        "SELECT max(unmatched_egress / (matched + unmatched_egress)) FROM evaluations "
+        "WHERE run NOT IN (SELECT run FROM warnings WHERE code = 'unmatched-egress')",
+    )
+    assert silent[0][0] < 0.001
+
+
+@needs_published
+def test_a_second_import_changes_nothing(imported: Path) -> None:
+    before = _everything(imported)
+    again = import_tree(PUBLISHED, imported)
+    assert (again.runs, again.new) == (33, 0)
+    assert len(again.warnings) == len(before["warnings"]) == 7
+    assert _everything(imported) == before
+
+
+@needs_published
+def test_ranks_follow_from_the_number_of_packets(imported: Path) -> None:
+    rows = _query(
+        imported,
+        "SELECT p, above, supported, matched FROM percentiles JOIN evaluations USING (run)",
+    )
+    for p, above, supported, matched in rows:
+        assert above == pytest.approx((1 - p) * matched, abs=1.001)
+        assert supported == (above >= 10)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree that no test changes."""
+    return write_tree(tmp_path_factory.mktemp("small"), packets=300)[1]
+
+
+@pytest.mark.parametrize("kind", sorted(COLUMNS))
+def test_a_compressed_file_cut_anywhere_is_damage(small: Path, tmp_path: Path, kind: str) -> None:
+    path = next(small.rglob(f"*.{kind}.csv"))
+    whole = zstandard.ZstdCompressor().compress(path.read_bytes())
+    cut = tmp_path / f"{path.name}.zst"
+    cut.write_bytes(whole)
+    assert read_file(cut, kind).equals(read_file(path, kind))
+    for length in {0, 3, len(whole) // 2, len(whole) - 1}:
+        cut.write_bytes(whole[:length])
+        with pytest.raises((OSError, ValueError)):
+            read_file(cut, kind)
+
+
+def test_our_own_export_comes_back_beside_our_own_runs(tmp_path: Path) -> None:
+    experiment, tree = write_tree(tmp_path)
+    database = tmp_path / "results.duckdb"
+    found = import_tree(tree, database)
+    assert (found.runs, found.new) == (10, 10) and not found.warnings
+    for folder in sorted(experiment.glob("runs/*")):
+        add_run(database, folder)
+    assert import_tree(tree, database).new == 0
+    assert _query(database, "SELECT status, count(*) FROM runs GROUP BY 1 ORDER BY 1") == [
+        ("done", 10),
+        ("failed", 1),
+        ("imported", 10),
+    ]
+    compared = _query(
+        database,
+        "SELECT theirs.p, ours.value = theirs.value, ours.above = theirs.above, "
+        "ours.supported = theirs.supported "
+        "FROM runs AS r JOIN runs AS i ON i.status = 'imported' AND r.status = 'done' "
+        "AND i.repeat = r.repeat AND i.variables->>'source' = r.variables->>'dut.platform' "
+        "AND i.parameters->>'$.traffic.rate' = r.parameters->>'$.traffic.rate' "
+        "JOIN percentiles AS ours ON ours.run = r.run "
+        "JOIN percentiles AS theirs ON theirs.run = i.run AND theirs.p = ours.p",
+    )
+    assert len(compared) >= 50 and all(all(row[1:]) for row in compared)
+    same = "SELECT {} FROM evaluations JOIN runs USING (run) WHERE status = ? ORDER BY ALL"
+    columns = "ingress, egress, matched, lost, unmatched_egress, max_ns"
+    ours, theirs = (_query(database, same.format(columns), s) for s in ("done", "imported"))
+    assert ours == theirs
+
+
+def test_a_run_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
+    tree, database = write_rates(tmp_path, [10_000, 20_000]), tmp_path / "results.duckdb"
+    assert import_tree(tree, database).new == 2
+    before = _query(database, "SELECT run, value FROM percentiles ORDER BY ALL")
+    moved = tmp_path / "elsewhere" / "renamed"
+    shutil.move(tree, moved)
+    (moved / "wire").rename(moved / "no-dut")
+    for path in (moved / "no-dut").iterdir():
+        path.with_name(f"{path.name}.zst").write_bytes(
+            zstandard.ZstdCompressor().compress(path.read_bytes())
+        )
+        path.unlink()
+    again = import_tree(tmp_path / "elsewhere", database)
+    assert (again.runs, again.new) == (2, 0)
+    assert _query(database, "SELECT run, value FROM percentiles ORDER BY ALL") == before
+    assert _query(database, "SELECT DISTINCT variables->>'source' FROM runs") == [
+        ("renamed/no-dut",)
+    ]
+
+
+def test_files_that_changed_where_they_lie_replace_what_was_imported(tmp_path: Path) -> None:
+    tree, database = write_rates(tmp_path, [10_000]), tmp_path / "results.duckdb"
+    [stats] = tree.rglob("*.stats.csv")
+    whole = stats.read_text()
+    stats.unlink()
+    assert [w.code for w in import_tree(tree, database).warnings] == ["file-missing"]
+    stats.write_text(whole)
+    again = import_tree(tree, database)
+    assert (again.runs, again.new, again.warnings) == (1, 0, [])
+    assert _query(database, "SELECT count(*) FROM runs") == [(1,)]
+    assert _query(database, "SELECT count(*) FROM warnings") == [(0,)]
+
+
+def test_trees_of_the_same_shape_do_not_replace_each_other(tmp_path: Path) -> None:
+    database = tmp_path / "results.duckdb"
+    for packets in (300, 400):
+        tree = write_rates(tmp_path / str(packets), [10_000], packets=packets)
+        assert import_tree(tree, database).new == 1
+    # The first tree lies where the second one was, and the second one nowhere.
+    shutil.rmtree(tmp_path / "400" / "many")
+    shutil.move(tmp_path / "300" / "many", tmp_path / "400" / "many")
+    assert import_tree(tmp_path / "400" / "many", database).new == 0
+    assert _query(database, "SELECT ingress FROM evaluations ORDER BY 1") == [(300,), (400,)]
+
+
+def test_a_copy_within_a_tree_is_left_out_with_a_word(tmp_path: Path) -> None:
+    tree, database = write_rates(tmp_path, [10_000]), tmp_path / "results.duckdb"
+    shutil.copytree(tree / "wire", tree / "wire-copy")
+    for _ in range(2):
+        found = import_tree(tree, database)
+        [warning] = found.warnings
+        assert found.runs == 1 and warning.code == "run-twice"
+        assert "wire-copy" in warning.message
+        assert _query(database, "SELECT code FROM warnings") == [("run-twice",)]
+
+
+def test_names_tell_rate_trim_and_what_else_they_say(tmp_path: Path) -> None:
+    tree = write_rates(tmp_path, [1_234_567])
+    for path in list((tree / "wire").iterdir()):
+        name = path.name.replace("-repeat0", "-repeat0-l2fwd").replace("trim_ms0", "trim_ms1500")
+        path.rename(path.with_name(name))
+    import_tree(tree, tmp_path / "results.duckdb")
+    [(variables,)] = _query(tmp_path / "results.duckdb", "SELECT variables FROM runs")
+    assert json.loads(variables) == {
+        "source": "wire",
+        "traffic.rate": "1234567 pkt/s",
+        "capture": "l2fwd",
+        "evaluation.trim": "1.5 s",
+    }
+
+
+def test_broken_and_missing_files_are_told_and_skipped(tmp_path: Path) -> None:
+    _, tree = write_tree(tmp_path)
+    stem = "wire/latencies-pre-rate10000-repeat0.pcap.zst"
+    (tree / f"{stem}.trim_ms0.stats.csv").unlink()
+    (tree / f"{stem}.trim_ms0.percentiles.csv").write_text("percentile,value\n0.5,3\n")
+    histogram = tree / f"{stem}.bucket_size100.trim_ms0.hist.csv"
+    histogram.write_bytes(histogram.read_bytes()[:-3])
+    worst = tree / f"{stem}.trim_ms0.num_worst5000.worst.csv"
+    worst.write_text(worst.read_text().replace(",", ",1", 4))
+    gaps = tree / f"{stem}.bucket_size100.trim_ms0.jitterpre.csv"
+    gaps.rename(f"{gaps}.zst")
+    shutil.copy(tree / f"{stem}.trim_ms0.transferrate.csv", tree / "notes.csv")
+    database = tmp_path / "results.duckdb"
+    found = import_tree(tree, database)
+    assert found.runs == 10
+    told = sorted((w.code, w.message) for w in found.warnings)
+    assert [code for code, _ in told] == ["file-damaged"] * 4 + ["file-missing"]
+    for name in ("percentiles", "hist", "worst", "jitterpre"):
+        assert sum(f".{name}.csv" in message for _, message in told) == 1, name
+    assert told[-1][1].endswith("it has no stats")
+    assert all("\n" not in message for _, message in told)
+    run = "(SELECT run FROM warnings WHERE code = 'file-missing')"
+    assert _query(database, f"SELECT ingress, matched FROM evaluations WHERE run = {run}") == [
+        (3_000, None)
+    ]
+    assert _query(database, f"SELECT DISTINCT side FROM gaps WHERE run = {run}") == [("egress",)]
+    assert _query(database, "SELECT count(*) FROM warnings") == [(5,)]
+
+
+@needs_captures
+def test_trims_of_one_capture_are_two_runs(tmp_path: Path) -> None:
+    for trim_ms in (0, 1000):
+        found = evaluation.evaluate(PRE, POST, key="signature", trim_ns=trim_ms * 1_000_000)
+        found.write(tmp_path / "evaluation")
+        export(tmp_path / "evaluation", "papers", tmp_path / "tree")
+    database = tmp_path / "results.duckdb"
+    assert import_tree(tmp_path / "tree", database).new == 2
+    assert _query(
+        database,
+        "SELECT ingress, matched, trimmed_ingress, trimmed_egress, lost, max_ns "
+        "FROM evaluations ORDER BY run",
+    ) == [(300_000, 300_000, 0, 0, 0, 13_550), (300_000, 289_992, 10_008, 10_008, 0, 13_550)]
+
+
+def test_what_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no such folder"):
+        import_tree(tmp_path / "nowhere", tmp_path / "r.duckdb")
+    with pytest.raises(InputError, match="no result files"):
+        import_tree(tmp_path / "empty", tmp_path / "r.duckdb")
+    assert not (tmp_path / "r.duckdb").exists()
+    _, tree = write_tree(tmp_path, packets=300)
+    (tmp_path / "text.duckdb").write_text("not a database, but longer than a header\n" * 200)
+    with pytest.raises(MachineError, match="cannot write") as error:
+        import_tree(tree, tmp_path / "text.duckdb")
+    assert "\n" not in str(error.value)

@@ -1,0 +1,466 @@
+"""Result trees of pos and RISE crates as experiments: variables, results, and what is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import captures
+import duckdb
+import numpy as np
+import pytest
+from experiment_folders import write_run
+from pos_trees import (
+    CLIENT,
+    COMMAND,
+    POS,
+    RISE,
+    SERVER,
+    needs_pos,
+    needs_rise,
+    write_crate,
+    write_old_tree,
+)
+from published import POST, PRE, needs_captures
+from published_trees import write_tree
+
+from tailtap.analysis import evaluation
+from tailtap.analysis.runs.groups import configurations, floor_of
+from tailtap.analysis.runs.reader import read_runs
+from tailtap.analysis.runs.run import Run
+from tailtap.base.errors import InputError
+from tailtap.cli.import_ import described
+from tailtap.results.exporters import export
+from tailtap.results.importers.importer import Imported, import_tree
+
+LOOPS = [{"pkt_sz": 64, "pkt_rate": rate} for rate in (100_000, 200_000, 300_000)]
+LOG = (
+    "\x1b[0;34m[Device: id=0] TX\x1b[0m: 0.1000 Mpps, 54.40 Mbit/s (70.40 Mbit/s with framing)\n"
+    "\x1b[1;36m[Device: id=1] RX\x1b[0m: 0.0990 (StdDev 0.1) Mpps, 53.86 (StdDev 1) Mbit/s "
+    "(69.70 Mbit/s with framing), total 990 packets with 67320 bytes (incl. CRC)\n"
+    "\x1b[0;34m[Device: id=0] TX\x1b[0m: 0.1000 (StdDev 0.1) Mpps, 54.40 (StdDev 1) Mbit/s "
+    "(70.40 Mbit/s with framing), total 1000 packets with 68000 bytes (incl. CRC)\n"
+)
+
+
+def asked(run: Run) -> Mapping[str, Any]:
+    """All parameters of an imported run."""
+    assert run.record is not None
+    return run.record.parameters.whole
+
+
+def _query(database: Path, sql: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def _import(tree: Path) -> tuple[Imported, Path]:
+    database = tree.parent / "results.duckdb"
+    return import_tree(tree, database), database
+
+
+def _told(found: Imported, code: str) -> str:
+    """The one warning of a code; there is no other."""
+    assert [warning.code for warning in found.warnings] == [code], found.warnings
+    assert "\n" not in found.warnings[0].message
+    return found.warnings[0].message
+
+
+def _write_histograms(tree: Path, numbers: range, host: str = "loadgen") -> None:
+    for number in numbers:
+        rows = [(1_000 + number, 900), (2_000, 90), (50_000, 10)]
+        text = "".join(f"{latency},{count}\n" for latency, count in rows)
+        (tree / host / f"histogram_run{number}.csv").write_text(text)
+
+
+def test_loop_variables_are_those_of_the_runs(tmp_path: Path) -> None:
+    loops = [
+        {"kernel": "rt", "pkt_rate": 1_234_567, "tc": {"loss": "10%"}, "repeat": repeat}
+        for repeat in (0, 1)
+    ]
+    tree = write_old_tree(tmp_path / "2020-10-07", loops)
+    _write_histograms(tree, range(2))
+    found, database = _import(tree)
+    assert (found.runs, found.new, found.warnings) == (2, 2, [])
+    runs = read_runs(database).runs
+    assert [run.repeat for run in runs] == [1, 2]
+    assert runs[0].variables == {
+        "kernel": "rt",
+        "traffic.rate": "1234567 pkt/s",
+        "tc": "loss 10%",
+    }
+    assert runs[0].rate == 1_234_567 and asked(runs[0])["loop"] == loops[0]
+    assert described(found.trees[0]) == (
+        "2020-10-07 (result tree of pos): 2 runs of 4 .loop files; over kernel, pkt_rate, tc, "
+        "repeat; hosts dut, loadgen"
+    )
+    [group] = configurations(read_runs(database))
+    assert [member.run.repeat for member in group.members] == [1, 2]
+
+
+def test_a_histogram_gives_nearest_rank_percentiles(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS)
+    _write_histograms(tree, range(3))
+    found, database = _import(tree)
+    assert not found.warnings
+    for number, run in enumerate(read_runs(database).runs):
+        latencies = np.repeat([1_000 + number, 2_000, 50_000], [900, 90, 10])
+        for p in (0.5, 0.9, 0.99, 0.999):
+            row = run.percentile(p)
+            assert row is not None
+            assert row.value == np.quantile(latencies, p, method="inverted_cdf")
+            assert row.low is None or row.low <= row.value
+        assert run.evaluation is not None
+        assert (run.maximum, run.evaluation.packets) == (50_000, 1_000)
+        assert run.evaluation.mean == pytest.approx(latencies.mean())
+
+
+@pytest.mark.parametrize(
+    "name", ["latencies-pre_run{}.pcap.zst", "latencies-pre.pcap_run{}.zst", "latencies-pre.pcap"]
+)
+def test_result_files_of_the_papers_are_the_results(tmp_path: Path, name: str) -> None:
+    _, published = write_tree(tmp_path / "made", packets=300)
+    tree = write_old_tree(tmp_path / "tree", LOOPS[:2])
+    (tree / "timer/data").mkdir(parents=True)
+    for number, rate in enumerate((10_000, 50_000)):
+        for path in (published / "wire").glob(f"latencies-pre-rate{rate}-repeat0.*"):
+            rest = path.name.partition(".pcap.zst")[2]
+            folder = tree / "timer/data"
+            if "{}" not in name:
+                folder = tree / f"timer/data_run{number}"
+                folder.mkdir(exist_ok=True)
+            shutil.copy(path, folder / (name.format(number) + rest))
+    found, database = _import(tree)
+    assert (found.runs, found.warnings) == (2, [])
+    import_tree(published / "wire", tmp_path / "published.duckdb")
+    for rate, run in zip((10_000, 50_000), read_runs(database).runs, strict=True):
+        theirs = next(one for one in read_runs(tmp_path / "published.duckdb").runs
+                      if one.rate == rate and one.repeat == 1)  # fmt: skip
+        assert run.evaluation and theirs.evaluation
+        assert run.evaluation.curve_percentiles == theirs.evaluation.curve_percentiles
+        assert run.evaluation.counts == theirs.evaluation.counts
+
+
+def test_result_files_without_a_run_number_belong_to_their_rate_and_repeat(tmp_path: Path) -> None:
+    _, published = write_tree(tmp_path / "made", packets=300)
+    loops = [{"packetrate": rate, "repeat": repeat, "config": "a.yaml"}
+             for rate in (10_000, 50_000) for repeat in (0, 1)]  # fmt: skip
+    tree = write_old_tree(tmp_path / "tree", loops)
+    shutil.copytree(published / "wire", tree / "evaluator")
+    found, database = _import(tree)
+    assert (found.runs, found.warnings) == (4, [])
+    assert {
+        (run.rate, run.repeat, run.variables["config"]) for run in read_runs(database).runs
+    } == {(rate, repeat, "a.yaml") for rate in (10_000, 50_000) for repeat in (1, 2)}
+
+
+def test_result_files_of_no_run_are_imported_as_they_are(tmp_path: Path) -> None:
+    _, published = write_tree(tmp_path / "made", packets=300)
+    tree = write_old_tree(tmp_path / "tree", [{"kernel": "rt"}])
+    _write_histograms(tree, range(1))
+    shutil.copytree(published / "wire", tree / "evaluator")
+    found, database = _import(tree)
+    assert found.runs == 5
+    assert sorted({run.experiment for run in read_runs(database).runs}) == ["tree"]
+    assert _query(database, "SELECT count(*) FROM runs WHERE parameters->>'loop' IS NULL") == [(4,)]
+
+
+def test_captures_are_evaluated(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS[:2])
+    for number in range(2):
+        before = [(1_000_000 * i, captures.frame(i)) for i in range(50)]
+        after = [(time + 700 + number, frame) for time, frame in before]
+        for side, packets in (("pre", before), ("post", after)):
+            path = tree / f"loadgen/latencies-{side}_run{number}.pcap.zst"
+            path.write_bytes(captures.compressed(captures.pcap(packets), "zstd"))
+    (tree / "loadgen/latencies-post_run1.pcap.zst").unlink()
+    found, database = _import(tree)
+    codes = {warning.code: warning.message for warning in found.warnings}
+    assert codes.keys() == {"few-packets", "file-missing"}
+    assert "there is no latencies-post_run1.pcap.zst beside it" in codes["file-missing"]
+    first, second = read_runs(database).runs
+    assert first.evaluation and (first.maximum, first.evaluation.packets) == (700, 50)
+    assert second.failure.startswith("no latencies in its files: latencies-pre_run1.pcap.zst")
+
+
+@needs_captures
+def test_published_captures_in_a_tree_give_what_an_evaluation_gives(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", [{"pkt_rate": 10_000}])
+    for side, path in (("pre", PRE), ("post", POST)):
+        shutil.copy(path, tree / f"loadgen/latencies-{side}_run0.pcap.zst")
+    _, database = _import(tree)
+    [run] = read_runs(database).runs
+    wanted = evaluation.evaluate(PRE, POST)
+    assert run.evaluation is not None and run.maximum == wanted.max
+    for row in run.evaluation.percentiles:
+        assert row == wanted.percentile(row.p)
+
+
+def test_throughput_is_counted_and_said_to_be_no_latency(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS)
+    for number in range(2):
+        (tree / f"loadgen/throughput_run{number}.log").write_text(LOG)
+    (tree / "loadgen/throughput_run2.log").write_text(LOG[: len(LOG) // 2])
+    found, database = _import(tree)
+    told = [warning.message for warning in found.warnings if warning.code == "no-latencies"]
+    assert len(told) == 1
+    assert "3 of 3 runs hold no latencies: throughput logs, such as throughput_run0.log" in told[0]
+    damaged = [warning.message for warning in found.warnings if warning.code == "file-damaged"]
+    assert len(damaged) == 1 and "throughput_run2.log: skipped" in damaged[0]
+    assert (
+        _query(database, "SELECT ingress, egress, lost, matched FROM evaluations")
+        == [(1_000, 990, 10, None)] * 2
+    )
+
+
+def test_a_loop_file_without_results_is_named(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS)
+    _write_histograms(tree, range(2))
+    found, database = _import(tree)
+    message = _told(found, "no-latencies")
+    assert "1 of 3 runs hold no latencies (tree-run2): no files" in message
+    assert "histogram_run0.csv" in message  # what mends it
+    assert [bool(run.evaluation) for run in read_runs(database).runs] == [True, True, False]
+
+
+def test_damaged_files_are_told_and_skipped(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS, hosts=["loadgen"])
+    _write_histograms(tree, range(3))
+    (tree / f"loadgen/{COMMAND}_run0.loop").write_text('{"pkt_sz": 64, "pkt_ra')
+    (tree / "loadgen/histogram_run1.csv").write_text("1000,5\nlatency\n")
+    (tree / "config/allocation.json").write_text("[]")
+    found, database = _import(tree)
+    messages = [warning.message for warning in found.warnings if warning.code == "file-damaged"]
+    assert len(messages) == 3 and not any("\n" in message for message in messages)
+    for name in (f"{COMMAND}_run0.loop", "histogram_run1.csv", "allocation.json"):
+        assert sum(name in message for message in messages) == 1, name
+    assert found.runs == 2
+    assert [run.variables["traffic.rate"] for run in read_runs(database).runs] == [
+        "200 kpkt/s",
+        "300 kpkt/s",
+    ]
+
+
+def test_loop_files_of_old_versions_have_other_quotes(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS[:1], hosts=["loadgen"])
+    (tree / f"loadgen/{COMMAND}_run0.loop").write_text("{'pkt_sz': 64, 'kernel': 'rt'}")
+    _write_histograms(tree, range(1))
+    _, database = _import(tree)
+    assert read_runs(database).runs[0].variables == {"pkt_sz": "64", "kernel": "rt"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": NaN}', '{"a": "\\ud800"}', "{day: 2020-10-07}", "{1: 2}", "[1]", "x", "",
+        '{"a": ' * 10_000, "\x00", "{a: &a [*a]}",
+    ],
+)  # fmt: skip
+def test_what_no_database_holds_is_damage(tmp_path: Path, text: str) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS[:2], hosts=["loadgen"])
+    _write_histograms(tree, range(2))
+    (tree / f"loadgen/{COMMAND}_run0.loop").write_text(text)
+    found, _ = _import(tree)
+    assert found.runs == 1
+    assert f"{COMMAND}_run0.loop: skipped, it cannot be read" in _told(found, "file-damaged")
+
+
+@pytest.mark.parametrize("text", ["", "1.5,3\n", "5,0\n", f"5,{10**40}\n", "-5,1\n", "5;1\n"])
+def test_a_damaged_histogram_is_told(tmp_path: Path, text: str) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS[:1])
+    (tree / "loadgen/histogram_run0.csv").write_text(text)
+    found, database = _import(tree)
+    assert "histogram_run0.csv: skipped, it cannot be read" in _told(found, "file-damaged")
+    assert not read_runs(database).runs[0].evaluation
+
+
+def test_a_command_that_did_not_finish_is_told(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS[:1])
+    _write_histograms(tree, range(1))
+    (tree / f"dut/{COMMAND}_run0.status").write_text("failed\n")
+    (tree / f"loadgen/{COMMAND}_run0.status").write_text("finished")
+    message = _told(_import(tree)[0], "loop-failed")
+    assert "pos says 'failed' of dut's command" in message and ".stderr" in message
+
+
+def test_loops_that_number_their_runs_alike_are_told(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS, hosts=["loadgen"])
+    _write_histograms(tree, range(3))
+    for number in range(2):
+        path = tree / f"loadgen/2020-10-08_00-00-00_000001_again_run{number}.loop"
+        path.write_text(json.dumps({"kernel": number}))
+    found, database = _import(tree)
+    assert found.runs == 5
+    assert {warning.code for warning in found.warnings} == {"no-latencies", "loop-shared"}
+    names = [run.variables["command"] for run in read_runs(database).runs]
+    assert names == ["unknown"] * 3 + ["again"] * 2
+    assert [bool(run.evaluation) for run in read_runs(database).runs] == [True] * 3 + [False] * 2
+
+
+def test_runs_of_the_same_variables_are_repeats(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", [{"kernel": "rt"}] * 3)
+    _write_histograms(tree, range(3))
+    _, database = _import(tree)
+    assert [run.repeat for run in read_runs(database).runs] == [1, 2, 3]
+
+
+def test_a_tree_is_known_wherever_it_lies_and_files_that_change_replace(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS)
+    _write_histograms(tree, range(3))
+    _, database = _import(tree)
+    shutil.copytree(tree, tmp_path / "moved/elsewhere")
+    again = import_tree(tmp_path / "moved", database)
+    assert (again.runs, again.new) == (3, 0)
+    (tmp_path / "moved/elsewhere/loadgen/histogram_run0.csv").write_text("5,1\n")
+    again = import_tree(tmp_path / "moved", database)
+    assert (again.runs, again.new) == (3, 0)
+    assert read_runs(database).runs[0].maximum == 5
+
+
+def test_a_folder_of_trees_and_the_folder_of_a_host_are_read(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        tree = write_old_tree(tmp_path / "trees" / name, LOOPS[:2])
+        _write_histograms(tree, range(2))
+        (tree / "config/allocation.json").write_text(json.dumps({"id": name}))
+    found = import_tree(tmp_path / "trees", tmp_path / "r.duckdb")
+    assert found.runs == 4 and [tree.name for tree in found.trees] == ["one", "two"]
+    shutil.rmtree(tmp_path / "trees/one/config")
+    found = import_tree(tmp_path / "trees/one/loadgen", tmp_path / "host.duckdb")
+    assert (found.runs, found.trees[0].hosts) == (2, ["loadgen"])
+    assert read_runs(tmp_path / "host.duckdb").runs[0].evaluation
+
+
+def test_an_imported_wire_is_no_floor_of_own_runs(tmp_path: Path) -> None:
+    variables = {"traffic.rate": "10 kpkt/s"}
+    write_run(tmp_path / "theirs", 1, {"dut.platform": "wire", **variables}, packets=300)
+    export(tmp_path / "theirs", "pos", tmp_path / "tree")
+    write_run(tmp_path / "own", 1, {"dut.platform": "bare-metal", **variables}, packets=300)
+    import_tree(tmp_path / "tree", tmp_path / "own/results.duckdb")
+    groups = configurations(read_runs(tmp_path / "own"))
+    assert [(group.wire, group.origin is None) for group in groups] == [
+        (False, True),
+        (True, False),
+    ]
+    assert floor_of(groups[0], groups) is None
+
+
+@pytest.fixture
+def crate(tmp_path: Path) -> Path:
+    loops = [{"implementation": name, "repetition": repetition}
+             for name in ("quiche", "lsquic") for repetition in (1, 2, 3)]  # fmt: skip
+    return write_crate(tmp_path / "crate", loops)
+
+
+def test_a_crate_is_an_experiment_with_its_authors_and_hosts(crate: Path) -> None:
+    (crate / "files/b/latencies").mkdir()
+    _write_histograms(crate / "files/b", range(1), "latencies")
+    found, database = _import(crate)
+    assert found.runs == 6
+    assert "5 of 6 runs hold no latencies" in _told(found, "no-latencies")
+    [summary] = found.trees
+    assert described(summary) == (
+        "Three stacks (RISE crate): 6 runs of 12 .loop files; over implementation, repetition; "
+        "hosts a, b; by Ada, Grace; licence CC-BY-SA-4.0"
+    )
+    assert summary.identifiers == ["https://doi.org/10.5281/zenodo.1"]
+    runs = read_runs(database).runs
+    assert {run.experiment for run in runs} == {"Three stacks"}
+    assert [run.repeat for run in runs] == [1, 2, 3, 1, 2, 3]
+    assert runs[0].maximum == 50_000 and runs[5].variables == {"implementation": "lsquic"}
+    parameters = asked(runs[0])
+    assert parameters["crate"]["authors"][0] == {"name": "Ada", "id": "https://orcid.org/1"}
+    assert parameters["loop_runs"]["a"] == {
+        "file": f"scripts/a/{SERVER}_run00.loop",
+        "status": "finished",
+        "start": "2026-06-30T16:48:00.5",
+        "end": "2026-06-30T16:49:00.5",
+    }
+    assert parameters["loop_runs"]["b"]["file"] == f"scripts/b/{CLIENT}_run00.loop"
+    assert parameters["files"] == ["files/b/latencies/histogram_run0.csv"]
+    [(text,)] = _query(database, "SELECT DISTINCT environment FROM runs")
+    hosts = json.loads(text)["hosts"]
+    assert hosts["a"]["role"] == "server" and hosts["a"]["image"] == "debian"
+    assert hosts["b"]["hardware"]["processor"] == [{"model": "Xeon", "cores": 4}]
+    assert hosts["b"]["topology"]["other"] == [{"inf_a": "enp2s0f0", "type": "link"}]
+    assert "5022D077" not in text and "a0:36" not in text
+
+
+def test_files_that_a_crate_lacks_are_told(crate: Path) -> None:
+    (crate / "config/a/hardware.json").unlink()
+    (crate / f"scripts/b/{CLIENT}_run01.loop").unlink()
+    found, _ = _import(crate)
+    assert found.runs == 6  # the other host tells the variables
+    [message] = [w.message for w in found.warnings if w.code == "crate-incomplete"]
+    assert "2 of the files that ro-crate-metadata.json names are not there" in message
+    assert "config/a/hardware.json" in message and "copy the whole crate" in message
+
+
+@pytest.mark.parametrize("content", ['{"@graph": [{"@type": "LoopRun"', '{"LoopRun": 1}'])
+def test_a_tree_with_a_damaged_crate_is_read_without_it(crate: Path, content: str) -> None:
+    (crate / "ro-crate-metadata.json").write_text(content)
+    found, database = _import(crate)
+    assert found.runs == 6 and found.trees[0].kind == "result tree of pos"
+    assert read_runs(database).runs[0].experiment == "crate"
+    [message] = [w.message for w in found.warnings if w.code == "file-damaged"]
+    assert "ro-crate-metadata.json: skipped, it cannot be read" in message
+
+
+def test_what_holds_no_run_is_one_line(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", [])
+    with pytest.raises(InputError, match=r"a result tree of pos without a run: copy .*\.loop"):
+        _import(tree)
+    (tree / f"loadgen/{COMMAND}_run0.loop").write_text("[1]")
+    with pytest.raises(InputError, match=r"run0.loop: skipped.*nothing of it can be imported"):
+        _import(tree)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/ro-crate-metadata.json").write_text('{"@graph": []}')
+    with pytest.raises(InputError, match="no result tree of pos"):
+        _import(tmp_path / "notes")
+    assert not (tmp_path / "results.duckdb").exists()
+
+
+def test_the_reader_of_folders_says_what_to_do_with_a_tree(tmp_path: Path) -> None:
+    tree = write_old_tree(tmp_path / "tree", LOOPS)
+    with pytest.raises(InputError, match="this is a result tree of pos: `tailtap import"):
+        read_runs(tree)
+
+
+@needs_pos
+def test_the_published_tree_is_read(tmp_path: Path) -> None:
+    found = import_tree(POS, tmp_path / "r.duckdb")
+    assert found.runs == 1
+    message = _told(found, "no-latencies")
+    assert "1 of 1 runs hold no latencies" in message and "throughput_run003.log" in message
+    [run] = read_runs(tmp_path / "r.duckdb").runs
+    assert run.variables == {"pkt_sz": "64", "traffic.rate": "400 kpkt/s"}
+    assert run.evaluation is not None
+    assert run.evaluation.counts == {"ingress": 12_000_000, "egress": 11_982_780, "lost": 17_220}
+    assert found.trees[0].hosts == ["intelexp1", "tether"]
+
+
+@needs_rise
+def test_the_published_crate_is_read(tmp_path: Path) -> None:
+    found = import_tree(RISE, tmp_path / "r.duckdb")
+    assert (found.runs, found.new) == (72, 72)
+    assert "72 of 72 runs hold no latencies" in _told(found, "no-latencies")
+    [summary] = found.trees
+    assert (summary.loop_runs, summary.hosts) == (144, ["tallinn", "tartu"])
+    assert summary.authors == ["Kilian Warmuth", "Marcel Kempf", "Eric Hauser"]
+    assert summary.licence == "CC-BY-SA-4.0"
+    assert summary.name.startswith("RISE Demonstration Experiment 1")
+    runs = read_runs(tmp_path / "r.duckdb").runs
+    # Every run stands beside what the experiment's own evaluation says of it.
+    [results] = RISE.rglob("results.json")
+    for run, wanted in zip(runs, json.loads(results.read_text())["runs"], strict=True):
+        assert run.slug.endswith(wanted["run"]) and run.repeat == wanted["repetition"]
+        assert run.variables == {
+            "filesize": str(wanted["loop_filesize"]),
+            "implementation": wanted["loop_implementation"],
+            "bandwidth_limit": wanted["loop_bandwidth_limit"],
+        }
+        assert set(asked(run)["loop_runs"]) == {"tallinn", "tartu"}
+        assert run.failure.startswith("no latencies in its files")
+    assert import_tree(RISE, tmp_path / "r.duckdb").new == 0

@@ -1,0 +1,277 @@
+"""Parquet, CSV and HdrHistogram's text, read back by other readers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from captures import write_many
+from experiment_folders import write_experiment, write_run
+from line_runs import write_line_run
+
+from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation.sources import Source
+from tailtap.base.errors import InputError, MachineError
+from tailtap.results.database import add_run
+from tailtap.results.database.columns import HOPS, PARQUET
+from tailtap.results.exporters import EXPORTERS, export
+from tailtap.results.exporters.hgrm import write_distribution
+from tailtap.results.exporters.rows import COLUMNS, tables
+from tailtap.results.exporters.tables import Csv
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_experiment(tmp_path_factory.mktemp("export") / "experiment", packets=3_000)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_tables_hold_what_results_duckdb_holds(experiment: Path, tmp_path: Path, kind: str) -> None:
+    database = tmp_path / "results.duckdb"
+    for folder in experiment.glob("runs/*"):
+        if json.loads((folder / "run.json").read_text())["status"] == "done":
+            add_run(database, folder)
+    done = export(experiment, kind, tmp_path / "out")
+    assert done.runs == 10
+    assert [Path(path).name for path in done.written] == [
+        f"{table}.{kind}" for table in tables(packets=False)
+    ]
+    with duckdb.connect(str(database), read_only=True) as connection:
+        for table in (*PARQUET, "warnings", "evaluations"):
+            file = str(tmp_path / "out" / f"{table}.{kind}")
+            columns = ", ".join(COLUMNS[table])
+            # CSV has no types: keys of digits only are read as numbers.
+            there, exported = (
+                sorted(
+                    tuple(map(str, row))
+                    for row in connection.execute(f"SELECT run, {columns} FROM {name}").fetchall()
+                )
+                for name in (table, f"'{file}'")
+            )
+            assert exported == there
+            slugs = connection.execute(f"SELECT DISTINCT run, slug FROM '{file}'").fetchall()
+            runs = connection.execute("SELECT run, slug FROM runs").fetchall()
+            assert set(slugs) <= set(runs)
+        file = str(tmp_path / "out" / f"runs.{kind}")
+        platforms = connection.execute(
+            f"SELECT DISTINCT variables::JSON->>'dut.platform' FROM '{file}' ORDER BY 1"
+        ).fetchall()
+        assert platforms == [("bare-metal",), ("wire",)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_hops_are_exported_as_results_duckdb_has_them(tmp_path: Path, kind: str) -> None:
+    run = write_line_run(tmp_path)
+    database = tmp_path / "results.duckdb"
+    add_run(database, run)
+    export(run, kind, tmp_path / "out")
+    with duckdb.connect(str(database), read_only=True) as connection:
+        for table, columns in HOPS.items():
+            there, exported = (
+                sorted(tuple(map(str, row)) for row in connection.execute(
+                    f"SELECT run, {', '.join(columns)} FROM {name}").fetchall())
+                for name in (table, f"'{tmp_path / 'out' / f'{table}.{kind}'}'")
+            )  # fmt: skip
+            assert there
+            assert exported == there
+
+
+@dataclass
+class Hgrm:
+    rows: list[tuple[float, float, int]]
+    mean: float
+    deviation: float
+    maximum: float
+    total: int
+    buckets: int
+    sub_buckets: int
+
+
+def parse_hgrm(text: str) -> Hgrm:
+    """Reads HdrHistogram's percentile text and refuses whatever departs from its layout."""
+    lines = text.split("\n")
+    assert lines[0] == "       Value     Percentile TotalCount 1/(1-Percentile)"
+    assert lines[1] == "" and lines[-1] == ""
+    body, footer = lines[2:-4], lines[-4:-1]
+    rows = []
+    for place, line in enumerate(body):
+        last = place == len(body) - 1
+        tail = "" if last else r" (?P<inverse>[ \d]{11,}\.\d\d)"
+        found = re.fullmatch(
+            rf"(?P<value>[ \d]{{8,}}\.\d{{3}}) (?P<p>[01]\.\d{{12}}) (?P<count>[ \d]{{10,}}){tail}",
+            line,
+        )
+        assert found, line
+        p = float(found["p"])
+        assert (p == 1) == last, line
+        if not last:
+            assert math.isclose(float(found["inverse"]), 1 / (1 - p), rel_tol=1e-2, abs_tol=6e-3)
+        rows.append((float(found["value"]), p, int(found["count"])))
+    number, count = r"(?P<{}>[ \d]{{8}}\.\d{{3}})", r"(?P<{}>[ \d]{{12}})"
+    layout = "\n".join(
+        [
+            rf"#\[Mean    = {number.format('mean')}, StdDeviation   = {number.format('sd')}\]",
+            rf"#\[Max     = {number.format('max')}, Total count    = {count.format('total')}\]",
+            rf"#\[Buckets = {count.format('buckets')}, SubBuckets     = {count.format('sub')}\]",
+        ]
+    )
+    found = re.fullmatch(layout, "\n".join(footer))
+    assert found, footer
+    return Hgrm(
+        rows,
+        float(found["mean"]),
+        float(found["sd"]),
+        float(found["max"]),
+        int(found["total"]),
+        int(found["buckets"]),
+        int(found["sub"]),
+    )
+
+
+def test_hgrm_of_a_known_histogram() -> None:
+    """The rows that HdrHistogram gives for 100, 200, 250 and 600 with five ticks."""
+    text = io.StringIO()
+    values = np.array([100_000, 200_000, 250_000, 600_000])
+    write_distribution(text, (values, np.ones(4, np.int64)))
+    levels = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.775, 1)
+    expected = [100] * 3 + [200] * 3 + [250] * 5 + [600] * 2
+    counts = [1] * 3 + [2] * 3 + [3] * 5 + [4] * 2
+    found = parse_hgrm(text.getvalue())
+    assert found.rows == list(zip(map(float, expected), levels, counts, strict=True))
+    assert (found.mean, found.deviation, found.maximum) == (287.5, 188.331, 600)
+    assert (found.total, found.buckets) == (4, 1) and found.sub_buckets > 600_000
+
+
+def test_hgrm_of_runs_is_exact(experiment: Path, tmp_path: Path) -> None:
+    done = export(experiment, "hgrm", tmp_path)
+    assert len(done.written) == 10
+    for path in map(Path, done.written):
+        stored = Evaluation.load(experiment / "runs" / path.stem / "evaluation")
+        found = parse_hgrm(path.read_text("ascii"))
+        values, counts = stored.distribution
+        for value, p, count in found.rows:
+            nanoseconds = round(value * 1000)
+            assert count == counts[values <= nanoseconds].sum()
+            # Nearest rank: all smaller latencies are fewer than this share, with it they are not.
+            # p has twelve digits: half a unit of the last one may pass a rank.
+            share = p * found.total
+            assert counts[values < nanoseconds].sum() < share + 1e-6 or p == 0
+            assert count >= share - 1e-6
+        assert found.total == stored.counts.matched
+        assert round(found.maximum * 1000) == stored.max
+        assert found.mean == pytest.approx(stored.mean / 1000, abs=1e-3)
+
+
+def test_one_run_and_a_bare_evaluation(experiment: Path, tmp_path: Path) -> None:
+    run = sorted(experiment.glob("runs/*"))[0]
+    for source in (run, run / "evaluation"):
+        for kind, exporter in EXPORTERS.items():
+            if not exporter.address and kind != "perfetto":  # that one needs a trace
+                assert export(source, kind, tmp_path / kind).runs == 1
+    names = {path.name for path in (tmp_path / "hgrm").iterdir()}
+    assert names == {f"{run.name}.hgrm", "evaluation.hgrm"}
+    # Without parameters, the rate of the name is the measured one.
+    assert len(list((tmp_path / "papers").glob("latencies-pre-rate*-repeat0.*"))) == 9
+    default = export(run, "hgrm")
+    assert default.written == [str(run / "export/hgrm" / f"{run.name}.hgrm")]
+
+
+def test_every_packet(tmp_path: Path) -> None:
+    times = np.arange(5_000) * 10_000 + 10**9
+    latency = np.random.default_rng(3).integers(1_000, 9_000, 5_000)
+    write_many(tmp_path / "in.pcap", times, range(5_000))
+    write_many(tmp_path / "out.pcap", times + latency, range(5_000))
+    found = evaluate(tmp_path / "in.pcap", tmp_path / "out.pcap", trim_ns=1_000_000, worst=10)
+    found.write(tmp_path / "evaluation")
+    written = export(tmp_path / "evaluation", "parquet", tmp_path, packets=True).written
+    assert Path(written[-1]).name == "packets.parquet"
+    packets = pq.read_table(written[-1])
+    kept = (times + latency) >= found.inputs.egress.first_ns + 1_000_000
+    assert packets["ingress_ns"].to_pylist() == times[kept].tolist()
+    assert packets["latency_ns"].to_pylist() == latency[kept].tolist()
+    assert len(packets) == found.counts.matched < 5_000
+    with pytest.raises(InputError, match="hgrm has no place for them"):
+        export(tmp_path / "evaluation", "hgrm", tmp_path, packets=True)
+    write_many(tmp_path / "out.pcap", times + latency + 1, range(5_000))
+    with pytest.raises(InputError, match="not those that were evaluated"):
+        export(tmp_path / "evaluation", "parquet", tmp_path, packets=True)
+    (tmp_path / "in.pcap").unlink()
+    with pytest.raises(InputError, match="no longer there"):
+        export(tmp_path / "evaluation", "csv", tmp_path, packets=True)
+    write_many(tmp_path / "in.pcap", times, range(5_000))
+    parts = (Source("all", (tmp_path / f"{name}.pcap",), "vlan:none") for name in ("in", "out"))
+    evaluate(*parts).write(tmp_path / "parts")
+    with pytest.raises(InputError, match="several files, or a part of one"):
+        export(tmp_path / "parts", "csv", tmp_path, packets=True)
+
+
+def test_what_cannot_be_exported_is_one_line(experiment: Path, tmp_path: Path) -> None:
+    failed = write_run(tmp_path / "failed", 1, {}, status="failed", error="no lxc")
+    cases = [
+        (tmp_path / "nowhere", "csv", "no such folder"),
+        (tmp_path, "csv", "no runs in it"),
+        (tmp_path / "failed", "csv", "no run of it was finished"),
+        (failed, "csv", "no run of it was finished"),
+        (experiment, "xlsx", "unknown format"),
+        (experiment, "postgresql", "unknown format"),
+        (experiment, "csv://x", "unknown format"),
+    ]
+    for source, to, message in cases:
+        with pytest.raises(InputError, match=message) as error:
+            export(source, to)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "hgrm", "papers"])
+def test_a_damaged_evaluation_is_named(tmp_path: Path, kind: str) -> None:
+    run = write_run(tmp_path, 1, {}, packets=300)
+    file = run / "evaluation/distribution.parquet"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"run tailtap evaluate --out again") as error:
+        export(run, kind, tmp_path / "out")
+    assert str(run) in str(error.value) and "\n" not in str(error.value)
+    assert not list(tmp_path.glob("out/**/.*"))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "hgrm", "papers"])
+def test_a_place_that_cannot_be_written_is_one_line(
+    experiment: Path, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MachineError, match="cannot write") as error:
+        export(experiment, kind, tmp_path / "file")
+    assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_text_of_a_csv_file_is_a_formula(tmp_path: Path, begin: str) -> None:
+    write_run(tmp_path / "x", 1, {"dut.platform": "wire"}, packets=3_000)
+    (record,) = (tmp_path / "x/runs").glob("*/run.json")
+    content = json.loads(record.read_text())
+    text = begin + 'cmd|"/c calc"!A1, a\nb'
+    content |= {"name": text, "warnings": [{"code": text, "message": text}]}
+    record.write_text(json.dumps(content))
+    export(tmp_path / "x", "csv", tmp_path / "csv")
+    with (tmp_path / "csv/warnings.csv").open(newline="") as file:
+        row = next(csv.DictReader(file))
+    assert row["code"] == row["message"] == "'" + text
+    with (tmp_path / "csv/runs.csv").open(newline="") as file:
+        assert next(csv.DictReader(file))["experiment"] == "'" + text
+    export(tmp_path / "x", "parquet", tmp_path / "parquet")
+    assert pq.read_table(tmp_path / "parquet/runs.parquet")["experiment"].to_pylist() == [text]
+
+
+def test_numbers_of_a_csv_file_stay_numbers() -> None:
+    table = pa.table({"value": [-5, 5], "text": ["-5", "a=b"]})
+    assert Csv().shown(table).to_pydict() == {"value": [-5, 5], "text": ["'-5", "a=b"]}
