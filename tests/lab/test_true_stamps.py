@@ -48,6 +48,10 @@ Other work, or the hypervisor, may keep packets between their two times in a few
 another moment is wrong in all.
 """
 
+FEWEST_ABOVE = 8
+"""A percentile of a stretch has so many packets above it: at 4 kpkt/s p99.9 would be the last one,
+which the hypervisor delays in more than half of the stretches when the host is busy."""
+
 CASES = {
     "wire": ("platform: wire", "99937 pkt/s", SKB),
     "tc-mirred": ("forwarder: tc-mirred", "99937 pkt/s", SKB),
@@ -217,12 +221,12 @@ def _compare(
         f"{what}: {len(stamps)} packets, apart by p50 {p50}, p99 {p99}, p99.9 {p999}, most "
         f"{quiet.max()} ns; {len(names)} more with "
         f"{', '.join(sorted({name for row in names.values() for name in row})) or 'anything'} in "
-        f"between, most {apart.max()} ns; p99.9, share interrupted and number above {MOST_NS} ns "
-        f"in each stretch of time: {stretches.tolist()}"
+        f"between, most {apart.max()} ns; by stretch of time percentile, share interrupted and "
+        f"number above {MOST_NS} ns: {stretches.tolist()}"
     )
     print(said)
-    p999, interrupted, unnamed = np.median(stretches, axis=0)
-    near = p999 < most and interrupted < MOST_INTERRUPTED
+    far, interrupted, unnamed = np.median(stretches, axis=0)
+    near = far < most and interrupted < MOST_INTERRUPTED
     return "" if near and (unnamed == 0 or IS_VIRTUAL) else said
 
 
@@ -234,7 +238,10 @@ def _by_time(stamped: NDArray[np.int64]) -> list[NDArray[np.intp]]:
 
 
 def _stretch(apart: NDArray[np.int64], is_quiet: NDArray[np.bool_]) -> tuple[float, float, int]:
-    """Of one stretch: p99.9 in ns without interrupted packets, their share, how many are late."""
-    quiet = apart[is_quiet]
-    p999 = np.percentile(quiet, 99.9, method="inverted_cdf") if len(quiet) else np.inf
-    return float(p999), 1 - float(is_quiet.mean()), int(np.count_nonzero(quiet > MOST_NS))
+    """Of one stretch: a percentile in ns without interrupted packets, their share, those above
+    `MOST_NS`. The percentile is p99.9, or the one that `FEWEST_ABOVE` packets are above.
+    """
+    quiet = np.sort(apart[is_quiet])
+    above = max(FEWEST_ABOVE, len(quiet) // 1000)
+    far = float(quiet[-1 - above]) if len(quiet) > above else np.inf
+    return far, 1 - float(is_quiet.mean()), int(np.count_nonzero(quiet > MOST_NS))

@@ -18,13 +18,29 @@ static long long now(void)
     return at.tv_sec * 1000000000LL + at.tv_nsec;
 }
 
+/* kill(2) returns before a process that runs on another CPU has stopped. */
+static int wait_until_stopped(const char *pid)
+{
+    char path[64], state = 0;
+
+    snprintf(path, sizeof(path), "/proc/%s/stat", pid);
+    while (state != 'T') {
+        FILE *file = fopen(path, "r");
+
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            return -1;
+        fclose(file);
+    }
+    return 0;
+}
+
 static int change(const char *kind, const char *what, int on)
 {
     struct ifreq port = {0};
     int asked;
 
     if (!strcmp(kind, "pid"))
-        return kill(atoi(what), on ? SIGCONT : SIGSTOP);
+        return kill(atoi(what), on ? SIGCONT : SIGSTOP) || (!on && wait_until_stopped(what));
     asked = socket(AF_INET, SOCK_DGRAM, 0);
     strncpy(port.ifr_name, what, IFNAMSIZ - 1);
     if (ioctl(asked, SIOCGIFFLAGS, &port))
