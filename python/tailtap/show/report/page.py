@@ -47,7 +47,7 @@ from tailtap.show.report.improvement import Improvement, improvement_of
 from tailtap.show.report.interactive import Panel
 from tailtap.show.report.interrupt_table import Sampled, Section
 from tailtap.show.report.loss import loss_curves
-from tailtap.show.report.machine import Map, maps_of
+from tailtap.show.report.machine import Placed, placed
 from tailtap.show.report.noise import Noise, noise_of
 from tailtap.show.report.verdicts import ClaimCells, VerdictRow, claim_rows, verdict_rows
 
@@ -148,7 +148,7 @@ class Page:
     by_packet: tuple[Compared, ...]
     by_packet_heads: Sequence[str]
     imported: Sequence[tables.Imported]
-    maps: Sequence[Map]
+    placed: Sequence[Placed]
     noise: Noise | None
     audits: Sequence[MachineAudit]
     facts: Mapping[str, Sequence[tables.Fact]]
@@ -227,7 +227,7 @@ def render(
         by_packet=counters.by_packet(experiment, groups),
         by_packet_heads=counters.BY_PACKET,
         imported=tables.imported_rows(groups),
-        maps=maps_of(groups),
+        placed=placed(groups),
         noise=noise_of(experiment.folder),
         audits=audits_of(groups),
         facts=tables.environment_facts(experiment),

@@ -6,7 +6,7 @@ from made_records import made
 
 from tailtap.analysis.runs.run import Run
 from tailtap.records.observed import Observed, ObservedCost, ObservedPoint, ObservedServer
-from tailtap.show.report.machine.placement import DUT, placement_of
+from tailtap.show.report.machine import DUT, placement_of
 from tailtap.show.report.wiring import topology
 
 

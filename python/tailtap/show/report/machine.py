@@ -1,30 +1,129 @@
-"""What of a run works on which CPU, who shares one, and what crosses NUMA nodes on its way.
+"""What ran where on the machines of an experiment: a table for each machine and placement.
 
-It is read from ``run.json``: what was asked for, how the run was wired, and where its processes
-were. What is not stored is not drawn.
+All of it is read from ``run.json``: what the machine consists of, what was asked for, how the run
+was wired, and where its processes were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, permutations
+from typing import NamedTuple
 
+from tailtap.analysis.runs.groups import Configuration
 from tailtap.analysis.runs.run import Run
-from tailtap.base.cpulist import ranges
+from tailtap.base.cpulist import parse_cpus, ranges
+from tailtap.records.machine import Environment
 from tailtap.records.run import RunRecord
-from tailtap.show.report.machine.tree import SELF, Machine, cpus_of
 
+SELF = 10
+"""How far a node is from itself; ACPI's SLIT."""
 GENERATOR, TAPS, DUT, RECEIVE = "generator", "taps", "dut", "receive"
 NEIGHBOUR = "neighbour"
-"""Kinds of work, each of which has a colour and a letter."""
-LETTERS: Mapping[str, str] = {
-    GENERATOR: "G", TAPS: "T", DUT: "D", RECEIVE: "R", NEIGHBOUR: "N",
-}  # fmt: skip
-SPREAD = 4
-"""Whoever may run on more CPUs than this, and is pinned to none, may be anywhere."""
+"""Kinds of work."""
 MOST_PORTS = 4
 """Of more ports only the number is said."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine as its environment describes it."""
+
+    name: str
+    nodes: Mapping[int, tuple[int, ...]]
+    """The CPUs of each NUMA node."""
+    distances: Mapping[tuple[int, int], int]
+    cores: tuple[tuple[int, ...], ...]
+    """The CPUs of each core, its threads."""
+    online: frozenset[int]
+    isolated: tuple[int, ...]
+    """CPUs that the scheduler leaves alone (isolcpus)."""
+    tickless: tuple[int, ...]
+    """CPUs without a tick (nohz_full)."""
+    cards: Mapping[str, int | None]
+    """The NUMA node of each network card that says it."""
+    parts: tuple[Row, ...]
+    """Sockets, NUMA nodes and shared caches with their CPUs, and network cards."""
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """All CPUs, those that are off as well."""
+        return tuple(sorted(cpu for core in self.cores for cpu in core))
+
+    def nodes_of(self, cpus: Iterable[int]) -> tuple[int, ...]:
+        """The NUMA nodes of these CPUs."""
+        wanted = set(cpus)
+        return tuple(node for node, own in self.nodes.items() if wanted & set(own))
+
+
+class Row(NamedTuple):
+    """A row of a table: what it is, on which CPUs, of which NUMA nodes."""
+
+    name: str
+    cpus: str
+    nodes: str
+
+
+def machine_of(environment: Environment) -> Machine | None:
+    """The machine of an environment; None where that says nothing of its cores."""
+    topology, cpu = environment.topology, environment.cpu
+    cores = tuple(found for text in topology.cores if (found := cpus_of(text)))
+    if not cores:
+        return None
+    nodes = {int(name): cpus_of(cpus) for name, cpus in topology.numa_nodes.items()}
+    cards = {nic.name: nic.numa_node for nic in environment.nics}
+    machine = Machine(
+        name=environment.hostname or "",
+        nodes=nodes,
+        distances={
+            (int(node), other): distance
+            for node, row in topology.node_distances.items()
+            if len(row) == len(nodes)
+            for other, distance in zip(nodes, row, strict=True)
+        },
+        cores=cores,
+        online=frozenset(cpus_of(cpu.online) or (cpu for core in cores for cpu in core)),
+        isolated=cpus_of(cpu.isolated),
+        tickless=cpus_of(cpu.nohz_full),
+        cards={name: node for name, node in cards.items() if node is not None and node >= 0},
+        parts=(),
+    )
+    return replace(machine, parts=tuple(_parts(environment, machine)))
+
+
+def _parts(environment: Environment, machine: Machine) -> Iterator[Row]:
+    topology = environment.topology
+    sets: list[tuple[str, str | None]] = [
+        (f"socket {place}", text) for place, text in enumerate(topology.packages or ())
+    ]
+    sets += [
+        (f"NUMA node {node}" + (f", {size >> 20} MiB" if size else ""), text)
+        for node, text in topology.numa_nodes.items()
+        for size in [topology.node_memory.get(node)]
+    ]
+    sets += [
+        (f"L{cache.level} cache, {cache.size}", cache.cpus)
+        for cache in topology.caches
+        if cpus_of(cache.cpus) not in machine.cores
+    ]
+    for name, text in sets:
+        yield Row(name, ranges(cpus_of(text)), ranges(machine.nodes_of(cpus_of(text))))
+    for nic in environment.nics:
+        served = (environment.interrupts.get(number) for number in nic.interrupts)
+        cpus = {cpu for one in served if one for cpu in cpus_of(one.cpus)}
+        node = machine.cards.get(nic.name)
+        name = f"card {nic.name} {nic.driver or ''}".strip()
+        yield Row(name, ranges(cpus), "" if node is None else str(node))
+
+
+def cpus_of(text: str | None) -> tuple[int, ...]:
+    """A set of CPUs as the kernel writes it; empty for anything else."""
+    try:
+        return parse_cpus(text or "")
+    except ValueError:
+        return ()
 
 
 @dataclass(frozen=True)
@@ -39,16 +138,6 @@ class Work:
     """Where packets come in that are received there: ``dut2:tt-in`` where there are many nodes."""
     nodes: tuple[str, ...] = ()
     """The nodes of the DuT that it is."""
-
-    @property
-    def letter(self) -> str:
-        """By which a small cell shows it."""
-        return LETTERS[self.kind]
-
-    @property
-    def spread(self) -> bool:
-        """Whether it uses some of many CPUs, now this one and now that."""
-        return self.kind == TAPS and len(self.cpus) > SPREAD
 
 
 @dataclass(frozen=True)
@@ -70,10 +159,6 @@ class Placement:
     """The network cards that it uses."""
     ways: tuple[tuple[tuple[str, str, str], ...], ...] = ()
     """Of each flow the ports that it passes: the task of each one's node, the node, the port."""
-
-    def of(self, kind: str) -> tuple[int, ...]:
-        """The CPUs of a kind of work."""
-        return tuple(sorted({cpu for work in self.works if work.kind == kind for cpu in work.cpus}))
 
     def at(self, cpu: int) -> tuple[Work, ...]:
         """Who works on a CPU."""
@@ -100,15 +185,6 @@ class Place:
     nodes: frozenset[int]
     cpus: tuple[int, ...] = ()
     card: str | None = None
-
-
-@dataclass(frozen=True)
-class Crossing:
-    """What is on one NUMA node and on another, or goes there."""
-
-    sentence: str
-    ends: tuple[Place, Place] | None
-    """None where it may be and need not."""
 
 
 def placement_of(run: Run) -> Placement:
@@ -160,24 +236,23 @@ def elsewhere(placement: Placement) -> tuple[Placement, Placement]:
     )
 
 
-def crossings(placement: Placement, machine: Machine) -> list[Crossing]:
-    """Every way from one NUMA node to another, each once."""
+def crossings(placement: Placement, machine: Machine) -> list[str]:
+    """A sentence for each way from one NUMA node to another, and for what is on several."""
     if len(machine.nodes) < 2:
         return []
-    found: dict[str, Crossing] = {}
+    found: list[str] = []
     for what, start, end in _steps(placement, machine):
         if start.nodes and end.nodes and start.nodes.isdisjoint(end.nodes):
-            sentence = f"{what}: {_there(start)} → {_there(end)}{_far(machine, start, end)}"
-            found[sentence] = Crossing(sentence, (start, end))
+            found.append(f"{what}: {_there(start)} → {_there(end)}{_far(machine, start, end)}")
     for work in placement.works:
         nodes = machine.nodes_of(work.cpus)
         # A neighbour has a thread on each of its CPUs, and nothing to share between them.
         if len(nodes) > 1 and work.kind != NEIGHBOUR:
-            ends = _of(work, machine, nodes[0]), _of(work, machine, nodes[-1])
             may = "may run" if work.kind == TAPS else "is"
-            sentence = f"{work.name} {may} on NUMA nodes {ranges(nodes)} (CPU {ranges(work.cpus)})"
-            found[sentence] = Crossing(sentence, None if work.kind == TAPS else ends)
-    return list(found.values())
+            found.append(
+                f"{work.name} {may} on NUMA nodes {ranges(nodes)} (CPU {ranges(work.cpus)})"
+            )
+    return list(dict.fromkeys(found))
 
 
 def shared(placement: Placement, machine: Machine) -> list[str]:
@@ -297,16 +372,13 @@ def _steps(placement: Placement, machine: Machine) -> Iterator[tuple[str, Place,
             yield "stamps", _of(stamping, machine), _of(taps, machine)
 
 
-def _of(work: Work, machine: Machine, node: int | None = None) -> Place:
-    """The stop of those who work on CPUs; all of them, or those of a node."""
-    own = [cpu for cpu in work.cpus if node is None or cpu in machine.nodes[node]]
-    nodes = frozenset(machine.nodes_of(own))
-    return Place(work.name, nodes, tuple(own))
+def _of(work: Work, machine: Machine) -> Place:
+    """The stop of those who work on CPUs."""
+    return Place(work.name, frozenset(machine.nodes_of(work.cpus)), work.cpus)
 
 
 def _at_card(port: Port, machine: Machine) -> Place:
-    card = machine.card(port.card)
-    node = None if card is None else card.node
+    node = machine.cards.get(port.card)
     return Place(
         f"card {port.card} ({port.name})",
         frozenset() if node is None else frozenset((node,)),
@@ -334,3 +406,103 @@ def _and(names: Iterable[str]) -> str:
 
 def _one(cpu: int | None) -> tuple[int, ...]:
     return () if cpu is None else (cpu,)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Who worked where on a machine, and what that means."""
+
+    title: str
+    """What tells it from others; empty for the only one."""
+    runs: tuple[str, ...]
+    """Configurations that it is of."""
+    machine: Machine
+    rows: tuple[Row, ...]
+    crossings: tuple[str, ...]
+    shared: tuple[str, ...]
+
+    @property
+    def marked(self) -> list[str]:
+        """What is special of CPUs, in words."""
+        known = (
+            ("isolated from the scheduler (isolcpus)", self.machine.isolated),
+            ("no tick while one task runs (nohz_full)", self.machine.tickless),
+        )
+        return [f"{words}: CPU {ranges(cpus)}" for words, cpus in known if cpus]
+
+
+@dataclass
+class _Same:
+    """Runs with the same machine and placement."""
+
+    machine: Machine
+    placement: Placement
+    role: str
+    labels: list[str] = field(default_factory=list)
+
+
+def placed(groups: Sequence[Configuration]) -> list[Placed]:
+    """Who worked where in one's own runs; nothing where their environment says nothing of cores."""
+    found: dict[str, list[_Same]] = {}
+    for group in groups:
+        for member in group.members if group.origin is None else ():
+            for machine, placement, role in _places(member.run):
+                # Its memory may change while it runs, as that of virtual machines does.
+                shape = [machine.nodes, machine.cores, machine.cards, machine.isolated,
+                         sorted(machine.online), machine.name, role]  # fmt: skip
+                alike = found.setdefault(json.dumps(shape, default=str), [])
+                _enter(alike, _Same(machine, placement, role), group.label)
+    every = [same for alike in found.values() for same in alike]
+    return [_placed(same, len(every) > 1) for same in every]
+
+
+def _enter(alike: list[_Same], new: _Same, label: str) -> None:
+    """Join what covers it, or what it covers: a wire has no device, and the same rest."""
+    for same in alike:
+        if new.placement.covers(same.placement):
+            same.placement = new.placement
+        elif not same.placement.covers(new.placement):
+            continue
+        same.labels += [] if label in same.labels else [label]
+        return
+    new.labels.append(label)
+    alike.append(new)
+
+
+def _places(run: Run) -> Iterator[tuple[Machine, Placement, str]]:
+    """Each machine of a run, with who worked there; and the role of one that is not the DuT's."""
+    placement = placement_of(run)
+    machine = machine_of(run.environment)
+    there = run.record.stations.get(GENERATOR) if run.record else None
+    sender = machine_of(there.environment) if there else None
+    beside = placement
+    if there:
+        placement, beside = elsewhere(placement)
+    if machine is not None:
+        yield machine, placement, ""
+    if sender is not None:
+        yield sender, beside, GENERATOR
+
+
+def _placed(same: _Same, several: bool) -> Placed:
+    machine, placement = same.machine, same.placement
+    works = [work for work in placement.works if work.cpus or work.ports]
+    where = ", ".join(
+        f"{work.name} on {ranges(work.cpus)}" for work in works if work.cpus and not work.ports
+    )
+    title = f"{machine.name or 'this machine'}: {where}" if several else ""
+    return Placed(
+        title=title,
+        runs=tuple(same.labels),
+        machine=machine,
+        rows=tuple(
+            Row(
+                work.name,
+                ranges(work.cpus) or "wherever the kernel does it",
+                ranges(machine.nodes_of(work.cpus)),
+            )
+            for work in works
+        ),
+        crossings=tuple(crossings(placement, machine)),
+        shared=tuple(shared(placement, machine)),
+    )
