@@ -279,7 +279,6 @@ def measure_again(
     is not allowed.
     """
     from tailtap.base.errors import InputError, MachineError
-    from tailtap.base.options import option
     from tailtap.experiment.reading import read_experiment
     from tailtap.experiment.repeating import demands_of, smallest
     from tailtap.measure.progress import Silent
@@ -301,7 +300,7 @@ def measure_again(
     if demands and not allow_commands:
         raise InputError(
             "this experiment of others runs commands, or takes files and devices of this machine, "
-            f"as root ({'; '.join(demands[:8])}): read it, then give {option('allow_commands')}"
+            f"as root ({'; '.join(demands[:8])}): read it, then give --allow-commands"
         )
     stations, boots = (None, None) if connect is None or not on_testbed else connect(checked)
     folder = out or default_folder(f"{checked.name}-reproduced")

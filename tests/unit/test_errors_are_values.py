@@ -30,7 +30,6 @@ from tailtap.base.errors import (
     WrongValue,
 )
 from tailtap.base.files import read_json
-from tailtap.base.options import naming_options, spelled
 
 SOURCES = Path(tailtap.__file__).parent
 READERS = {
@@ -262,12 +261,10 @@ def test_what_is_read_in_rust_is_the_place_of_its_errors(
 
 
 def test_a_wrong_value_says_what_was_given_for_what() -> None:
-    with naming_options(spelled):
-        told = WrongValue("egress_ahead", "5", "give two times")
+    told = WrongValue("--egress-ahead", "5", "give two times")
     assert str(told) == "--egress-ahead '5': give two times"
-    assert (told.parameter, told.value) == ("egress_ahead", "5")
+    assert (told.parameter, told.value) == ("--egress-ahead", "5")
     assert str(pickle.loads(pickle.dumps(told))) == str(told)
-    assert str(WrongValue("late", "5", "give a time")) == "late '5': give a time"
 
 
 def test_places_go_from_the_outside_in(tmp_path: Path) -> None:

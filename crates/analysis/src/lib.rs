@@ -26,7 +26,6 @@ pub mod key;
 pub mod losses;
 pub mod marks;
 pub mod matching;
-pub mod naming;
 mod path_bytes;
 pub mod percentile;
 mod ring;

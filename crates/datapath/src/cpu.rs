@@ -7,7 +7,6 @@ use rustix::process::setpriority_process;
 use rustix::thread::{
     CpuSet, MembarrierCommand, membarrier, sched_setaffinity, set_current_timer_slack,
 };
-use tailtap_analysis::naming::option;
 
 /// A thread could not be put on a CPU.
 #[derive(Debug, thiserror::Error)]
@@ -15,8 +14,7 @@ pub enum CpuError {
     /// No such CPU, or it is offline, or outside this process's cpuset.
     #[error(
         "CPU {cpu} cannot be used: it does not exist, is offline, or is outside this process's \
-         cpuset (choose another with {})",
-        option("cpu")
+         cpuset (choose another with --cpu)"
     )]
     NotUsable {
         /// The CPU asked for.

@@ -106,11 +106,3 @@ fn made_of<'py>(py: Python<'py>, class: &str, facts: impl PyCallArgs<'py>) -> Py
 fn made(make: impl FnOnce(Python<'_>) -> PyResult<PyErr>) -> PyErr {
     Python::attach(make).unwrap_or_else(|failure| failure)
 }
-
-/// What to call the parameter `name` in a message, as `tailtap.base.options` says it.
-pub fn option(name: &str) -> String {
-    let called = Python::attach(|py| {
-        py.import("tailtap.base.options")?.getattr("option")?.call1((name,))?.extract()
-    });
-    called.unwrap_or_else(|_: PyErr| name.to_owned())
-}

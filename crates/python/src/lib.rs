@@ -14,7 +14,6 @@ use pyo3::prelude::*;
 #[pymodule]
 #[pyo3(name = "_core")]
 fn tailtap_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    tailtap_analysis::naming::name_by(errors::option);
     module.add_function(wrap_pyfunction!(evaluation::evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::plan, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::evaluate_piece, module)?)?;

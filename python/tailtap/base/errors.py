@@ -11,8 +11,6 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from tailtap.base.options import command_line, option
-
 
 @contextlib.contextmanager
 def naming(what: str) -> Iterator[None]:
@@ -157,7 +155,7 @@ class WrongValue(InputError):
 
     def __init__(self, parameter: str, value: str, what: str) -> None:
         """`what` is wrong with it, or what to give instead."""
-        super().__init__(what, place=f"{option(parameter)} {value!r}")
+        super().__init__(what, place=f"{parameter} {value!r}")
         self.parameter, self.value = parameter, value
 
 
@@ -198,7 +196,7 @@ class Tapped(InputError):
 
     def __init__(self, what: str) -> None:
         """`what` says which interface."""
-        clean = f"`sudo {command_line('clean')}` removes it"
+        clean = "`sudo tailtap clean` removes it"
         left = f"only before Linux 6.6 a tap that was killed stays: {clean}"
         super().__init__(what, remedy=f"stop it ({left})")
 

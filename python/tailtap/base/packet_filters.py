@@ -7,7 +7,6 @@ import ctypes.util
 from collections.abc import Iterator
 
 from tailtap.base.errors import InputError, MachineError, WrongValue
-from tailtap.base.options import option
 
 Instruction = tuple[int, int, int, int]
 """Of the classic machine of filters: code, jump where true, jump where false, number."""
@@ -55,7 +54,7 @@ def compile_filter(text: str, link_type: int = ETHERNET) -> list[Instruction]:
     try:
         if library.pcap_compile(handle, ctypes.byref(program), text.encode(), 1, ANY_NETMASK) < 0:
             why = library.pcap_geterr(handle).decode(errors="replace")
-            raise WrongValue("filter", text, f"{why} (`man pcap-filter` has its words)")
+            raise WrongValue("--filter", text, f"{why} (`man pcap-filter` has its words)")
         found = list(_instructions(program))
         library.pcap_freecode(ctypes.byref(program))
     finally:
@@ -81,8 +80,7 @@ def _library() -> ctypes.CDLL:
     name = ctypes.util.find_library("pcap")
     if name is None:
         raise MachineError(
-            f"{option('filter')} needs libpcap, which is not here: `apt-get install "
-            f"{PACKAGE}` installs it"
+            f"--filter needs libpcap, which is not here: `apt-get install {PACKAGE}` installs it"
         )
     library = ctypes.CDLL(name)
     library.pcap_open_dead.restype = ctypes.c_void_p

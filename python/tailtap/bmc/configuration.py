@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field, ValidationError
 
 from tailtap.base.document import Document, FileKind, KeyPath, load, parse
 from tailtap.base.errors import InputError, WrongValue, naming
-from tailtap.base.options import option
 from tailtap.base.private_file import read_private
 from tailtap.base.schema import Strict
 from tailtap.base.suggest import did_you_mean
@@ -80,11 +79,9 @@ def read(
             credentials = path.parent / Path(listed.credentials).expanduser()
     served += [_of_words(text) for text in serve]
     if not served:
-        raise InputError(f"nothing to serve: give a FILE, or {option('serve')} KIND:NAME@LISTEN")
+        raise InputError("nothing to serve: give a FILE, or --serve KIND:NAME@LISTEN")
     if credentials is None:
-        raise InputError(
-            f"{option('credentials')} is missing: a file with lines of 'name: password'"
-        )
+        raise InputError("--credentials is missing: a file with lines of 'name: password'")
     if len(served) > MOST:
         raise InputError(f"{len(served)} machines are too many: {MOST} have a device id")
     for what, values in (
@@ -187,8 +184,8 @@ def _of_words(text: str) -> Served:
     found = _SERVED.fullmatch(text)
     if found is None:
         raise WrongValue(
-            "serve", text, "write it as KIND:NAME@LISTEN, such as lxc:web@127.0.0.1:6230"
+            "--serve", text, "write it as KIND:NAME@LISTEN, such as lxc:web@127.0.0.1:6230"
         )
     row = {"kind": found[1], "name": found[2], "listen": found[3]}
-    with naming(f"{option('serve')} {text!r}"):
+    with naming(f"--serve {text!r}"):
         return _served(Document("", row, {(): "as on the command line"}), (), row)

@@ -43,8 +43,6 @@ def _run() -> int:
     """Do what the command line says; the exit status."""
     from click.exceptions import ClickException, Exit, NoArgsIsHelpError
 
-    from tailtap.base.options import naming_options
-    from tailtap.cli.naming import as_option
     from tailtap.cli.program import program
 
     if instruction := os.environ.get("_TAILTAP_COMPLETE"):  # a shell asks for completions
@@ -52,10 +50,7 @@ def _run() -> int:
 
         return answer(instruction)
     try:
-        with (
-            naming_options(as_option),
-            program.make_context("tailtap", sys.argv[1:]) as context,
-        ):
+        with program.make_context("tailtap", sys.argv[1:]) as context:
             program.invoke(context)
     except Exit as end:
         return end.exit_code

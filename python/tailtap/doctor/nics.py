@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from tailtap.base.bugs import foreseen
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError, TailtapError
-from tailtap.base.options import command_line, option
 from tailtap.host.facts.machine import physical_nics
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.host.net.virtual_functions import Ability
@@ -55,11 +54,11 @@ def check(answer: Timestamping) -> Check:
         if verdict.is_known:
             return Check(AREA, answer.interface, "ok", found)
         link = f"in={answer.interface}"
-        trial = command_line("tap", link, clock="hardware", write="in.stamps", packets=10)
+        trial = f"tailtap tap {link} --clock hardware --write in.stamps --packets 10"
         remedy = f"`{trial}` tries it, with packets of `tailtap generate` that come in"
         return Check(AREA, answer.interface, "untested", found, remedy)
     remedy = (
-        f"software taps serve; for {option('clock')} hardware take a card with the filter `all`: "
+        "software taps serve; for --clock hardware take a card with the filter `all`: "
         "Intel E810, I225 or X550, NVIDIA ConnectX"
     )
     return Check(AREA, answer.interface, "poor", f"{verdict.reason}{clock}", remedy)

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from tailtap.base.options import command_line
 from tailtap.base.schema import Strict, Time
 from tailtap.base.suggest import did_you_mean
 
@@ -23,7 +22,7 @@ class Matching(Strict):
     transaction: str | None = Field(
         default=None,
         description="Which kind of transactions is the run's result, where there are several: one "
-        f"that `{command_line('evaluate', match='transactions')}` finds. By default that with most "
+        "that `tailtap evaluate --match transactions` finds. By default that with most "
         "requests.",
         examples=["dns"],
     )
@@ -31,8 +30,8 @@ class Matching(Strict):
         default="auto",
         description="How packets are matched. Stamps have the packets' ids (moonsniff), which auto "
         "finds. With tap.format: pcap it is any key of `"
-        + command_line("evaluate", key=True)
-        + "`.",
+        "tailtap evaluate --key"
+        "`.",
         examples=["moonsniff", "packet-nat"],
     )
     trim: Time = Field(

@@ -27,7 +27,6 @@ from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.base.document import Misfit
 from tailtap.base.errors import InputError
-from tailtap.base.options import option, options, spelled
 from tailtap.base.schema import AS_WRITTEN, Ports, Strict, Written, as_value_error
 from tailtap.base.suggest import did_you_mean
 from tailtap.base.units import format_time
@@ -131,7 +130,7 @@ class Experiment(Strict):
         dict[str, dict[str, Any]], Written("mapping from names to mappings from key paths")
     ] = Field(
         default_factory=dict,
-        description=f"Other sizes of the experiment: `{options(set='scale=NAME')}` puts the "
+        description="Other sizes of the experiment: `--set scale=NAME` puts the "
         "values of that scale into the file.",
         examples=[
             {"paper": {"traffic.rate": "1 Mpkt/s", "traffic.duration": "160 s", "repeat": 10}}
@@ -200,8 +199,7 @@ class Experiment(Strict):
         list[Annotated[str, Field(min_length=1)]], Written("list of sentences")
     ] = Field(
         default_factory=list,
-        description="The same of the lab on one machine. With "
-        f"`{spelled('testbed')}` they are left out.",
+        description="The same of the lab on one machine. With `--testbed` they are left out.",
         examples=[["One machine sends the load, is the device and stamps packets."]],
     )
 
@@ -476,12 +474,12 @@ class Experiment(Strict):
         if self.answers:
             raise InputError(
                 "dut.forwarder: server: its one port has the lab's links: measure it "
-                f"without {option('testbed')}"
+                "without --testbed"
             )
         if any(event.where == GENERATOR for event in self.events):
             raise InputError(
                 "events.where: generator: on a testbed commands run on the device's host: take "
-                f"dut or host, or measure without {option('testbed')}"
+                "dut or host, or measure without --testbed"
             )
         if self.events and self.dut.silent is not None:
             raise InputError(

@@ -22,7 +22,6 @@ from tailtap.base.document import (
 )
 from tailtap.base.errors import InputError, InputErrors, WrongValue
 from tailtap.base.explaining import Detail, explain, reason
-from tailtap.base.options import option
 from tailtap.base.schema import NoOptions
 from tailtap.experiment.claims import check_claims
 from tailtap.experiment.combinations import combinations, where_varied
@@ -119,7 +118,7 @@ def read_experiment(
 
 def _override(document: Document, override: str) -> Document:
     key, equals, text = override.partition("=")
-    place = f"{option('set')} {override!r}"
+    place = f"--set {override!r}"
     key = key.strip()
     if not equals or not key:
         raise InputError("write it as path=value, such as traffic.rate='20 kpkt/s'").at(place)
@@ -133,10 +132,10 @@ def _refuse_hidden(document: Document, overrides: Sequence[str]) -> None:
         varied = where_varied(document, key)
         if varied is not None:
             raise WrongValue(
-                "set",
+                "--set",
                 override,
                 f"{key} is varied by {document.place(varied)}: "
-                f"set the list instead, {option('set')} '{dotted(varied)}=[…]'",
+                f"set the list instead, --set '{dotted(varied)}=[…]'",
             )
 
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from tailtap.analysis.claims.model import Claim
 from tailtap.analysis.figures.model import Along, Beside, Figure, Scale
-from tailtap.base.options import command_line, options, spelled
 from tailtap.base.registry import Registry
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.events import Event
@@ -35,9 +34,9 @@ from tailtap.lab.instruments.taps.model import Taps
 from tailtap.lab.neighbours import NEIGHBOURS
 from tailtap.lab.platforms import PLATFORMS
 
-_CHECK = command_line("run", "FILE", check=True)
-_SET = spelled("set")
-_VALUE = options(set="traffic.rate='20 kpkt/s'")
+_CHECK = "tailtap run FILE --check"
+_SET = "--set"
+_VALUE = "--set traffic.rate='20 kpkt/s'"
 HEAD = f"""# Experiment files
 
 For authors of experiments.

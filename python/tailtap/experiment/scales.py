@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tailtap.base.document import Document, KeyPath, dotted
 from tailtap.base.errors import InputError, WrongValue
-from tailtap.base.options import option
 from tailtap.base.suggest import did_you_mean
 from tailtap.experiment.combinations import where_varied
 
@@ -40,10 +39,10 @@ def split_choice(overrides: Overrides) -> tuple[str | None, list[str]]:
         key = key.strip()
         if key == CHOICE:
             if chosen is not None:
-                raise WrongValue("set", override, f"the scale is {chosen} already: choose one")
+                raise WrongValue("--set", override, f"the scale is {chosen} already: choose one")
             chosen = value.strip()
         elif key.split(".")[0] == SECTION:
-            raise WrongValue("set", override, "set the value itself, not that of a scale")
+            raise WrongValue("--set", override, "set the value itself, not that of a scale")
         else:
             others.append(override)
     return chosen, others
@@ -55,7 +54,7 @@ def scaled(document: Document, name: str) -> Document:
     Raises `InputError` when there is no such scale.
     """
     scales = _scales(document)
-    said = f"{option('set')} {f'{CHOICE}={name}'!r}"
+    said = f"--set {f'{CHOICE}={name}'!r}"
     if not scales:
         raise InputError(f"{document.name} has no scales").at(said)
     if name not in scales:

@@ -14,7 +14,6 @@ from tailtap.analysis.compare.sequential import ERROR, FALSE_WORSE, against, int
 from tailtap.analysis.runs.folder import ExperimentFolder, RunStore, require_folder
 from tailtap.base.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
 from tailtap.base.files import make_folder, write_json, write_text
-from tailtap.base.options import option
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.reading import CheckedExperiment
@@ -55,15 +54,15 @@ class Question:
                 raise checked.document.wrong(
                     (key,),
                     "only one configuration is held "
-                    f"against another: choose a value with {option('set')} and remove {key} from "
+                    f"against another: choose a value with --set and remove {key} from "
                     "the file",
                 )
         if not 0 <= self.margin <= 1:
-            raise InputError("give a share from 0 to 100 %, such as '5 %'").at(option("worse_than"))
+            raise InputError("give a share from 0 to 100 %, such as '5 %'").at("--worse-than")
         if not 0 < self.p < 1:
-            raise InputError("a percentile lies between p0 and p100").at(option("at"))
+            raise InputError("a percentile lies between p0 and p100").at("--at")
         if self.within_ns <= 0:
-            raise InputError("give a time above zero, such as 30min").at(option("within"))
+            raise InputError("give a time above zero, such as 30min").at("--within")
 
 
 @dataclass

@@ -9,7 +9,6 @@ from pathlib import Path
 from tailtap.base.cpulist import ranges
 from tailtap.base.errors import MachineError, NotWritten
 from tailtap.base.findings import Findings
-from tailtap.base.options import option
 from tailtap.experiment.line import ENDS, HOPS, QUEUES
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
@@ -114,7 +113,7 @@ def require_lab_stamps(experiment: Experiment) -> None:
     if experiment.tap.kind == PASSIVE:
         raise MachineError(
             "tap.kind: passive: this machine has no cables with splitters: leave it out, or say "
-            f"where they are with {option('testbed')} (docs/howto/testbed.md)"
+            "where they are with --testbed (docs/howto/testbed.md)"
         )
     if experiment.tap.clock == HARDWARE:
         raise MachineError(

@@ -34,7 +34,6 @@ from tailtap.base.document import MAX_BYTES, dotted, load
 from tailtap.base.errors import Interrupted, NothingBegun, Occupied, TailtapError
 from tailtap.base.files import copy, make_folder, remove, slugify, write_json, write_text
 from tailtap.base.foreign import read_bytes
-from tailtap.base.options import command_line, option
 from tailtap.base.writing import writing
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_record
 from tailtap.experiment.reading import CheckedExperiment
@@ -132,7 +131,7 @@ def run_experiment(
                 done = sum(_is_whole(folder, run) for run in plan)
                 raise Interrupted(
                     f"interrupted: {done} of {len(plan)} runs are kept; "
-                    f"`{command_line('run', source, out=str(out), resume=True)}` makes the rest"
+                    f"`tailtap run {source} --out {out} --resume` makes the rest"
                 ) from None
 
 
@@ -404,7 +403,7 @@ def _prepare(
 
 def experiment_text(checked: CheckedExperiment, source: Path) -> str:
     """The file as it was given, or what it amounts to when options or this machine changed it."""
-    said = [f"{option('set')} {override!r}" for override in checked.overrides]
+    said = [f"--set {override!r}" for override in checked.overrides]
     said += ["ablation written out for this machine"] if checked.expanded else []
     if not said:
         return read_bytes(source, None, MAX_BYTES).decode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from tailtap.base.options import spelled
 from tailtap.records.evaluation import Percentile
 from tailtap.records.record import Count, Number, Record, Texts, Whole, says
 
@@ -109,8 +108,8 @@ class RecordingRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.rec
     most_incidents: Count
     memory_bytes: Annotated[Count, says("What segments may take in memory")]
     peak_bytes: Annotated[Count, says("What they took at most")] = 0
-    dropped_limit: Annotated[Count, says(f"Incidents beyond {spelled('incidents')}")] = 0
-    dropped_rate: Annotated[Count, says(f"Incidents beyond {spelled('rate')}")] = 0
+    dropped_limit: Annotated[Count, says("Incidents beyond --incidents")] = 0
+    dropped_rate: Annotated[Count, says("Incidents beyond --rate")] = 0
     dropped_busy: Annotated[
         Count, says("Incidents whose segments were gone, as too much came at once")
     ] = 0

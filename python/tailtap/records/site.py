@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tailtap.base.options import spelled
 from tailtap.records.claims import ClaimRow
 from tailtap.records.record import (
     Anything,
@@ -124,12 +123,10 @@ class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1")
 class PublishRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.publish/1"):
     """``tailtap publish --json``."""
 
-    folder: Annotated[str | None, says(f"The site; null with {spelled('check')}")]
+    folder: Annotated[str | None, says("The site; null with --check")]
     bytes: Annotated[Count, says("The size of these files")]
     files: Annotated[
         list[InnerFile],
-        says(
-            f"What leaves; with {spelled('check')} less what is made of it: figures, tables, pages"
-        ),
+        says("What leaves; with --check less what is made of it: figures, tables, pages"),
     ]
     site: SiteRecord

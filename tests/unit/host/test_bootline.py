@@ -320,9 +320,9 @@ def test_which_entry_is_copied(tree: Tree, journals: Path) -> None:
     assert copied() == ENTRY
     assert copied(entry="old.conf") == "old.conf"
     write(folder, "same.conf", ENTRY_TEXT)
-    with pytest.raises(InputError, match=r"say entry 5c1f.* or entry old.conf or entry same"):
+    with pytest.raises(InputError, match=r"say --entry 5c1f.* or --entry old.conf or --entry same"):
         copied()
-    with pytest.raises(InputError, match=r"^entry: there is no 'sme.conf': did you mean 'same.c"):
+    with pytest.raises(InputError, match=r"^--entry: there is no 'sme.conf': did you mean 'same.c"):
         copied(entry="sme.conf")
     (folder / "same.conf").rename(folder / "same+3-0.conf")
     variable(tree.root, "LoaderEntrySelected", "same.conf")
@@ -342,10 +342,10 @@ def test_which_boot_loader(tree: Tree) -> None:
     variable(tree.root, "LoaderInfo", "GRUB 2.12")
     assert loader_of(tree).name == "grub"
     variable(tree.root, "LoaderInfo", "")
-    with pytest.raises(InputError, match="say loader grub or loader systemd-boot"):
+    with pytest.raises(InputError, match="say --loader grub or --loader systemd-boot"):
         loader_of(tree)
     assert loader_of(tree, "systemd-boot").name == "systemd-boot"
-    with pytest.raises(InputError, match=r"^loader: there is no 'grup': did you mean 'grub'"):
+    with pytest.raises(InputError, match=r"^--loader: there is no 'grup': did you mean 'grub'"):
         loader_of(tree, "grup")
 
 

@@ -130,7 +130,7 @@ def test_a_machine_with_one_cpu_has_nothing_to_isolate(tree: Tree) -> None:
     [
         ({"cpus": "2-5"}, "cpus: this machine has no CPU 4-5: it has 0-3"),
         ({"housekeeping": "7"}, "housekeeping: this machine has no CPU 7: it has 0-3"),
-        ({"cpus": "1-2", "housekeeping": "0,2"}, "cpus and housekeeping both have CPU 2"),
+        ({"cpus": "1-2", "housekeeping": "0,2"}, "--cpus and --housekeeping both have CPU 2"),
         ({"cpus": "0-3"}, "cpus 0-3 leaves no housekeeping core of 0-3"),
         ({"cpus": "two"}, "cpus two: this is no list of CPUs"),
         ({"cpus": ""}, "cpus names no CPU"),

@@ -140,7 +140,7 @@ def test_a_plan_names_what_it_sets_and_what_it_leaves(tree: Tree) -> None:
         "transparent-huge-pages",
     ] or {change.knob.name for change in first.changes} == set(NAMES[:3])
     assert [name for name, _ in first.left] == ["steering"]
-    assert "say disruptive" in first.left[0][1]
+    assert "say --disruptive" in first.left[0][1]
     assert [change.knob.name for change in plan(tree, purpose, ["compared"]).changes] == [
         "compared"
     ]

@@ -114,8 +114,8 @@ def test_cards_that_are_asked_for_must_be_named() -> None:
     driver = "dut.forwarder={testpmd: {driver: vfio-pci}}"
     [found] = [text for text in problems(driver) if "dpdk-testpmd" not in text]
     assert found.startswith(NO_CARDS)
-    assert "with set dut.ports='[INGRESS, EGRESS]'" in found
-    assert "with set tap.ports='[BEFORE, BEHIND]'" in found
+    assert "with --set dut.ports='[INGRESS, EGRESS]'" in found
+    assert "with --set tap.ports='[BEFORE, BEHIND]'" in found
 
 
 def test_cards_that_are_not_there() -> None:

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::naming::option;
-
 /// A capture cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {why}")]
@@ -27,8 +25,7 @@ pub enum Unreadable {
     #[error(
         "not a capture that tailtap reads (first bytes {magic}): pcap, pcapng, stamp files, \
          ERF and MoonSniff's mscap are known, plain or compressed with zstd, gzip, xz, lz4 or bzip2; \
-         name an mscap file *.mscap or give {format} mscap, and an ERF file *.erf or {format} erf",
-        format = option("format")
+         name an mscap file *.mscap or give --format mscap, and an ERF file *.erf or --format erf"
     )]
     UnknownFormat {
         /// Its first bytes, in hexadecimal.
@@ -65,9 +62,8 @@ pub enum Unreadable {
     },
     /// The stamps are nanoseconds and the file says otherwise.
     #[error(
-        "its stamps are nanoseconds, but {says}: evaluate with {} ingress, egress \
-         or both, whichever captures are so; {mend}",
-        option("nanoseconds")
+        "its stamps are nanoseconds, but {says}: evaluate with --nanoseconds ingress, egress \
+         or both, whichever captures are so; {mend}"
     )]
     Nanoseconds {
         /// What the file says instead.
@@ -106,7 +102,7 @@ pub enum Unreadable {
     )]
     Undated,
     /// A filter reads frames.
-    #[error("it holds no frames, which a filter reads: leave {} out", option("filter"))]
+    #[error("it holds no frames, which a filter reads: leave --filter out")]
     NoFrames,
     /// No interface has the name that was given.
     #[error("no interface is called '{name}': there are {known}")]

@@ -15,7 +15,6 @@ use crate::clocks::Clocks;
 use crate::edges::Covered;
 use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet, Segment, Stream};
 use crate::matching::{Match, Matching, Verdict};
-use crate::naming::option;
 use crate::series::Series;
 use crate::source::{Copies, Feed, Source};
 use crate::stream::Span;
@@ -287,11 +286,10 @@ pub(super) fn key(
     } else {
         format!(
             "no key found: only {} of the first {} packets differ in addresses, ports, IP id and \
-             payload, and they carry no ids in MoonSniff's layout; say where the id is with {} \
+             payload, and they carry no ids in MoonSniff's layout; say where the id is with --key \
              OFFSET:WIDTH:le|be or by header (ip.id, udp.payload+0:4:le)",
             sample.packets_of_their_own.len(),
-            sample.packets,
-            option("key")
+            sample.packets
         )
     };
     Err(EvaluateError::NoKey { path: source.name().to_owned(), why })
@@ -466,17 +464,16 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
         no_packet(&side.notes, side.chosen.as_deref())
     } else if intake.frameless > 0 {
         let name = side.format.name();
-        format!("{name} files hold packet ids, not frames: use {} moonsniff", option("key"))
+        format!("{name} files hold packet ids, not frames: use --key moonsniff")
     } else if intake.headless > 0 {
         format!(
             "its packets were captured without the Ethernet header that the key '{key}' counts from: \
-             try {} packet, or moonsniff",
-            option("key")
+             try --key packet, or moonsniff"
         )
     } else if intake.short >= intake.foreign {
         format!("the snap length cuts the key '{key}' off every packet: capture more bytes")
     } else {
-        format!("no packet carries the key '{key}': try {} auto", option("key"))
+        format!("no packet carries the key '{key}': try --key auto")
     };
     Err(EvaluateError::NoKey { path: side.path.clone(), why })
 }
@@ -509,15 +506,13 @@ pub(super) fn why_no_match(
     if let Some(outside) = outside::look(choice, options)
         && counts.trimmed_egress < counts.egress
     {
-        let window = option("window");
-        return format!("{pair} within {window}: {}", outside.told(options.window_ns));
+        return format!("{pair} within --window: {}", outside.told(options.window_ns));
     }
     if counts.trimmed_egress == counts.egress {
         return format!(
-            "nothing is left after trimming: the capture after the device is {:.3} s long, {} \
+            "nothing is left after trimming: the capture after the device is {:.3} s long, --trim \
              takes {:.3} s",
             seconds(after.last_ns - after.first_ns),
-            option("trim"),
             seconds(options.trim_ns)
         );
     }
@@ -526,11 +521,9 @@ pub(super) fn why_no_match(
     {
         return format!(
             "every key before the device occurs more than once within {:.3} s: '{}' does not tell \
-             packets apart; choose another {} or a shorter {}",
+             packets apart; choose another --key or a shorter --window",
             seconds(options.window_ns),
-            choice.key,
-            option("key"),
-            option("window")
+            choice.key
         );
     }
     let apart = before
@@ -539,20 +532,15 @@ pub(super) fn why_no_match(
         .max(after.first_ns.saturating_sub(before.last_ns));
     if apart >= options.window_ns {
         return format!(
-            "{pair}: the captures lie {:.3} s apart, more than {}; were they taken at the \
-             same time and with the same clock? ({} and {} are for two)",
-            seconds(apart),
-            option("window"),
-            option("egress_ahead"),
-            option("back")
+            "{pair}: the captures lie {:.3} s apart, more than --window; were they taken at the \
+             same time and with the same clock? (--egress-ahead and --back are for two)",
+            seconds(apart)
         );
     }
     format!(
         "{pair} by the key '{}': if the device changes these bytes, match by bytes that it keeps \
-         with {} OFFSET:WIDTH:le|be or by header (ip.id, udp.payload+0:4:le); if the same number \
-         stands elsewhere behind it, say where with {}",
-        choice.key,
-        option("key"),
-        option("key_after")
+         with --key OFFSET:WIDTH:le|be or by header (ip.id, udp.payload+0:4:le); if the same number \
+         stands elsewhere behind it, say where with --key-after",
+        choice.key
     )
 }

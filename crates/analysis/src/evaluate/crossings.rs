@@ -6,7 +6,6 @@ use super::piece::side;
 use super::{EvaluateError, Options, Side, choose};
 use crate::capture::Trailer;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
-use crate::naming::option;
 use crate::source::{Feed, Source};
 use crate::stream::{Cursor, Reading, Span, StreamError};
 
@@ -58,11 +57,10 @@ pub fn crossings(
     if times.is_empty() {
         return Err(EvaluateError::NoMatch(format!(
             "clocks cannot be aligned: no packet of {} is in {} by the key '{}' and occurs once in \
-             each; give {} bytes that the device keeps and that differ from packet to packet",
+             each; give --key bytes that the device keeps and that differ from packet to packet",
             choice.ingress.name().display(),
             choice.egress.name().display(),
-            choice.key,
-            option("key")
+            choice.key
         )));
     }
     let sides = [first.side, second.side];

@@ -6,7 +6,6 @@ use std::path::Path;
 use super::EvaluateError;
 use crate::capture::{CaptureError, Marked};
 use crate::key::{KeyKind, Packet};
-use crate::naming::option;
 use crate::source::Source;
 
 /// The key that the hashes of one or both captures are of, where there are any. Fails where they are of
@@ -43,12 +42,10 @@ pub(super) fn key(
             };
             let why = format!(
                 "it holds hashes of {}, and {} those of {}, so that no packet is found again: give \
-                 all links that are stamped the same {} and {}",
+                 all links that are stamped the same --hash and --snap-length",
                 said(after),
                 names[0].display(),
-                said(before),
-                option("hash"),
-                option("snap_length")
+                said(before)
             );
             return refuse(names[1], why);
         }
@@ -63,10 +60,8 @@ pub(super) fn key(
         Some(asked) if !is_asked(asked) => {
             let holder = if before.is_some() { names[0] } else { names[1] };
             let why = format!(
-                "it holds hashes of {found}, of which nobody can make {asked}: leave {} out, or \
-                 capture with {} {asked}",
-                option("key"),
-                option("hash")
+                "it holds hashes of {found}, of which nobody can make {asked}: leave --key out, or \
+                 capture with --hash {asked}"
             );
             refuse(holder, why)
         }

@@ -42,7 +42,6 @@ use crate::distribution::Distribution;
 use crate::exceedances::Exceedance;
 use crate::key::{KeyKind, Name};
 use crate::losses::MOST;
-use crate::naming::option;
 use crate::series::Series;
 use crate::source::{ParseSelectError, SetAside, Source};
 use crate::stream::Intake;
@@ -319,9 +318,7 @@ pub enum EvaluateError {
         "the captures look swapped: {noncausal} packets of {egress} were stamped there before they \
          were in {ingress}, {matched} after; give the capture from before the device first (or \
          the two clocks are not synchronised, or these are two feeds of the same packets: say how the \
-         clocks are by {} or {})",
-        option("egress_ahead"),
-        option("back")
+         clocks are by --egress-ahead or --back)"
     )]
     Swapped {
         /// The first file.
@@ -337,8 +334,7 @@ pub enum EvaluateError {
     #[error(
         "neither {ingress} nor {egress} has frames that end in a trailer of Arista's 7130 series \
          (Metamako) or of Cisco's Nexus 3550 (Exablaze), with times that go on from frame to frame and \
-         the original check sequence or the number of one device: leave {} trailer out",
-        option("stamps")
+         the original check sequence or the number of one device: leave --stamps trailer out"
     )]
     NoTrailer {
         /// The first file.

@@ -8,7 +8,6 @@ use super::choose::KeyChoice;
 use super::crossings::{common, once};
 use crate::clocks::Clocks;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
-use crate::naming::option;
 use crate::source::Source;
 
 /// So many packets of each capture are looked at.
@@ -121,7 +120,7 @@ impl Outside {
         let window = match middle_ns < 0 {
             true => String::new(),
             false => {
-                format!("if the device takes that long, give {} '{longer} s'; ", option("window"))
+                format!("if the device takes that long, give --window '{longer} s'; ")
             }
         };
         let range = match format!("{:.3}", seconds(near)) == format!("{:.3}", seconds(far)) {
@@ -134,12 +133,10 @@ impl Outside {
             _ => format!(" ({others} others later)"),
         };
         format!(
-            "{packets} of the first {looked_at} packets are there {range} {how}{others}{known}, and {} \
-             is {:.3} s: {window}if the captures are of two clocks, give {} '{ahead}' or {}",
-            option("window"),
-            window_ns as f64 / 1e9,
-            option("egress_ahead"),
-            option("back")
+            "{packets} of the first {looked_at} packets are there {range} {how}{others}{known}, and \
+             --window is {:.3} s: {window}if the captures are of two clocks, give \
+             --egress-ahead '{ahead}' or --back",
+            window_ns as f64 / 1e9
         )
     }
 }

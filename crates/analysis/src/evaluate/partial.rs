@@ -16,7 +16,6 @@ use crate::edges::{Covered, Edges};
 use crate::exceedances::Exceedances;
 use crate::key::Name;
 use crate::losses::Losses;
-use crate::naming::option;
 use crate::stream::Findings;
 use crate::worst::{Worst, WorstPacket};
 
@@ -233,9 +232,7 @@ impl CommonTime {
             message: format!(
                 "{egress} begins {begins} and ends {ends} than {ingress}: {early} packets at the start \
                  and {late} at the end may have passed when the other capture did not run, and count as \
-                 outside of the common time; if both ran all the time, and the device failed, give {}",
-                option("throughout")
-            ),
+                 outside of the common time; if both ran all the time, and the device failed, give --throughout"),
         })
     }
 }

@@ -7,7 +7,6 @@ use tailtap_wire::ethernet::Mac;
 use super::{EvaluateError, Options};
 use crate::capture::{Content, Interface};
 use crate::key::{self, Extract, Keeps, Packet};
-use crate::naming::option;
 use crate::source::{End, Names, Select, Source, ends, macs, vlan};
 
 /// So many packets are looked at.
@@ -174,9 +173,7 @@ fn refuse(
     };
     let why = format!(
         "{why}; give the capture from behind the device as well, or say which packets are of \
-         which side by {} SELECT {} SELECT; of the first {} packets there are {}; {}; {}",
-        option("before"),
-        option("behind"),
+         which side by --ingress SELECT --egress SELECT; of the first {} packets there are {}; {}; {}",
         packets.len(),
         list(&interface),
         list(&vlan),

@@ -7,7 +7,6 @@ use super::choose::KeyChoice;
 use super::{Counts, Options, Side, outside};
 use crate::capture::{Damage, Marked, Notes, Reason};
 use crate::key::{Keeps, KeyKind, Packet};
-use crate::naming::option;
 use crate::source::SetAside;
 use crate::source::Source;
 
@@ -95,8 +94,7 @@ fn of_sides(sides: [Told<'_>; 2]) -> Vec<Warning> {
                 "trailers-unused",
                 format!(
                     "{path}: the frames end in stamps of a switch ({trailer}), and those of {other} do \
-                     not: the stamps of the records count; {} trailer takes those of the switch",
-                    option("stamps")
+                     not: the stamps of the records count; --stamps trailer takes those of the switch"
                 ),
             );
         }
@@ -109,9 +107,7 @@ fn of_sides(sides: [Told<'_>; 2]) -> Vec<Warning> {
                 format!(
                     "{path}: the stamps are those of a switch's trailers ({trailer}), and those of \
                      {other} are of its records: unless one clock is behind both, say how they are by \
-                     {} or {}",
-                    option("egress_ahead"),
-                    option("back")
+                     --egress-ahead or --back"
                 ),
             );
         }
@@ -190,9 +186,8 @@ fn of_counts(counts: &Counts, choice: &KeyChoice, options: &Options) -> Vec<Warn
                     && counts.noncausal as f64 >= MANY * counts.matched as f64
                 {
                     true => format!(
-                        "; of two feeds of the same packets, of which neither is first, {} finds the \
-                         differences",
-                        option("egress_ahead")
+                        "; of two feeds of the same packets, of which neither is first, --egress-ahead finds the \
+                         differences"
                     ),
                     false => String::new(),
                 }
@@ -212,8 +207,7 @@ fn of_counts(counts: &Counts, choice: &KeyChoice, options: &Options) -> Vec<Warn
     if counts.duplicate_ingress > 0 {
         let remedy = match choice.key {
             KeyKind::Packet(_) => format!(
-                "; a shorter {}, of the longest time in the device, leaves fewer of them out",
-                option("window")
+                "; a shorter --window, of the longest time in the device, leaves fewer of them out"
             ),
             _ => String::new(),
         };

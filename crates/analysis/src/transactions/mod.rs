@@ -29,7 +29,6 @@ use crate::capture::CaptureError;
 use crate::clocks::Excess;
 use crate::evaluate::{self, Changes, EvaluateError, Evaluation, Side, Warning};
 use crate::key::KeyKind;
-use crate::naming::option;
 use crate::series::Series;
 use crate::source::{SetAside, Source};
 use crate::stream::{Findings, Intake};
@@ -567,10 +566,9 @@ fn kind_warnings(name: &str, counts: &Counts, options: &Options) -> Vec<Warning>
         warn(
             "open-requests",
             format!(
-                "{name}: {} requests were sent less than {} ({seconds} s) before the capture \
+                "{name}: {} requests were sent less than --window ({seconds} s) before the capture \
                  ended and had no answer yet: they count as neither answered nor unanswered",
-                counts.open_at_end,
-                option("window")
+                counts.open_at_end
             ),
         );
     }

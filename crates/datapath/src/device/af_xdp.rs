@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
-use tailtap_analysis::naming::option;
 
 use super::{Device, Mode};
 use crate::bpf::{BpfError, Redirection};
@@ -55,8 +54,7 @@ const LOOK: Duration = Duration::from_millis(5);
 pub enum AfXdpError {
     /// The kernel is too old or built without it.
     #[error(
-        "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, Linux 5.4): send with {} af_packet",
-        option("generator")
+        "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, Linux 5.4): send with --generator af_packet"
     )]
     Missing,
     /// Not enough memory may be locked.
@@ -72,10 +70,8 @@ pub enum AfXdpError {
     },
     /// Frames are too large.
     #[error(
-        "AF_XDP holds packets of up to {most} B, not {size} B: lower {} or send with \
-         {} af_packet",
-        option("size"),
-        option("generator")
+        "AF_XDP holds packets of up to {most} B, not {size} B: lower --size or send with \
+         --generator af_packet"
     )]
     Large {
         /// The largest size asked for, FCS included.

@@ -24,7 +24,6 @@ pub mod template;
 use std::io;
 use std::path::PathBuf;
 
-use tailtap_analysis::naming::option;
 use tailtap_wire::ethernet::{self, FCS_LEN};
 use tailtap_wire::vlan;
 
@@ -136,13 +135,12 @@ pub enum GenerateError {
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// There is no pace.
-    #[error("give {}: only packets of a capture have a pace of their own", option("rate"))]
+    #[error("give --rate: only packets of a capture have a pace of their own")]
     NoPace,
     /// The size is too large.
     #[error(
-        "packets of {size} B do not fit interface {name}: its MTU of {mtu} B allows {} up to \
-         {largest} B (or raise it with `ip link set {name} mtu`)",
-        option("size")
+        "packets of {size} B do not fit interface {name}: its MTU of {mtu} B allows --size up to \
+         {largest} B (or raise it with `ip link set {name} mtu`)"
     )]
     Size {
         /// The size asked for.
@@ -158,18 +156,10 @@ pub enum GenerateError {
     #[error("there is no flow to send")]
     NoFlow,
     /// There would be nothing to send.
-    #[error(
-        "that is not a single packet: give a longer {} or a {} of at least 1",
-        option("duration"),
-        option("count")
-    )]
+    #[error("that is not a single packet: give a longer --duration or a --count of at least 1")]
     Nothing,
     /// Ids would repeat.
-    #[error(
-        "more than 2^32 packets would repeat ids: give a shorter {} or {}",
-        option("duration"),
-        option("count")
-    )]
+    #[error("more than 2^32 packets would repeat ids: give a shorter --duration or --count")]
     TooMany,
     /// The interface cannot be opened.
     #[error(transparent)]

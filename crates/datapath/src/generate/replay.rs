@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use tailtap_analysis::capture::{Capture, CaptureError, Content, Format, Unreadable};
-use tailtap_analysis::naming::option;
 use tailtap_wire::ethernet::{FCS_LEN, MIN_SIZE};
 use tailtap_wire::link::Link;
 use tailtap_wire::moonsniff::Kind;
@@ -81,15 +80,13 @@ pub enum Unplayable {
     /// Ids have no place.
     #[error(
         "no packet is UDP with 5 bytes of payload, where an id could be written: replay another \
-         file, or one with ids as it is (in a file `ids: keep`; without {stamp_ids})",
-        stamp_ids = option("stamp_ids")
+         file, or one with ids as it is (in a file `ids: keep`; without --stamp-ids)"
     )]
     NoUdp,
     /// Ids would repeat, or warm-up packets would have some.
     #[error(
         "it has {packets} packets and {what} needs ids of its own: have them written (in a \
-         file `ids: stamp`; {}), or leave that out",
-        option("stamp_ids")
+         file `ids: stamp`; --stamp-ids), or leave that out"
     )]
     Ids {
         /// How many packets it has.

@@ -7,7 +7,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use tailtap_analysis::naming::option;
 use tailtap_wire::ethernet::{self, FCS_LEN, MIN_SIZE, Mac};
 use tailtap_wire::moonsniff::Kind;
 use tailtap_wire::{checksum, ipv4, ipv6, moonsniff, udp, vlan};
@@ -84,12 +83,11 @@ pub struct Layout {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LayoutError {
     /// There is no size.
-    #[error("packets need a size: give {} at least one", option("size"))]
+    #[error("packets need a size: give --size at least one")]
     NoSize,
     /// Headers and id do not fit.
     #[error(
-        "packets of {size} B are too small: headers, id and check sequence take {least} B ({})",
-        option("size")
+        "packets of {size} B are too small: headers, id and check sequence take {least} B (--size)"
     )]
     Small {
         /// The size asked for.
@@ -98,14 +96,10 @@ pub enum LayoutError {
         least: usize,
     },
     /// Addresses of IPv4 and IPv6.
-    #[error(
-        "source and destination addresses must be of one IP version ({}, {})",
-        option("src"),
-        option("dst")
-    )]
+    #[error("source and destination addresses must be of one IP version (--src, --dst)")]
     Versions,
     /// A range is empty or goes too far.
-    #[error("{count} values from {first} on are no range: change {}", option(parameter))]
+    #[error("{count} values from {first} on are no range: change --{parameter}")]
     Range {
         /// The first value.
         first: String,
@@ -115,7 +109,7 @@ pub enum LayoutError {
         parameter: &'static str,
     },
     /// No such VLAN.
-    #[error("there is no VLAN {vlan}: give {} a value from 1 to {}", option("vlan"), vlan::MAX_ID)]
+    #[error("there is no VLAN {vlan}: give --vlan a value from 1 to {}", vlan::MAX_ID)]
     Vlan {
         /// The VLAN asked for.
         vlan: u16,

@@ -5,7 +5,6 @@ use std::io;
 
 use tailtap_analysis::key::KeyKind;
 use tailtap_analysis::marks::MOST_LEVEL;
-use tailtap_analysis::naming::option;
 
 use super::writer::WriteError;
 use super::{MAX_RECORDS, MAX_SNAP};
@@ -18,35 +17,27 @@ use crate::namespace::NamespaceError;
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
     /// The ring would be empty or too large.
-    #[error(
-        "{records} records are not possible: give {} a number from 1 to {MAX_RECORDS}",
-        option("records")
-    )]
+    #[error("{records} records are not possible: give --records a number from 1 to {MAX_RECORDS}")]
     Records {
         /// The number asked for.
         records: u64,
     },
     /// The snap length is out of range.
-    #[error(
-        "a snap length of {snap} B is not possible: give {} 1 B to {MAX_SNAP} B",
-        option("snap_length")
-    )]
+    #[error("a snap length of {snap} B is not possible: give --snap-length 1 B to {MAX_SNAP} B")]
     Snap {
         /// The length asked for.
         snap: u32,
     },
     /// A key, and packets as a whole.
     #[error(
-        "{} is for stamp files: a pcap has the packets themselves, so give the key when it is \
-         evaluated",
-        option("key")
+        "--key is for stamp files: a pcap has the packets themselves, so give the key when it is \
+         evaluated"
     )]
     KeyOfPackets,
     /// Marks without a key.
     #[error(
-        "marks are hashes of a key: give {hash} packet-nat (or packet, packet-flow, packet-payload, \
-         packet-id), or {hash} {link}=KEY for this link",
-        hash = option("hash")
+        "marks are hashes of a key: give --hash packet-nat (or packet, packet-flow, packet-payload, \
+         packet-id), or --hash {link}=KEY for this link"
     )]
     NoHash {
         /// The link.
@@ -54,10 +45,9 @@ pub enum TapError {
     },
     /// A key of which marks keep too little.
     #[error(
-        "{} {key} is not possible: a mark keeps 64 bits of a packet, and this key needs its bytes; \
+        "--hash {key} is not possible: a mark keeps 64 bits of a packet, and this key needs its bytes; \
          write a pcap, or give packet, packet-nat, packet-flow, packet-payload, packet-id, moonsniff or \
-         a number",
-        option("hash")
+         a number"
     )]
     NoMarks {
         /// The key.
@@ -65,9 +55,8 @@ pub enum TapError {
     },
     /// A key that the kernel's side does not find.
     #[error(
-        "samples are chosen where packets pass, and '{key}' is not found there: give {} packet-nat \
-         or another key of packets, moonsniff, or a number at a place of the frame (42:4:le)",
-        option("hash")
+        "samples are chosen where packets pass, and '{key}' is not found there: give --hash packet-nat \
+         or another key of packets, moonsniff, or a number at a place of the frame (42:4:le)"
     )]
     NoSample {
         /// The key.
@@ -75,8 +64,7 @@ pub enum TapError {
     },
     /// A sample that is too thin.
     #[error(
-        "a sample of 1/{of} is not possible: give {} 1/1 to 1/{}",
-        option("sample"),
+        "a sample of 1/{of} is not possible: give --sample 1/1 to 1/{}",
         1 << MOST_LEVEL
     )]
     Sample {
@@ -85,8 +73,7 @@ pub enum TapError {
     },
     /// A budget for files that do not say of what samples they are.
     #[error(
-        "{} is for marks, whose file says when the sample changed: write to a .marks file",
-        option("budget")
+        "--budget is for marks, whose file says when the sample changed: write to a .marks file"
     )]
     Budget,
     /// A place in frames of Ethernet, and an interface that has none.
@@ -122,11 +109,7 @@ pub enum TapError {
     /// No memory for the ring.
     #[error(
         "no memory for {records} records of {size} B in the kernel: give a lower number to {}",
-        if *size > 16 {
-            format!("{} or {}", option("records"), option("snap_length"))
-        } else {
-            option("records")
-        }
+        if *size > 16 { "--records or --snap-length" } else { "--records" }
     )]
     Memory {
         /// The number asked for.

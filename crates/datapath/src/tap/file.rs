@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tailtap_analysis::capture::Content;
 use tailtap_analysis::key::{KeyKind, Sampling};
 use tailtap_analysis::marks::{self, MOST_LEVEL, Mark, MarkCounts, Sample};
-use tailtap_analysis::naming::option;
 use tailtap_analysis::stamps::{Clock, Header, RECORD_LEN};
 use tailtap_wire::ethernet::ADDRESSES_LEN;
 use tailtap_wire::link::Link;
@@ -262,8 +261,7 @@ impl Format {
 /// A text that names no clock.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "there is no clock {0:?} for a tap: give {clock} monotonic, realtime, hardware or software",
-    clock = option("clock")
+    "there is no clock {0:?} for a tap: give --clock monotonic, realtime, hardware or software"
 )]
 pub struct ParseClockError(String);
 

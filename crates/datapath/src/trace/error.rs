@@ -4,8 +4,6 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use tailtap_analysis::naming::option;
-
 use super::{MAX_CPUS, MAX_RECORDS};
 use crate::bpf::BpfError;
 use crate::cpu::CpuError;
@@ -14,19 +12,15 @@ use crate::cpu::CpuError;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The ring would be empty or too large.
-    #[error(
-        "{records} records are not possible: give {} a number from 1 to {MAX_RECORDS}",
-        option("records")
-    )]
+    #[error("{records} records are not possible: give --records a number from 1 to {MAX_RECORDS}")]
     Records {
         /// The number asked for.
         records: u64,
     },
     /// No such CPU.
     #[error(
-        "CPU {cpu} cannot be traced: it does not exist or is offline (choose others with {}; at \
-         most {MAX_CPUS} CPUs can be told from each other)",
-        option("cpus")
+        "CPU {cpu} cannot be traced: it does not exist or is offline (choose others with --cpus; at \
+         most {MAX_CPUS} CPUs can be told from each other)"
     )]
     Cpus {
         /// The CPU asked for.
@@ -46,8 +40,7 @@ pub enum TraceError {
     Bpf(#[from] BpfError),
     /// No memory for the ring.
     #[error(
-        "no memory for {records} records of 32 B for each CPU in the kernel: give a lower number to {}",
-        option("records")
+        "no memory for {records} records of 32 B for each CPU in the kernel: give a lower number to --records"
     )]
     Memory {
         /// The number asked for.

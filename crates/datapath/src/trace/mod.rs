@@ -21,8 +21,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use tailtap_analysis::naming::option;
-
 use crate::OnReady;
 use crate::bpf::enable_statistics;
 use crate::clock::{Deadline, now_ns};
@@ -73,7 +71,7 @@ impl Mode {
 
 /// A word that is no mode.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no mode {0:?}: give {mode} thin or full", mode = option("mode"))]
+#[error("there is no mode {0:?}: give --mode thin or full")]
 pub struct NoMode(String);
 
 impl FromStr for Mode {

@@ -33,7 +33,6 @@ from tailtap.analysis.causes.without import DEFAULT_P, Removal
 from tailtap.analysis.runs.run import Run
 from tailtap.base.cpulist import list_cpus
 from tailtap.base.errors import InputError
-from tailtap.base.options import options
 from tailtap.base.units import format_time
 from tailtap.records.causes import Control
 from tailtap.records.improve import KnobTrial
@@ -261,11 +260,17 @@ def situation(run: Run, trace: Trace, trials: Sequence[KnobTrial], p: float) -> 
         _answers(tuning),
         _answers(run.platform_facts.tuning),
         frozenset(cards),
-        options(cpus=tuning.cpus, role=tuning.role, interface=tuning.interfaces) if tuning else "",
-        options(cpus=list_cpus(trace.senders), role="generator") if trace.senders else "",
+        _purpose(tuning) if tuning else "",
+        f"--cpus {list_cpus(trace.senders)} --role generator" if trace.senders else "",
         tuple(trials),
         p,
     )
+
+
+def _purpose(tuning: Tuning) -> str:
+    """What the machine was judged for, as the options of `tailtap host`."""
+    given = [f"--cpus {tuning.cpus}", f"--role {tuning.role}"]
+    return " ".join([*given, *(f"--interface {name}" for name in tuning.interfaces)])
 
 
 def _answers(tuning: Tuning | None) -> Mapping[str, str] | None:

@@ -17,7 +17,6 @@ from tailtap.analysis.evaluation.values import Column, Matching
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.tail import StoredTail
 from tailtap.base.errors import InputError, NothingMatched, WrongValue
-from tailtap.base.options import option
 from tailtap.base.units import format_time, parse_time
 from tailtap.records.evaluation import Side
 
@@ -82,7 +81,7 @@ def late_packets(run: Run, text: str = DEFAULT) -> Late:
     p = percentile_of(text)
     if p is not None:
         if not 0 < p < 1:
-            raise WrongValue("late", text, "a percentile lies between p0 and p100")
+            raise WrongValue("--late", text, "a percentile lies between p0 and p100")
         threshold = stored.percentile(p).value
         words = f"{label(p)}, {format_time(threshold)}"
     else:
@@ -90,24 +89,24 @@ def late_packets(run: Run, text: str = DEFAULT) -> Late:
             threshold = parse_time(text)
         except InputError as error:
             raise WrongValue(
-                "late", text, "give a percentile such as p99.9, or a latency such as '100 us'"
+                "--late", text, "give a percentile such as p99.9, or a latency such as '100 us'"
             ) from error
         words = format_time(threshold)
     if threshold < tail.floor_ns:
         raise InputError(
             f"the evaluation keeps the packets above {format_time(tail.floor_ns)} only; give a "
             "threshold of at least that"
-        ).at(f"{run.slug}: {option('late')} {text}")
+        ).at(f"{run.slug}: --late {text}")
     kept = tail.latency_ns > threshold
     if not kept.any():
         raise InputError(
-            f"no packet took longer than {words}: give a lower {option('late')}; the "
+            f"no packet took longer than {words}: give a lower --late; the "
             f"longest latency is {format_time(stored.max)}"
         ).at(run.slug)
     if int(kept.sum()) > MOST_LATE:
         raise InputError(
             f"{int(kept.sum()):,} packets took longer than {words}: give a higher "
-            f"{option('late')}, for {MOST_LATE:,} at most"
+            f"--late, for {MOST_LATE:,} at most"
         ).at(run.slug)
     return Late(_above(tail, threshold), threshold, words, stored.percentile(0.5).value)
 

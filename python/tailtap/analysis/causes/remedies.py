@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from tailtap.analysis.causes.proven import decided
 from tailtap.analysis.causes.taxonomy import Named, is_of, is_of_generator, own_detail
-from tailtap.base.options import command_line
 from tailtap.records.causes import Without
 from tailtap.records.improve import KnobTrial
 
@@ -160,7 +159,7 @@ class Situation:
         theirs = [knob for knob in knobs if knob.name.startswith(IN_GENERATOR)]
         found = [*_lines(ours, self.purpose), *_lines(theirs, self.of_generator)]
         if len(ours) + len(theirs) < len(knobs):
-            found.append(command_line("run", "EXPERIMENT", set="dut.tuning=full"))
+            found.append("tailtap run EXPERIMENT --set dut.tuning=full")
         return found
 
 
@@ -171,9 +170,11 @@ def _lines(knobs: Sequence[Knob], purpose: str) -> Iterator[str]:
     if now:
         disruptive = any(knob.disruptive for knob in now)
         names = [_plain(knob.name) for knob in now]
-        yield f"sudo {command_line('host apply', *names, purpose, disruptive=disruptive)}"
+        yield " ".join(
+            filter(None, ("sudo tailtap host apply", *names, purpose, "--disruptive" * disruptive))
+        )
     if boot:
-        yield command_line("host bootline", *boot, purpose)
+        yield " ".join(filter(None, ("tailtap host bootline", *boot, purpose)))
 
 
 ANYWHERE = Situation()

@@ -24,7 +24,6 @@ from tailtap.analysis.evaluation.tables import read as read_table
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.base.options import command_line
 from tailtap.records.causes import CausesRecord
 from tailtap.records.record import Notice, read_if_there
 
@@ -116,7 +115,7 @@ def read_stored(folder: Path, median_ns: int) -> tuple[CausesRecord, list[pa.Tab
     except (InputError, OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
             f"why its packets were late is stored and cannot be read ({error}): run "
-            f"{command_line('explain', folder)} again"
+            f"tailtap explain {folder} again"
         ).at(folder) from error
     late, causes = stored.late, {row.cause for row in stored.causes}
     current = (

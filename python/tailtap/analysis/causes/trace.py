@@ -12,7 +12,6 @@ from tailtap.analysis.causes.taxonomy import Names, Served
 from tailtap.analysis.clocks.host import HostClock, host_clock
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.base.options import command_line, option
 from tailtap.records.record import read
 from tailtap.records.trace import NET_RX, Server, TraceRecord
 
@@ -21,7 +20,7 @@ GUEST_EVENTS, GUEST_RECORD = "trace-guest.events", "trace-guest.json"
 
 def with_trace() -> str:
     """How to measure a run that can be explained."""
-    return f"measure it with `trace: thin` in the experiment file, or {option('set')} trace=thin"
+    return "measure it with `trace: thin` in the experiment file, or --set trace=thin"
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def _read(path: Path) -> TraceRecord:
     if record.served is None:
         raise InputError(
             "it does not say by what packets are served: give "
-            f"`{command_line('trace', served=True)}`, or measure with a forwarder that says so"
+            "`tailtap trace --served`, or measure with a forwarder that says so"
         ).at(path)
     return record
 

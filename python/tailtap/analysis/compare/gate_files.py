@@ -9,7 +9,6 @@ from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
 from tailtap.analysis.verdict.junit import printable, save
 from tailtap.base.files import named
-from tailtap.base.options import option
 from tailtap.base.units import format_share, format_us
 from tailtap.base.writing import writing
 from tailtap.records.gate import Answer, GateRecord, GateRow
@@ -52,7 +51,7 @@ def _case(row: GateRow) -> TestCase:
 
 def write_markdown(found: GateRecord, file: Path) -> None:
     """Write a summary. Raises `MachineError` when it cannot be written."""
-    with writing(file, f"give another file by {option('markdown')}"), named(file) as draft:
+    with writing(file, "give another file by --markdown"), named(file) as draft:
         draft.write(markdown(found).encode())
 
 

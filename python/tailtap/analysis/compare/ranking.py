@@ -23,7 +23,6 @@ from tailtap.analysis.compare.within import Interval, interval
 from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.records.compare import Answer, Choice
 
 #: How the worst repeat is chosen.
@@ -199,7 +198,7 @@ def _prepare(load: Load, percentile: float | None, required: Collection[float]) 
         percentile, chosen_by = _chosen(load, required)
         if percentile is None:
             told = any(run.packets is not None for found in ranked for run in found.runs)
-            untold = f"{UNTOLD}; choose the percentile by {option('percentile')}"
+            untold = f"{UNTOLD}; choose the percentile by --percentile"
             reason = TOO_FEW if told else untold if ranked else NOBODY
             return Ranking(load, math.nan, (), (), (), (*unranked, *ranked), reason)
     floors = tuple(
@@ -261,7 +260,7 @@ def values_of(configuration: Configuration, p: float) -> tuple[Value, ...]:
         if row is None and not gone:
             raise InputError(
                 f"its published percentiles do not have {100 * p:.10g}; leave out "
-                f"{option('percentile')}, or choose one of theirs, such as 99.9"
+                "--percentile, or choose one of theirs, such as 99.9"
             ).at(run.slug)
         latency = None if gone or row is None else row.value
         supported = None if run.packets is None else gone or bool(row and row.supported)

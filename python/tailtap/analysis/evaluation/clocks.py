@@ -19,7 +19,6 @@ from tailtap import _core
 from tailtap.analysis.evaluation.sources import Path_, Source
 from tailtap.analysis.evaluation.values import Matching, column
 from tailtap.base.errors import InputError, WrongValue
-from tailtap.base.options import option
 from tailtap.base.units import format_time, format_us, parse_time
 from tailtap.records.evaluation import (
     ClocksRecord,
@@ -96,7 +95,7 @@ def parse_interval(text: str) -> tuple[int, int]:
     ends = text.split("..")
     if len(ends) != 2:
         raise WrongValue(
-            "egress_ahead",
+            "--egress-ahead",
             text,
             "write the least and the most by which the clock "
             "of the second capture is ahead, such as '-3 us..5 us'",
@@ -104,10 +103,10 @@ def parse_interval(text: str) -> tuple[int, int]:
     try:
         least, most = map(_signed, ends)
     except InputError as error:
-        raise WrongValue("egress_ahead", text, str(error)) from error
+        raise WrongValue("--egress-ahead", text, str(error)) from error
     if least > most:
         raise InputError(
-            f"{option('egress_ahead')} '{text}' is reversed: write the least first, "
+            f"--egress-ahead '{text}' is reversed: write the least first, "
             f"'{ends[1].strip()}..{ends[0].strip()}'"
         )
     return least, most
@@ -168,7 +167,7 @@ def aligned(
 
     wanted = None if key == "auto" else key
     names = [_name(path) for path in back]
-    place = f"{'both directions of' if found_within else option('back')} {' '.join(names)}"
+    place = f"{'both directions of' if found_within else '--back'} {' '.join(names)}"
     there: Matching = {
         "key": wanted,
         "format": format,
@@ -185,7 +184,7 @@ def aligned(
         if other["trailers"][::-1] != forth["trailers"]:
             raise InputError(
                 "stamps of a switch's trailers in one direction, and of records in the other, are "
-                f"not of the same clocks: say which by {option('stamps')} record or trailer"
+                "not of the same clocks: say which by --stamps record or trailer"
             )
         ours, theirs = map(column, forth["times"])
         left, came = map(column, other["times"])
@@ -193,7 +192,7 @@ def aligned(
         lines = found.lines(*forth["spans"][1])
     except Stepped as error:
         mend = (
-            f", or say how the clocks are by {option('egress_ahead')}"
+            ", or say how the clocks are by --egress-ahead"
             if found_within
             else ", and give the capture with the clock of EGRESS first"
         )
@@ -233,8 +232,8 @@ def require_shorter(clocks: Clocks, window_ns: int) -> None:
     if 2 * clocks.within_ns >= window_ns:
         raise InputError(
             f"the clocks are known to {format_time(2 * clocks.within_ns)} only, which is as long "
-            f"as {option('window')}, {format_time(window_ns)}: give a narrower "
-            f"{option('egress_ahead')}, or {option('back')} of quicker packets"
+            f"as --window, {format_time(window_ns)}: give a narrower "
+            "--egress-ahead, or --back of quicker packets"
         )
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tailtap.analysis.evaluation.executors import Task, explain
 from tailtap.base.errors import MachineError, PackageMissing, WrongValue
-from tailtap.base.options import option
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -116,7 +115,7 @@ class Cluster:
         if isinstance(error, KilledWorker):
             return (
                 f"{error.allowed_failures + 1} workers died while they worked on a piece of it: "
-                f"give them more memory, or make pieces of captures smaller with {option('chunk')}"
+                "give them more memory, or make pieces of captures smaller with --chunk"
             )
         return f"a worker of {self._address} failed: {explain(error)}"
 
@@ -156,7 +155,7 @@ class Cluster:
     @property
     def _connection_lost(self) -> str:
         return (
-            f"{option('scheduler')} {self._address}: the connection is lost; start the scheduler "
+            f"--scheduler {self._address}: the connection is lost; start the scheduler "
             "and run the command again"
         )
 
@@ -164,7 +163,7 @@ class Cluster:
         return MachineError(
             f"it has no workers; start some with `dask worker {self._address}` where tailtap is "
             "installed"
-        ).at(f"{option('scheduler')} {self._address}")
+        ).at(f"--scheduler {self._address}")
 
 
 def _connect(address: str) -> Client:
@@ -183,10 +182,10 @@ def _connect(address: str) -> Client:
         raise MachineError(
             f"no Dask scheduler answers there ({explain(error)}): start one with `dask scheduler`, "
             "which says its address"
-        ).at(f"{option('scheduler')} {address}") from error
+        ).at(f"--scheduler {address}") from error
     except (ValueError, OverflowError, ImportError) as error:
         raise WrongValue(
-            "scheduler",
+            "--scheduler",
             address,
             f"this is no address ({explain(error)}): write "
             "tcp://HOST:PORT, as the scheduler says when it starts",

@@ -12,7 +12,6 @@ from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.settings import Settings, sides_of
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.base.errors import InputError, WrongValue
-from tailtap.base.options import option
 from tailtap.records.evaluation import Nanoseconds
 from tailtap.records.record import Notice
 
@@ -45,13 +44,12 @@ def evaluate_directions(
     only where `direction` asks for the way back.
     """
     if direction is not None and direction not in DIRECTIONS:
-        raise WrongValue("direction", direction, f"give {', '.join(DIRECTIONS)}")
+        raise WrongValue("--direction", direction, f"give {', '.join(DIRECTIONS)}")
     found = None if direction == "both" else _core.both_ways(ingress, egress, settings.matching)
     if found is None:
         if direction == "back":
             raise InputError(
-                f"{option('direction')} back: no packets go both ways in {ingress.name} and "
-                f"{egress.name}"
+                f"--direction back: no packets go both ways in {ingress.name} and {egress.name}"
             )
         if back is not None:
             clocks = _aligned((ingress, egress), _one_way(back, settings), settings)

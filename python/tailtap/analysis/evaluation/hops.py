@@ -29,7 +29,6 @@ from tailtap.analysis.evaluation.values import (
     view,
 )
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.records.evaluation import Counts, HopRecord, Part, Percentile
 from tailtap.records.record import Notice
 
@@ -205,9 +204,7 @@ def _stamps(packets: Worst, between: Sequence[Path]) -> Iterator[Column]:
     try:
         ids = np.array([int(key) for key in packets.key], np.int64)
     except ValueError:
-        raise InputError(
-            f"the hops of packets are looked up by ids: take {option('key')} moonsniff"
-        ) from None
+        raise InputError("the hops of packets are looked up by ids: take --key moonsniff") from None
     passed = packets.ingress_ns
     yield passed
     for path in between:

@@ -28,7 +28,6 @@ from tailtap.analysis.evaluation.values import (
     view,
 )
 from tailtap.base.errors import InputError
-from tailtap.base.options import command_line
 from tailtap.records.evaluation import (
     BlockWidth,
     ClocksRecord,
@@ -324,7 +323,7 @@ class Evaluation:
             raise InputError(f"not an evaluation: {error}").at(folder) from error
         except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
             raise InputError(
-                f"not a whole evaluation ({error}); run {command_line('evaluate', out=True)} again"
+                f"not a whole evaluation ({error}); run tailtap evaluate --out again"
             ).at(folder) from error
 
     def _with_hops(

@@ -12,7 +12,6 @@ import msgspec
 from tailtap import _core
 from tailtap.analysis.evaluation.values import RawPair, view
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.records.evaluation import Bounds, Latency, Percentile
 
 T = TypeVar("T", int, float)
@@ -112,7 +111,7 @@ def parse_list(text: str) -> tuple[float, ...]:
         number = part.strip().removeprefix("p")
         if not re.fullmatch(r"\d+(\.\d+)?", number) or Decimal(number) > 100:
             raise InputError(
-                f"'{part.strip()}' is not a percentile: give {option('percentiles')} default, "
+                f"'{part.strip()}' is not a percentile: give --percentiles default, "
                 "papers or percentages such as 50,99.9,99.999"
             )
         found.add(float(Decimal(number) / 100))

@@ -10,7 +10,6 @@ import msgspec
 from tailtap.analysis.evaluation.clocks import Clocks, require_shorter
 from tailtap.analysis.evaluation.values import Matching
 from tailtap.base.errors import InputError, WrongValue
-from tailtap.base.options import option
 from tailtap.base.units import parse_time
 from tailtap.records.evaluation import Nanoseconds, Options, Stamps
 
@@ -51,8 +50,8 @@ class Settings:
         sides_of(self.nanoseconds)
         if self.key_after is not None and self.key == "auto":
             raise InputError(
-                f"{option('key_after')} {self.key_after} says where a number is behind the "
-                f"device: say by {option('key')} where the same number is before it"
+                f"--key-after {self.key_after} says where a number is behind the "
+                "device: say by --key where the same number is before it"
             )
         source_of(self.stamps)
         if self.window_ns <= 0 or self.bucket_ns <= 0 or self.trim_ns < 0 or self.worst < 0:
@@ -128,7 +127,7 @@ def sides_of(nanoseconds: str | None) -> tuple[bool, bool]:
     if nanoseconds is None:
         return False, False
     if nanoseconds not in NANOSECONDS:
-        raise WrongValue("nanoseconds", nanoseconds, f"give {', '.join(NANOSECONDS)}")
+        raise WrongValue("--nanoseconds", nanoseconds, f"give {', '.join(NANOSECONDS)}")
     return NANOSECONDS[nanoseconds]
 
 
@@ -136,4 +135,4 @@ def source_of(stamps: str | None) -> Stamps | None:
     """Where stamps are taken from. Raises `InputError` for a word that names no source."""
     if stamps is None or stamps in get_args(Stamps):
         return cast("Stamps | None", stamps)
-    raise WrongValue("stamps", stamps, f"give {' or '.join(get_args(Stamps))}")
+    raise WrongValue("--stamps", stamps, f"give {' or '.join(get_args(Stamps))}")

@@ -19,7 +19,6 @@ from tailtap import _core
 from tailtap.analysis.evaluation.values import Matching
 from tailtap.base.errors import InputError, MachineError, NotRead, TailtapError
 from tailtap.base.foreign import require_regular
-from tailtap.base.options import option
 from tailtap.base.packet_filters import Instruction, compile_filter
 
 Path_ = str | PathLike[str]
@@ -81,7 +80,7 @@ def filtered_pair(
     if egress is not None:
         return [filtered(ingress, words), filtered(egress, words if after is None else after)]
     if after is not None:
-        raise InputError(f"{option('filter_after')} is of the second capture: give two")
+        raise InputError("--filter-after is of the second capture: give two")
     return [filtered(ingress, words)]
 
 

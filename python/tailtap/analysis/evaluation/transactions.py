@@ -16,7 +16,6 @@ from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import Source, Sources
 from tailtap.base.errors import InputError, NothingMatched
 from tailtap.base.files import remove_tree, write_json
-from tailtap.base.options import option
 from tailtap.records.evaluation import Nanoseconds
 from tailtap.records.record import Notice, as_json
 from tailtap.records.transactions import (
@@ -180,13 +179,9 @@ def transactions_by(
 ) -> Transactions:
     """As `evaluate_transactions`, with settings that are made already."""
     if settings.clocks is not None:
-        raise InputError(
-            f"transactions need one clock: leave {option('egress_ahead')} and {option('back')} out"
-        )
+        raise InputError("transactions need one clock: leave --egress-ahead and --back out")
     if settings.stamps == "trailer":
-        raise InputError(
-            f"transactions take the stamps of records: leave {option('stamps')} trailer out"
-        )
+        raise InputError("transactions take the stamps of records: leave --stamps trailer out")
     if settings.key == "signature" or settings.key.startswith("packet"):
         raise InputError(
             f"the key '{settings.key}' is of packets: transactions take moonsniff, or a number "
@@ -271,12 +266,12 @@ def _nothing(captures: Sequence[str], kinds: Sequence[Kind]) -> None:
             raise (
                 NothingMatched(
                     f"none of {counts.requests} requests has an answer within "
-                    f"{option('window')}, and {counts.unmatched_answers} answers have no request"
+                    f"--window, and {counts.unmatched_answers} answers have no request"
                 )
                 .at(kind.kind)
                 .at(where)
             )
     raise NothingMatched(
         f"no request with an answer of a known kind ({', '.join(KINDS)}); an id at any "
-        f"place is found with {option('key')} OFFSET:WIDTH:le|be"
+        "place is found with --key OFFSET:WIDTH:le|be"
     ).at(where)

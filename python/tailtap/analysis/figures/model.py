@@ -14,7 +14,6 @@ from tailtap.analysis.verdict.requirement import Requirement, parse_requirement
 from tailtap.base.document import KeyPath, Misfit
 from tailtap.base.errors import InputError
 from tailtap.base.files import slugify
-from tailtap.base.options import command_line, spelled
 from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_words
 from tailtap.base.suggest import did_you_mean
 
@@ -117,7 +116,7 @@ class Beside(Strict):
     path: str | None = Field(
         default=None,
         description="A tree of published results, or what "
-        f"`{command_line('import', into=True)}` wrote. In a file for {spelled('figures-from')} it "
+        "`tailtap import --into` wrote. In a file for --figures-from it "
         "is seen from the folder in which `tailtap report` is typed; the experiment file of a "
         "results folder names what is in that folder. By default the runs that were imported into "
         "the folder of the results.",
@@ -130,11 +129,11 @@ class Beside(Strict):
         examples=["Wiedner and others"],
     )
     where: Annotated[
-        dict[str, dict[str, Any]], Written(f"mapping from words of {spelled('runs')} to values")
+        dict[str, dict[str, Any]], Written("mapping from words of --runs to values")
     ] = Field(
         min_length=1,
         description="Which of its runs belong to which of ours: words as "
-        f"`{command_line('report', runs=True)}` "
+        "`tailtap report --runs` "
         "takes them, and the values of our variables. Without a rate among the words, runs at our "
         "rate are taken.",
         examples=[{"container/rt/optimized": {"dut.platform": "container"}}],

@@ -20,7 +20,6 @@ from tailtap.analysis.interrupts.association import (
 )
 from tailtap.analysis.interrupts.offset import Suggestion, suggest
 from tailtap.analysis.interrupts.windows import Late, Windows, windows_of
-from tailtap.base.options import option
 from tailtap.base.units import format_time
 from tailtap.records.interrupt_samples import Samples
 from tailtap.records.interrupts import (
@@ -255,19 +254,19 @@ def _unknown_offset(found: Suggestion | None) -> str:
         return (
             f"the offset of the clocks is unknown, and the captures are {found.windows} periods "
             f"of the samples long, of which {LEAST_WINDOWS} may tell: give it with "
-            f"{option('offset')} if you know it"
+            "--offset if you know it"
         )
     if found.periodic:
         return (
             "the offset of the clocks is unknown, and late packets return with a period, so that "
-            f"several offsets fit alike: give it with {option('offset')} if you know it"
+            "several offsets fit alike: give it with --offset if you know it"
         )
     if found.p_value > LEVEL:
         return (
             f"{said}fits better than chance (best {format_time(found.best_ns)}, "
-            f"p = {found.p_value:.2g}): give it with {option('offset')} if you know it"
+            f"p = {found.p_value:.2g}): give it with --offset if you know it"
         )
     return (
         f"{said}can be told from the others: those from {format_time(found.low_ns)} to "
-        f"{format_time(found.high_ns)} fit as well; give it with {option('offset')} if you know it"
+        f"{format_time(found.high_ns)} fit as well; give it with --offset if you know it"
     )

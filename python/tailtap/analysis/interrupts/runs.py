@@ -12,7 +12,6 @@ from tailtap.analysis.interrupts.analysis import Finding, Options, analyse
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.records.interrupt_samples import FILE, read_samples
 from tailtap.records.interrupts import InterruptsRecord
 from tailtap.records.record import Notice
@@ -64,9 +63,7 @@ def interrupts_of(
     """
     runs = [run for path in paths for run in finished_runs(path)]
     if samples is not None and len(runs) > 1:
-        raise InputError(
-            f"{option('samples')} {samples} is of one run, and these are {len(runs)}: name one"
-        )
+        raise InputError(f"--samples {samples} is of one run, and these are {len(runs)}: name one")
     found: list[Found] = []
     warnings: list[Notice] = []
     for run in runs:
@@ -77,7 +74,7 @@ def interrupts_of(
                 Notice(
                     "no-interrupts",
                     f"{run.slug}: no samples of interrupts: measure it with `interrupts: "
-                    f"counters`, or give those of another recorder with {option('samples')}",
+                    "counters`, or give those of another recorder with --samples",
                 )
             )
             continue

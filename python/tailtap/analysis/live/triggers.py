@@ -110,13 +110,13 @@ def parse_trigger(text: str) -> Trigger:
     if found := _PERCENTILE.fullmatch(text.strip()):
         p = float(Decimal(found["p"]) / 100)
         if not 0 < p < 1:
-            raise WrongValue("above", text, "a percentile lies between p0 and p100")
+            raise WrongValue("--above", text, "a percentile lies between p0 and p100")
         return PercentileAbove(p, parse_time(found["limit"]), parse_time(found["over"]))
     try:
         return Above(parse_time(text))
     except InputError as error:
         raise WrongValue(
-            "above", text, "give a latency ('200 us'), 'p99.9 > 1 ms over 10 s', or 'loss'"
+            "--above", text, "give a latency ('200 us'), 'p99.9 > 1 ms over 10 s', or 'loss'"
         ) from error
 
 

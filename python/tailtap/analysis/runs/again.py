@@ -30,7 +30,6 @@ from tailtap.analysis.runs.requests import are_requests, evaluate_requests
 from tailtap.analysis.runs.summary import summarize_run
 from tailtap.base.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
 from tailtap.base.files import copy, make_folder, path_within
-from tailtap.base.options import option
 from tailtap.base.units import format_time
 from tailtap.base.writing import writing
 from tailtap.records.evaluation import EvaluationRecord
@@ -215,9 +214,8 @@ def require_same(
     warm_up = warm_up_of(run) if any(one.startswith("trim") for one in words) else None
     raise InputError(
         f"{path}: {len(other)} of {len(runs)} runs have results with other settings "
-        f"({run.path.name}: {', '.join(words)}), which would be replaced: give {option('out')} "
-        f"for a folder of its own, or {option('replace')}"
-        + ("" if warm_up is None else f"; {warm_up}")
+        f"({run.path.name}: {', '.join(words)}), which would be replaced: give --out "
+        "for a folder of its own, or --replace" + ("" if warm_up is None else f"; {warm_up}")
     )
 
 
@@ -229,7 +227,7 @@ def warm_up_of(run: RunFolder) -> str | None:
     packets = traffic.known.warm_up_packets
     warm_up = f"{packets} packets" if packets else format_time(traffic.known.warm_up)
     return (
-        f"the stamps begin after the warm-up ({warm_up}), so that {option('trim')} leaves out what "
+        f"the stamps begin after the warm-up ({warm_up}), so that --trim leaves out what "
         "was measured"
     )
 

@@ -19,7 +19,6 @@ from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.base.errors import InputError, NothingBegun, Occupied
 from tailtap.base.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
 from tailtap.base.locks import lock
-from tailtap.base.options import command_line
 from tailtap.records.record import as_json, read, read_if_there
 from tailtap.records.run import PlanRow, RunRecord
 
@@ -177,7 +176,7 @@ def resumed(folder: Path) -> str:
     """
     if not (folder / "experiment.yaml").is_file():
         return ""
-    return f"; `{command_line('run', resume=True)}` goes on"
+    return "; `tailtap run --resume` goes on"
 
 
 class ExperimentFolder:

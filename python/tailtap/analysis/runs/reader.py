@@ -26,7 +26,6 @@ from tailtap.base.document import load
 from tailtap.base.errors import InputError
 from tailtap.base.files import file_name
 from tailtap.base.foreign import files_below, require_regular
-from tailtap.base.options import command_line
 from tailtap.records.record import Notice, read
 from tailtap.records.run import Plan, PlanRow, RunRecord
 from tailtap.records.search import SearchRecord
@@ -219,18 +218,18 @@ def _no_runs(path: Path) -> str:
     if any(fnmatch(name, "latencies-*.csv*") for name in names):
         return (
             f"{path}: these are published result files: "
-            f"`{command_line('import', path, into='DIR')}` puts them into a database"
+            f"`tailtap import {path} --into DIR` puts them into a database"
         )
     if any(fnmatch(name, "*_run*.loop") for name in names):
         return (
             f"{path}: this is a result tree of pos: "
-            f"`{command_line('import', path, into='DIR')}` puts its runs into a database"
+            f"`tailtap import {path} --into DIR` puts its runs into a database"
         )
     return (
         f"{path}: no runs in it (no runs/*/run.json, */run.json, run.json, evaluation.json, "
-        f"search.json or {DATABASE}); give the folder that `{command_line('run', out=True)}`, "
-        f"`{command_line('search', out=True)}`, `{command_line('evaluate', out=True)}` or "
-        f"`{command_line('import', into=True)}` wrote"
+        f"search.json or {DATABASE}); give the folder that `tailtap run --out`, "
+        "`tailtap search --out`, `tailtap evaluate --out` or "
+        "`tailtap import --into` wrote"
     )
 
 
@@ -238,9 +237,7 @@ def _measured(folder: Path) -> Path:
     """The runs of a search: at the rates found, or else the trials. Raises `InputError`."""
     measured = [inner for inner in ("latency", "trials") if any(folder.glob(f"{inner}/runs/*/"))]
     if not measured:
-        raise InputError(
-            f"this search has no trial yet; {command_line('search', resume=True)} goes on"
-        ).at(folder)
+        raise InputError("this search has no trial yet; tailtap search --resume goes on").at(folder)
     return folder / measured[0]
 
 

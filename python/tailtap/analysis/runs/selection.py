@@ -32,7 +32,7 @@ def select(experiment: Experiment, selections: Sequence[str]) -> Experiment:
             if words and all(fits(run, word) for word in words)
         ]
         if not fitting:
-            raise WrongValue("runs", selection, f"no run fits; {_choice(experiment)}")
+            raise WrongValue("--runs", selection, f"no run fits; {_choice(experiment)}")
         chosen.update(fitting)
     kept = tuple(run for place, run in enumerate(experiment.runs) if place in chosen)
     return with_result(replace(experiment, runs=kept))

@@ -11,7 +11,6 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.evaluation.values import Blocks, Column
 from tailtap.base.errors import InputError
-from tailtap.base.options import command_line
 from tailtap.records.evaluation import Side
 
 SECOND_NS = 1_000_000_000
@@ -68,9 +67,9 @@ def tail_of(evaluation: Evaluation, folder: Path | None, name: str) -> StoredTai
     try:
         return _tail(evaluation, name)
     except ValueError as error:
-        raise InputError(
-            f"not a whole evaluation ({error}); run {command_line('evaluate', out=True)} again"
-        ).at(folder or name) from error
+        raise InputError(f"not a whole evaluation ({error}); run tailtap evaluate --out again").at(
+            folder or name
+        ) from error
 
 
 def _tail(evaluation: Evaluation, name: str) -> StoredTail:

@@ -19,7 +19,6 @@ from tailtap.analysis.tail.peaks import PERCENTILES, Part, Threshold, split
 from tailtap.analysis.tail.stamps import spread, tick_of
 from tailtap.analysis.tail.stationarity import Stationarity
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.base.units import exact_time, format_time
 from tailtap.records.record import Notice
 from tailtap.records.tail import ForecastRecord
@@ -53,11 +52,9 @@ class Options:
     def __post_init__(self) -> None:
         """Raises `InputError` where the options make no sense."""
         if not 0 < self.fit <= 1:
-            raise InputError(f"{option('fit')} is a share of the run above 0 % and at most 100 %")
+            raise InputError("--fit is a share of the run above 0 % and at most 100 %")
         if not self.thresholds or any(horizon <= 0 for horizon in self.horizons):
-            raise InputError(
-                f"give at least one {option('threshold')}, and every {option('horizon')} above zero"
-            )
+            raise InputError("give at least one --threshold, and every --horizon above zero")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.tail import StoredTail
 from tailtap.analysis.tail.gpd import Floats
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.base.units import TIME_UNITS, format_time, parse_time
 
 #: The papers' thresholds, as percentiles of the fitted part.
@@ -74,7 +73,7 @@ def parse_threshold(text: str) -> Threshold:
         percentile = -1.0
     if not 50 <= percentile < 100:
         raise InputError(
-            f"'{stripped}' is not a threshold: give {option('threshold')} a percentile of at "
+            f"'{stripped}' is not a threshold: give --threshold a percentile of at "
             "least 50 and below 100, such as 99.95, or a latency such as '30 us'"
         )
     return Threshold(percentile)

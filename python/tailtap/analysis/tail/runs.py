@@ -16,7 +16,6 @@ from tailtap.analysis.runs.run import INVALID, NO_TIMES, Run
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse
 from tailtap.analysis.tail.record import record
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.records.record import Notice
 from tailtap.records.tail import ModelledRun, ModelRecord, RepeatsRow
 
@@ -74,7 +73,7 @@ def model_runs(
             if out is not None and taken.setdefault(out / run.slug, path) != path:
                 raise InputError(
                     f"its run {run.slug} and that of {taken[out / run.slug]} would have "
-                    f"one place in {option('out')}: model them one after the other"
+                    "one place in --out: model them one after the other"
                 ).at(path)
             progress(run.slug)
             try:

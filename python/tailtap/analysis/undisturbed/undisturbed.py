@@ -27,7 +27,6 @@ from tailtap.analysis.undisturbed.stretches import Left, Spans, leave_out
 from tailtap.analysis.undisturbed.words import words_of
 from tailtap.base.errors import InputError
 from tailtap.base.files import opened
-from tailtap.base.options import command_line
 from tailtap.base.units import format_count, format_share
 from tailtap.records.evaluation import Percentile
 from tailtap.records.record import Notice, mark, read_if_there
@@ -147,7 +146,7 @@ def read_undisturbed(folder: Path, evaluation: Evaluation) -> Undisturbed | None
     except (InputError, OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
             f"what is left of the run without pauses cannot be read ({error}): run "
-            f"{command_line('explain', folder)} again"
+            f"tailtap explain {folder} again"
         ).at(place) from error
     whole = found is None or found.counts.matched == record.packets
     current = record.of == evaluation.record().made and whole

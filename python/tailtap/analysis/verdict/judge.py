@@ -19,7 +19,6 @@ from tailtap.analysis.verdict import shares
 from tailtap.analysis.verdict.blocked import events_of, judged
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.requirement import Requirement
-from tailtap.base.options import option
 from tailtap.base.units import (
     exact_time,
     format_count,
@@ -80,7 +79,7 @@ def unclaimable(requirement: Requirement, run: Evidence) -> str:
     return (
         f"{run.name}: '{requirement.text}' is about less than the clocks of its captures leave "
         f"open, {format_time(open_ns)}: stamp both sides by one clock, or evaluate again with a "
-        f"narrower {option('egress_ahead')}, or {option('back')} of quicker packets"
+        "narrower --egress-ahead, or --back of quicker packets"
     )
 
 

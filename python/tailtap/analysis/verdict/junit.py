@@ -13,7 +13,6 @@ from junitparser import Failure, JUnitXml, Properties, Property, Skipped, TestCa
 
 from tailtap.analysis.verdict.runs import Judged, Verdict
 from tailtap.base.files import named
-from tailtap.base.options import option
 from tailtap.base.writing import writing
 
 
@@ -31,7 +30,7 @@ def write_junit(verdict: Verdict, file: Path, *, allow_not_shown: bool = False) 
 def save(whole: JUnitXml, file: Path) -> None:
     """Write test suites to `file`. Raises `MachineError` when it cannot be written."""
     whole.update_statistics()
-    with writing(file, f"give another file by {option('junit')}"), named(file) as draft:
+    with writing(file, "give another file by --junit"), named(file) as draft:
         whole.write(draft, pretty=True)
 
 

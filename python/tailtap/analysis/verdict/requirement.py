@@ -14,7 +14,6 @@ from typing import Literal
 
 from tailtap.analysis.verdict.profiles import PROFILES
 from tailtap.base.errors import InputError
-from tailtap.base.options import command_line
 from tailtap.base.suggest import did_you_mean
 from tailtap.base.units import parse_time
 
@@ -116,7 +115,7 @@ def profile(name: str) -> Sequence[Requirement]:
     if name not in PROFILES:
         raise InputError(
             f"there is no profile '{name}': {did_you_mean(name, PROFILES)}; "
-            f"{command_line('verdict', list_profiles=True)} shows them with their sources"
+            "tailtap verdict --list-profiles shows them with their sources"
         )
     return [replace(parse_requirement(text), profile=name) for text in PROFILES[name].requirements]
 

@@ -19,7 +19,6 @@ from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.judge import CONFIDENCE, Finding, judge
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.records.record import Notice
 from tailtap.records.verdict import Answer
 
@@ -104,8 +103,8 @@ def judge_runs(
         required = requirements or required_by(home)
         if not required and not claimed:
             raise InputError(
-                f"nothing is required: give {option('require')} 'p99.999 < 1 ms' or "
-                f"{option('profile')} urllc-5g, or put `require: [...]` into the experiment file"
+                "nothing is required: give --require 'p99.999 < 1 ms' or "
+                "--profile urllc-5g, or put `require: [...]` into the experiment file"
             ).at(home)
         verdicts.append(judge_experiment(experiment, required, confidence, progress))
     rows = (row for verdict in verdicts for row in verdict.rows)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.base.errors import MachineError
-from tailtap.base.options import spelled
 from tailtap.host.changes import processes
 
 ROOT = Path("/")
@@ -84,7 +83,7 @@ def require(controller: str, version: int | None, root: Path = ROOT) -> Hierarch
     raise MachineError(
         f"dut.cgroup: control groups of version {version} cannot limit the DuT: the controller "
         f"{controller} belongs to version {found.version} here: boot with {boot[version or 2]}, "
-        f"and resume the experiment with {spelled('resume')}"
+        "and resume the experiment with --resume"
     )
 
 

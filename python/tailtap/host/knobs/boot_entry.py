@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tailtap.base.options import command_line
 from tailtap.host.knobs.line import FINE
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree
@@ -73,7 +72,7 @@ def wrong(tree: Tree, _purpose: Purpose) -> list[str]:
         )
     mended = newest or (base if base in others else next(iter(others), None))
     if found and mended is not None:
-        again = command_line("host bootline", install=True, entry=mended)
+        again = f"tailtap host bootline --install --entry {mended}"
         found.append(f"`{again}` makes it anew")
     return found
 

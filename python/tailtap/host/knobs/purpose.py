@@ -8,7 +8,6 @@ from typing import Literal, get_args
 
 from tailtap.base.cpulist import list_cpus, parse_cpus, ranges
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.base.suggest import did_you_mean
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.tree import Absent, Tree
@@ -67,22 +66,17 @@ class Purpose:
         have, for cores that are both, and when no housekeeping core is left.
         """
         online = tree.online or (0,)
-        given = None if cpus is None else _known(cpus, online, option("cpus"))
-        rest = (
-            None if housekeeping is None else _known(housekeeping, online, option("housekeeping"))
-        )
+        given = None if cpus is None else _known(cpus, online, "--cpus")
+        rest = None if housekeeping is None else _known(housekeeping, online, "--housekeeping")
         if given is not None and rest is not None and (both := set(given) & set(rest)):
-            raise InputError(
-                f"{option('cpus')} and {option('housekeeping')} both have CPU {list_cpus(both)}: "
-                "choose"
-            )
+            raise InputError(f"--cpus and --housekeeping both have CPU {list_cpus(both)}: choose")
         if given is None:
             given = _default_cpus(tree, online, rest or ())
         if rest is None:
             rest = tuple(cpu for cpu in online if cpu not in given)
         if not rest:
             raise InputError(
-                f"{option('cpus')} {ranges(given)} leaves no housekeeping core of "
+                f"--cpus {ranges(given)} leaves no housekeeping core of "
                 f"{ranges(online)}: leave one out"
             )
         return cls(_role(tree, role), given, rest, _interfaces(tree, interfaces))
@@ -92,9 +86,7 @@ def _role(tree: Tree, role: str | None) -> Role:
     if role is None:
         return "vm-guest" if facts.under_hypervisor(tree.root) else "bare-metal"
     if role not in ROLES:
-        raise InputError(f"there is no role {role!r}: {did_you_mean(role, ROLES)}").at(
-            option("role")
-        )
+        raise InputError(f"there is no role {role!r}: {did_you_mean(role, ROLES)}").at("--role")
     return role
 
 
@@ -130,7 +122,5 @@ def _interfaces(tree: Tree, given: Sequence[str] | None) -> tuple[str, ...]:
         return tuple(sorted(path.name for path in facts.physical_nics(tree.root)))
     for name in given:
         if name not in there:
-            raise InputError(f"there is no {name!r}: {did_you_mean(name, there)}").at(
-                option("interface")
-            )
+            raise InputError(f"there is no {name!r}: {did_you_mean(name, there)}").at("--interface")
     return tuple(dict.fromkeys(given))

@@ -7,7 +7,6 @@ A loader is one file and one row in `LOADERS`. Each writes a single file of tail
 from __future__ import annotations
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.options import option
 from tailtap.base.suggest import did_you_mean
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.loaders.grub import Grub
@@ -25,15 +24,13 @@ def loader_of(tree: Tree, name: str | None = None) -> Loader:
     """
     if name is not None:
         if name not in LOADERS:
-            raise InputError(f"there is no {name!r}: {did_you_mean(name, LOADERS)}").at(
-                option("loader")
-            )
+            raise InputError(f"there is no {name!r}: {did_you_mean(name, LOADERS)}").at("--loader")
         return LOADERS[name]
     there = [loader for loader in LOADERS.values() if loader.found(tree)]
     told = variable(tree, "LoaderInfo").lower()
     booted = [loader for loader in there if told.startswith(loader.name)]
     if len(booted or there) > 1:
-        choice = " or ".join(f"{option('loader')} {loader.name}" for loader in there)
+        choice = " or ".join(f"--loader {loader.name}" for loader in there)
         raise InputError(f"this machine has several boot loaders: say {choice}")
     if not there:
         raise MachineError(

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import drafts_in, sync, write_text
-from tailtap.base.options import command_line
 from tailtap.host.changes.resource import Resource, Value
 
-MARK = f"# tailtap wrote this file: `{command_line('host bootline', remove=True)}` takes it away."
+MARK = "# tailtap wrote this file: `tailtap host bootline --remove` takes it away."
 """The first line of each: a file of that name without it is somebody else's."""
 
 

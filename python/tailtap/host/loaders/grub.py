@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Sequence
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.options import option
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.loaders.boot_file import MARK
 from tailtap.host.loaders.loader import Draft, lacking
@@ -38,7 +37,7 @@ class Grub:
     def draft(self, tree: Tree, words: Sequence[tuple[str, str]], base: str | None) -> Draft:
         """The drop-in. Raises `MachineError` when this machine's GRUB reads none."""
         if base is not None:
-            raise InputError("GRUB has no entries to copy: leave it out").at(option("entry"))
+            raise InputError("GRUB has no entries to copy: leave it out").at("--entry")
         program = _mkconfig(tree)
         if program is None or "default/grub.d" not in (tree.look(program) or ""):
             raise MachineError(

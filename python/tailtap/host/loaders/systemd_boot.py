@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.options import option
 from tailtap.base.suggest import did_you_mean
 from tailtap.host.facts.machine import kernel_release
 from tailtap.host.knobs.boot_entry import COPIED, ENTRY, PLACES, entries
@@ -80,7 +79,7 @@ class SystemdBoot:
         if asked is not None:
             if asked not in there:
                 raise InputError(f"there is no {asked!r}: {did_you_mean(asked, there)}").at(
-                    option("entry")
+                    "--entry"
                 )
             return asked
         booted = variable(tree, "LoaderEntrySelected")
@@ -96,7 +95,7 @@ class SystemdBoot:
         for found in (there, alike):
             if len(found) == 1:
                 return found[0]
-        choice = " or ".join(f"{option('entry')} {name}" for name in there)
+        choice = " or ".join(f"--entry {name}" for name in there)
         raise InputError(
             f"which entry was booted is not known: say {choice}"
             if there

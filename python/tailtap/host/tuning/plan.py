@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.values import shown
 from tailtap.host.knobs import named, select
@@ -120,7 +119,7 @@ def _step(
     if getattr(knob.where, "held", False) and not measuring:
         return "a process must hold it: an experiment that names it in dut.tuning does"
     if knob.disruptive and not disruptive:
-        return f"setting it takes links down or stops what runs: say {option('disruptive')}"
+        return "setting it takes links down or stops what runs: say --disruptive"
     try:
         value = knob.wish(purpose, tree).value
         return Change(before, value, purpose, knob.where.changes(tree, purpose, value))

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, BaseModel, Field
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
 from tailtap.base.findings import Findings
-from tailtap.base.options import command_line
 from tailtap.base.schema import Strict, Time
 from tailtap.base.template import check_command, fill_in
 from tailtap.lab.forwarders.diagnosis import find_programs
@@ -47,7 +46,7 @@ class ExternalOptions(Strict):
         "DuT's CPUs, {cpus}, all of them with commas, and {folder}, a folder for its files, are "
         "filled in; {{ is a brace. Where dut.image has the files, that of "
         "the image is the default; it finds both ports as TAILTAP_INGRESS and TAILTAP_EGRESS.",
-        examples=[command_line("forward", "{ingress}", "{egress}", cpu="{cpu}")],
+        examples=["tailtap forward {ingress} {egress} --cpu {cpu}"],
     )
     arguments: Command | None = Field(
         default=None,

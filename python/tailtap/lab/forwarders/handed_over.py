@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.findings import Findings
-from tailtap.base.options import option
 from tailtap.host.net.pci import VFIO, address_of
 from tailtap.lab.forwarders.setting import Asked, Setting
 from tailtap.lab.platforms.dut import Dut
@@ -92,8 +91,8 @@ def require_handable(driver: PciDriver, asked: Asked, key: str) -> bool:
     if not asked.cards:
         raise InputError(
             "vfio-pci drives network cards, and the DuT's ports are links of the lab: "
-            f"name its cards with {option('set')} dut.ports='[INGRESS, EGRESS]' and the cards at "
-            f"the other ends of their cables with {option('set')} tap.ports='[BEFORE, BEHIND]', "
+            "name its cards with --set dut.ports='[INGRESS, EGRESS]' and the cards at "
+            "the other ends of their cables with --set tap.ports='[BEFORE, BEHIND]', "
             "or choose another driver"
         ).at(key)
     return True

@@ -14,7 +14,6 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from tailtap.base.check import Check
 from tailtap.base.findings import Findings
-from tailtap.base.options import command_line
 from tailtap.base.schema import NoOptions, Strict, as_value_error
 from tailtap.base.template import check_command, fill_in
 from tailtap.lab.generators.flows import CLIENT, SERVER
@@ -68,7 +67,7 @@ class External(Strict):
     key: Annotated[str, AfterValidator(_check_key)] = Field(
         default=MOONSNIFF,
         description="Where its packets carry their ids: moonsniff, or OFFSET:WIDTH:le|be with both "
-        f"in bytes, as for `{command_line('tap', key=True)}`.",
+        "in bytes, as for `tailtap tap --key`.",
         examples=["46:4:be"],
     )
 

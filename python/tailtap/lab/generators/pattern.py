@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, Discriminator, Field, TypeAdapter, Validat
 from tailtap.base.document import KeyPath
 from tailtap.base.errors import InputError, WrongValue
 from tailtap.base.explaining import explain
-from tailtap.base.options import option
 from tailtap.base.schema import Rate, Strict, Time, Written
 from tailtap.base.suggest import shown
 from tailtap.base.units import format_rate, format_time
@@ -119,8 +118,7 @@ class Ramp(Strict):
         over = duration if self.over is None else self.over
         if over is None:
             raise InputError(
-                f"a ramp over a number of packets needs its time: {option('pattern')} "
-                "'ramp:to=…,over=10 s'"
+                "a ramp over a number of packets needs its time: --pattern 'ramp:to=…,over=10 s'"
             )
         return self.kind, [self.to, over]
 
@@ -186,7 +184,7 @@ def parse_pattern(text: str) -> Constant | Burst | Poisson | OnOff | Ramp:
         first = error.errors(include_url=False)[0]
         where = f"{first['loc'][-1]}: " if first["loc"] else ""
         raise WrongValue(
-            "pattern", text, f"{where}{explain(first, first['loc'], _keys_of)}"
+            "--pattern", text, f"{where}{explain(first, first['loc'], _keys_of)}"
         ) from error
     return pattern
 

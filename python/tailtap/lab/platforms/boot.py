@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from tailtap.base.cpulist import list_cpus, mask_cpus, parse_cpus
 from tailtap.base.errors import MachineError
-from tailtap.base.options import spelled
 from tailtap.base.template import check_fields
 from tailtap.host.cpu.cpus import FOLDER
 from tailtap.host.facts import machine as facts
@@ -161,7 +160,7 @@ def require_of_host(
     one has not. Raises `MachineError` that says what to change.
     """
     boot = host_boot(root)
-    resume = f"reboot, and resume the experiment with {spelled('resume')}"
+    resume = "reboot, and resume the experiment with --resume"
     require(
         filled_in(wanted, cpus),
         boot,

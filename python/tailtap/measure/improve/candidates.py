@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tailtap.analysis.causes.remedies import LEAST_SHARE, Knob, Situation, knobs_for
 from tailtap.analysis.causes.taxonomy import Named
-from tailtap.base.options import option
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
@@ -82,11 +81,11 @@ def _can_be_tried(knob: Knob, tree: Tree, purpose: Purpose, *, disruptive: bool)
     if row.settable == "no":
         return NOTHING
     if row.disruptive and not disruptive:
-        return f"{DISRUPTS}: say {option('disruptive')}"
+        return f"{DISRUPTS}: say --disruptive"
     if row.settable == "boot":
         return BOOT
     if row.risk > MOST_RISK and not disruptive:
-        return f"{HARMS}: say {option('disruptive')}"
+        return f"{HARMS}: say --disruptive"
     steps = plan(
         tree, purpose, [row.name], disruptive=bool(purpose.interfaces), measuring=True
     )  # as for runs

@@ -24,7 +24,6 @@ from tailtap.analysis.runs.folder import RunStore, require_folder
 from tailtap.base.cpulist import ranges
 from tailtap.base.errors import Interrupted, NothingBegun, Occupied, TailtapError
 from tailtap.base.files import make_folder, write_text
-from tailtap.base.options import option, options
 from tailtap.base.units import format_share, format_time
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.tuning import knobs_of
@@ -148,7 +147,7 @@ def improved(plan: Plan, place: Place, seconds: float, prepare: Prepare) -> Impr
                 made.close("interrupted", "stopped by the user")
                 raise Interrupted(
                     f"interrupted: {len(made.trials)} trials are kept in {folder.record}; nothing "
-                    f"stays set; the same command with {option('resume')} goes on"
+                    "stays set; the same command with --resume goes on"
                 ) from None
             except (TailtapError, OSError) as error:
                 if made is not None:
@@ -176,8 +175,7 @@ def _resumed(plan: Plan, folder: ImproveFolder) -> int:
     now.within_ns = before.settings.within_ns  # more time is why somebody resumes
     same = {
         "the requirement": before.requirement == plan.goal.requirement.text,
-        f"{option('margin')}, {option('disruptive')} or {option('undisturbed')}": before.settings
-        == now,
+        "--margin, --disruptive or --undisturbed": before.settings == now,
         "what is measured": before.parameters == json.loads(json.dumps(plan.parameters())),
     }
     if different := [what for what, is_same in same.items() if not is_same]:
@@ -216,7 +214,7 @@ class Improvement:
             p=plan.goal.p,
             settings=plan.settings.record(),
             parameters=dict(plan.parameters()),
-            purpose=options(cpus=ranges(purpose.cpus), role=purpose.role),
+            purpose=f"--cpus {ranges(purpose.cpus)} --role {purpose.role}",
             seed=self.seed,
             started=_now(),
             finished=None,

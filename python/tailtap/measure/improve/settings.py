@@ -12,7 +12,6 @@ import yaml
 from tailtap.analysis.compare.sequential import ERROR
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.experiment.combinations import CASES, VARY
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
@@ -42,9 +41,9 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise `InputError` for settings that make no sense."""
         if not 0.01 <= self.margin <= 1:
-            raise InputError("give a share from 1 % to 100 %, such as '20 %'").at(option("margin"))
+            raise InputError("give a share from 1 % to 100 %, such as '20 %'").at("--margin")
         if self.within_ns <= 0:
-            raise InputError("give a time above zero, such as 30min").at(option("within"))
+            raise InputError("give a time above zero, such as 30min").at("--within")
 
     @property
     def error_each(self) -> float:
@@ -84,7 +83,7 @@ class Goal:
                     "reliability, such as 'reliability(1 ms) >= 99.9 %'"
                 )
                 .at(told)
-                .at(option("require"))
+                .at("--require")
             )
         one = found[0]
         share, time = one.argument or 0, one.limit
@@ -92,7 +91,7 @@ class Goal:
             share, time = time, share
         if share == 1:
             raise InputError("no run shows that no packet at all is late: name a share").at(
-                option("require")
+                "--require"
             )
         return cls(one, float(share), int(time))
 
@@ -140,7 +139,7 @@ class ExperimentPlan:
                 raise document.wrong(
                     (key,),
                     "an improvement looks at one configuration: "
-                    f"choose a value with {option('set')} and remove {key} from the file",
+                    f"choose a value with --set and remove {key} from the file",
                 )
         experiment = self.experiment
         if not experiment.traits.has_dut:
@@ -198,9 +197,7 @@ class ObservedPlan:
     def __post_init__(self) -> None:
         """Raise `InputError` for what cannot be improved."""
         if self.asked.trace == "none":
-            raise InputError(
-                f"{option('trace')} none: without a trace nobody can say why packets are late"
-            )
+            raise InputError("--trace none: without a trace nobody can say why packets are late")
 
     @property
     def name(self) -> str:

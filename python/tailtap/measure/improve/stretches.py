@@ -10,7 +10,6 @@ from pathlib import Path
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.base.errors import Interrupted, MachineError
 from tailtap.base.files import make_folder, move, remove_tree, slugify
-from tailtap.base.options import option
 from tailtap.experiment.tuning import purpose_of
 from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs.purpose import Purpose
@@ -47,7 +46,7 @@ def prepare_stretches(asked: Asked) -> Observable:
     if not prepared.traced:
         raise MachineError(
             "nobody can say why these packets are late: what serves them is not known, or they are "
-            f"matched by more than a hash: name its cores with {option('cpus')}"
+            "matched by more than a hash: name its cores with --cpus"
         )
     tree = Tree()
     traits = prepared.traits

@@ -16,7 +16,6 @@ from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
 from tailtap.base.bugs import STORAGE, kept
 from tailtap.base.errors import InputError, TailtapError
 from tailtap.base.files import move, remove_tree
-from tailtap.base.options import option
 from tailtap.base.units import format_time
 from tailtap.measure.live import settle
 from tailtap.records.causes import CausesRecord
@@ -183,7 +182,7 @@ class Maker:
         }
         said = self._run(["sh", "-c", self._then or ":"], THEN_SECONDS, environment)
         if said is not None:
-            self.made.notes.append(f"{option('then')}: {said}")
+            self.made.notes.append(f"--then: {said}")
 
     @staticmethod
     def _run(

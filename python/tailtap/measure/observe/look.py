@@ -21,7 +21,6 @@ from tailtap.analysis.evaluation.transactions import transactions_by
 from tailtap.analysis.runs.requests import main_kind
 from tailtap.base.cpulist import list_cpus
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.base.units import format_count, format_time
 from tailtap.host.cpu.cpus import usable
 from tailtap.lab.instruments.taps.links import At, TapLink
@@ -177,11 +176,11 @@ class Passing:
             remedy = f"none in the last {idle}: the traffic has ended, so start it again first"
         elif self.asked.egress is not None:
             remedy = (
-                f"give {option('key')} (docs/explanation/latency.md), or one interface alone where "
+                "give --key (docs/explanation/latency.md), or one interface alone where "
                 "packets end and are answered"
             )
         else:
-            remedy = f"give {option('key')}, or a second interface where packets pass through"
+            remedy = "give --key, or a second interface where packets pass through"
         took = format_time(TRIES * self.asked.look_ns)
         return f"no packet {what} within {took}: {self._said()}; {remedy}"
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tailtap.base.errors import InputError, TailtapError
-from tailtap.base.options import option
 from tailtap.host.changes.privileges import require_root
 from tailtap.host.cpu.cpus import usable
 from tailtap.host.facts.timekeeping import require_kernel_clock
@@ -103,9 +102,7 @@ def prepare(asked: Asked) -> Prepared:
     require_root()
     require_kernel_clock()
     if asked.both and asked.egress is None:
-        raise InputError(
-            f"{option('both')} is for two interfaces: one has requests and their answers"
-        )
+        raise InputError("--both is for two interfaces: one has requests and their answers")
     came = look_at(asked.ingress)
     left = came if asked.egress is None else look_at(asked.egress)
     if left is not came and (left.inode, left.index) == (came.inode, came.index):
@@ -135,14 +132,14 @@ def _serving(asked: Asked, came: Interface, left: Interface, looked: Looked) -> 
     found = serving_of(came, left, looked.seen, is_behind=is_behind)
     cpus = sorted(asked.cpus or found.cpus)
     if missing := set(cpus) - usable():
-        raise InputError(f"there is no CPU {min(missing)} here").at(option("cpus"))
+        raise InputError(f"there is no CPU {min(missing)} here").at("--cpus")
     servers, rows, said = list(found.servers), list(found.rows), list(found.found)
     if asked.served:
         servers = list(asked.served)
         rows = list(_said(asked, cpus))
-        said.append(f"by what packets are served was told by {option('served')}")
+        said.append("by what packets are served was told by --served")
     if asked.cpus:
-        said.append(f"where packets are served was told by {option('cpus')}")
+        said.append("where packets are served was told by --cpus")
         for row in rows:
             row.cpus = cpus
         servers = [_on(one, cpus) for one in servers]

@@ -414,5 +414,5 @@ def parse_rate(text: str) -> tuple[int, int]:
     units = {"s": 1, "min": 60, "h": 3600, "d": 86400}
     number, slash, unit = text.replace(" ", "").partition("/")
     if not (slash and number.isascii() and number.isdecimal() and int(number) and unit in units):
-        raise WrongValue("rate", text, "write how many incidents in a time, such as 1/min")
+        raise WrongValue("--rate", text, "write how many incidents in a time, such as 1/min")
     return int(number), units[unit] * 1_000_000_000

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailtap.base.options import option
 from tailtap.base.units import format_rate
 from tailtap.measure.search.trial import Bounds, Result, Settings
 from tailtap.records.record import Notice
@@ -133,21 +132,21 @@ def _warnings(
             yield Notice(
                 "none-holds",
                 f"even at {format_rate(settings.low)} the device lost more than allowed: lower "
-                f"{option('low')}, or allow more with {option('loss')}",
+                "--from, or allow more with --loss",
             )
         return
     if bounds.upper is None:
         yield Notice(
             "range-end",
             f"nothing above {format_rate(settings.high)} was tried: the device may hold more; "
-            f"raise {option('high')}",
+            "raise --to",
         )
     if lower.exceeding:
         yield Notice(
             "trials-disagree",
             f"{lower.exceeding} of {lower.trials} trials at {format_rate(lower.rate)} lost more "
-            f"than allowed; {option('exceed')} {settings.exceed:g} permits that, "
-            f"{option('exceed')} 0 does not",
+            f"than allowed; --exceed {settings.exceed:g} permits that, "
+            "--exceed 0 does not",
         )
     lossy = sorted(
         {r.trial.rate for r in full if r.trial.rate < lower.rate and r.loss > bounds.loss}
@@ -156,7 +155,7 @@ def _warnings(
         yield Notice(
             "loss-below",
             f"more than allowed was lost at {_rates(lossy)} too, below the rate that was found: "
-            f"loss does not only depend on the rate here; longer trials ({option('trial')}) tell",
+            "loss does not only depend on the rate here; longer trials (--trial) tell",
         )
     upper = bounds.upper
     inverted = sorted(
@@ -176,8 +175,8 @@ def _warnings(
         yield Notice(
             "loss-unproven",
             f"the loss at {format_rate(lower.rate)} may be as high as {100 * limit:.3g} % "
-            f"({100 * CONFIDENCE:g} % confidence): more or longer trials ({option('trials')}, "
-            f"{option('trial')}) tell",
+            f"({100 * CONFIDENCE:g} % confidence): more or longer trials (--trials, "
+            "--trial) tell",
         )
 
 

@@ -30,7 +30,6 @@ from tailtap.base.errors import (
     TailtapError,
 )
 from tailtap.base.files import copy, make_folder, write_text
-from tailtap.base.options import command_line, option
 from tailtap.base.units import exact_rate, format_rate, format_time
 from tailtap.experiment.combinations import CASES, EXCLUDE, VARY, where_varied
 from tailtap.experiment.matching import Matching
@@ -101,22 +100,20 @@ class Plan:
         """Raise `InputError` for an experiment or settings that no search can use."""
         if any(not 0 < share <= 1 for share in self.shares):
             raise InputError(
-                f"{option('latency_at')} must be above 0 and at most 100 %: it is a share of the "
-                "rate"
+                "--latency-at must be above 0 and at most 100 %: it is a share of the rate"
             )
         chosen = [said.partition("=")[0].strip() for said in self.checked.overrides]
         varied = self.checked.combinations[0][0]
         for key, remedy in (
-            (RATE, f"{option('low')} and {option('high')}"),
-            (DURATION, f"{option('trial')} and {option('short')}"),
+            (RATE, "--from and --to"),
+            (DURATION, "--trial and --short"),
         ):
             if key in varied:
                 place = self.checked.document.place(where_varied(self.checked.document, key) or ())
                 raise InputError(f"the search chooses it: give {remedy}").at(key).at(place)
         if RATE in chosen:
             raise InputError(
-                f"{option('set')} traffic.rate: the search chooses the rate: give {option('low')} "
-                f"and {option('high')}"
+                "--set traffic.rate: the search chooses the rate: give --from and --to"
             )
         for _, experiment in self.checked.combinations:
             self._require_searchable(experiment)
@@ -138,13 +135,13 @@ class Plan:
         least = Trial(self.settings.low, self.settings.short)
         if trial_of(experiment, least).traffic.packets < 1:
             raise InputError(
-                f"not a single packet fits in {option('short')} {format_time(least.duration)} at "
-                f"{option('low')} {format_rate(least.rate)}: raise one of them"
+                f"not a single packet fits in --short {format_time(least.duration)} at "
+                f"--from {format_rate(least.rate)}: raise one of them"
             )
         most = Trial(self.settings.high, self.settings.trial)
         if trial_of(experiment, most).traffic.packets >= MAX_PACKETS:
             raise InputError(
-                f"{option('high')} {format_rate(most.rate)} for {option('trial')} "
+                f"--to {format_rate(most.rate)} for --trial "
                 f"{format_time(most.duration)} are more packets than the 32-bit ids can tell "
                 "apart: lower one of them"
             )
@@ -200,7 +197,7 @@ def search_experiment(
                 kept = f"{len(search.record.trials)} trials are kept"
                 raise Interrupted(
                     f"interrupted: {'the rates are known' if search.answers else kept}; "
-                    f"`{command_line('search', plan.source, out=str(out), resume=True)}` with "
+                    f"`tailtap search {plan.source} --out {out} --resume` with "
                     "the same options goes on"
                 ) from None
             except (TailtapError, OSError) as error:
@@ -318,8 +315,8 @@ class Search:
                 trial = steps.send(made.result)
             raise MachineError(
                 f"{MOST_TRIALS} trials did not settle it: the loss here depends on chance more "
-                f"than on the rate; longer trials ({option('trial')}) or a coarser "
-                f"{option('precision')} may"
+                "than on the rate; longer trials (--trial) or a coarser "
+                "--precision may"
             )
         except StopIteration as end:
             found = end.value

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.base.units import format_rate, format_time
 from tailtap.records.search import Reason
 
@@ -39,24 +38,23 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise `InputError` for settings that make no sense."""
         if not self.losses or any(not 0 <= loss < 1 for loss in self.losses):
-            raise InputError(f"{option('loss')} must be at least 0 and below 100 %: give 0 or 0.5%")
+            raise InputError("--loss must be at least 0 and below 100 %: give 0 or 0.5%")
         if list(self.losses) != sorted(set(self.losses)):
-            raise InputError(f"{option('loss')} is given twice with the same value: leave one out")
+            raise InputError("--loss is given twice with the same value: leave one out")
         if not 1 <= self.low < self.high:
             raise InputError(
-                f"{option('low')} {format_rate(self.low)} is not below {option('high')} "
-                f"{format_rate(self.high)}"
+                f"--from {format_rate(self.low)} is not below --to {format_rate(self.high)}"
             )
         if not 0.0001 <= self.precision < 1:
-            raise InputError(f"{option('precision')} must be at least 0.01 % and below 100 %")
+            raise InputError("--precision must be at least 0.01 % and below 100 %")
         if not 0 <= self.exceed < 1:
-            raise InputError(f"{option('exceed')} must be at least 0 and below 1")
+            raise InputError("--exceed must be at least 0 and below 1")
         if self.trials < 1 or self.tries < 1:
-            raise InputError(f"{option('trials')} must be at least 1")
+            raise InputError("--trials must be at least 1")
         if not 0 < self.short <= self.trial:
             raise InputError(
-                f"{option('short')} {format_time(self.short)} must be above zero and not longer "
-                f"than {option('trial')} {format_time(self.trial)}"
+                f"--short {format_time(self.short)} must be above zero and not longer "
+                f"than --trial {format_time(self.trial)}"
             )
 
 

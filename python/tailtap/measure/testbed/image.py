@@ -25,7 +25,6 @@ import msgspec
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.files import make_folder, write_json
-from tailtap.base.options import option
 from tailtap.lab.platforms.kernel import version_of
 from tailtap.lab.platforms.vm.kernels import PACKAGES
 from tailtap.measure.testbed.cpio import write_cpio
@@ -210,7 +209,7 @@ def _take_kernel(root: Path, target: Path) -> None:
                 with target.open("wb") as file:
                     shutil.copyfileobj(source, file)
                 return
-    raise MachineError(f"the packages of the image have no kernel: see {option('kernel')}")
+    raise MachineError("the packages of the image have no kernel: see --kernel")
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.base.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The captures and their evaluation"
@@ -29,8 +28,7 @@ ENTRIES = (
         "open-requests",
         "Requests had no answer yet when the capture ended, and their window had not passed. They "
         "count as neither answered nor unanswered; a verdict that they could change is not shown.",
-        "Let the capture run on for a window after the last request, or give a shorter "
-        f"`{spelled('window')}`.",
+        "Let the capture run on for a window after the last request, or give a shorter `--window`.",
     ),
     Entry(
         "requests-given-up",
@@ -63,8 +61,8 @@ ENTRIES = (
         "A capture holds marks of a sample of the packets, which all taps choose by the same hash. "
         "The others are in no count: losses and latencies are those of the packets in the sample. "
         "Of two samples the thinner one counts.",
-        f"Nothing where the sample is large enough. Else tap with a denser `{spelled('sample')}`, "
-        f"or a larger `{spelled('budget')}`.",
+        "Nothing where the sample is large enough. Else tap with a denser `--sample`, "
+        "or a larger `--budget`.",
     ),
     Entry(
         "capture-drops",
@@ -88,7 +86,7 @@ ENTRIES = (
         "both-directions",
         "Both captures hold packets of both directions. Each direction is evaluated by itself; if "
         "the clocks differ, they were aligned by the packets of both.",
-        f"Nothing; or ask for one of them with `{spelled('direction')}`.",
+        "Nothing; or ask for one of them with `--direction`.",
     ),
     Entry(
         "direction-unknown",
@@ -115,24 +113,24 @@ ENTRIES = (
         "snap-length",
         "The snap length cut the key off some packets, or the headers of requests and answers. "
         "Such a request counts from the packet that was cut, and not from the end of its header.",
-        f"Capture longer packets, or choose a key nearer to the start with `{spelled('key')}`.",
+        "Capture longer packets, or choose a key nearer to the start with `--key`.",
     ),
     Entry(
         "foreign-packets",
         "Packets do not carry the key and were left out.",
-        f"Nothing, if they are of others; else choose another `{spelled('key')}`.",
+        "Nothing, if they are of others; else choose another `--key`.",
     ),
     Entry(
         "no-ethernet-header",
         "Packets were captured without their Ethernet header, from which the key counts, and were "
         "left out.",
-        f"Choose a key that follows IP with `{spelled('key')}`, such as `packet`.",
+        "Choose a key that follows IP with `--key`, such as `packet`.",
     ),
     Entry(
         "trailers-unused",
         "The frames of one capture end in stamps of a switch, and those of the other do not. The "
         "stamps of the records count.",
-        f"Nothing; or `{spelled('stamps')} trailer`, where the clock of the switch is that of the "
+        "Nothing; or `--stamps trailer`, where the clock of the switch is that of the "
         "other capture.",
     ),
     Entry(
@@ -175,13 +173,12 @@ ENTRIES = (
         "Packets before the device are equal to others within the window. They were told apart by "
         "their order, where as many came out as went in.",
         "Nothing, if the device keeps the order of equal packets; else send packets that differ, "
-        f"or shorten `{spelled('window')}`.",
+        "or shorten `--window`.",
     ),
     Entry(
         "duplicate-ingress",
         "Packets before the device share their key within the window and were left out.",
-        f"Send packets with unique ids, shorten `{spelled('window')}`, or choose another "
-        f"`{spelled('key')}`.",
+        "Send packets with unique ids, shorten `--window`, or choose another `--key`.",
     ),
     Entry(
         "outside-common-time",
@@ -189,7 +186,7 @@ ENTRIES = (
         "not have run counts as outside of the common time, and neither as lost nor as unmatched. "
         "A capture does not say whether it was stopped or nothing came any more: where the device "
         "failed, these packets are lost.",
-        f"Nothing, if a capture was begun later or stopped earlier; `{spelled('throughout')}` if "
+        "Nothing, if a capture was begun later or stopped earlier; `--throughout` if "
         "both ran all the time.",
     ),
     Entry(

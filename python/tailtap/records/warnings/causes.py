@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.base.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The causes of late packets"
@@ -10,7 +9,7 @@ ENTRIES = (
     Entry(
         "noise-unkept",
         "A core was taken so often that its later gaps have no names.",
-        f"Measure for a shorter time, or give a higher `{spelled('above')}`.",
+        "Measure for a shorter time, or give a higher `--above`.",
     ),
     Entry(
         "trace-damaged",
@@ -40,7 +39,7 @@ ENTRIES = (
             "enough for some late ones: these are unexplained."
         ),
         (
-            f"Give a higher `{spelled('late')}`; hosts that answer quickly make the interval "
+            "Give a higher `--late`; hosts that answer quickly make the interval "
             "narrow ([clocks](../howto/testbed.md#clocks))."
         ),
     ),
@@ -50,8 +49,7 @@ ENTRIES = (
             "The clock of the virtual machine is not known well enough for some late packets: what "
             "the guest did counts as service for them."
         ),
-        f"Give a higher `{spelled('late')}`; packets that pass the guest quickly make the "
-        "interval narrow.",
+        "Give a higher `--late`; packets that pass the guest quickly make the interval narrow.",
     ),
     Entry(
         "not-undisturbed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.base.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The comparison"
@@ -30,7 +29,7 @@ ENTRIES = (
     Entry(
         "few-samples",
         "Fewer than ten packets lie above the percentile.",
-        f"Choose a lower `{spelled('percentile')}`, or measure longer.",
+        "Choose a lower `--percentile`, or measure longer.",
     ),
     Entry(
         "unknown-samples",

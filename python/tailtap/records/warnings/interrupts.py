@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.base.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The counters of interrupts"
@@ -10,6 +9,6 @@ ENTRIES = (
     Entry(
         "no-interrupts",
         "A run has no samples of the interrupt counters.",
-        f"Measure it with `interrupts: counters`, or give samples with `{spelled('samples')}`.",
+        "Measure it with `interrupts: counters`, or give samples with `--samples`.",
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.base.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "What was observed"
@@ -15,7 +14,7 @@ ENTRIES = (
             "many were lost is at most that."
         ),
         (
-            f"Observe with a `{spelled('filter')}` that has only what passes both interfaces, or "
+            "Observe with a `--filter` that has only what passes both interfaces, or "
             "take the number as an upper bound."
         ),
     ),
@@ -38,16 +37,12 @@ ENTRIES = (
             "Something about who serves the packets could not be found out. What the message names "
             "is not part of what `tailtap explain` says."
         ),
-        f"Say it with `{spelled('cpus')}` and `{spelled('served')}`, where you know it.",
+        "Say it with `--cpus` and `--served`, where you know it.",
     ),
     Entry(
         "observing-cost",
-        (
-            f"Observing took more of a core's time than `{spelled('budget')}`, or nobody could "
-            "tell how much."
-        ),
-        f"Raise `{spelled('budget')}`, or observe fewer packets: `{spelled('filter')}`, "
-        f"`{spelled('sample')}`, `{spelled('trace')} none`.",
+        ("Observing took more of a core's time than `--budget`, or nobody could tell how much."),
+        "Raise `--budget`, or observe fewer packets: `--filter`, `--sample`, `--trace none`.",
     ),
     Entry(
         "trace-thinned",
@@ -55,6 +50,6 @@ ENTRIES = (
             "To keep the budget, the cores were traced for a part of the time only. Packets that "
             "were late at other times have no causes; shares of causes are of what was seen."
         ),
-        f"Raise `{spelled('budget')}`, or observe for longer: causes come from more moments then.",
+        "Raise `--budget`, or observe for longer: causes come from more moments then.",
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.base.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "What is published"
@@ -10,13 +9,13 @@ ENTRIES = (
     Entry(
         "no-licence",
         "The site does not say under which licence it may be used, so that nobody may use it.",
-        f"Choose one with `{spelled('license')}`.",
+        "Choose one with `--license`.",
         note=True,
     ),
     Entry(
         "no-authors",
         "The site names nobody as its author, so that it cannot be cited.",
-        f"Name them with `{spelled('author')}`, or publish with `{spelled('anonymous')}`.",
+        "Name them with `--author`, or publish with `--anonymous`.",
         note=True,
     ),
     Entry(
@@ -31,8 +30,7 @@ ENTRIES = (
             "The site names captures with their checksums, and does not say where they are. Nobody "
             "can evaluate them again."
         ),
-        f"Name their place with `{spelled('captures')} refer=URL`, or publish them with "
-        f"`{spelled('captures')} embed`.",
+        "Name their place with `--captures refer=URL`, or publish them with `--captures embed`.",
         note=True,
     ),
     Entry(
@@ -50,13 +48,13 @@ ENTRIES = (
             "The name of a machine or person is also a word of the experiment, such as a host that "
             "is called `vm`. It was replaced in the fields that hold names, and stays elsewhere."
         ),
-        f"Name such texts with `{spelled('hide')}`, if they must not be published.",
+        "Name such texts with `--hide`, if they must not be published.",
         note=True,
     ),
     Entry(
         "large-site",
         "The site is larger than the 1 GB that hosts of static pages take.",
-        f"Put its captures into an archive and name it with `{spelled('captures')} refer=URL`.",
+        "Put its captures into an archive and name it with `--captures refer=URL`.",
         note=True,
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.base.options import command_line, spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The run"
@@ -55,8 +54,8 @@ ENTRIES = (
     Entry(
         "written-meanwhile",
         (
-            f"The taps wrote their stamps while packets were sent, for `{spelled('live')}` or "
-            f"`{spelled('metrics')}`. Where there is no CPU besides those of generator and "
+            "The taps wrote their stamps while packets were sent, for `--live` or "
+            "`--metrics`. Where there is no CPU besides those of generator and "
             "device, that woke up the generator's."
         ),
         "Nothing; measure without these options what must not be disturbed at all.",
@@ -152,7 +151,7 @@ ENTRIES = (
             "The trace had no room for some events. What happened on these CPUs then is not known, "
             "and no packet of that time gets a cause."
         ),
-        f"Give `tailtap trace` more `{spelled('records')}`, or leave more CPU time to its writer.",
+        "Give `tailtap trace` more `--records`, or leave more CPU time to its writer.",
     ),
     Entry(
         "trace-blind",
@@ -168,8 +167,7 @@ ENTRIES = (
             "The trace was written while packets were sent, on a CPU that sends or serves them: "
             "more came than the memory for it holds. That makes packets late."
         ),
-        f"Send for a shorter time, or leave a CPU to nobody; `{command_line('run', check=True)}` "
-        "says what fits.",
+        "Send for a shorter time, or leave a CPU to nobody; `tailtap run --check` says what fits.",
     ),
     Entry(
         "trace-incomplete",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.base.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The search for the highest rate"
@@ -20,23 +19,22 @@ ENTRIES = (
     Entry(
         "none-holds",
         "The device lost more than allowed even at the lowest rate.",
-        f"Lower `{spelled('from')}`, or allow more with `{spelled('loss')}`.",
+        "Lower `--from`, or allow more with `--loss`.",
     ),
     Entry(
         "range-end",
         "The highest rate that was tried holds.",
-        f"Raise `{spelled('to')}`.",
+        "Raise `--to`.",
     ),
     Entry(
         "trials-disagree",
-        f"Some trials at the rate found lost more than allowed; `{spelled('exceed')}` permits "
-        "that.",
-        f"Use `{spelled('exceed')} 0`, or longer trials.",
+        "Some trials at the rate found lost more than allowed; `--exceed` permits that.",
+        "Use `--exceed 0`, or longer trials.",
     ),
     Entry(
         "loss-below",
         "More than allowed was lost at a rate below the one that was found.",
-        f"Use longer trials with `{spelled('trial')}`.",
+        "Use longer trials with `--trial`.",
     ),
     Entry(
         "loss-inversion",
@@ -46,6 +44,6 @@ ENTRIES = (
     Entry(
         "loss-unproven",
         "The trials are too short to show that no more than allowed is lost.",
-        f"Use more or longer trials with `{spelled('trials')}` and `{spelled('trial')}`.",
+        "Use more or longer trials with `--trials` and `--trial`.",
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.base.options import spelled
 from tailtap.records.warnings.entry import Entry
 
 TITLE = "The tail model"
@@ -23,17 +22,17 @@ ENTRIES = (
     Entry(
         "no-tail",
         "A run has no stored tail, or too many packets exceed a threshold to be its tail.",
-        f"Evaluate the run again, or choose a higher `{spelled('threshold')}`.",
+        "Evaluate the run again, or choose a higher `--threshold`.",
     ),
     Entry(
         "below-stored",
         "The threshold lies below the largest latencies, which alone are stored.",
-        f"Choose a higher `{spelled('threshold')}`, or a larger `{spelled('fit')}`.",
+        "Choose a higher `--threshold`, or a larger `--fit`.",
     ),
     Entry(
         "too-few",
         "Fewer clusters exceed the threshold than a model needs.",
-        f"Measure longer, or choose a lower `{spelled('threshold')}`.",
+        "Measure longer, or choose a lower `--threshold`.",
     ),
     Entry(
         "few-bursts",
@@ -61,7 +60,7 @@ ENTRIES = (
     Entry(
         "no-maximum",
         "The likelihood has no maximum above xi = -1: there is no fit.",
-        f"Choose another `{spelled('threshold')}`.",
+        "Choose another `--threshold`.",
     ),
     Entry(
         "irregular",
@@ -81,7 +80,7 @@ ENTRIES = (
     Entry(
         "misfit",
         "The exceedances do not follow a generalised Pareto distribution.",
-        f"Choose a higher `{spelled('threshold')}`, or measure longer.",
+        "Choose a higher `--threshold`, or measure longer.",
     ),
     Entry(
         "unstable",

@@ -10,7 +10,6 @@ from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.base.registry import Registry
 from tailtap.results.exporters.base import Exporter
 
@@ -72,16 +71,13 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
     kind = "postgresql" if scheme == "postgres" else scheme
     exporter = EXPORTERS.get(kind)
     if exporter is None or exporter.address != bool(separator):
-        raise InputError(f"unknown format; give {_formats()}").at(f"{option('to')} {scheme}")
+        raise InputError(f"unknown format; give {_formats()}").at(f"--to {scheme}")
     if exporter.address and out is not None:
-        raise InputError(
-            f"{option('out')} is for files; with an address, {option('to')} says where the tables "
-            "go"
-        )
+        raise InputError("--out is for files; with an address, --to says where the tables go")
     if packets and not exporter.holds_packets:
         others = [name for name, one in EXPORTERS.working() if one.holds_packets]
         raise InputError(f"{kind} has no place for them; {' and '.join(others)} have").at(
-            option("packets")
+            "--packets"
         )
     runs = finished_runs(source, imported=True)
     _refuse_two_clocks(runs)

@@ -12,7 +12,6 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT, label
 from tailtap.analysis.runs.groups import group, label_parts
 from tailtap.analysis.runs.run import Run
 from tailtap.base.check import Check
-from tailtap.base.options import command_line
 from tailtap.results.exporters.base import write_text
 
 NAME = "benchmark.json"
@@ -26,7 +25,7 @@ class Benchmark:
         "One file for `tool: customSmallerIsBetter`. A value is the median of a configuration's "
         "valid repeats in ns, and its range reaches from the lowest to the highest of them. "
         "Percentiles are listed that every repeat has ten packets above. "
-        f"`{command_line('compare', worse_than=True)}` tells noise from changes, which a "
+        "`tailtap compare --worse-than` tells noise from changes, which a "
         "threshold of that action does not."
     )
     address = False

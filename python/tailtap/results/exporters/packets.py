@@ -11,7 +11,6 @@ from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.analysis.evaluation.settings import of_evaluation
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.base.options import command_line, option
 from tailtap.records.evaluation import Side
 
 
@@ -28,10 +27,9 @@ def all_packets(run: Run) -> pa.Table:
     if (found.counts, found.min, found.max) != (stored.counts, stored.min, stored.max):
         raise (
             InputError(
-                "the captures are not those that were evaluated; "
-                f"run {command_line('evaluate', out=True)} again"
+                "the captures are not those that were evaluated; run tailtap evaluate --out again"
             )
-            .at(option("packets"))
+            .at("--packets")
             .at(run.folder)
         )
     return tables.worst(found.worst_packets).sort_by("ingress_ns")
@@ -46,13 +44,11 @@ def _capture(run: Run, side: Side) -> Path:
                 "this side is several files, or a part of one: only "
                 "captures of one side each can be read again"
             )
-            .at(option("packets"))
+            .at("--packets")
             .at(path)
         )
     beside = [run.folder.parent / path.name] if run.folder else []
     for place in (*beside, path) if run.record else (path, *beside):
         if place.is_file():
             return place
-    raise (
-        InputError(f"this capture of {run.slug} is no longer there").at(option("packets")).at(path)
-    )
+    raise (InputError(f"this capture of {run.slug} is no longer there").at("--packets").at(path))

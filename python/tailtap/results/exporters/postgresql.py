@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tailtap.analysis.runs.run import Run
 from tailtap.base.check import Check
 from tailtap.base.errors import InputError, MachineError, PackageMissing
-from tailtap.base.options import option
 from tailtap.results.exporters.rows import COLUMNS, rows, tables
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class PostgreSQL:
             session = psycopg.connect(destination, autocommit=True)
         except psycopg.Error as error:
             raise MachineError(
-                f"the database of {option('to')} cannot be reached: {_reason(error)}"
+                f"the database of --to cannot be reached: {_reason(error)}"
             ) from error
         try:
             with session as connection:
@@ -81,7 +80,7 @@ class PostgreSQL:
                         _replace(connection, run, tables(packets))
         except psycopg.Error as error:
             raise MachineError(
-                f"the database of {option('to')} cannot be written: {_reason(error)}; runs before "
+                f"the database of --to cannot be written: {_reason(error)}; runs before "
                 "this one are kept"
             ) from error
         return list(tables(packets))
@@ -123,7 +122,7 @@ def _require_tables(connection: psycopg.Connection[Any], wanted: Sequence[str]) 
     ).fetchall()
     if found:
         raise InputError(
-            f"the database of {option('to')} has something else than a table called "
+            "the database of --to has something else than a table called "
             f"{found[0][0]!r}: rename it, or give another database"
         )
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 from tailtap.analysis.runs.run import Run
 from tailtap.base.duck import connect, require_tables
 from tailtap.base.errors import InputError
-from tailtap.base.options import command_line
 from tailtap.records.record import as_json
 from tailtap.results.database.columns import HOPS, OBJECTS, PARQUET, TABLES, Columns, in_arrow
 from tailtap.results.database.database import evaluation_row
@@ -57,7 +56,7 @@ def rows(run: Run, table: str) -> pa.Table:
     except (LookupError, TypeError, pa.ArrowException, duckdb.Error) as error:
         raise InputError(
             f"its {table} are not whole ({str(error).splitlines()[0]}); "
-            f"run {command_line('evaluate', out=True)} again"
+            "run tailtap evaluate --out again"
         ).at(run.folder) from error
     identity = [pa.repeat(run.number, len(found)), pa.repeat(run.slug, len(found))]
     whole = pa.table([*identity, *found.columns], names=["run", "slug", *columns])

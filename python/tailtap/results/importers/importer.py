@@ -12,7 +12,6 @@ import msgspec
 from tailtap.base.errors import InputError
 from tailtap.base.files import make_folder
 from tailtap.base.foreign import storable
-from tailtap.base.options import option
 from tailtap.base.writing import writing
 from tailtap.records.printed import ImportedTree
 from tailtap.records.record import Notice
@@ -71,7 +70,7 @@ def import_tree(tree: Path, database: Path, unit: int | None = None) -> Imported
         unknown = [] if published else others
     if not runs:
         raise InputError(_nothing(tree, pos, unknown))
-    with writing(database, f"give another file by {option('into')}"):
+    with writing(database, "give another file by --into"):
         make_folder(database.parent)
     with opened(database, "nothing was imported", anew=True) as connection:
         connection.begin()

@@ -22,7 +22,6 @@ from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.runs.folder import locked
 from tailtap.base.errors import InputError, Occupied, WrongValue
 from tailtap.base.files import DRAFT, drafts_in, make_folder, move, remove_tree
-from tailtap.base.options import option
 from tailtap.base.writing import writing
 from tailtap.records.record import read
 from tailtap.records.site import PublishRecord, RedactedKind, SiteRecord
@@ -61,7 +60,7 @@ def where_captures_are(text: str) -> tuple[bool, str | None]:
         return True, None
     if word != "refer" or (equals and not url.startswith(("https://", "http://"))):
         raise WrongValue(
-            "captures",
+            "--captures",
             text,
             "write embed, refer, or refer=URL with an address "
             "such as https://zenodo.org/records/1/files",
@@ -87,7 +86,7 @@ def publish(
     """
     chosen = options or Options()
     if chosen.anonymous and chosen.authors:
-        raise InputError(f"{option('anonymous')} leaves authors out: leave out {option('authors')}")
+        raise InputError("--anonymous leaves authors out: leave out --author")
     if (folder / "run.json").is_file():
         raise InputError("this is a run: give the folder of its experiment").at(folder)
     target = out or folder / "site"

@@ -40,7 +40,7 @@ def parse_author(text: str) -> Author:
     orcid = _ORCID.fullmatch((found["orcid"] or "").strip()) if found else None
     if found is None or (found["orcid"] and (orcid is None or not _sound(orcid[1]))):
         raise WrongValue(
-            "authors",
+            "--author",
             text,
             "write NAME <ORCID> (AFFILIATION), the last two if you "
             "like, such as 'Ada Lovelace <0000-0002-1825-0097> (Analytical Society)'",
@@ -68,7 +68,7 @@ def parse_licence(text: str) -> str:
         found = ""
     if not found or " " in found or found.startswith("LicenseRef"):
         raise WrongValue(
-            "licence",
+            "--license",
             text,
             "this is no name of the SPDX list (spdx.org/licenses): "
             "data are often under CC-BY-4.0 or CC0-1.0",

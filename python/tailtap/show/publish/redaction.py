@@ -23,7 +23,6 @@ from typing import Any, cast, get_args
 import pyarrow as pa
 
 from tailtap.base.errors import InputError
-from tailtap.base.options import option
 from tailtap.records.site import Redacted, RedactedKind
 
 KINDS: tuple[RedactedKind, ...] = get_args(RedactedKind)
@@ -36,7 +35,7 @@ def allowed_kinds(names: Iterable[str]) -> list[RedactedKind]:
     kinds = [name.strip() for name in names if name.strip()]
     for kind in kinds:
         if kind not in ALLOWED:
-            raise InputError(f"{kind!r} is none of {', '.join(ALLOWED)}").at(option("allow"))
+            raise InputError(f"{kind!r} is none of {', '.join(ALLOWED)}").at("--allow")
     return cast("list[RedactedKind]", kinds)
 
 

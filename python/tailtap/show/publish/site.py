@@ -21,7 +21,6 @@ from tailtap.base.document import load
 from tailtap.base.errors import Bug, InputError
 from tailtap.base.files import copy, drafted, make_folder, move, write_json, write_text
 from tailtap.base.foreign import RECORD_BYTES, read_bytes
-from tailtap.base.options import option
 from tailtap.records.machine import Environment
 from tailtap.records.record import Notice, as_json
 from tailtap.records.site import (
@@ -157,7 +156,7 @@ def _captures(building: Building) -> Iterator[SiteCapture]:
             if source.path.suffix == HOLDS_PACKETS and needed:
                 raise InputError(
                     "it holds packets with their addresses, which are published as "
-                    f"they are: add {option('allow')} {','.join(needed)}, or refer to captures"
+                    f"they are: add --allow {','.join(needed)}, or refer to captures"
                 ).at(source.path)
             target = building.site / name
             make_folder(target.parent, below=building.site)

@@ -11,7 +11,6 @@ from tailtap.analysis.runs.reader import load_experiment, load_search
 from tailtap.base.errors import Occupied
 from tailtap.base.files import drafted, make_folder
 from tailtap.base.foreign import read_head
-from tailtap.base.options import option
 from tailtap.base.writing import writing
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def write_report(
     if len(drawn) < len(groups):
         progress(
             f"{len(groups) - len(drawn)} imported configurations are in the tables alone; "
-            f"choose what the figures show by {option('runs')}"
+            "choose what the figures show by --runs"
         )
     target = out or folder / "report"
     told, sampled = stories(drawn, knobs, progress), sampled_of(drawn, progress)

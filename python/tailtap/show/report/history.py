@@ -11,7 +11,6 @@ from pathlib import Path
 import tailtap
 from tailtap.analysis.runs.text import time_text
 from tailtap.base.files import drafted, make_folder
-from tailtap.base.options import option
 from tailtap.base.writing import writing
 from tailtap.records.history import HistoryRecord, Mark, Point, Series
 from tailtap.show.report.page import packaged, templates
@@ -58,7 +57,7 @@ class Figure:
 
 def write_history(found: HistoryRecord, file: Path) -> None:
     """Write the page. Raises `MachineError` when it cannot be written."""
-    with writing(file, f"give another file by {option('page')}"):
+    with writing(file, "give another file by --page"):
         make_folder(file.parent)
         with drafted(file) as draft:
             draft.write(page(found).encode("utf-8", "backslashreplace"))

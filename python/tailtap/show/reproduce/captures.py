@@ -15,7 +15,6 @@ from tailtap.analysis.runs.again import OPTIONS, Runs, evaluate_again
 from tailtap.analysis.runs.folder import CAPTURES, EVALUATION, RunFolder
 from tailtap.base.errors import InputError, TailtapError
 from tailtap.base.files import copy, make_folder, make_link
-from tailtap.base.options import option
 from tailtap.base.units import format_size
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.record import read
@@ -98,10 +97,8 @@ def _found(
             left -= one.bytes
         if path is None:
             size = format_size(one.bytes)
-            where = f": {one.url} has it ({size}; {option('fetch')} SIZE)" if one.url else ""
-            return found, not_shown(
-                one.path, f"this capture is not here{where}; {option('captures')} DIR"
-            )
+            where = f": {one.url} has it ({size}; --fetch SIZE)" if one.url else ""
+            return found, not_shown(one.path, f"this capture is not here{where}; --captures DIR")
         try:
             same = sha256(path, top) == one.sha256
         except (OSError, ValueError) as error:

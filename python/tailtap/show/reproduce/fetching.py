@@ -25,7 +25,6 @@ from urllib.request import (
 from tailtap.base.errors import InputError
 from tailtap.base.files import drafted, make_folder
 from tailtap.base.foreign import METADATA_BYTES
-from tailtap.base.options import option
 from tailtap.show.reproduce.checksums import SUMS, parse_sums
 
 MOST_BYTES = 4_000_000_000
@@ -90,9 +89,7 @@ def fetch_file(url: str, path: Path, below: Path, size: int) -> None:
     what was published. Raises `InputError` when there is none, or it is larger than `size` bytes.
     """
     if urlsplit(url).scheme not in ("http", "https"):
-        raise InputError(
-            f"only http and https addresses are fetched: give {option('captures')} DIR"
-        ).at(url)
+        raise InputError("only http and https addresses are fetched: give --captures DIR").at(url)
     try:
         _fetch(url, path, below, size, _Pace())
     except _Missing as error:

@@ -81,7 +81,7 @@ def test_nothing_compressed(folder: Path, compression: str) -> None:
 def test_wrong_magic(folder: Path) -> None:
     (folder / "in").write_bytes(b"PNG" + GOOD_IN)
     message = refusal(folder)
-    assert "not a capture" in message and "504e47" in message and "give format mscap" in message
+    assert "not a capture" in message and "504e47" in message and "give --format mscap" in message
 
 
 @pytest.mark.parametrize("length", [4, 23])

@@ -269,7 +269,7 @@ def test_keys_that_repeat_align_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("step_ns", [MS, -MS, 10**12])
 def test_a_step_is_refused(tmp_path: Path, step_ns: int) -> None:
     TwoClocks(offset_ns=10**13, drift=1e-5, step_ns=step_ns).write(tmp_path, 1)
-    with pytest.raises(InputError, match=r"^back .*: one of them stepped.*leave that time out"):
+    with pytest.raises(InputError, match=r"^--back .*: one of them stepped.*leave that time out"):
         by_packets(tmp_path)
 
 

@@ -105,7 +105,7 @@ def test_behind_a_nat_a_filter_of_its_own_counts(tmp_path: Path) -> None:
     found = evaluate(*pair, filter=words, filter_after="")
     counts = found.counts
     assert (counts.matched, counts.unmatched_egress + counts.outside_egress) == (100, 200)
-    with pytest.raises(InputError, match=r"out.pcap: no packet of the capture is of filter 'src"):
+    with pytest.raises(InputError, match=r"out.pcap: no packet of the capture is of --filter 'src"):
         evaluate(*pair, filter=words)
 
 
@@ -113,7 +113,7 @@ def test_what_a_filter_cannot_read_is_refused(tmp_path: Path, frames: list[bytes
     pair = captured(tmp_path, frames)
     with pytest.raises(InputError, match=r"filter 'udp prot 5': .*syntax error"):
         evaluate(*pair, filter="udp prot 5")
-    with pytest.raises(InputError, match=r"filter_after is of the second capture"):
+    with pytest.raises(InputError, match=r"--filter-after is of the second capture"):
         evaluate(pair[0], filter="udp", filter_after="udp")
     ids = tmp_path / "in.stamps"
     ids.write_bytes(stamps([(START, 1)]))

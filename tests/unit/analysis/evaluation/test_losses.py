@@ -283,7 +283,7 @@ def test_a_lost_equal_packet_leaves_open_what_was_in_the_device_with_it(tmp_path
     assert counts.unmatched_egress == 9
     assert codes(found) >= {"equal-packets", "duplicate-ingress"}
     text = next(one.message for one in found.warnings if one.code == "duplicate-ingress")
-    assert "9 packets" in text and "a shorter window" in text
+    assert "9 packets" in text and "a shorter --window" in text
 
 
 def test_whatever_is_lost_of_equal_packets_what_is_claimed_is_right(tmp_path: Path) -> None:

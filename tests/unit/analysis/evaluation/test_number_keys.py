@@ -194,7 +194,7 @@ def test_a_number_that_was_cut_off_is_short(tmp_path: Path) -> None:
         ("-2:4:le", None, "of 4 bytes, 2 at most are before the packet's end"),
         ("42:4:le", "42:2:le", "has 4 bytes, and that after it, '42:2:le', has 2"),
         ("packet", "42:2:le", "'packet' is none"),
-        ("auto", "42:2:le", "key_after 42:2:le says where a number is behind the device"),
+        ("auto", "42:2:le", "--key-after 42:2:le says where a number is behind the device"),
         ("42:2:le", "nowhere", "'nowhere' is not a key"),
     ],
 )

@@ -258,7 +258,7 @@ def test_nanoseconds_under_the_magic_of_microseconds(tmp_path: Path, order: str)
     later = [(time + 2_000_000 * n, data) for n, (time, data) in enumerate(after)]
     message = refusal(tmp_path, mislabelled(far, order), mislabelled(later, order))
     assert "its stamps are nanoseconds" in message
-    assert "evaluate with nanoseconds ingress" in message
+    assert "evaluate with --nanoseconds ingress" in message
     assert "magic" in message
     found = evaluate(
         tmp_path, mislabelled(far, order), mislabelled(later, order), nanoseconds="both"
@@ -352,14 +352,14 @@ def test_a_short_window_is_named_and_not_the_key(tmp_path: Path) -> None:
         return pcap(sorted(moved))
 
     message = refusal(tmp_path, pcap(BEFORE), later(6 * SECOND, slice(None)))
-    assert "within window" in message and "give window '13 s'" in message
+    assert "within --window" in message and "give --window '13 s'" in message
     assert "egress_ahead '6 s..6 s'" in message and "key" not in message
     tai = refusal(tmp_path, pcap(BEFORE), later(37 * SECOND, slice(None)))
     assert "as TAI and UTC differ" in tai and "egress_ahead '37 s..37 s'" in tai
     some = evaluate(tmp_path, pcap(BEFORE), later(6 * SECOND, slice(0, None, 10)))
     assert (some.counts.lost, some.counts.unmatched_egress) == (20, 20)
     assert "20 of the first 200 packets" in told(some)["unmatched-egress"]
-    assert "give window '13 s'" in told(some)["unmatched-egress"]
+    assert "give --window '13 s'" in told(some)["unmatched-egress"]
     wide = evaluate(
         tmp_path, pcap(BEFORE), later(6 * SECOND, slice(0, None, 10)), window_ns=13 * SECOND
     )

@@ -323,7 +323,7 @@ def test_options_that_make_no_sense() -> None:
             Options(fit=share)
     with pytest.raises(InputError, match="every horizon"):
         Options(horizons=(0,))
-    with pytest.raises(InputError, match="give at least one threshold"):
+    with pytest.raises(InputError, match="give at least one --threshold"):
         Options(thresholds=())
 
 

@@ -110,7 +110,7 @@ def test_bare_evaluations_are_no_repeats_of_one_another(folder: Path) -> None:
 
 
 def test_what_the_experiment_file_requires(copy: Path) -> None:
-    with pytest.raises(InputError, match="nothing is required: give require"):
+    with pytest.raises(InputError, match="nothing is required: give --require"):
         judge_runs([copy])
     (copy / "experiment.yaml").write_text(REQUIRE)
     for path in (copy, copy / "runs/001-wire-10000-1"):

@@ -114,7 +114,7 @@ def improve(
 
 def test_what_was_interrupted_is_finished_with_the_runs_that_are_there(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(Interrupted, match="with resume goes on"):
+    with pytest.raises(Interrupted, match="with --resume goes on"):
         improve(out, stops_after=15)
     before = read(out / "improve.json", ImproveRecord)
     assert before.status == "interrupted"

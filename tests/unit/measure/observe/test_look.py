@@ -71,7 +71,7 @@ def test_traffic_that_is_not_there_is_not_the_key() -> None:
     ended = nothing((30, 1), idle=3)
     assert "30 packets came in by lo, 1 packet left through lo; none in the last 3 s" in ended
     assert "the traffic has ended" in ended and "key" not in ended
-    assert "; give key (docs/explanation/latency.md)" in nothing((30, 30))
+    assert "; give --key (docs/explanation/latency.md)" in nothing((30, 30))
 
 
 def test_what_the_interface_counts_and_no_hook_sees_is_named() -> None:

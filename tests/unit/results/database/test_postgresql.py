@@ -230,7 +230,7 @@ def test_a_database_that_is_not_there_is_one_line(experiment: Path, tmp_path: Pa
     with pytest.raises(MachineError, match="cannot be reached") as error:
         export(experiment, f"postgresql:///postgres?host={tmp_path}")
     assert "\n" not in str(error.value)
-    with pytest.raises(InputError, match="out is for files"):
+    with pytest.raises(InputError, match="--out is for files"):
         export(experiment, "postgresql://localhost/x", tmp_path)
     with pytest.raises(InputError, match="unknown format") as unknown:
         export(experiment, "mysql://user:secret@localhost/x")

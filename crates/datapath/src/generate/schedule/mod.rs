@@ -11,8 +11,6 @@ mod poisson;
 mod ramp;
 mod recorded;
 
-use tailtap_analysis::naming::option;
-
 pub use recorded::Recorded;
 
 /// Nanoseconds in a second.
@@ -71,10 +69,7 @@ pub enum Length {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PatternError {
     /// Zero, or more than one packet a nanosecond.
-    #[error(
-        "{rate} pkt/s cannot be scheduled: give {} a value from 1 pkt/s to 1000 Mpkt/s",
-        option("rate")
-    )]
+    #[error("{rate} pkt/s cannot be scheduled: give --rate a value from 1 pkt/s to 1000 Mpkt/s")]
     Rate {
         /// The rate asked for.
         rate: u64,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tailtap.base.cpulist import ranges
-from tailtap.base.options import command_line
 from tailtap.host.changes.values import Form, same
 from tailtap.host.knobs import named, select
 from tailtap.host.knobs.knob import Files, Knob
@@ -98,7 +97,7 @@ def _setting(knob: Knob, tree: Tree, purpose: Purpose) -> Setting:
     if judged.answer == "not-applicable" and not judged.differs:
         raise Absent(judged.reason)
     if knob.disruptive:
-        typed = command_line("host apply", disruptive=True)
+        typed = "tailtap host apply --disruptive"
         raise Absent(f"setting it takes links down: `{typed}` sets it")
     where = knob.where
     if not isinstance(where, Files):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.options import option
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.records.taps import TappedLink, of_core
@@ -92,12 +91,12 @@ def stamp(
     for link, path in links:
         if link.namespace is not None:
             raise InputError(
-                f"link {link.name!r}: {option('clock')} {clock} stamps in the current network "
+                f"link {link.name!r}: --clock {clock} stamps in the current network "
                 f"namespace: leave {link.namespace}/ out, and start it by `ip netns exec`"
             )
         if link.at is not At.INGRESS or link.onward is not None:
             raise InputError(
-                f"link {link.name!r}: {option('clock')} {clock} stamps what an interface receives "
+                f"link {link.name!r}: --clock {clock} stamps what an interface receives "
                 "and forwards nothing: leave @egress, @receipt and the interface to forward to "
                 "out"
             )

@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from tailtap.base.errors import InputError, WrongValue, naming
-from tailtap.base.options import option
 
 FORM = "[NAME=][NETNS/]INTERFACE[@arrival|@egress|@receipt][:FORWARD]"
 DROP = "drop"
@@ -105,7 +104,7 @@ def parse_link(text: str) -> TapLink:
     name = name or interface
     if name.startswith("/") or ".." in name.split("/"):
         raise InputError(
-            f"link name {name!r} is a place for its file in the folder of {option('write')}: a / "
+            f"link name {name!r} is a place for its file in the folder of --write: a / "
             "in it leads into a folder there, and nothing leads out"
         )
     if onward == interface:
@@ -125,8 +124,7 @@ def parse_links(links: Sequence[str], write: str) -> list[TapLink]:
     """
     if len(links) > 1 and "{link}" not in write:
         raise InputError(
-            f"{option('write')} {write!r} is one file for {len(links)} links: put {{link}} into "
-            "its name"
+            f"--write {write!r} is one file for {len(links)} links: put {{link}} into its name"
         )
     parsed: dict[str, TapLink] = {}
     for link in map(parse_link, links):
@@ -148,14 +146,12 @@ def with_rooms(
     for text in records:
         name, equals, number = text.rpartition("=")
         if not (number.isascii() and number.isdecimal()):
-            raise InputError(
-                f"{option('records')} {text!r} is no number of packets: write 4096 or NAME=4096"
-            )
+            raise InputError(f"--records {text!r} is no number of packets: write 4096 or NAME=4096")
         if equals and name not in named:
-            raise WrongValue("records", text, f"the links are {', '.join(named)}")
+            raise WrongValue("--records", text, f"the links are {', '.join(named)}")
         said = named[name].records if equals else every
         if said is not None:
-            raise WrongValue("records", text, "this is said twice: give it once")
+            raise WrongValue("--records", text, "this is said twice: give it once")
         if equals:
             named[name] = replace(named[name], records=int(number))
         else:
@@ -176,10 +172,10 @@ def with_hashes(links: Sequence[TapLink], hashes: Sequence[str]) -> list[TapLink
     for text in hashes:
         name, equals, key = text.rpartition("=")
         if equals and name not in names:
-            raise WrongValue("hash", text, f"the links are {', '.join(names)}")
+            raise WrongValue("--hash", text, f"the links are {', '.join(names)}")
         if (equals and name in named) or (not equals and every is not None):
-            raise WrongValue("hash", text, "this is said twice: give it once")
-        with naming(option("hash")):
+            raise WrongValue("--hash", text, "this is said twice: give it once")
+        with naming("--hash"):
             _core.check_key(key)
         if equals:
             named[name] = key
@@ -197,5 +193,5 @@ def with_sides(links: Sequence[TapLink], behind: Sequence[str]) -> list[TapLink]
     names = [link.name for link in links]
     for name in behind:
         if name not in names:
-            raise WrongValue("behind", name, f"the links are {', '.join(names)}")
+            raise WrongValue("--behind", name, f"the links are {', '.join(names)}")
     return [replace(link, behind=link.name in behind if behind else None) for link in links]

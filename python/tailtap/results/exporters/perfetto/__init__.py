@@ -11,7 +11,6 @@ from tailtap.analysis.causes.trace import has_trace, with_trace
 from tailtap.analysis.runs.run import Run
 from tailtap.base.check import Check
 from tailtap.base.errors import InputError, PackageMissing
-from tailtap.base.options import option, spelled
 from tailtap.results.exporters.base import whole
 
 REMEDY = "pip install perfetto"
@@ -23,7 +22,7 @@ class Perfetto:
     summary = "Traces for ui.perfetto.dev: what each core did, and late packets with their causes."
     documentation = (
         "Of each run with a trace, the surroundings of its worst packets or, with "
-        f"`{spelled('packets')}`, the whole run and every packet. docs/howto/why-late.md "
+        "`--packets`, the whole run and every packet. docs/howto/why-late.md "
         "describes the tracks. Needs `pip install perfetto`."
     )
     address = False
@@ -46,7 +45,7 @@ class Perfetto:
         traced = [run for run in runs if has_trace(run)]
         if not traced:
             where = runs[0].own_folder or runs[0].slug
-            raise InputError(f"{option('to')} perfetto: {where}: no trace: {with_trace()}")
+            raise InputError(f"--to perfetto: {where}: no trace: {with_trace()}")
         written = []
         for run in traced:
             folder, name = Path(destination), f"{run.slug}.pftrace"

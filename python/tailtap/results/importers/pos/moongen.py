@@ -12,7 +12,6 @@ from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.percentiles import DEFAULT, papers, percentiles_of
 from tailtap.analysis.evaluation.values import Column, Pair, require_counts
 from tailtap.base.errors import InputError
-from tailtap.base.options import command_line
 from tailtap.results.importers.importable import Content
 
 HISTOGRAM = re.compile(r"hist[^/]*_run\d+\.csv")
@@ -139,7 +138,7 @@ def _every_second(starts: Column, packets: Column) -> Column:
     if places.min() < 0 or places.max() >= MOST_SECONDS:
         raise InputError(
             f"its packets are {places.min()} s to {places.max()} s apart: these are no rates of "
-            f"one run; run {command_line('evaluate', out=True)} again"
+            "one run; run tailtap evaluate --out again"
         )
     found = np.zeros(int(places.max()) + 1, np.int64)
     found[places] = packets

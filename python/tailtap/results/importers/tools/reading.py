@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tailtap.base.options import option
 from tailtap.records.record import Notice
 from tailtap.results.importers.tools.hdr import Buckets, Integers
 
@@ -44,7 +43,7 @@ def unknown_unit() -> Notice:
     """Of a file that does not say its unit, where nobody else did."""
     return Notice(
         "unit-unknown",
-        f"it does not say its unit: give it by {option('unit')}; the values of a log count as ns, "
+        "it does not say its unit: give it by --unit; the values of a log count as ns, "
         "and those of a text of percentiles as us",
     )
 

@@ -15,7 +15,6 @@ from tailtap.analysis.runs.reader import DATABASE, read_runs
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.base.errors import InputError
 from tailtap.base.foreign import within
-from tailtap.base.options import option
 from tailtap.results.importers.importer import import_tree
 
 
@@ -49,7 +48,7 @@ class Published:
         if not self._anywhere and not within(tree, self._experiment.folder):
             raise InputError(
                 f"{path!r} leads out of {self._experiment.folder}: give the file that names it by "
-                f"{option('figures_from')}"
+                "--figures-from"
             )
         database = tree if tree.suffix == ".duckdb" else tree / DATABASE
         if has_imported(database):
