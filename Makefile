@@ -277,7 +277,7 @@ docs: setup $(VENV)/complete ## Write the references of commands, experiment fil
 	@$(BIN)/python -m tailtap.experiment.json_schema > docs/reference/experiment.schema.json
 	@$(BIN)/python -m tailtap.cli.kinds > docs/reference/kinds.md
 	@$(BIN)/python -m tailtap.host.tuning.page > docs/reference/host.md
-	@$(BIN)/python -m tailtap.records.schemas docs/reference
+	@$(BIN)/python -m tailtap.records.schemas > docs/reference/records.md
 	@$(BIN)/python scripts/licences.py > docs/reference/licences.md
 
 .PHONY: docs-image
@@ -292,6 +292,12 @@ MANUAL := tailtap.data/data/share/man/man1
 man: setup ## Write the manual pages, which a wheel that is built then contains, into tailtap.data
 	@$(BIN)/python -m tailtap.cli.manual $(MANUAL)
 
+SCHEMAS := tailtap.data/data/share/tailtap/schemas
+
+.PHONY: schemas
+schemas: setup ## Write the JSON Schemas of all records, which a wheel that is built then contains, into tailtap.data
+	@$(BIN)/python -m tailtap.records.schemas $(SCHEMAS)
+
 .PHONY: docs-published
 docs-published: setup $(VENV)/complete ## Write docs/explanation/published.md from the published result trees in TREES
 	@$(BIN)/python -m benches.published $(TREES)
@@ -303,7 +309,7 @@ docs-papers: setup $(VENV)/complete ## Write docs/explanation/papers, with the f
 WHEEL_TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
 
 .PHONY: wheel
-wheel: man $(VENV)/complete ## Build wheels for glibc 2.28 and newer into dist/, x86-64 and aarch64 (WHEEL_TARGETS)
+wheel: man schemas $(VENV)/complete ## Build wheels for glibc 2.28 and newer into dist/, x86-64 and aarch64 (WHEEL_TARGETS)
 	$(call install,$(APT_WHEEL))
 	@rustup target add $(WHEEL_TARGETS) 2> /dev/null || true
 	@for target in $(WHEEL_TARGETS); do \
@@ -314,7 +320,7 @@ wheel: man $(VENV)/complete ## Build wheels for glibc 2.28 and newer into dist/,
 	@ls -1 $(DIST)/*.whl
 
 .PHONY: wheel-here
-wheel-here: man ## Build a wheel for this machine and those with the same libraries
+wheel-here: man schemas ## Build a wheel for this machine and those with the same libraries
 	@$(BIN)/maturin build --release --locked --quiet --compatibility linux --out $(DIST) \
 	    > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
 	@ls -1 $(DIST)/*.whl
@@ -404,4 +410,4 @@ fuzz-corpus: $(BIN)/cargo-fuzz ## Add the inputs that reached new code to the co
 .PHONY: clean
 clean: ## Remove what was built (not what was measured)
 	@if [ -e $(VENV)/other-systems ]; then $(SUDO) rm -rf $(VENV)/other-systems; fi
-	@rm -rf target fuzz/target dist tailtap.data/data/share/man $(VENV)
+	@rm -rf target fuzz/target dist tailtap.data/data/share/man tailtap.data/data/share/tailtap $(VENV)

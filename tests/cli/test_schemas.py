@@ -22,7 +22,7 @@ from tailtap.analysis.runs.summary import summarize
 from tailtap.measure.search import Settings
 from tailtap.measure.search.folder import SearchFolder
 from tailtap.records.record import printed as as_text
-from tailtap.records.schemas import RECORDS, file_of, page, schema
+from tailtap.records.schemas import RECORDS, file_of, page, schema, write
 from tailtap.records.search import SearchedRecord
 
 ROOT = Path(__file__).parents[2]
@@ -40,12 +40,16 @@ def printed(*command: str | Path, status: int = 0) -> dict[str, Any]:
     return content
 
 
-def test_the_published_schemas_are_those_of_the_records() -> None:
-    files = {path.name: json.loads(path.read_text()) for path in (DOCS / "schemas").iterdir()}
-    assert files == {file_of(kind): schema(kind) for kind in RECORDS}, "run 'make docs'"
-    assert (DOCS / "records.md").read_text("utf-8") == page(), "run 'make docs'"
+def test_each_record_has_a_schema_that_is_valid(tmp_path: Path) -> None:
+    write(tmp_path)
+    files = {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()}
+    assert files.keys() == {file_of(kind) for kind in RECORDS}
     for one in files.values():
         Draft202012Validator.check_schema(one)
+
+
+def test_the_page_of_records_is_fresh() -> None:
+    assert (DOCS / "records.md").read_text("utf-8") == page(), "run 'make docs'"
 
 
 def test_whatever_names_its_form_has_a_schema() -> None:

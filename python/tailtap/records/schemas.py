@@ -1,6 +1,7 @@
 """The published form of each record, and the page of all fields.
 
-`python -m tailtap.records.schemas docs/reference` writes schemas/NAME.schema.json and records.md.
+`python -m tailtap.records.schemas` prints the page; `python -m tailtap.records.schemas DIR` writes
+DIR/NAME.schema.json.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ For authors of programs that read what tailtap writes.
 Made from the program's own types by `make docs`; a test fails when it is stale.
 
 JSON files and what commands print as JSON name their form in `schema`. This page lists the fields
-of each; a JSON Schema of the same name is in [schemas](schemas). Later versions may add fields.
-Times are integer nanoseconds. A field that is marked *optional* is left out where there is nothing
-to say.
+of each; `python -m tailtap.records.schemas DIR` writes a JSON Schema of each into DIR, and a wheel
+brings them in share/tailtap/schemas. Later versions may add fields. Times are integer nanoseconds.
+A field that is marked *optional* is left out where there is nothing to say.
 """
 
 
@@ -172,16 +173,15 @@ def _type(field: Mapping[str, Any]) -> str:
     return TYPES.get(str(kind), "anything")
 
 
-def write(docs: Path) -> None:
-    """Write all schemas, and the page, into the folder of the documentation."""
-    folder = docs / "schemas"
-    folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.schema.json"):
-        old.unlink()
+def write(folder: Path) -> None:
+    """Write all schemas into a folder, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
     for kind in RECORDS:
         write_text(folder / file_of(kind), f"{json.dumps(schema(kind), indent=1)}\n")
-    write_text(docs / "records.md", page())
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    if len(sys.argv) > 1:
+        write(Path(sys.argv[1]))
+    else:
+        print(page(), end="")
