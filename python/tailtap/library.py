@@ -54,12 +54,13 @@ def run(
     from tailtap.analysis.runs.reader import read_runs
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder, run_experiment
-    from tailtap.results import database
+    from tailtap.results.database import kept_current
 
     with _file(experiment) as path:
         checked = read_experiment(path, set)
         folder = default_folder(checked.name) if out is None else Path(out)
-        run_experiment(checked, path, folder, store=database, resume=resume)
+        with kept_current(folder):
+            run_experiment(checked, path, folder, resume=resume)
     return read_runs(folder)
 
 
@@ -167,7 +168,7 @@ def search(
     from tailtap.measure.runner import default_folder
     from tailtap.measure.search import METHODS, Settings
     from tailtap.measure.search.conduct import SHARES, Plan, search_experiment
-    from tailtap.results import database
+    from tailtap.results.database import kept_current
 
     if method not in METHODS:
         raise InputError(f"there is no method {method!r}: known: {', '.join(METHODS)}")
@@ -184,10 +185,10 @@ def search(
         checked = read_experiment(path, set)
         folder = default_folder(f"{checked.name}-search") if out is None else Path(out)
         plan = Plan(checked, path, settings, method, shares=SHARES if latency else ())
-        return search_experiment(
-            plan, folder, store=database, resume=resume, reporting=Silent, print_line=ignore,
-            on_loss=ignore,
-        ).printed()  # fmt: skip
+        with kept_current(folder):
+            return search_experiment(
+                plan, folder, resume=resume, reporting=Silent, print_line=ignore
+            ).printed()
 
 
 def publish(
@@ -283,7 +284,7 @@ def measure_again(
     from tailtap.experiment.repeating import demands_of, smallest
     from tailtap.measure.progress import Silent
     from tailtap.measure.runner import default_folder, run_experiment
-    from tailtap.results import database
+    from tailtap.results.database import kept_current
 
     file, on_testbed = site / "experiment.yaml", testbed is not None
     try:
@@ -304,10 +305,10 @@ def measure_again(
         )
     stations, boots = (None, None) if connect is None or not on_testbed else connect(checked)
     folder = out or default_folder(f"{checked.name}-reproduced")
-    with around(folder):
+    with around(folder), kept_current(folder):
         run_experiment(
-            checked, file, folder, store=database, resume=False, stations=stations,
-            testbed=testbed, boots=boots, reporting=reporting or Silent,
+            checked, file, folder, resume=False, stations=stations, testbed=testbed, boots=boots,
+            reporting=reporting or Silent,
         )  # fmt: skip
     return folder
 

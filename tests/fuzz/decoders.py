@@ -35,7 +35,6 @@ from tailtap.remote.mux import PIECE, Mux
 from tailtap.remote.session import FAILED
 from tailtap.remote.stream import Talk
 from tailtap.remote.told import told
-from tailtap.results import database
 from tailtap.results.importers.tools import TOOLS, tool_of
 from tailtap.results.importers.tools.hdr import encode as encode_histogram
 from tailtap.results.importers.tools.reading import checked
@@ -132,7 +131,7 @@ def _search(data: bytes) -> None:
         folder.experiment.write_text("name: known\ntraffic: {rate: 1 kpkt/s, duration: 1 s}\n")
         experiment = read_experiment(folder.experiment)
         plan = Plan(experiment, folder.experiment, SEARCH, METHOD, shares=())
-        search = _Resumed(plan, folder, database, print_line=str, on_loss=str, at=At())
+        search = _Resumed(plan, folder, print_line=str, at=At())
         search.prepare(resume=True)
         search.make_trials()
         search.end("done", None)

@@ -18,7 +18,6 @@ from tailtap.lab.instruments.taps.inline import InlineTap
 from tailtap.measure.runner import run_experiment
 from tailtap.records.taps import TapsOfFlows
 from tailtap.remote.process import Process
-from tailtap.results import database as store
 
 PACKETS = 10_000
 EXPERIMENT = """\
@@ -182,7 +181,7 @@ def test_the_taps_write_away_from_the_measured_cpus(
 
     monkeypatch.setattr(InlineTap, "stop", look)
     path = write_experiment(tmp_path, EXPERIMENT)
-    run_experiment(read_experiment(path), path, tmp_path / "out", store=store, resume=False)
+    run_experiment(read_experiment(path), path, tmp_path / "out", resume=False)
     assert len(allowed) >= 2  # Python's thread and the one that writes
     measured = {0, 1} if os.sched_getaffinity(0) - {0, 1} else {1}
     assert all(cpus and not cpus & measured for cpus in allowed)

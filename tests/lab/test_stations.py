@@ -23,7 +23,6 @@ from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.remote.session import Setup
 from tailtap.remote.stream import StreamSite, StreamStation
-from tailtap.results import database as store
 
 COMMAND = (sys.executable, "-P", "-m", "tailtap.measure.roles")
 TEXT = """
@@ -62,7 +61,7 @@ def test_a_run_on_a_station_behind_a_stream_is_like_any_other(tmp_path: Path, ap
     station = Noting(command, "the far end")
     checked = read_experiment(source)
     [folder] = run_experiment(
-        checked, source, tmp_path / "out", store=store, resume=False,
+        checked, source, tmp_path / "out", resume=False,
         stations=everywhere(station),
     )  # fmt: skip
     record = json.loads(folder.record.read_text())
@@ -81,7 +80,6 @@ CONTROLLER = """
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tailtap.results import database
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
@@ -89,7 +87,7 @@ from tailtap.remote.stream import StreamStation
 source = Path(sys.argv[1])
 station = StreamStation(sys.argv[2:], "the far end")
 run_experiment(read_experiment(source), source, source.parent / "out",
-               store=database, resume=False, stations=everywhere(station))
+               resume=False, stations=everywhere(station))
 """
 
 

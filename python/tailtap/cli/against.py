@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailtap.cli.options import telling
 from tailtap.cli.terminal import say, unless
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def run_against(
 ) -> None:
     """Measure one experiment against another, print the answer, and exit with its status."""
     from tailtap.analysis.causes.late import percentile_of
-    from tailtap.base.errors import InputError, MachineError
+    from tailtap.base.errors import InputError
     from tailtap.base.units import parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
     from tailtap.experiment.reading import read_experiment
@@ -46,21 +45,16 @@ def run_against(
         read_experiment(new, set_), new, read_experiment(base, [*set_, *base_set]), base,
         p, parse_share(worse_than), parse_time(within),
     )  # fmt: skip
-    from tailtap.results import database as store
+    from tailtap.results.database import kept_current
 
     folder = out or default_folder(f"{question.new.name}-against")
-    losses: list[str] = []
-    with results_of_caller(folder):
-        found = measure_against(
-            question, folder, store=store, print_line=unless(quiet), on_loss=telling(losses)
-        )
+    with results_of_caller(folder), kept_current(folder):
+        found = measure_against(question, folder, print_line=unless(quiet))
     if json:
         print(printed(found))
     else:
         print_against(found, worse_than)
         say(f"results: {folder}")
-    if losses:
-        raise MachineError(f"the pairs are made, but not all was kept: {losses[0]}")
     sys.exit(STATUS[found.answer])
 
 

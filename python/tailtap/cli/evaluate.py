@@ -529,7 +529,7 @@ def _evaluate_folder(
     from tailtap.cli.hops import print_hops
     from tailtap.cli.runs import PERCENTILES, print_runs
     from tailtap.records.record import printed
-    from tailtap.results import database as store
+    from tailtap.results.database import kept_current
 
     columns = PERCENTILES if percentiles == "default" else parse_list(percentiles)
     runs = find(folder)
@@ -539,7 +539,8 @@ def _evaluate_folder(
         warn(f"--trim: {warm_up}")
     if out is not None:
         runs = copy_of(runs, out, changes)
-    with where.executor() as executor, where.progress() as progress:
+    current = runs.experiment.path if runs.experiment else runs.path
+    with kept_current(current), where.executor() as executor, where.progress() as progress:
         outcome = evaluate_again(
             runs,
             executor,
@@ -547,7 +548,6 @@ def _evaluate_folder(
             chunk_bytes=chunk_bytes,
             percentiles=DEFAULT if percentiles == "default" else columns,
             print_line=unless(quiet),
-            store=store,
             progress=progress,
             replace=replace,
         )

@@ -10,7 +10,7 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files, one_of
-from tailtap.cli.options import measuring, require_out, telling, undisturbed_latencies
+from tailtap.cli.options import measuring, require_out, undisturbed_latencies
 from tailtap.cli.terminal import say, unless, warn
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def improve(
     exit status is 0 when the requirement holds in the end, 1 when it is violated, 5 when that is
     not shown.
     """
-    from tailtap.base.errors import InputError, MachineError
+    from tailtap.base.errors import InputError
     from tailtap.base.suggest import did_you_mean
     from tailtap.base.units import parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
@@ -162,12 +162,11 @@ def improve(
         plan = _observed(observe, stretch, cpus, filter_, require, asked)
     elif experiment is not None:
         plan = _experiment(experiment, set_, require, asked)
-    from tailtap.results import database as store
+    from tailtap.results.database import kept_current
 
     folder = out or default_folder(f"{plan.name}-improve")
-    losses: list[str] = []
-    place = Place(folder, store, unless(quiet), telling(losses), resume)
-    with results_of_caller(folder):
+    place = Place(folder, unless(quiet), resume)
+    with results_of_caller(folder), kept_current(folder):
         if isinstance(plan, ExperimentPlan):
             found = improve_experiment(plan, place, knobs=remedies())
         else:
@@ -183,8 +182,6 @@ def improve(
         for file in files:
             say(f"wrote {file}")
         say(f"results: {folder}")
-    if losses:
-        raise MachineError(f"the trials are done, but not all was kept: {losses[0]}")
     sys.exit({"holds": 0, "violated": 1, "not shown": 5}[found.record.answer])
 
 

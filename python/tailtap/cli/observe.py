@@ -134,7 +134,7 @@ def observe(
     from tailtap.measure.observe import observe as observe_devices
     from tailtap.measure.runner import default_folder
     from tailtap.records.record import printed
-    from tailtap.results import database as store
+    from tailtap.results.database import kept_current
 
     wanted = replace(_asked(**asked), on_step=steps("observe", quiet=quiet))
     folder = out or default_folder("observed")
@@ -152,7 +152,8 @@ def observe(
                 warn(line)
 
     with results_of_caller(folder):
-        runs = observe_devices(wanted, folder, store=store, on_begin=begun)
+        with kept_current(folder):
+            runs = observe_devices(wanted, folder, on_begin=begun)
         summary = summarize(folder, runs)
         if json:
             print(printed(summary))

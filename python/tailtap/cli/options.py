@@ -17,7 +17,6 @@ from tailtap.cli.completing import (
     selections,
     settings,
 )
-from tailtap.cli.terminal import warn
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -104,19 +103,6 @@ def require_out(out: Path | None, *, resume: bool) -> None:
 
     if resume and out is None:
         raise InputError("--resume needs --out DIR: the folder of what is to be finished")
-
-
-def telling(losses: list[str]) -> Callable[[str], None]:
-    """What says at once that something could not be kept, and enters it into `losses`.
-
-    A command that lost something does not end with 0, however quiet it is.
-    """
-
-    def tell(text: str) -> None:
-        losses.append(text)
-        warn(f"tailtap: {text}")
-
-    return tell
 
 
 def selected_runs(text: str) -> Decorator:

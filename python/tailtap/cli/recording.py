@@ -126,7 +126,7 @@ def record_incidents(
     from tailtap.measure.live import away_from
     from tailtap.measure.observe.recorder import record
     from tailtap.records.record import printed
-    from tailtap.results import database as store
+    from tailtap.results.database import kept_current
 
     board = Board()
 
@@ -140,8 +140,8 @@ def record_incidents(
         if not quiet:
             warn(f"incident: {path}")
 
-    with results_of_caller(out), contextlib.ExitStack() as stack:
-        told = record(asked, recording, out, store=store, board=board, on_begin=begun, on_made=made)
+    with results_of_caller(out), kept_current(out), contextlib.ExitStack() as stack:
+        told = record(asked, recording, out, board=board, on_begin=begun, on_made=made)
     if json:
         print(printed(told))
     else:

@@ -13,7 +13,7 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files, settings
 from tailtap.cli.live import watched
-from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out, telling
+from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out
 from tailtap.cli.terminal import unless, warn
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def run(
     `vary`, `repeat` and `require` are left out; --out holds every run, and against.json.
     """
     from tailtap.analysis.runs.summary import summarize
-    from tailtap.base.errors import InputError, MachineError
+    from tailtap.base.errors import InputError
     from tailtap.cli.against import run_against
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.explain import explain_briefly
@@ -173,13 +173,12 @@ def run(
         _check(checked, out or default_folder(checked.name), stations, boots, json=json)
         return
     require_out(out, resume=resume)
-    from tailtap.results import database as store
+    from tailtap.results.database import kept_current
 
     folder = out or default_folder(checked.name)
     if not quiet:
         for line in differences(checked.differs):
             warn(line)
-    losses: list[str] = []
     with results_of_caller(folder), contextlib.ExitStack() as stack:
         reporter, flush = reporting(quiet=quiet, watched=live), None
         if watching:
@@ -189,10 +188,11 @@ def run(
                 _watched(checked, folder, reporter, live, metrics, quiet, stack),
                 FLUSH,
             )
-        runs = run_experiment(
-            checked, experiment, folder, store=store, resume=resume, reporting=reporter,
-            stations=stations, testbed=testbed, boots=boots, flush=flush, on_loss=telling(losses),
-        )  # fmt: skip
+        with kept_current(folder):
+            runs = run_experiment(
+                checked, experiment, folder, resume=resume, reporting=reporter, stations=stations,
+                testbed=testbed, boots=boots, flush=flush,
+            )  # fmt: skip
         stack.close()
         summary = summarize(folder, runs)
         if checked.require and any(run.done for run in runs):
@@ -212,8 +212,6 @@ def run(
             print_claims(summary.claims)
             explain_briefly(folder, [run.path for run in runs if run.done])
     require_results(summary.runs)
-    if losses:
-        raise MachineError(f"all runs are done, but not all was kept: {losses[0]}")
     if summary.verdict is not None:
         sys.exit(exit_status(summary.verdict))
 

@@ -10,7 +10,7 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
-from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out, telling
+from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out
 from tailtap.cli.terminal import say, unless
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def search(
     report` makes a page of the folder. The exit status is 1 when no rate holds, and 3 when a
     measurement at the rates found failed or is invalid.
     """
-    from tailtap.base.errors import InputError, MachineError
+    from tailtap.base.errors import InputError
     from tailtap.base.units import parse_rate, parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.run import stations_of_file
@@ -164,17 +164,16 @@ def search(
     if testbed is not None:
         stations, boots = stations_of_file(checked, testbed, quiet=quiet)
     from tailtap.cli.progress import reporting
-    from tailtap.results import database as store
+    from tailtap.results.database import kept_current
 
     shares = [parse_share(one) for one in latency_at] if latency else ()
     plan = Plan(checked, experiment, settings, method, keep_stamps, shares)
 
     folder = out or default_folder(f"{checked.name}-search")
-    losses: list[str] = []
-    with results_of_caller(folder):
+    with results_of_caller(folder), kept_current(folder):
         found = search_experiment(
-            plan, folder, store=store, resume=resume, reporting=reporting(quiet=quiet),
-            print_line=unless(quiet), on_loss=telling(losses), stations=stations, testbed=testbed,
+            plan, folder, resume=resume, reporting=reporting(quiet=quiet),
+            print_line=unless(quiet), stations=stations, testbed=testbed,
             boots=boots,
         )  # fmt: skip
     if json:
@@ -186,8 +185,6 @@ def search(
         else:
             say()
             print_runs(found.latency.runs, Path(found.latency.folder))
-    if losses:
-        raise MachineError(f"the search is done, but not all was kept: {losses[0]}")
     if any(answer.rate is None for answer in found.answers):
         sys.exit(1)
     if found.latency is not None:

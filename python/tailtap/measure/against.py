@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tailtap.analysis.compare.sequential import ERROR, FALSE_WORSE, against, interval
-from tailtap.analysis.runs.folder import ExperimentFolder, RunStore, require_folder
+from tailtap.analysis.runs.folder import ExperimentFolder, require_folder
 from tailtap.base.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
 from tailtap.base.files import make_folder, write_json, write_text
 from tailtap.experiment.model import Experiment
@@ -121,9 +121,7 @@ class Pairs:
         write_json(path / "against.json", as_json(self.record), below=path)
 
 
-def measure_against(
-    question: Question, out: Path, *, store: RunStore, print_line: PrintLine, on_loss: PrintLine
-) -> AgainstRecord:
+def measure_against(question: Question, out: Path, *, print_line: PrintLine) -> AgainstRecord:
     """Answer the question by runs in the folder `out`.
 
     Raises `Occupied` for a folder that holds something, `MachineError` where nothing can be
@@ -135,7 +133,7 @@ def measure_against(
     require_here(planned)
     folder = ExperimentFolder(out)
     until = time.monotonic() + question.within_ns / 1e9
-    runs = Runs(folder, store, print_line, until, max(seconds_of(one) for one in sides))
+    runs = Runs(folder, print_line, until, max(seconds_of(one) for one in sides))
     pairs = Pairs(question, folder, begun(question))
     with storage_errors(out):
         require_folder(out, resume=False)
@@ -147,8 +145,6 @@ def measure_against(
             write_text(folder.experiment, text, below=out)
             text = experiment_text(question.base, question.base_source)
             write_text(out / "against.yaml", text, below=out)
-            for aside in store.begin_anew(folder.database):
-                on_loss(f"{folder.database}: it was damaged, and is kept as {aside.name}")
             try:
                 pairs.make(runs)
             except KeyboardInterrupt:

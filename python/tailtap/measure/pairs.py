@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.analysis.evaluation.percentiles import label
-from tailtap.analysis.runs.folder import ExperimentFolder, RunStore
+from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
@@ -75,7 +75,6 @@ class Runs:
     """Makes runs, one after the other, into a folder of runs."""
 
     folder: ExperimentFolder
-    store: RunStore
     print_line: PrintLine
     until: float
     """When no further run may begin, by the monotonic clock."""
@@ -115,7 +114,6 @@ class Runs:
         folders = [self.folder.run(slug).path for slug in slugs]
         kept = self._kept(slugs)
         record = kept or make()
-        self.store.add_runs(self.folder.database, folders)
         if kept is None:
             self.seconds.append(time.monotonic() - began)
         if record.error is None:

@@ -7,10 +7,9 @@ keeps what was finished and can be resumed.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +23,6 @@ from tailtap.analysis.evaluation.settings import of_run
 from tailtap.analysis.runs.folder import (
     ExperimentFolder,
     RunFolder,
-    RunStore,
     hop_captures,
     require_folder,
 )
@@ -80,22 +78,17 @@ def default_folder(name: str) -> Path:
     return Path(f"{slugify(name) or 'experiment'}-{datetime.now():%Y%m%d-%H%M%S}")
 
 
-log = logging.getLogger("tailtap")
-
-
 def run_experiment(
     checked: CheckedExperiment,
     source: Path,
     out: Path,
     *,
-    store: RunStore,
     resume: bool,
     reporting: Reporting = Silent,
     stations: Stations | None = None,
     testbed: Path | None = None,
     boots: Boots | None = None,
     flush: str | None = None,
-    on_loss: Callable[[str], object] = log.warning,
 ) -> list[RunFolder]:
     """Make all runs of the experiment read from `source` into the folder `out`, and into `store`.
 
@@ -105,7 +98,7 @@ def run_experiment(
     run folders in the order of the plan, failed ones included. With `resume`, runs that are done
     and whole already stay as they are. `reporting`
     makes who is told how it goes on, and taps write as often as `flush` says, for who looks
-    meanwhile; `on_loss` is told what could not be kept. Raises
+    meanwhile. Raises
     `InputError` for a folder that does not fit, `MachineError` when nothing can run here,
     `Interrupted` when the user stopped it.
     """
@@ -125,7 +118,7 @@ def run_experiment(
             if testbed is not None:
                 copy(testbed, folder.testbed, below=out)
             try:
-                return _run_all(folder, plan, store, reporting, stations, boots, flush, on_loss)
+                return _run_all(folder, plan, reporting, stations, boots, flush)
             except KeyboardInterrupt:
                 remove_own_leftovers()
                 done = sum(_is_whole(folder, run) for run in plan)
@@ -138,25 +131,14 @@ def run_experiment(
 def _run_all(
     folder: ExperimentFolder,
     plan: list[PlannedRun],
-    store: RunStore,
     reporting: Reporting,
     stations: Stations | None,
     boots: Boots | None,
     flush: str | None,
-    on_loss: Callable[[str], object],
 ) -> list[RunFolder]:
     pending = [run for run in plan if not _is_whole(folder, run)]
     if boots is not None:
         pending = grouped(pending)
-    if aside := store.begin_anew(folder.database):
-        on_loss(
-            f"{folder.database}: it was damaged, and is kept as "
-            f"{' and '.join(path.name for path in aside)}: the new one has the runs of this "
-            "experiment; import again what was imported into it"
-        )
-    for run in plan:
-        if run not in pending:
-            store.add_runs(folder.database, [folder.run(one.slug).path for one in run.group])
     reporter = reporting(pending, sum(len(run.group) for run in plan))
     for run in pending:
         if why := folder.run(run.slug).damage:
@@ -173,7 +155,6 @@ def _run_all(
             record = make_run(
                 run, folder.run(run.slug), tick, stations=stations, boots=boots, flush=flush
             )
-            store.add_runs(folder.database, [folder.run(one.slug).path for one in run.group])
             reporter.finished(run, record)
     return [folder.run(one.slug) for run in plan for one in run.group]
 

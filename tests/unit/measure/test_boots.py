@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,6 @@ vary:
 repeat: 2
 """
 PLAIN, NOHZ = Wanted(None, ""), Wanted(None, "nohz_full=1,2")
-
-
-class Store:
-    def begin_anew(self, database: Path) -> list[Path]:
-        return []
-
-    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
-        """It keeps nothing."""
 
 
 class Boots:
@@ -70,7 +61,7 @@ def made(
     out = folder / "out"
     station = FakeStation()
     found = run_experiment(
-        read_experiment(source), source, out, store=Store(), resume=resume,
+        read_experiment(source), source, out, resume=resume,
         stations=everywhere(station), boots=boots,
     )  # fmt: skip
     return [json.loads(one.record.read_text()) for one in found]

@@ -23,7 +23,6 @@ from tailtap.measure.runner import run_experiment
 from tailtap.records.machine import Station
 from tailtap.records.record import as_json, parsed
 from tailtap.remote.session import RoleEvent
-from tailtap.results import database as store
 
 TEXT = """
 name: paper
@@ -32,36 +31,20 @@ repeat: 2
 """
 
 
-class Store:
-    """Remembers what it was to keep."""
-
-    def __init__(self) -> None:
-        self.kept: list[str] = []
-
-    def begin_anew(self, database: Path) -> list[Path]:
-        return []
-
-    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
-        self.kept += [folder.name for folder in folders]
-
-
 def runs(
     tmp_path: Path, station: FakeStation, text: str = TEXT, *, quiet: bool = True
 ) -> list[dict[str, Any]]:
     """The records of an experiment on `station`."""
     source = tmp_path / "e.yaml"
     source.write_text(text)
-    store = Store()
     made = run_experiment(
         read_experiment(source),
         source,
         tmp_path / "out",
-        store=store,
         resume=False,
         reporting=reporting(quiet=quiet),
         stations=everywhere(station),
     )
-    assert store.kept == [folder.path.name for folder in made]
     return [json.loads(folder.record.read_text()) for folder in made]
 
 
@@ -73,40 +56,18 @@ def test_what_was_measured_before_is_put_aside(tmp_path: Path) -> None:
     for number in (1, 2):
         stamps = (first / "ingress.stamps").read_bytes()
         (first / "evaluation/evaluation.json").unlink()
-        lost: list[str] = []
         run_experiment(
             read_experiment(out / "experiment.yaml"),
             out / "experiment.yaml",
             out,
-            store=Store(),
             resume=True,
             stations=everywhere(FakeStation()),
-            on_loss=lost.append,
         )
         aside = out / f"earlier/{first.name}-{number}"
         assert (aside / "ingress.stamps").read_bytes() == stamps
         assert (first / "evaluation/evaluation.json").is_file()
     assert len(list((out / "earlier").iterdir())) == 2
-    assert second.is_dir() and lost == []
-
-
-def test_a_damaged_database_is_told_and_kept(tmp_path: Path) -> None:
-    runs(tmp_path, FakeStation())
-    out, lost = tmp_path / "out", list[str]()
-    (out / "results.duckdb").write_bytes(b"damaged")
-    run_experiment(
-        read_experiment(out / "experiment.yaml"),
-        out / "experiment.yaml",
-        out,
-        store=store,
-        resume=True,
-        stations=everywhere(FakeStation()),
-        on_loss=lost.append,
-    )
-    [said] = lost
-    assert "is kept as results.duckdb.damaged-1: the new one" in said
-    assert (out / "results.duckdb.damaged-1").read_bytes() == b"damaged"
-    assert (out / "results.duckdb").stat().st_size > 10_000
+    assert second.is_dir()
 
 
 def test_a_run_asks_each_role_in_order_and_stores_what_it_says(tmp_path: Path) -> None:
@@ -564,7 +525,7 @@ def test_a_run_whose_record_cannot_be_read_is_measured_again_and_told(
     capfd.readouterr()
     experiment = out / "experiment.yaml"
     run_experiment(
-        read_experiment(experiment), experiment, out, store=Store(), resume=True,
+        read_experiment(experiment), experiment, out, resume=True,
         reporting=reporting(quiet=False), stations=everywhere(FakeStation()),
     )  # fmt: skip
     said = capfd.readouterr().err

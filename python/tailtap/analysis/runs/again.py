@@ -20,7 +20,6 @@ from tailtap.analysis.runs.folder import (
     EVALUATION,
     ExperimentFolder,
     RunFolder,
-    RunStore,
     hop_captures,
     require_folder,
     resumed,
@@ -95,7 +94,6 @@ def evaluate_again(
     chunk_bytes: int,
     percentiles: Sequence[float],
     print_line: PrintLine,
-    store: RunStore,
     progress: Progress | None = None,
     replace: bool = False,
 ) -> Outcome:
@@ -103,13 +101,12 @@ def evaluate_again(
 
     Each run is evaluated as its ``run.json`` says, but for `changes`. Unless told to `replace`
     them, results with other settings stay. A run that cannot be evaluated keeps what it had, and
-    the others go on. `store` puts the new results into the database of an experiment; what was
-    imported into it stays.
+    the others go on.
 
     Raises `InputError` when no run is finished, another tailtap writes into the folder, or results
     with other settings would be replaced,
-    `MachineError` when the executor cannot go on or results cannot be stored, `Interrupted` when
-    the user stopped it. Whatever was evaluated until then is kept, and in the database.
+    `MachineError` when the executor cannot go on or results cannot be written, `Interrupted` when
+    the user stopped it. Whatever was evaluated until then is kept.
     """
     pending = [run for run in runs.folders if run.done]
     if not pending:
@@ -147,8 +144,6 @@ def evaluate_again(
                 f"interrupted: {len(outcome.evaluations)} of {len(pending)} runs were evaluated; "
                 "the others keep what they had"
             ) from None
-        finally:
-            outcome.store(store)
     return outcome
 
 
@@ -334,17 +329,6 @@ class Outcome:
             self.evaluations[run.path.name] = found.record(percentiles)
         else:
             self.errors[run.path.name] = found
-
-    def store(self, store: RunStore) -> None:
-        """Put what has ended, and runs that never were finished, into the experiment's database.
-
-        In the order of the runs, so that it does not depend on which ended first.
-        """
-        if self.runs.experiment is not None:
-            ended = [
-                run for run in self.runs.folders if run.path.name in self.ended or not run.done
-            ]
-            store.add_runs(self.runs.experiment.database, [run.path for run in ended])
 
     def line(self, run: RunFolder) -> str:
         """The line about a run that has come to its end."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.base.errors import InputError, NothingBegun, Occupied
@@ -31,19 +30,6 @@ RAW = (*CAPTURES, "trace*.events", "interrupts.csv")
 EVALUATION = "evaluation.json"
 EARLIER = "earlier"
 """The folder beside that of the runs, with what earlier attempts at runs measured."""
-
-
-class RunStore(Protocol):
-    """Where runs are kept besides their folders; the module `tailtap.results.database` is one."""
-
-    def begin_anew(self, database: Path) -> list[Path]:
-        """Leave only imported runs in the database.
-
-        What cannot be read is put aside; returns the files that were.
-        """
-
-    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
-        """Put run folders into the database, in place of what it held of these runs."""
 
 
 def hop_captures(record: RunRecord | None, folder: Path) -> list[HopCaptures]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation.percentiles import label
-from tailtap.analysis.runs.folder import RunStore, require_folder
+from tailtap.analysis.runs.folder import require_folder
 from tailtap.base.cpulist import ranges
 from tailtap.base.errors import Interrupted, NothingBegun, Occupied, TailtapError
 from tailtap.base.files import make_folder, write_text
@@ -62,9 +62,7 @@ class Place:
     """Where an improvement is kept, and who is told of it."""
 
     out: Path
-    store: RunStore
     print_line: PrintLine
-    on_loss: PrintLine
     resume: bool = False
 
 
@@ -128,13 +126,11 @@ def improved(plan: Plan, place: Place, seconds: float, prepare: Prepare) -> Impr
     """
     until = time.monotonic() + plan.settings.within_ns / 1e9
     folder, out = ImproveFolder(place.out), place.out
-    runs = Runs(folder, place.store, place.print_line, until, seconds, place.resume)
+    runs = Runs(folder, place.print_line, until, seconds, place.resume)
     with storage_errors(out):
         require_folder(out, resume=place.resume)
         with folder.locked(), interruptible():
             seed = _resumed(plan, folder) if place.resume else _begun(plan, folder)
-            for aside in place.store.begin_anew(folder.database):
-                place.on_loss(f"{folder.database}: it was damaged, and is kept as {aside.name}")
             made = None
             try:
                 measuring, finding = prepare(runs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.base.errors import Interrupted, MachineError
@@ -61,17 +60,6 @@ def prepare_stretches(asked: Asked) -> Observable:
     return Observable(prepared, tree, purpose_of(traits.virtualization, cpus, cards, tree))
 
 
-class _Elsewhere:
-    """Runs of a draft are in no database: `Runs` puts them there by their own names."""
-
-    def begin_anew(self, database: Path) -> list[Path]:
-        """Nothing."""
-        return []
-
-    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
-        """Nothing."""
-
-
 @dataclass
 class Stretches(Measuring):
     """Observes for a while, with knobs and without."""
@@ -122,7 +110,7 @@ class Stretches(Measuring):
                 journal = Journal.create()
                 stack.callback(journal.close)
                 stack.enter_context(tuned(steps, journal))
-            [made] = observe_prepared(prepared, draft, _Elsewhere(), ends_early=False)
+            [made] = observe_prepared(prepared, draft, ends_early=False)
         remove_tree(folder.path, below=below)
         move(made.path, folder.path, below=below)
         remove_tree(draft.path, below=below)

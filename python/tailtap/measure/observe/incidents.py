@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tailtap.analysis.live.causes import CauseSums
 from tailtap.analysis.live.triggers import Episode
-from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.base.bugs import STORAGE, kept
 from tailtap.base.errors import InputError, TailtapError
 from tailtap.base.files import move, remove_tree
@@ -67,16 +67,15 @@ class Maker:
     def __init__(
         self,
         out: ExperimentFolder,
-        store: RunStore,
         evaluate: Evaluate,
         *,
         then: str | None,
         cpus: Collection[int],
         on_made: Callable[[Path], object] = lambda path: None,
     ) -> None:
-        """Into `out` and `store`, on `cpus`; `then` is a command of the user's for each one."""
+        """Into `out`, on `cpus`; `then` is a command of the user's for each one."""
         self.made = Made()
-        self._out, self._store, self._evaluate = out, store, evaluate
+        self._out, self._evaluate = out, evaluate
         self._then, self._cpus, self._on_made = then, cpus, on_made
         self._drafts: queue.Queue[Draft | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="tt-incidents", daemon=True)
@@ -147,12 +146,6 @@ class Maker:
         move(aside.path, whole.path, below=self._out.path)
         self.made.kept += 1
         self.made.last = record.slug
-        try:
-            self._store.add_runs(self._out.database, [whole.path])
-        except OSError as error:  # it is whole all the same
-            if error.errno not in STORAGE:
-                raise
-            self.end(f"{self._out.path}: {error.strerror}")
         self._program("report", str(self._out.path), "--runs", str(record.number), "--out",
                       str(whole.path / "report"), "--no-figures")  # fmt: skip
         self._on_made(whole.path)

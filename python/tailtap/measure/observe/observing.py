@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.base.bugs import STORAGE, kept
 from tailtap.base.errors import Interrupted
 from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
@@ -25,9 +25,7 @@ Begun = Callable[[Prepared], None]
 """Called when the first packet counts."""
 
 
-def observe(
-    asked: Asked, out: Path, *, store: RunStore, on_begin: Begun | None = None
-) -> list[RunFolder]:
+def observe(asked: Asked, out: Path, *, on_begin: Begun | None = None) -> list[RunFolder]:
     """Observe packets that pass a device which is there already, into the folder `out`.
 
     Ends when it has lasted as long as was `asked`, when so many packets have passed, and at SIGINT,
@@ -39,13 +37,12 @@ def observe(
     before it had begun.
     """
     with opened_for(asked, out) as (folder, prepared):
-        return observe_prepared(prepared, folder, store, on_begin)
+        return observe_prepared(prepared, folder, on_begin)
 
 
 def observe_prepared(
     prepared: Prepared,
     folder: ExperimentFolder,
-    store: RunStore,
     on_begin: Begun | None = None,
     *,
     ends_early: bool = True,
@@ -96,7 +93,6 @@ def observe_prepared(
                 _fail([(run, record)], error)
             else:
                 ended(record, run, "done")
-    store.add_runs(folder.database, [run.path for run, _ in runs])
     return [run for run, _ in runs]
 
 

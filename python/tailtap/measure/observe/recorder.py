@@ -18,7 +18,7 @@ from tailtap.analysis.live.counting import NEVER
 from tailtap.analysis.live.numbers import Board, Numbers, Watched
 from tailtap.analysis.live.triggers import Episode, Episodes, Trigger, parse_trigger
 from tailtap.analysis.live.written import Row
-from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.base.bugs import STORAGE
 from tailtap.base.errors import MachineError, WrongValue
 from tailtap.base.files import remove_tree, write_json
@@ -78,7 +78,6 @@ def record(
     recording: Recording,
     out: Path,
     *,
-    store: RunStore,
     board: Board | None = None,
     on_begin: Callable[[Prepared], object] = lambda prepared: None,
     on_made: Callable[[Path], object] = lambda path: None,
@@ -91,9 +90,7 @@ def record(
     with opened_for(asked, out, packets_alone=True) as (folder, prepared):
         cpus = away_from(prepared.serving.cpus)
         with _on(cpus), own_folders(SHARED, out) as [memory, aside]:
-            maker = Maker(
-                folder, store, _evaluated, then=recording.then, cpus=cpus, on_made=on_made
-            )
+            maker = Maker(folder, _evaluated, then=recording.then, cpus=cpus, on_made=on_made)
             recorder = Recorder(prepared, recording, folder, memory, aside, maker)
             looks = itertools.count()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from tailtap.analysis.runs.folder import RunFolder, RunStore, require_folder
+from tailtap.analysis.runs.folder import RunFolder, require_folder
 from tailtap.analysis.runs.searched import in_words
 from tailtap.analysis.runs.summary import summarize
 from tailtap.base.document import load
@@ -159,11 +159,9 @@ def search_experiment(
     plan: Plan,
     out: Path,
     *,
-    store: RunStore,
     resume: bool,
     reporting: Reporting,
     print_line: PrintLine,
-    on_loss: PrintLine,
     stations: Stations | None = None,
     testbed: Path | None = None,
     boots: Boots | None = None,
@@ -171,7 +169,7 @@ def search_experiment(
     """Search in the folder `out` and, if the plan says so, measure latency at what was found.
 
     Roles are on their `stations`, as in `run_experiment`. With `resume`, trials and runs that were
-    made already stay as they are. `on_loss` is told what could not be kept. Raises `InputError` for
+    made already stay as they are. Raises `InputError` for
     a folder that does not fit, `MachineError` when a trial cannot be made, `Interrupted` when the
     user stopped it: what was made until then is kept.
     """
@@ -181,7 +179,7 @@ def search_experiment(
         require_root()
         require_here(planned)
     at = At(stations, testbed, boots if asks(planned) else None)
-    search = Search(plan, SearchFolder(out), store, print_line, on_loss, at)
+    search = Search(plan, SearchFolder(out), print_line, at)
     with storage_errors(out):
         require_folder(out, resume=resume)
         with search.folder.locked(), interruptible():
@@ -237,10 +235,7 @@ class Search:
 
     plan: Plan
     folder: SearchFolder
-    store: RunStore
-    """The database of the runs at the rates found."""
     print_line: PrintLine
-    on_loss: PrintLine
     at: At
     made: list[Made] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
@@ -341,10 +336,8 @@ class Search:
             checked,
             self.folder.experiment,
             folder.path,
-            store=self.store,
             resume=resume,
             reporting=reporting,
-            on_loss=self.on_loss,
             stations=self.at.stations,
             testbed=self.at.testbed,
             boots=self.at.boots,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.results.database.database import add_run, add_runs, begin_anew
+from tailtap.results.database.database import add_run, add_runs, begin_anew, kept_current, refresh
 
-__all__ = ["add_run", "add_runs", "begin_anew"]
+__all__ = ["add_run", "add_runs", "begin_anew", "kept_current", "refresh"]

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import EVALUATION
+from tailtap.analysis.runs.reader import run_folders
 from tailtap.base.duck import (
     connect,
     locked_by,
@@ -30,7 +31,7 @@ from tailtap.base.duck import (
     says_damaged,
     says_locked,
 )
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import InputError, Interrupted, MachineError, TailtapError
 from tailtap.base.files import opened as opened_folder
 from tailtap.base.files import sync
 from tailtap.base.foreign import open_file, storable
@@ -67,6 +68,32 @@ def add_runs(database: Path, folders: Sequence[Path]) -> None:
                 connection.execute(f"DELETE FROM {table} WHERE run = ?", [run.number])
             _insert(connection, run, evaluation)
             connection.commit()
+
+
+@contextlib.contextmanager
+def kept_current(folder: Path) -> Iterator[None]:
+    """Refresh the databases of what the block makes in `folder`, also after an interruption."""
+    try:
+        yield
+    except Interrupted:
+        with contextlib.suppress(TailtapError):
+            _refresh_all(folder)
+        raise
+    _refresh_all(folder)
+
+
+def _refresh_all(folder: Path) -> None:
+    """Those of an experiment, and of the runs at the rates that a search found."""
+    for home in (folder, folder / "latency"):
+        if (home / "runs").is_dir():
+            refresh(home)
+
+
+def refresh(folder: Path) -> None:
+    """Have `results.duckdb` hold what the run folders of an experiment's folder hold."""
+    database = folder / "results.duckdb"
+    begin_anew(database)
+    add_runs(database, run_folders(folder))
 
 
 def begin_anew(database: Path) -> list[Path]:

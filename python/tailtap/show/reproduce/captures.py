@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -25,17 +25,6 @@ from tailtap.show.reproduce.fetching import fetch_file
 from tailtap.show.reproduce.steps import contradicted, not_shown, step
 
 SIDES = ("ingress", "egress")
-
-
-class _Nowhere:
-    """No database has the runs."""
-
-    def begin_anew(self, database: Path) -> list[Path]:
-        """Nothing is there."""
-        return []
-
-    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
-        """Nothing is kept."""
 
 
 def evaluate_captures(
@@ -124,7 +113,7 @@ def _again(slug: str, published: Path, captures: Mapping[str, Path], top: Path) 
         with Threads() as executor:
             outcome = evaluate_again(
                 Runs(top, [run], None), executor, changes, chunk_bytes=CHUNK_BYTES,
-                percentiles=(), print_line=lambda _: None, store=_Nowhere(), replace=True,
+                percentiles=(), print_line=lambda _: None, replace=True,
             )  # fmt: skip
         error = next(iter(outcome.errors.values()), None)
         if error is not None:

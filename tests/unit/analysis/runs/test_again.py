@@ -18,7 +18,7 @@ from tailtap.analysis.runs.again import Outcome, evaluate_again, find
 from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.evaluation import Options
-from tailtap.results import database as store
+from tailtap.results.database import kept_current
 from tailtap.results.database.columns import TABLES
 
 SECOND = 1_000_000_000
@@ -26,15 +26,16 @@ SECOND = 1_000_000_000
 
 def again(folder: Path, chunk_bytes: int = 1 << 30, **changes: object) -> tuple[Outcome, list[str]]:
     lines: list[str] = []
-    with Threads(2) as executor:
+    runs = find(folder)
+    home = runs.experiment.path if runs.experiment else folder
+    with kept_current(home), Threads(2) as executor:
         outcome = evaluate_again(
-            find(folder),
+            runs,
             executor,
             changes,
             chunk_bytes=chunk_bytes,
             percentiles=DEFAULT,
             print_line=lines.append,
-            store=store,
             replace=True,
         )
     return outcome, lines

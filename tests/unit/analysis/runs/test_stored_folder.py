@@ -22,7 +22,7 @@ from tailtap.analysis.verdict.record import record as verdict_record
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.records.record import as_json
-from tailtap.results import database as store
+from tailtap.results.database import kept_current
 from tailtap.show.report import write_report
 
 STORED = Path(__file__).with_name("stored")
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def evaluated(folder: Path) -> dict[str, Any]:
     """The summary of evaluating all runs again."""
-    with Threads(1) as executor:
+    with kept_current(folder), Threads(1) as executor:
         outcome = evaluate_again(
             find(folder),
             executor,
@@ -52,7 +52,6 @@ def evaluated(folder: Path) -> dict[str, Any]:
             chunk_bytes=1 << 30,
             percentiles=DEFAULT,
             print_line=lambda _: None,
-            store=store,
         )
     return as_json(outcome.summary())
 

@@ -28,21 +28,11 @@ from tailtap.measure.pairs import Made, Runs
 from tailtap.records.improve import ImproveRecord
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
-from tailtap.results import database
 
 EXPERIMENT = "name: a\ndut: {cpus: [1]}\ntraffic: {rate: 10 kpkt/s}\n"
 HOG, LIMIT_NS = Named("task", "hog"), 1_000_000
 PACKETS, APART_NS = 400, 100_000
 LATE = 60
-
-
-class Nowhere:
-    """No database."""
-
-    begin_anew = staticmethod(database.begin_anew)
-
-    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
-        """Nothing is kept."""
 
 
 @dataclass
@@ -108,7 +98,7 @@ def improve(
         purpose = Purpose("bare-metal", (1,), (0,))
         return devices[0], Explained((), Tree(), purpose, False, frozenset(), str)
 
-    place = Place(out, Nowhere(), str, str, resume)
+    place = Place(out, str, resume)
     return improved(plan, place, 0.01, prepare), devices[0]
 
 

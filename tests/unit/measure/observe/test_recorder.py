@@ -31,19 +31,6 @@ HELD = {1500: 50_000_000, 1510: 40_000_000, 9_200: 30_000_000}
 """Two late packets near to each other, and a third one eight seconds later."""
 
 
-class Store:
-    """A database that remembers what it was given."""
-
-    def __init__(self) -> None:
-        self.runs: list[Path] = []
-
-    def begin_anew(self, database: Path) -> list[Path]:
-        return []
-
-    def add_runs(self, database: Path, folders: Any) -> None:
-        self.runs += folders
-
-
 def record_of(prepared: object, number: int, way: object) -> RunRecord:
     asked = opened("what was asked for", {"evaluation": {"key": "moonsniff"}}, Parameters)
     return RunRecord(
@@ -75,10 +62,9 @@ class Bench:
         make_folder(self.aside)
         make_folder(self.memory / SLUGS[0])
         prepared: Any = SimpleNamespace(key="moonsniff", ways=[("in", "out")], traced=traced)
-        self.store = Store()
         out = ExperimentFolder(self.out)
         make_folder(out.runs, below=self.out)
-        self.maker = Maker(out, self.store, evaluated, then=recording.then, cpus=(0,))
+        self.maker = Maker(out, evaluated, then=recording.then, cpus=(0,))
         self.recorder = Recorder(prepared, recording, out, self.memory, self.aside, self.maker)
 
     def watch(
@@ -130,7 +116,7 @@ def test_what_was_late_is_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
     assert (tmp_path / "then").read_text().split() == ["2", "1"]
     assert most <= 14  # files of two sides: seconds that nobody needs are gone
     first, second = bench.incidents
-    assert bench.store.runs == [first, second] and kept.last == second.name
+    assert kept.last == second.name
     for folder, late, latency in ((first, 2, 50_000_000), (second, 1, 30_000_000)):
         found = evaluate(folder / "ingress.stamps", folder / "egress.stamps")
         assert 1000 < found.counts.ingress < 6000 and found.max > latency

@@ -18,7 +18,6 @@ from tailtap.measure.search import Settings
 from tailtap.measure.search.conduct import Plan, Search, search_experiment
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
-from tailtap.results import database
 
 TEXT = "name: paper\ntraffic: {warm_up: 10 ms}\n"
 MILLISECOND = 1_000_000
@@ -50,11 +49,9 @@ def search(tmp_path: Path, station: FakeStation, *, resume: bool = False) -> tup
     found = search_experiment(
         Plan(read_experiment(source), source, settings, "binary", shares=()),
         tmp_path / "out",
-        store=database,
         resume=resume,
         reporting=Silent,
         print_line=lines.append,
-        on_loss=lines.append,
         stations=everywhere(station),
     )
     return found, "\n".join(lines)
