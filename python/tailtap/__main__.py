@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.cli import main
+from tailtap.cli import start
 
-main()
+start()

@@ -16,7 +16,6 @@ from tailtap.cli.program import program
     [
         (["eth0", "vm:x/eth1"], "an interface is in one of these places: NETNS, container:NAME"),
         (["eth0@both"], "names no interface"),
-        (["eth0", "--trace", "fat"], "--trace 'fat': give thin, full or none"),
         (["eth0", "--look", "0 s"], "give a time above zero"),
         (["eth0", "--cpus", "1,1"], "--cpus '1,1' is no list of CPUs"),
         (["eth0", "--served", "hands"], "does not say by what packets are served"),

@@ -12,7 +12,6 @@ import msgspec
 from tailtap.base.errors import InputError, naming
 from tailtap.base.units import parse_rate, parse_time
 from tailtap.lab.generators.flows import DEFAULT_TTL, Flows, Ranges, numbered
-from tailtap.lab.generators.own import BACK_ENDS
 from tailtap.lab.generators.pattern import parse_pattern
 from tailtap.lab.generators.sizes import least_size, parse_sizes, sizes_of
 from tailtap.records.generator import GeneratorRecord
@@ -113,9 +112,6 @@ class AskedFlow:
             self._check_replay()
         if self.warm_up is not None and self.warm_up_packets:
             raise InputError("the warm-up must be said once: give --warm-up or --warm-up-packets")
-        if self.generator not in BACK_ENDS:
-            known = ", ".join(BACK_ENDS)
-            raise InputError(f"there is no --generator {self.generator!r}: known: {known}")
         if self.no_bypass and self.generator != "af_packet":
             raise InputError("--no-bypass is for --generator af_packet: the others pass no queue")
         if self.ip == 5:

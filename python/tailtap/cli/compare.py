@@ -10,7 +10,6 @@ import click
 
 from tailtap.base.units import format_share, format_us
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import files, named_folders, one_of
 from tailtap.cli.gate import Gate, bisected, print_gate, status_of
 from tailtap.cli.options import undisturbed_latencies
 from tailtap.cli.terminal import say, steps, warn
@@ -67,7 +66,6 @@ SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "cluste
     nargs=-1,
     required=True,
     metavar="[NAME=]RUN|DIR…",
-    shell_complete=named_folders,
     help="Run folders, experiment folders, what `tailtap evaluate --out` wrote, folders or "
     "databases with imported results. Evaluations with the same NAME are repeats of one "
     "configuration.",
@@ -77,7 +75,6 @@ SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "cluste
     "--at",
     "percentile",
     metavar="P",
-    shell_complete=one_of("max"),
     help="What configurations are ranked by: a percentile such as 99.9 or p99.9, or max. When not "
     "given, what `require` in their experiment files asks for, or else the highest that every run "
     "has ten packets above.",
@@ -98,14 +95,12 @@ SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "cluste
     "--junit",
     type=PATH,
     metavar="FILE",
-    shell_complete=files,
     help="With --worse-than: also write JUnit XML, with one test case for each configuration.",
 )
 @click.option(
     "--markdown",
     type=PATH,
     metavar="FILE",
-    shell_complete=files,
     help="With --worse-than: also write a summary in Markdown, as for a pull request.",
 )
 @undisturbed_latencies("compare")

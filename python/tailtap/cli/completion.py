@@ -6,6 +6,7 @@ from typing import Literal
 
 import click
 
+from tailtap.cli import COMPLETE
 from tailtap.cli.command import command
 
 
@@ -27,16 +28,20 @@ from tailtap.cli.command import command
 def completion(shell: Literal["bash", "zsh", "fish"], json: bool, quiet: bool) -> None:
     """Print a script that lets a shell complete what is typed after `tailtap`.
 
-    It completes commands, options, the names of run folders and experiment folders, experiment
-    files, captures, and what options take, such as the names of forwarders and profiles. Save the
-    script where the shell looks for such scripts, and start a new shell.
+    It completes commands, options, files and folders, and what options take, such as the names of
+    profiles and knobs. Save the script where the shell looks for such scripts, and start a new
+    shell.
     """
 
-    from tailtap.cli.shells import script
+    from click.shell_completion import get_completion_class
+
+    from tailtap.cli.program import program
     from tailtap.records.printed import CompletionRecord
     from tailtap.records.record import printed
 
-    text = script(shell)
+    made = get_completion_class(shell)
+    assert made is not None
+    text = made(program, {}, "tailtap", COMPLETE).source()
     if json:
         print(printed(CompletionRecord(shell=shell, script=text)))
     else:

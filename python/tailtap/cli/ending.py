@@ -8,7 +8,6 @@ import signal
 import sys
 from typing import TextIO
 
-from tailtap.base.bugs import ending
 from tailtap.base.errors import Bug, Interrupted, MachineError
 from tailtap.base.writing import refused
 from tailtap.cli.terminal import warn
@@ -30,6 +29,8 @@ def exit_status(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError) and any(map(_unread, (sys.stdout, sys.stderr))):
         return NOBODY_READS
     assert isinstance(error, Exception)
+    from tailtap.base.bugs import ending  # 25 ms that nobody waits for who makes no mistake
+
     lines, status = ending(error)
     for line in lines:
         _say(line)

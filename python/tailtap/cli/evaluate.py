@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import captures, captures_or_folders, one_of
 from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import unless, warn
 from tailtap.cli.where import Where
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
 @click.argument(
     "ingress",
     type=PATH,
-    shell_complete=captures_or_folders,
     help="Capture from before the device under test: a file, a pipe, '-' for the standard input, "
     "or several files that follow each other in time, as a folder or a pattern in quotes. Alone: a "
     "capture of both sides, or of requests and answers; or the folder of an experiment, to "
@@ -77,7 +75,6 @@ if TYPE_CHECKING:
     "egress",
     required=False,
     type=PATH,
-    shell_complete=captures,
     help="Capture from after the device under test, given in the same ways.",
 )
 @click.option(
@@ -112,13 +109,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--direction",
-    shell_complete=one_of("there", "back", "both"),
+    type=click.Choice(("there", "back", "both")),
     help="Where both captures hold both directions, they are told apart, and the way back is shown "
     "below the way there: 'there' or 'back' shows one of them, 'both' takes all packets as one.",
 )
 @click.option(
     "--key",
-    shell_complete=one_of("auto", "packet", "moonsniff", "signature"),
     help="What packets are matched by: 'auto', the default, looks for a key and says what "
     "it chose; 'packet' is what devices on the way keep of the innermost packet of IP: addresses, "
     "ports, the IP id and the payload ('packet-nat': without addresses and ports, 'packet-flow': "
@@ -165,7 +161,6 @@ if TYPE_CHECKING:
 @click.option(
     "--percentiles",
     default="default",
-    shell_complete=one_of("default", "papers"),
     help="Percentiles to list: 'default', 'papers' (the 275 of the published result "
     "files) or percentages such as 50,99.9,99.999.",
 )
@@ -204,7 +199,6 @@ if TYPE_CHECKING:
     nargs=2,
     type=PATH,
     metavar="BEFORE AFTER",
-    shell_complete=captures,
     help="The captures are of two clocks. These are of packets that went the other way at the "
     "same time: BEFORE has the clock of EGRESS, AFTER that of INGRESS. By these packets and those "
     "of the pair itself the clocks are aligned, offset and drift. Captures that hold both "
@@ -212,21 +206,21 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--format",
-    shell_complete=one_of("pcap", "pcapng", "erf", "mscap", "stamps", "marks"),
+    type=click.Choice(("pcap", "pcapng", "erf", "mscap", "stamps", "marks")),
     help="Format of both captures (pcap, pcapng, erf, mscap, stamps, marks) where the content does "
     "not say: ERF and mscap have no magic number, and the suffix decides.",
 )
 @click.option(
     "--nanoseconds",
     metavar="SIDE",
-    shell_complete=one_of("ingress", "egress", "both"),
+    type=click.Choice(("ingress", "egress", "both")),
     help="The stamps of this capture (ingress, egress, both) are nanoseconds, although the file "
     "says that they are microseconds: a wrong magic number in pcap, no if_tsresol in pcapng.",
 )
 @click.option(
     "--stamps",
     metavar="SOURCE",
-    shell_complete=one_of("record", "trailer"),
+    type=click.Choice(("record", "trailer")),
     help="Where the stamps are taken from: 'trailer' is what a switch put behind each frame "
     "(Arista 7130 or Metamako, Cisco Nexus 3550 or Exablaze), in whichever capture has that; "
     "'record' is what the capturing program wrote. By default trailers count where both captures "

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import one_of, result_folders
 from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import say_whole, warn
 
@@ -17,24 +16,12 @@ from tailtap.cli.terminal import say_whole, warn
     "source",
     type=PATH,
     metavar="RUN|DIR",
-    shell_complete=result_folders,
     help="A run folder, what `tailtap evaluate --out` wrote, or an experiment folder: then "
     "all its finished runs; or a folder or database with imported results.",
 )
 @click.option(
     "--to",
     required=True,
-    shell_complete=one_of(
-        "parquet",
-        "csv",
-        "hgrm",
-        "hlog",
-        "github-action-benchmark",
-        "papers",
-        "pos",
-        "perfetto",
-        "postgresql://",
-    ),
     help="parquet or csv: one file for each table. hgrm: HdrHistogram's percentile text, "
     "in microseconds. papers: the nine CSV files of the published results. "
     "pos: a result tree of the testbed service pos, with these files. "

@@ -8,7 +8,6 @@ import click
 
 from tailtap.base.errors import InputError
 from tailtap.cli.command import command
-from tailtap.cli.completing import one_of
 from tailtap.cli.terminal import beginning, say
 
 HOLD_FOR = "1 ms"
@@ -60,7 +59,7 @@ QUEUE = 100
 @click.option(
     "--xdp",
     metavar="MODE",
-    shell_complete=one_of("native", "generic"),
+    type=click.Choice(("native", "generic")),
     help="Redirect in the kernel by an XDP program, in 'native' or 'generic' mode.",
 )
 @click.option(

@@ -9,7 +9,6 @@ import click
 
 from tailtap.base.errors import InputError, Interrupted
 from tailtap.cli.command import PATH, Command, command
-from tailtap.cli.completing import captures, one_of
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ class Several(Command):
 @click.option(
     "--pattern",
     default="constant",
-    shell_complete=one_of("constant", "burst", "poisson", "on-off", "ramp"),
     help="How packets follow each other: constant; burst:packets=32 (so many at once, at "
     "the same mean rate); poisson:seed=1 (independent exponential gaps); "
     "on-off:on_time=10 ms,off_time=90 ms (the rate, then silence, in turn); "
@@ -144,7 +142,6 @@ class Several(Command):
 @click.option(
     "--replay",
     type=PATH,
-    shell_complete=captures,
     help="Send the packets of this capture (pcap or pcapng, whole packets) as they are; "
     "without --duration or --count once.",
 )
@@ -162,7 +159,7 @@ class Several(Command):
 @click.option(
     "--generator",
     default="af_packet",
-    shell_complete=one_of("af_packet", "af_xdp"),
+    type=click.Choice(("af_packet", "af_xdp")),
     help="How packets get to the interface: af_packet, by a system call for each; or af_xdp, "
     "through memory shared with the kernel, which is faster (packets up to 4100 B). It uses "
     "native mode where the driver has it, else generic mode: the report says which.",

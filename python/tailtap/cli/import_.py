@@ -9,7 +9,6 @@ import click
 
 from tailtap.base.units import format_count
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import folders, result_folders
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     "tree",
     type=PATH,
     metavar="TREE",
-    shell_complete=folders,
     help="A folder with published result files (.csv, .csv.zst), result trees of pos, RISE "
     "crates, or results of other tools, at any depth.",
 )
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     default=Path("results.duckdb"),
     type=PATH,
     metavar="DIR|FILE",
-    shell_complete=result_folders,
     help="The folder of an experiment or an evaluation: its results.duckdb gets the runs, "
     "and its report shows them; or a database FILE.duckdb. Made if missing.",
 )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import experiment_files, one_of
 from tailtap.cli.options import measuring, require_out, undisturbed_latencies
 from tailtap.cli.terminal import say, unless, warn
 
@@ -43,7 +42,6 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
     type=PATH,
     required=False,
     metavar="[EXPERIMENT]",
-    shell_complete=experiment_files,
     help="The experiment file (YAML); none with --observe.",
 )
 @click.option(
@@ -97,7 +95,7 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
     "exports",
     multiple=True,
     metavar="FORMAT",
-    shell_complete=one_of(*FORMATS),
+    type=click.Choice(FORMATS),
     help=f"Write what helped as `tailtap host export` does: {', '.join(FORMATS)}; may be repeated.",
 )
 @measuring(resume="Go on with what was interrupted in --out; --within counts from now.")
@@ -141,7 +139,6 @@ def improve(
     not shown.
     """
     from tailtap.base.errors import InputError
-    from tailtap.base.suggest import did_you_mean
     from tailtap.base.units import parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
     from tailtap.library import remedies
@@ -150,9 +147,6 @@ def improve(
     from tailtap.measure.runner import default_folder
     from tailtap.records.record import printed
 
-    for name in exports:
-        if name not in FORMATS:
-            raise InputError(f"--export: there is no {name!r}: {did_you_mean(name, FORMATS)}")
     if (experiment is None) == (observe is None):
         raise InputError("give an experiment file, or --observe IN OUT")
     require_out(out, resume=resume)

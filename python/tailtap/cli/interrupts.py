@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import files
 from tailtap.cli.options import runs_and_folders, writes_into
 from tailtap.cli.terminal import say, steps, warn
 
@@ -40,7 +39,6 @@ SHOWN = 10
     "--samples",
     type=PATH,
     metavar="FILE",
-    shell_complete=files,
     help="Samples of /proc/interrupts by another recorder, for one run or evaluation: CSV as "
     "docs/explanation/interrupts.md describes it. By default the run's own interrupts.csv.",
 )

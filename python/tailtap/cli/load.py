@@ -6,7 +6,6 @@ import click
 
 from tailtap.base.errors import InputError
 from tailtap.cli.command import command
-from tailtap.cli.completing import one_of
 from tailtap.cli.terminal import beginning, say
 
 KINDS = ("cpu", "cache", "memory", "interrupts", "packets")
@@ -16,7 +15,7 @@ BUSY, PERIOD, SIZE, BURST = 50, "10 ms", "8 MiB", 64
 @command()
 @click.argument(
     "kind",
-    shell_complete=one_of(*KINDS),
+    type=click.Choice(KINDS),
     help="cpu, cache, memory, interrupts or packets.",
 )
 @click.option(
@@ -90,8 +89,6 @@ def load(
     from tailtap import _core
     from tailtap.base.units import parse_size, parse_time
 
-    if kind not in KINDS:
-        raise InputError(f"there is no load {kind!r}: choose one of {', '.join(KINDS)}")
     shares = kind in ("cpu", "cache")
     for option, value, fits in (
         ("--busy", busy, shares),

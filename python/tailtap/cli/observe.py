@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tailtap.cli.command import command
-from tailtap.cli.completing import one_of, result_folders
 from tailtap.cli.live import watched
 from tailtap.cli.options import writes_into
 from tailtap.cli.recording import record_incidents, recorded
@@ -50,14 +49,12 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="End when so many packets have passed at each place.",
 )
-@writes_into(
-    "The folder for the results; by default 'observed' and the time of day.", result_folders
-)
+@writes_into("The folder for the results; by default 'observed' and the time of day.")
 @click.option("--both", is_flag=True, help="Observe the way back as well, as a second run.")
 @click.option(
     "--trace",
     default="thin",
-    shell_complete=one_of("thin", "full", "none"),
+    type=click.Choice(("thin", "full", "none")),
     help="What is recorded of the cores that serve: thin or full, as `tailtap trace "
     "--mode`; none: nothing, and nobody can say why packets were late.",
 )
@@ -186,8 +183,6 @@ def _asked(
     from tailtap.lab.forwarders.served import Server, records_of
     from tailtap.measure.observe import Asked, parse_target
 
-    if trace not in ("thin", "full", "none"):
-        raise InputError(f"--trace {trace!r}: give thin, full or none")
     servers = [Server.parse(one) for one in served]
     on = () if cpus is None else parse_list(cpus)
     records_of(servers, on)

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tailtap.cli.command import PATH
-from tailtap.cli.completing import (
-    Completer,
-    experiment_files,
-    folders,
-    result_folders,
-    selections,
-    settings,
-)
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def known(names: Callable[[], Iterable[str]]) -> Completer:
+    """Completes names that are asked for when somebody presses Tab: importing them takes long."""
+    return lambda _context, _parameter, word: [one for one in names() if one.startswith(word)]
+
 
 experiment_file: Decorator = click.argument(
     "experiment",
     type=PATH,
-    shell_complete=experiment_files,
     help="The experiment file (YAML).",
 )
 
@@ -37,14 +35,13 @@ def runs_and_folders(text: str) -> Decorator:
         required=True,
         type=PATH,
         metavar="RUN|DIR…",
-        shell_complete=result_folders,
         help=text,
     )
 
 
-def writes_into(text: str, complete: Completer = folders) -> Decorator:
+def writes_into(text: str) -> Decorator:
     """The option --out DIR, whose help is `text`."""
-    return click.option("--out", type=PATH, metavar="DIR", shell_complete=complete, help=text)
+    return click.option("--out", type=PATH, metavar="DIR", help=text)
 
 
 def undisturbed_latencies(verb: str) -> Decorator:
@@ -66,13 +63,10 @@ def measuring(*, resume: str) -> Decorator:
             "set_",
             multiple=True,
             metavar="PATH=VALUE",
-            shell_complete=settings,
             help="Replace one value of the file, such as traffic.rate='20 kpkt/s'. May be given "
             "several times.",
         ),
-        writes_into(
-            "The folder for the results; by default the name and the time of day.", result_folders
-        ),
+        writes_into("The folder for the results; by default the name and the time of day."),
         click.option(
             "--resume",
             is_flag=True,
@@ -91,7 +85,6 @@ def measuring(*, resume: str) -> Decorator:
 on_testbed = click.option(
     "--testbed",
     type=PATH,
-    shell_complete=experiment_files,
     help="A testbed file (YAML): generator, timestamper and DuT are on the hosts that it says.",
 )
 """The option --testbed."""
@@ -111,6 +104,5 @@ def selected_runs(text: str) -> Decorator:
         "--runs",
         multiple=True,
         metavar="SELECTION",
-        shell_complete=selections,
         help=f"{text} May be given several times: each adds runs. By default all runs.",
     )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import folders, one_of, result_folders
 from tailtap.cli.terminal import say, say_whole, steps, warn
 
 if TYPE_CHECKING:
@@ -30,14 +29,12 @@ if TYPE_CHECKING:
     "folder",
     type=PATH,
     metavar="DIR",
-    shell_complete=result_folders,
     help="The folder that `tailtap run --out` or `tailtap search --out` wrote.",
 )
 @click.option(
     "--out",
     type=PATH,
     metavar="SITE",
-    shell_complete=folders,
     help="The folder for the site; by default DIR/site. An earlier site there is replaced, nothing "
     "else is.",
 )
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
     "--captures",
     default="refer",
     metavar="embed|refer[=URL]",
-    shell_complete=one_of("embed", "refer", "refer="),
     help="Whether captures, stamps and traces are in the site, or named with their checksums, and "
     "with URL as the address of the folder that they are in. By default they are named alone.",
 )
@@ -58,7 +54,6 @@ if TYPE_CHECKING:
     "--allow",
     default="",
     metavar="KIND,…",
-    shell_complete=one_of("serials", "macs", "hostnames", "users", "addresses", "ids"),
     help="Publish these as they are: serials, macs, hostnames, users, addresses (of IP), ids (of "
     "machines and boots). By default all are replaced.",
 )
@@ -77,7 +72,6 @@ if TYPE_CHECKING:
     "--license",
     "licence",
     metavar="NAME",
-    shell_complete=one_of("CC-BY-4.0", "CC0-1.0", "CC-BY-SA-4.0"),
     help="The licence of the site by its name in the SPDX list, such as CC-BY-4.0.",
 )
 @click.option(

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import result_folders
 from tailtap.cli.options import selected_runs, writes_into
 from tailtap.cli.terminal import say_whole, steps
 
@@ -17,7 +16,6 @@ from tailtap.cli.terminal import say_whole, steps
     "folder",
     type=PATH,
     metavar="DIR",
-    shell_complete=result_folders,
     help="The folder that `tailtap run --out`, `tailtap search --out`, "
     "`tailtap evaluate --out` or "
     "`tailtap import --into` wrote.",

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import experiment_files, folders, settings
 from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import say, steps
 
@@ -40,7 +39,6 @@ STYLES = {"reproduced": "green", "contradicted": "red", "not shown": "yellow"}
 @click.argument(
     "site",
     metavar="SITE",
-    shell_complete=folders,
     help="What `tailtap publish` made: a folder, or its address (file, http or https). Or a folder "
     "with a crate of the RISE profile, or with published result files.",
 )
@@ -55,7 +53,6 @@ STYLES = {"reproduced": "green", "contradicted": "red", "not shown": "yellow"}
     "--captures",
     type=PATH,
     metavar="DIR",
-    shell_complete=folders,
     help="Where captures are that the site names and does not have: DIR/runs/RUN/FILE or "
     "DIR/RUN/FILE.",
 )
@@ -71,14 +68,12 @@ STYLES = {"reproduced": "green", "contradicted": "red", "not shown": "yellow"}
     "set_",
     multiple=True,
     metavar="PATH=VALUE",
-    shell_complete=settings,
     help="Replace one value of the experiment that is measured, such as its CPUs or scale. May be "
     "given several times.",
 )
 @click.option(
     "--testbed",
     type=PATH,
-    shell_complete=experiment_files,
     help="Measure on a testbed: its file (YAML).",
 )
 @click.option(

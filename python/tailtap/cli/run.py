@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import experiment_files, settings
 from tailtap.cli.live import watched
 from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out
 from tailtap.cli.terminal import unless, warn
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     "--against",
     type=PATH,
     metavar="BASE",
-    shell_complete=experiment_files,
     help="Another experiment file, or this one with --against-set: measure both in turn, until it "
     "is decided whether this one is worse.",
 )
@@ -60,7 +58,6 @@ if TYPE_CHECKING:
     "--against-set",
     multiple=True,
     metavar="PATH=VALUE",
-    shell_complete=settings,
     help="Replace one value of BASE only; --set is for both. May be given several times.",
 )
 @click.option(

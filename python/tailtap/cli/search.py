@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import command
-from tailtap.cli.completing import one_of
 from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out
 from tailtap.cli.terminal import say, unless
 
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "--method",
     default="mlr",
-    shell_complete=one_of("mlr", "binary"),
+    type=click.Choice(("mlr", "binary")),
     help="mlr; or binary, which tries each rate once, for the full time.",
 )
 @click.option(
@@ -135,19 +134,16 @@ def search(
     report` makes a page of the folder. The exit status is 1 when no rate holds, and 3 when a
     measurement at the rates found failed or is invalid.
     """
-    from tailtap.base.errors import InputError
     from tailtap.base.units import parse_rate, parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.run import stations_of_file
     from tailtap.cli.runs import print_runs, require_results
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder
-    from tailtap.measure.search import METHODS, Settings
+    from tailtap.measure.search import Settings
     from tailtap.measure.search.conduct import Plan, search_experiment
     from tailtap.records.record import printed
 
-    if method not in METHODS:
-        raise InputError(f"there is no --method {method!r}: known: {', '.join(METHODS)}")
     settings = Settings(
         losses=tuple(sorted(parse_share(one) for one in loss)),
         low=parse_rate(low),

@@ -10,7 +10,6 @@ import click
 
 from tailtap.base.errors import InputError
 from tailtap.cli.command import command
-from tailtap.cli.completing import files, one_of
 from tailtap.cli.terminal import beginning, say, warn
 
 
@@ -25,13 +24,12 @@ from tailtap.cli.terminal import beginning, say, warn
     "--out",
     required=True,
     type=click.Path(path_type=Path),
-    shell_complete=files,
     help="The folder of the files trace.events and trace.json.",
 )
 @click.option(
     "--mode",
     default="thin",
-    shell_complete=one_of("thin", "full"),
+    type=click.Choice(("thin", "full")),
     help="thin: what names the context that had a CPU; full: also single timers, "
     "page faults, reclaim, compaction, frequencies, exits of guests, and every migration, at a "
     "higher cost.",

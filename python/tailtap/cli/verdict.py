@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import files, profiles, result_folders
-from tailtap.cli.options import selected_runs, undisturbed_latencies
+from tailtap.cli.options import known, selected_runs, undisturbed_latencies
 from tailtap.cli.terminal import say, steps
 
 if TYPE_CHECKING:
@@ -19,6 +18,12 @@ if TYPE_CHECKING:
 
     from tailtap.records.claims import ClaimRow
     from tailtap.records.verdict import VerdictRecord
+
+
+def _profiles() -> Iterable[str]:
+    from tailtap.analysis.verdict.profiles import PROFILES
+
+    return PROFILES
 
 
 @command(
@@ -43,7 +48,6 @@ if TYPE_CHECKING:
     nargs=-1,
     type=PATH,
     metavar="RUN|DIR…",
-    shell_complete=result_folders,
     help="Run folders, experiment folders (then all their runs), or what `tailtap "
     "evaluate --out` or `tailtap import --into` wrote.",
 )
@@ -58,7 +62,7 @@ if TYPE_CHECKING:
     "--profile",
     multiple=True,
     metavar="NAME",
-    shell_complete=profiles,
+    shell_complete=known(_profiles),
     help="The requirements of a standard, such as urllc-5g. May be given several times.",
 )
 @click.option(
@@ -78,7 +82,6 @@ if TYPE_CHECKING:
     "--junit",
     type=PATH,
     metavar="FILE",
-    shell_complete=files,
     help="Also write JUnit XML, with one test case for each requirement.",
 )
 @click.option(

@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tailtap.analysis.evaluation.values import (
@@ -327,6 +326,8 @@ def read_any(path: Path, root: Path) -> pa.Table:
 def _text_bytes(column: pa.ChunkedArray) -> int:
     """How many bytes the texts of a column have, each as often as it is there."""
     chunks = [one for one in column.chunks if pa.types.is_dictionary(one.type)]
+    import pyarrow.compute as pc  # which takes longer than writing all tables
+
     lengths = (pc.binary_length(one.dictionary).take(one.indices) for one in chunks)
     return sum(pc.sum(one).as_py() or 0 for one in lengths)
 

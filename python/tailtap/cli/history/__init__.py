@@ -9,13 +9,11 @@ from typing import Any
 import click
 
 from tailtap.cli.command import PATH
-from tailtap.cli.completing import files
 
 history_file: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--history",
     type=PATH,
     metavar="FILE",
     default=Path("history.duckdb"),
-    shell_complete=files,
     help="The file of the history.",
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import result_folders
 from tailtap.cli.history import history_file
 from tailtap.cli.terminal import say, warn
 
@@ -26,7 +25,6 @@ from tailtap.cli.terminal import say, warn
     "folder",
     type=PATH,
     metavar="DIR",
-    shell_complete=result_folders,
     help="An experiment folder, a run folder, what `tailtap evaluate --out` wrote, or a folder or "
     "database with imported results.",
 )

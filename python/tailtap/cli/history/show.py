@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import files, one_of
 from tailtap.cli.history import history_file
 from tailtap.cli.terminal import say, warn
 
@@ -30,7 +29,6 @@ LAST = 10
 @click.option(
     "--at",
     metavar="P",
-    shell_complete=one_of("max"),
     help="A percentile such as p99.9, or max. By default for each series the highest that all its "
     "runs have ten packets above.",
 )
@@ -38,7 +36,6 @@ LAST = 10
     "--page",
     type=PATH,
     metavar="FILE",
-    shell_complete=files,
     help="Also write a page with a figure of each series. It needs no network.",
 )
 def show(history: Path, at: str | None, page: Path | None, json: bool, quiet: bool) -> None:

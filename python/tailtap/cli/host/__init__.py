@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
-from tailtap.cli.completing import one_of
+from tailtap.cli.options import known
 
 if TYPE_CHECKING:
     from tailtap.host.knobs.purpose import Purpose
@@ -20,15 +19,11 @@ ROLES = ("bare-metal", "container", "vm-host", "vm-guest", "generator")
 """Those of `tailtap.host.knobs.purpose`, spelled here as they take long to import."""
 
 
-def knobs_and_groups(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Names of knobs and of their groups."""
+def _knobs_and_groups() -> list[str]:
     from tailtap.host.knobs import KNOBS
     from tailtap.host.knobs.knob import GROUPS
 
-    names = [*GROUPS, *(knob.name for knob in KNOBS)]
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return [*GROUPS, *(knob.name for knob in KNOBS)]
 
 
 also_option: Callable[[Function], Function] = click.option(
@@ -36,7 +31,7 @@ also_option: Callable[[Function], Function] = click.option(
     "also",
     multiple=True,
     metavar="KNOB",
-    shell_complete=knobs_and_groups,
+    shell_complete=known(_knobs_and_groups),
     help="Also take this knob, which is only there to compare; may be repeated.",
 )
 
@@ -48,13 +43,13 @@ def purpose_options(function: Function) -> Function:
             "names",
             nargs=-1,
             metavar="[GROUP|KNOB]...",
-            shell_complete=knobs_and_groups,
+            shell_complete=known(_knobs_and_groups),
             help="Knobs, or groups of them, as docs/reference/host.md lists them; all by default.",
         ),
         click.option(
             "--role",
             metavar="ROLE",
-            shell_complete=one_of(*ROLES),
+            type=click.Choice(ROLES),
             help=f"What this machine is: {', '.join(ROLES)}; by default vm-guest in a virtual "
             "machine, bare-metal elsewhere.",
         ),

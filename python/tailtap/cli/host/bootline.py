@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import command
-from tailtap.cli.completing import one_of
 from tailtap.cli.host import also_option, purpose_options
 from tailtap.cli.terminal import say, warn
 
@@ -53,7 +52,7 @@ STATES = {
 @click.option(
     "--loader",
     metavar="NAME",
-    shell_complete=one_of(*LOADERS),
+    type=click.Choice(LOADERS),
     help=f"The boot loader: {' or '.join(LOADERS)}; by default the one that is there.",
 )
 @click.option(

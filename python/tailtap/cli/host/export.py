@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import files, one_of
 from tailtap.cli.host import also_option, purpose_options
 from tailtap.cli.terminal import warn
 
@@ -31,7 +30,7 @@ FORMATS = ("tuned", "sysctl", "ansible")
     "format_",
     required=True,
     metavar="FORMAT",
-    shell_complete=one_of(*FORMATS),
+    type=click.Choice(FORMATS),
     help="tuned: a profile's tuned.conf. sysctl: a file for sysctl.d. ansible: a task list.",
 )
 @also_option
@@ -39,7 +38,6 @@ FORMATS = ("tuned", "sysctl", "ansible")
     "--out",
     type=PATH,
     metavar="FILE",
-    shell_complete=files,
     help="Where it goes; standard output when not given. Only an earlier export is replaced.",
 )
 def export(
@@ -64,7 +62,6 @@ def export(
     from tailtap.base.errors import InputError
     from tailtap.base.files import named
     from tailtap.base.foreign import read_head
-    from tailtap.base.suggest import did_you_mean
     from tailtap.base.writing import writing
     from tailtap.cli.host import machine
     from tailtap.host.tuning.exports import FORMATS as KNOWN
@@ -72,8 +69,6 @@ def export(
     from tailtap.records.printed import HostExportRecord, Left
     from tailtap.records.record import printed
 
-    if format_ not in KNOWN:
-        raise InputError(f"--format: there is no {format_!r}: {did_you_mean(format_, KNOWN)}")
     tree, purpose = machine(role, cpus, housekeeping, interface)
     found = content(tree, purpose, names, also)
     made = KNOWN[format_](found)

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import experiment_files
 from tailtap.cli.terminal import say, unless
 
 
@@ -20,9 +19,7 @@ from tailtap.cli.terminal import say, unless
         ("tailtap testbed boot lab.yaml dut --default", "give back what the host boots by itself"),
     )
 )
-@click.argument(
-    "testbed", type=PATH, shell_complete=experiment_files, help="The testbed file (YAML)."
-)
+@click.argument("testbed", type=PATH, help="The testbed file (YAML).")
 @click.argument("host", help="The name of a host in that file.")
 @click.option("--kernel", help="vanilla, rt, a version or a live image, as dut.kernel has it.")
 @click.option("--append", default="", help="Parameters for the kernel, as dut.boot has them.")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import experiment_files
 from tailtap.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 @command(
     examples=(("sudo tailtap testbed check lab.yaml", "send packets over each cable of a testbed"),)
 )
-@click.argument(
-    "testbed", type=PATH, shell_complete=experiment_files, help="The testbed file (YAML)."
-)
+@click.argument("testbed", type=PATH, help="The testbed file (YAML).")
 def check(testbed: Path, json: bool, quiet: bool) -> None:
     """Log in to all hosts of a testbed and send packets over each of its cables.
 

@@ -7,13 +7,10 @@ from pathlib import Path
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import experiment_files
 
 
 @command(examples=(("tailtap testbed console lab.yaml dut", "watch a host boot"),))
-@click.argument(
-    "testbed", type=PATH, shell_complete=experiment_files, help="The testbed file (YAML)."
-)
+@click.argument("testbed", type=PATH, help="The testbed file (YAML).")
 @click.argument("host", help="The name of a host in that file.")
 def console(testbed: Path, host: str, json: bool, quiet: bool) -> None:
     """Show the serial console of a host of a testbed, and type into it.

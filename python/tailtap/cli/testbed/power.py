@@ -7,21 +7,17 @@ from pathlib import Path
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import experiment_files, one_of
 from tailtap.cli.terminal import say_whole
 
 ACTIONS = ("status", "on", "off", "cycle")
 
 
 @command(examples=(("tailtap testbed power lab.yaml dut cycle", "switch a hung host off and on"),))
-@click.argument(
-    "testbed", type=PATH, shell_complete=experiment_files, help="The testbed file (YAML)."
-)
+@click.argument("testbed", type=PATH, help="The testbed file (YAML).")
 @click.argument("host", help="The name of a host in that file.")
 @click.argument(
     "action",
     type=click.Choice(ACTIONS),
-    shell_complete=one_of(*ACTIONS),
     help="status tells whether it is on. off does not ask the host's kernel.",
 )
 def power(testbed: Path, host: str, action: str, json: bool, quiet: bool) -> None:
