@@ -272,7 +272,7 @@ format: setup $(VENV)/complete ## Format all sources
 .PHONY: docs
 docs: setup $(VENV)/complete ## Write the references of commands, experiment files, kinds and records from the program
 	@$(BIN)/python -m tailtap.cli.reference > docs/reference/commands.md
-	@$(BIN)/python -m tailtap.records.warnings.page > docs/reference/warnings.md
+	@$(BIN)/python -c "from tailtap.records.warnings import page; print(page(), end='')" > docs/reference/warnings.md
 	@$(BIN)/python -m tailtap.experiment.reference > docs/reference/experiment.md
 	@$(BIN)/python -m tailtap.experiment.json_schema > docs/reference/experiment.schema.json
 	@$(BIN)/python -m tailtap.cli.kinds > docs/reference/kinds.md

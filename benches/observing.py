@@ -30,7 +30,7 @@ from namespaces import TAILTAP, Lab, Namespace
 from traces import SOFTIRQ, Trace
 
 from benches.taps import capturing, packets_in
-from tailtap.records.marks import read_marks
+from tailtap.records.stamps import read_marks
 
 ROUNDS = 3
 SECONDS = 1.0

@@ -25,8 +25,7 @@ from tailtap.analysis.runs.groups import configuration_label, configurations
 from tailtap.analysis.runs.reader import load_experiment, load_search, planned_runs
 from tailtap.analysis.runs.run import Experiment as Runs
 from tailtap.analysis.runs.run import Run
-from tailtap.base.cpulist import parse_cpus
-from tailtap.base.units import format_share, format_time
+from tailtap.base.units import format_share, format_time, parse_cpus
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment, read_experiment

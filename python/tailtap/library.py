@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from tailtap.measure.progress import Reporting
     from tailtap.measure.run import Stations
     from tailtap.records.causes import CausesRecord
-    from tailtap.records.compare import CompareRecord
-    from tailtap.records.gate import GateRecord
-    from tailtap.records.reproduction import Level, ReproductionRecord
+    from tailtap.records.compare import CompareRecord, GateRecord
+    from tailtap.records.evaluation import UndisturbedRecord
     from tailtap.records.search import SearchedRecord
-    from tailtap.records.site import PublishRecord
-    from tailtap.records.undisturbed import UndisturbedRecord
+    from tailtap.records.site import Level, PublishRecord, ReproductionRecord
     from tailtap.records.verdict import VerdictRecord
 
 Place = str | Path

@@ -14,7 +14,7 @@ from program import Finished, in_process, one_line_error, tailtap
 
 from tailtap.base.duck import connect
 from tailtap.base.errors import InputError
-from tailtap.records.noise import NOISE, NoiseRecord, NoisyCpu
+from tailtap.records.machine import NOISE, NoiseRecord, NoisyCpu
 from tailtap.records.record import as_json
 from tailtap.results.database.history import load
 

@@ -10,7 +10,7 @@ from program import in_process, one_line_error
 
 from tailtap.cli.against import print_against
 from tailtap.cli.improve import print_improvement
-from tailtap.records.against import AgainstRecord
+from tailtap.records.compare import AgainstRecord
 from tailtap.records.printed import Left
 
 FILE = "name: a\ndut: {cpus: [1]}\ntraffic: {rate: 10 kpkt/s}\n"

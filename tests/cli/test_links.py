@@ -19,7 +19,7 @@ from tailtap.analysis.runs.folder import STAMP_HEADER, ExperimentFolder, RunFold
 from tailtap.base.errors import InputError
 from tailtap.measure.search import Settings
 from tailtap.measure.search.folder import SearchFolder
-from tailtap.records.interrupt_samples import write_samples
+from tailtap.records.interrupts import write_samples
 from tailtap.results.database import add_run, begin_anew
 
 COMMANDS = {

@@ -31,7 +31,7 @@ from guest_programs import script, tailtaps
 from killed_cards import cards_killed
 from labtools import TAILTAP
 
-from tailtap.base.cpulist import parse_cpus
+from tailtap.base.units import parse_cpus
 from tailtap.host.knobs import ethtool
 from tailtap.lab.forwarders.handed_over import DRIVERS, PciDriver
 from tailtap.remote.guest import GuestHost

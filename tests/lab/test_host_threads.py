@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.base.cpulist import parse_cpus
+from tailtap.base.units import parse_cpus
 from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose

@@ -13,7 +13,7 @@ import injectors
 import pytest
 from labtools import own_machine, record, was_made, write_experiment
 
-from tailtap.records.interrupt_samples import read_samples
+from tailtap.records.interrupts import read_samples
 
 MS = 1_000_000
 EXPERIMENT = """\

@@ -11,7 +11,7 @@ from injectors import build, hog
 from labtools import own_machine
 from msgspec.json import decode
 
-from tailtap.records.noise import NoiseRecord
+from tailtap.records.machine import NoiseRecord
 
 CPU = 1
 PERIOD_NS = 50_000_000

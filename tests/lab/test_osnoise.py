@@ -23,7 +23,7 @@ from standing import standing
 
 from tailtap.lab.platforms import DutSpec
 from tailtap.lab.platforms.vm import VmOptions
-from tailtap.records.noise import NoiseRecord
+from tailtap.records.machine import NoiseRecord
 from tailtap.remote.guest import GuestHost
 
 CPU = 1

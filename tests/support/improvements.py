@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tailtap.records.causes import CauseName
-from tailtap.records.improve import (
+from tailtap.records.search import (
     ImproveRecord,
     ImproveSettings,
     KnobTrial,

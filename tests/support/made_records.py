@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tailtap.lab.topology.graph import Graph
-from tailtap.records.machine import ClockErrors, Timekeeping
+from tailtap.records.machine import BUILT_IN, ClockErrors, Timekeeping
 from tailtap.records.record import as_json, parsed
 from tailtap.records.run import RunRecord
-from tailtap.records.traits import BUILT_IN
 
 
 def made(**fields: Any) -> RunRecord:

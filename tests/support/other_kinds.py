@@ -11,8 +11,7 @@ from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
 from tailtap.analysis.runs.run import Run
-from tailtap.base.check import Check
-from tailtap.base.findings import Findings
+from tailtap.base.check import Check, Findings
 from tailtap.base.schema import Size, Strict
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.lab.forwarders import Asked, Need, Serves, Setting
@@ -25,7 +24,7 @@ from tailtap.lab.platforms.bare_metal import BareMetal
 from tailtap.lab.platforms.options import KernelOptions
 from tailtap.lab.topology.lab import Lab
 from tailtap.records.generator import GeneratorRecord
-from tailtap.records.traits import Traits
+from tailtap.records.machine import Traits
 from tailtap.remote import Host
 from tailtap.remote.process import Process
 

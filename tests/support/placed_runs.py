@@ -11,7 +11,7 @@ from experiment_folders import write_run
 from made_records import wiring
 from recorded_machines import unpacked
 
-from tailtap.base.cpulist import ranges
+from tailtap.base.units import ranges
 from tailtap.experiment.model import Experiment
 from tailtap.host.facts import environment
 from tailtap.host.knobs.purpose import Purpose

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tailtap.base.cpulist import parse_cpus
+from tailtap.base.units import parse_cpus
 
 FOLDER = Path(__file__).parents[1] / "unit/host/machines"
 NAMES = ("intel-two-sockets", "amd-epyc-four-nodes", "raspberry-pi-4", "cloud-vm")

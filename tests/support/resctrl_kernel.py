@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.base.cpulist import parse_cpus, ranges
 from tailtap.base.errors import MachineError
+from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.cpu.resctrl import files
 from tailtap.host.cpu.resctrl.masks import CACHE_LINES, parse_schemata
 

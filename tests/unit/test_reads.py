@@ -23,7 +23,7 @@ ELSEWHERE = {
     "measure/run.py": "opens stations, no files",
     "base/locks.py": "the kernel's files",
     "base/files.py": "folders, and what was written a moment ago, to be synchronised",
-    "base/private_file.py": "passwords: a file of its own kind, with a check of its own",
+    "base/writing.py": "passwords: a file of its own kind, with a check of its own",
     "analysis/runs/folder.py": "the lock of a folder",
     "analysis/live/written.py": "captures that a tap of this process is writing",
     "analysis/evaluation/sources.py": "pipes that the user named",

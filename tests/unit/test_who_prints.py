@@ -17,7 +17,6 @@ PROGRAMS = {
     "experiment/json_schema.py": "makes a page",
     "experiment/reference.py": "makes a page",
     "host/tuning/page.py": "makes a page",
-    "records/warnings/page.py": "makes a page",
 }
 """What is started by `python -m`, and has no other way to tell anything."""
 STREAMS = frozenset(("stdout", "stderr"))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
+
+from tailtap.base.errors import TailtapError
 
 State = Literal["ok", "poor", "missing", "untested"]
 """``poor`` works but harms measurements; ``untested`` could not be tried."""
@@ -20,3 +23,32 @@ class Check:
     remedy: str = ""
     required: bool = False
     """Whether ``tailtap run`` needs it."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Findings:
+    """Sentences: `problems` prevent it, `notes` should be known before it is made."""
+
+    def __init__(self) -> None:
+        """Nothing is found yet."""
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+
+    def add(self, others: Findings) -> None:
+        """Have these as well."""
+        self.problems += others.problems
+        self.notes += others.notes
+
+    def ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """What `question` answers; a `TailtapError` that it raises is a problem, and None.
+
+        It is what the real thing asks first, and makes nothing.
+        """
+        try:
+            return question(*args, **kwargs)
+        except TailtapError as error:
+            self.problems.append(str(error))
+            return None

@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from tailtap.base.document import Document, FileKind, KeyPath, load, parse
 from tailtap.base.errors import InputError, WrongValue, naming
-from tailtap.base.private_file import read_private
 from tailtap.base.schema import Strict
 from tailtap.base.suggest import did_you_mean
+from tailtap.base.writing import read_private
 from tailtap.bmc import MACHINES, MachineKind
 
 LOOPBACK = "127.0.0.1"

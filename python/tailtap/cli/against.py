@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tailtap.cli.terminal import say, unless
 
 if TYPE_CHECKING:
-    from tailtap.records.against import AgainstRecord
+    from tailtap.records.compare import AgainstRecord
 
 STATUS = {"better": 0, "no worse": 0, "worse": 1, "not shown": 5}
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from tailtap.records.compare import (
         Configured,
+        GateRecord,
         LoadRow,
         PairRow,
         RepeatRow,
         Standing,
     )
-    from tailtap.records.gate import GateRecord
     from tailtap.records.record import Notice
 
     Row = tuple[Sequence[str], bool]  # cells, and whether they recede

@@ -30,8 +30,7 @@ class Drawing:
 
 def drawing_of(experiment: Experiment) -> Drawing:
     """How its nodes are joined, and the ways of its flows."""
-    from tailtap.base.cpulist import ranges
-    from tailtap.base.units import format_rate
+    from tailtap.base.units import format_rate, ranges
 
     graph, dut = experiment.graph(), experiment.dut
     paths = {flow.name: (IN, *flow.passed, OUT) for flow in graph.flows}

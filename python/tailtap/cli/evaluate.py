@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailtap.analysis.evaluation.settings import Settings
     from tailtap.analysis.evaluation.sources import Source
     from tailtap.analysis.evaluation.transactions import Transactions
-    from tailtap.records.transactions import From, Match
+    from tailtap.records.evaluation import From, Match
 
 
 @command(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailtap.analysis.causes.stalls import Line
     from tailtap.base.errors import TailtapError
     from tailtap.records.causes import CauseRow, CausesRecord
-    from tailtap.records.undisturbed import UndisturbedRecord
+    from tailtap.records.evaluation import UndisturbedRecord
 
 TOLD = 10
 """Stalls that are printed in words."""

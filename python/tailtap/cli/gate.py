@@ -16,9 +16,9 @@ from tailtap.cli.ending import exit_status
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from tailtap.records.gate import Answer, GateRecord
+    from tailtap.records.compare import GateAnswer, GateRecord
 
-STATUS: dict[Answer, int] = {"better": 0, "no worse": 0, "worse": 1, "not shown": 5}
+STATUS: dict[GateAnswer, int] = {"better": 0, "no worse": 0, "worse": 1, "not shown": 5}
 SKIP = 125
 """What `git bisect run` takes for: this commit cannot be tested."""
 ABORT = 128
@@ -55,7 +55,7 @@ def bisected(bisect: bool) -> Iterator[None]:
         sys.exit(SKIP if status == MachineError.exit_status else ABORT)
 
 
-def status_of(answer: Answer, *, bisect: bool) -> int:
+def status_of(answer: GateAnswer, *, bisect: bool) -> int:
     """With which status the program ends."""
     status = STATUS[answer]
     return SKIP if bisect and answer == "not shown" else status

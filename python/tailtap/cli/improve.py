@@ -15,7 +15,7 @@ from tailtap.cli.terminal import say, unless, warn
 if TYPE_CHECKING:
     from tailtap.measure.improve.conduct import Improvement
     from tailtap.measure.improve.settings import ExperimentPlan, ObservedPlan, Settings
-    from tailtap.records.improve import ImproveRecord
+    from tailtap.records.search import ImproveRecord
 
 FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.yaml"}
 """Those of `tailtap host export`, and the file in --out that each goes into."""

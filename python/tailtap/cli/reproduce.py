@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.boots import Boots
     from tailtap.measure.run import Stations
-    from tailtap.records.reproduction import Answer, Level, ReproductionRecord
+    from tailtap.records.site import Answer, Level, ReproductionRecord
 
 STATUS: dict[Answer, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
 STYLES = {"reproduced": "green", "contradicted": "red", "not shown": "yellow"}

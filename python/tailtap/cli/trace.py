@@ -212,7 +212,7 @@ def costs(hooks: Mapping[str, tuple[int, int, int]], seconds: float) -> Iterator
 
 def parse_list(text: str, option: str = "--cpus") -> list[int]:
     """CPUs of a list such as ``0-3,8``, which an option gave; raises `InputError`."""
-    from tailtap.base.cpulist import parse_cpus
+    from tailtap.base.units import parse_cpus
 
     try:
         cpus: tuple[Any, ...] = parse_cpus(text)

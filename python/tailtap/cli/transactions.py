@@ -21,7 +21,7 @@ from tailtap.base.units import format_us
 from tailtap.cli.console import Column, Table, columns
 from tailtap.cli.evaluated import latency_table, require_same
 from tailtap.cli.terminal import say, warn
-from tailtap.records.transactions import From
+from tailtap.records.evaluation import From
 
 IN_SHORT = (0.5, 0.99, 0.999)
 """The percentiles of the table of kinds."""

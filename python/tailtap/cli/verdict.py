@@ -16,8 +16,7 @@ from tailtap.cli.terminal import say, steps
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailtap.records.claims import ClaimRow
-    from tailtap.records.verdict import VerdictRecord
+    from tailtap.records.verdict import ClaimRow, VerdictRecord
 
 
 def _profiles() -> Iterable[str]:

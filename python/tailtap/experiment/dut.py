@@ -15,8 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from tailtap.base.document import Misfit
-from tailtap.base.explaining import explain
+from tailtap.base.document import Misfit, explain
 from tailtap.base.registry import one_of
 from tailtap.base.schema import Cpus, NoOptions, Port, Strict, Written
 from tailtap.experiment.chains import Links, joined

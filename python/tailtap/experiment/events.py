@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, field_validator
 
 from tailtap.base.document import Misfit
-from tailtap.base.schema import Matching, Strict, Time, Written, name_words
-from tailtap.base.template import check_fields
+from tailtap.base.schema import Matching, Strict, Time, Written, check_fields, name_words
 from tailtap.base.units import format_time
 from tailtap.lab.instruments.taps.model import HARDWARE
 

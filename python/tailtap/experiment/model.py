@@ -50,7 +50,7 @@ from tailtap.lab.platforms import PLATFORMS, Devices, DutSpec, Platform
 from tailtap.lab.platforms.options import PortOptions
 from tailtap.lab.topology.graph import Graph
 from tailtap.lab.topology.line import FORWARD, REVERSE, Cables
-from tailtap.records.traits import Traits, together
+from tailtap.records.machine import Traits, together
 
 DIRECTION = "direction"
 """The variable that differs between the two runs of bidirectional traffic."""

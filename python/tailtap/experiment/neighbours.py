@@ -8,8 +8,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.functional_serializers import model_serializer
 
-from tailtap.base.document import Misfit
-from tailtap.base.explaining import explain
+from tailtap.base.document import Misfit, explain
 from tailtap.base.schema import Matching, NoOptions, Strict, Written, name_words
 from tailtap.base.suggest import did_you_mean
 from tailtap.experiment.fields import takes_at

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import ValidationError
 
-from tailtap.base.document import KeyPath, Misfit
-from tailtap.base.explaining import explain
+from tailtap.base.document import KeyPath, Misfit, explain
 from tailtap.base.schema import AS_WRITTEN, Matching, Written, name_words
 from tailtap.base.suggest import did_you_mean
 from tailtap.experiment.chains import IN, OUT, joined, simple_ways

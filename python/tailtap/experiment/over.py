@@ -8,8 +8,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
+from tailtap.base.check import Findings
 from tailtap.base.document import Misfit
-from tailtap.base.findings import Findings
 from tailtap.base.schema import Ports, Strict, Written
 from tailtap.experiment.line import ENDS, Member
 from tailtap.host.net import pci

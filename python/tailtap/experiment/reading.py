@@ -12,16 +12,18 @@ from pydantic.fields import FieldInfo
 
 from tailtap.analysis.claims.model import Claim
 from tailtap.base.document import (
+    Detail,
     Document,
     KeyPath,
     Misfit,
     dotted,
+    explain,
     load,
     parse_value,
+    reason,
     set_in,
 )
 from tailtap.base.errors import InputError, InputErrors, WrongValue
-from tailtap.base.explaining import Detail, explain, reason
 from tailtap.base.schema import NoOptions
 from tailtap.experiment.claims import check_claims
 from tailtap.experiment.combinations import combinations, where_varied

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter
 
-from tailtap.base.cpulist import list_cpus
 from tailtap.base.document import Document
 from tailtap.base.errors import InputError
 from tailtap.base.schema import Cpus, Strict, Written, as_value_error
+from tailtap.base.units import list_cpus
 from tailtap.host.knobs import KNOBS, named, select
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree

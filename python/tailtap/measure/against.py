@@ -27,7 +27,7 @@ from tailtap.measure.runner import (
     remove_own_leftovers,
     storage_errors,
 )
-from tailtap.records.against import AgainstRecord
+from tailtap.records.compare import AgainstRecord
 from tailtap.records.record import as_json
 
 MOST_PAIRS = 200

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailtap.base.check import Findings
 from tailtap.base.errors import TailtapError
-from tailtap.base.findings import Findings
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun, make_plan
 from tailtap.experiment.reading import CheckedExperiment

@@ -21,7 +21,7 @@ from tailtap.host.facts import machine as facts
 from tailtap.lab.forwarders.served import Server
 from tailtap.lab.instruments.observing import Tracing
 from tailtap.lab.instruments.tracer import Following, warnings_of
-from tailtap.records.noise import NoiseCause, NoisePart, NoiseRecord, NoisyCpu, WorstGap
+from tailtap.records.machine import NoiseCause, NoisePart, NoiseRecord, NoisyCpu, WorstGap
 from tailtap.records.record import Notice
 from tailtap.records.warnings import notices
 

@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from tailtap.base.cpulist import ranges
+from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError, NotWritten
-from tailtap.base.findings import Findings
+from tailtap.base.units import ranges
 from tailtap.experiment.line import ENDS, HOPS, QUEUES
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun

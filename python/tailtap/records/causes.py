@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from tailtap.records.evaluation import UndisturbedRecord
 from tailtap.records.record import (
     Count,
     Cpu,
@@ -16,7 +17,6 @@ from tailtap.records.record import (
     Width,
     says,
 )
-from tailtap.records.undisturbed import UndisturbedRecord
 
 ClaimKind = Literal["cause", "by-exclusion", "present"]
 

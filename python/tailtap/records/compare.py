@@ -15,6 +15,7 @@ from tailtap.records.record import (
     Share,
     Texts,
     Whole,
+    Width,
     says,
 )
 
@@ -260,4 +261,150 @@ class CompareRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.compa
     recommendations: list[Recommendation]
     advice: Texts
     repeats_needed: Annotated[Count, says("How many of each let every comparison be decided")]
+    warnings: list[Notice]
+
+
+GateAnswer = Literal["better", "no worse", "worse", "not shown"]
+"""What is shown of the new one: faster, slower by less than the margin, slower by more."""
+
+
+class GateRow(Record, kw_only=True):
+    """One configuration under one load, before and after the change. Latencies in ns."""
+
+    configuration: str
+    load: str
+    percentile: Annotated[Share | None, says("1 is the maximum")]
+    percentile_text: str
+    answer: GateAnswer
+    reason: str
+    base: list[RepeatRow]
+    new: list[RepeatRow]
+    ratio: Annotated[Number | None, says("Of the new one to the base")]
+    ratio_low: Annotated[Number | None, says("Its 95 % interval")]
+    ratio_high: Number | None
+    p_worse: Annotated[
+        Number | None, says("Of so high a latency, were it worse by the margin only")
+    ]
+    p_no_worse: Annotated[
+        Number | None, says("Of so low a latency, were it worse by the whole margin")
+    ]
+    p_better: Annotated[Number | None, says("Of so low a latency, were there no difference")]
+    repeats_needed: Annotated[
+        Count | None,
+        says("Of each, to tell no difference from the margin at this scatter"),
+    ]
+
+
+class GateRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.gate/1"):
+    """``tailtap compare --worse-than --json``."""
+
+    answer: Annotated[GateAnswer, says("That of the worst row")]
+    answers: Annotated[dict[GateAnswer, Count], says("How many rows have which answer")]
+    base: str
+    new: str
+    margin: Annotated[Share, says("What may be added to the latency, as a share of it")]
+    alpha: Annotated[Share, says("The probability that any `worse`, or any `better`, is false")]
+    alpha_no_worse: Annotated[Share, says("The probability of a false `no worse`")]
+    rows: list[GateRow]
+    warnings: list[Notice]
+
+
+class AgainstRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.against/1"):
+    """``against.json``, which ``tailtap run --against --json`` prints, too."""
+
+    name: str
+    base: Annotated[str, says("The name of the other experiment")]
+    status: Literal["running", "done", "interrupted", "failed"]
+    error: str | None
+    p: Annotated[Share, says("The percentile that is compared")]
+    margin: Annotated[Number, says("More than this is worse: 0.05 is 5 %")]
+    error_rate: Annotated[Share, says("The probability of a wrong answer but `worse`")]
+    error_rate_worse: Annotated[Share, says("The probability of a wrong `worse`")]
+    within_ns: Width
+    parameters: Anything
+    base_parameters: Anything
+    started: str
+    finished: str | None
+    answer: GateAnswer
+    pairs: Annotated[list[list[Width]], says("The percentile, and that of the base")]
+    spoiled: Annotated[Count, says("Pairs of which a run failed or is invalid")]
+    ratio: Annotated[Number | None, says("The median of the pairs' ratios to the base")]
+    low: Annotated[Number | None, says("The ratio is above it, at the error rate of `worse`")]
+    high: Number | None
+    runs: Texts
+
+
+Origin = Literal["program", "machine", "unclear"]
+"""What a change is of: nothing else changed; the floor changed, too; the machine changed."""
+
+
+class AddedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.history-added/1"):
+    """``tailtap history add --json``."""
+
+    history: str
+    commit: str
+    date: str
+    runs: Annotated[Count, says("Those that were put in")]
+    replaced: Annotated[Count, says("How many of them were there already")]
+    left_out: Annotated[Texts, says("Runs without a good result, with the reason")]
+
+
+class Point(Record, kw_only=True):
+    """A commit in a series."""
+
+    commit: str
+    date: str
+    runs: Count
+    value: Annotated[
+        Whole | None,
+        says("The median of its runs; null where lost packets leave it unknown"),
+    ]
+    low: Annotated[
+        Whole | None,
+        says("The lowest of its runs, or of one run the lower end of its interval"),
+    ]
+    high: Whole | None
+
+
+class Mark(Record, kw_only=True):
+    """A change between two commits of a series."""
+
+    place: Annotated[Count, says("That of the first commit behind it, from 0")]
+    before: Annotated[str, says("The last commit before it")]
+    suspects: Annotated[Texts, says("Commits, the most probable one first")]
+    ratio: Annotated[Number | None, says("Of the medians behind and before it")]
+    origin: Origin
+    floor: Annotated[Number | None, says("The same ratio of `wire`; null where it is not known")]
+    noise: Annotated[
+        Number | None,
+        says("The same ratio of `host noise`; null where it is not known"),
+    ] = None
+    machine: Annotated[Texts, says("What changed on the machine at the same place")]
+
+
+class Series(Record, kw_only=True):
+    """One configuration under one load, commit by commit."""
+
+    experiment: str
+    configuration: str
+    load: str
+    wire: bool
+    percentile: Share
+    percentile_text: str
+    points: list[Point]
+    marks: list[Mark]
+    newest: Annotated[
+        bool, says("Whether the last change is one of the newest commits, by their own test")
+    ] = False
+    undecided: Annotated[
+        str, says("Why nothing can be said of the newest commits; empty where something can")
+    ] = ""
+
+
+class HistoryRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.history/1"):
+    """``tailtap history show --json``."""
+
+    history: str
+    commits: Texts
+    series: list[Series]
     warnings: list[Notice]

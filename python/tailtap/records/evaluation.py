@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from tailtap.records.record import Count, Notice, Number, Record, Share, Texts, Whole, Width, says
+from tailtap.records.record import (
+    Count,
+    Cpu,
+    Notice,
+    Number,
+    Record,
+    Share,
+    Texts,
+    Whole,
+    Width,
+    says,
+)
 
 
 class Percentile(msgspec.Struct, frozen=True):
@@ -340,3 +351,120 @@ class EvaluationRecord(
         EvaluationRecord | None,
         says("The way back, where the captures hold both directions"),
     ] = None
+
+
+Match = Literal["auto", "packets", "transactions"]
+"""What is looked for in captures."""
+From = Literal["first", "last"]
+"""What a wait counts from: the first time that a request was sent, or the last."""
+
+
+class TransactionCounts(Record, kw_only=True):
+    """What became of requests and answers of one kind."""
+
+    requests: Annotated[Count, says("Requests; those sent again count once")]
+    answered: Annotated[Count, says("Requests with an answer: the latencies are of these")]
+    unanswered: Annotated[Count, says("Requests without an answer within the window")]
+    open_at_end: Annotated[
+        Count,
+        says("Requests without an answer whose window had not passed when the capture ended"),
+    ]
+    refused: Annotated[
+        Count,
+        says("Requests refused or withdrawn: by RST, an alert of TLS, or RST_STREAM"),
+    ]
+    given_up: Annotated[
+        Count,
+        says("Requests of which nobody can tell which answer is theirs, or whether they had one"),
+    ]
+    trimmed: Annotated[Count, says("Requests left out at the start")]
+    retransmitted: Annotated[Count, says("How often requests were sent again")]
+    repeated_answers: Annotated[Count, says("Further answers of a request: in no statistic")]
+    unmatched_answers: Annotated[Count, says("Answers without a request")]
+    coalesced: Annotated[Count, says("Answers that shared a packet with the one before")]
+    reordered: Annotated[
+        Count, says("Answers of a request sent before one that was answered already")
+    ]
+    half_open: Annotated[Count, says("Connections of TCP that the client did not complete")]
+    truncated: Annotated[Count, says("Packets that were cut where a message should be")]
+    cut: Annotated[
+        Count,
+        says("Requests and answers whose headers were cut: they count by the packet that was cut"),
+    ]
+
+
+class KindRecord(Record, kw_only=True):
+    """The transactions of one kind."""
+
+    kind: str
+    name: Annotated[str, says("The kind, and behind @ the place where the capture is of several")]
+    counts: TransactionCounts
+    latency_ns: Annotated[Latency | None, says("How long requests waited; null without any answer")]
+    worst: Annotated[
+        list[WorstRecord],
+        says("Times of request (ingress) and answer (egress), worst first"),
+    ]
+    warnings: list[Notice]
+
+
+class TransactionsRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.transactions/1"):
+    """``transactions.json``."""
+
+    captures: Annotated[Texts, says("The capture of both, or those of requests and of answers")]
+    reason: Annotated[
+        str | None,
+        says("Why transactions were looked for, where nobody asked for them"),
+    ]
+    since: Annotated[From, says("What waits count from, where requests were sent several times")]
+    window_ns: Count
+    kinds: list[KindRecord]
+    warnings: Annotated[list[Notice], says("Of the captures as a whole")]
+
+
+By = Literal["steal", "stop", "generator"]
+"""What a pause was: the hypervisor took the core, a virtual machine was stopped, or the generator
+was late and this kernel did not hold it."""
+
+
+class PausesRow(Record, kw_only=True):
+    """Pauses of one kind on one CPU."""
+
+    by: By
+    cpu: Annotated[Cpu | None, says("Null where that is not known")]
+    pauses: Count
+    pause_ns: Annotated[Count, says("How long all of them took")]
+    longest_ns: Count
+
+
+class Independence(Record, kw_only=True):
+    """Whether pauses came whatever the device had to do."""
+
+    p_value: Annotated[Share | None, says("Null where there are too few pauses to tell")]
+    least_p: Annotated[Share, says("Pauses of a smaller p depend on the load")]
+    shifts: Count
+    seed: Count
+
+
+class UndisturbedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.undisturbed/1"):
+    """``undisturbed/undisturbed.json``."""
+
+    run: str
+    shown: Annotated[bool, says("Whether its percentiles are those of the device")]
+    reason: Annotated[str | None, says("Why they are not")]
+    words: str
+    known_by: Annotated[Texts, says("What tells of pauses; others are not known")]
+    pauses: list[PausesRow]
+    of_ns: Annotated[Count, says("From the first packet to the last")]
+    left_out_ns: Annotated[Count, says("How much of that time is left out")]
+    stretches: Count
+    while_ns: Annotated[
+        Count,
+        says("By how much stretches begin before a pause, and end after it, at most"),
+    ]
+    packets: Annotated[Count, says("Packets that are left")]
+    left_out: Annotated[Count, says("Packets that came in a stretch that is left out")]
+    independence: Independence
+    latency_ns: Annotated[Latency | None, says("Null where it is not shown")]
+    plain_ns: Annotated[Latency, says("That of all packets")]
+    of: Annotated[str | None, says("`made` of the evaluation of all packets")]
+    made: Annotated[str | None, says("What the tables beside it say, too")] = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from tailtap.records.claims import ClaimRow
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.record import (
     Anything,
@@ -18,7 +17,7 @@ from tailtap.records.record import (
     says,
 )
 from tailtap.records.run import Status
-from tailtap.records.verdict import VerdictRecord
+from tailtap.records.verdict import ClaimRow, VerdictRecord
 
 
 class RunRow(Record, kw_only=True):

@@ -1,12 +1,19 @@
-"""A machine as a run keeps it: what it is, how its clock is kept, and how it was tuned."""
+"""A machine as a run keeps it: what it is, how its clock is kept, and how it was tuned.
+
+What the rest of the program has to know of a platform, whatever it is called.
+
+The row of a platform says it, and every run keeps it, so that results can be read where the
+platform is not installed.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, get_args
 
 from msgspec import field
 
-from tailtap.records.record import Count, CpuText, Record, Texts, Whole
+from tailtap.records.record import Count, CpuText, Notice, Number, Record, Share, Texts, Whole, says
 
 
 class Kernel(Record, kw_only=True):
@@ -164,3 +171,102 @@ class Booted(Record, kw_only=True):
     command_line: str
     cgroup: Count
     seconds: float
+
+
+NOISE = "noise.json"
+"""What `tailtap host noise` writes into a folder of results."""
+
+
+class NoisyCpu(Record, kw_only=True):
+    """One core, of which a loop read the clock."""
+
+    cpu: Count
+    elapsed_ns: Count
+    reads: Count
+    least_ns: Annotated[Count, says("The shortest time between two reads")]
+    gaps: Annotated[Count, says("Times between two reads that were longer than asked")]
+    gap_ns: Annotated[Count, says("The time in all of them")]
+    unkept: Annotated[Count, says("Gaps of which nothing but their sum is known")]
+    median_ns: Annotated[Count | None, says("Of the gaps, as are the next two")]
+    p99_ns: Count | None
+    worst_ns: Count | None
+
+
+class NoiseCause(Record, kw_only=True):
+    """What had the cores in their gaps."""
+
+    cause: str
+    detail: str
+    gaps: Annotated[Count, says("Gaps of which it had the most")]
+    ns: Annotated[Count, says("All its time in gaps")]
+    worst_ns: Annotated[Count, says("Its most in one gap")]
+    share: Annotated[Share, says("Of the time of all cores")]
+
+
+class NoisePart(Record, kw_only=True):
+    """A part of a gap."""
+
+    cause: str
+    detail: str
+    ns: Count
+
+
+class WorstGap(Record, kw_only=True):
+    """One of the longest gaps."""
+
+    cpu: Count
+    start_ns: Annotated[Count, says("By the kernel's monotonic clock")]
+    ns: Count
+    parts: list[NoisePart]
+
+
+class NoiseRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.noise/1"):
+    """``noise.json``, and what ``tailtap host noise --json`` prints."""
+
+    above_ns: Annotated[Count, says("Shorter times are no gaps")]
+    boot_id: str
+    kernel: str
+    cpus: list[NoisyCpu]
+    causes: list[NoiseCause]
+    named: Annotated[Number | None, says("The share of the gaps' time that has a cause")]
+    worst: list[WorstGap]
+    warnings: list[Notice]
+
+
+Virtualization = Literal["none", "container", "machine"]
+
+
+class Traits(Record, kw_only=True):
+    """Properties of a platform."""
+
+    has_dut: bool = True
+    """False when nothing is between the taps: no forwarder is needed, and the latency is the
+    floor."""
+    own_kernel: bool = False
+    """Whether the DuT's kernel is another one than this machine's."""
+    virtualization: Virtualization = "none"
+    """What keeps the DuT apart from the machine: nothing, a container, or a virtual machine."""
+
+
+def together(several: Iterable[Traits]) -> Traits:
+    """Those of a DuT whose nodes have these: the most virtual of them counts."""
+    found = list(several)
+    order = get_args(Virtualization)
+    return Traits(
+        has_dut=any(one.has_dut for one in found),
+        own_kernel=any(one.own_kernel for one in found),
+        virtualization=max((one.virtualization for one in found), key=order.index),
+    )
+
+
+BUILT_IN: Mapping[str, Traits] = {
+    "wire": Traits(has_dut=False),
+    "bare-metal": Traits(),
+    "container": Traits(virtualization="container"),
+    "crun": Traits(virtualization="container"),
+    "runc": Traits(virtualization="container"),
+    "podman": Traits(virtualization="container"),
+    "vm": Traits(own_kernel=True, virtualization="machine"),
+    "vm-vhost": Traits(own_kernel=True, virtualization="machine"),
+}
+"""The traits of our own platforms, which runs of others name and do not describe."""

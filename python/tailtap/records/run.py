@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tailtap.records.generator import Generator
-from tailtap.records.machine import Booted, Environment, Station, Timekeeping, Tuning
-from tailtap.records.observed import Observed
+from tailtap.records.live import Observed
+from tailtap.records.machine import Booted, Environment, Station, Timekeeping, Traits, Tuning
 from tailtap.records.record import (
     Anything,
     Count,
@@ -26,7 +26,6 @@ from tailtap.records.record import (
 )
 from tailtap.records.taps import Tap
 from tailtap.records.trace import Taken
-from tailtap.records.traits import Traits
 
 Status = Literal["running", "done", "failed", "interrupted", "imported"]
 Small = Annotated[int, Meta(ge=0, lt=1 << 31)]

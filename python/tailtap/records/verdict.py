@@ -4,8 +4,39 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from tailtap.records.claims import ClaimRow
-from tailtap.records.record import Anything, Count, Record, Share, Texts, says
+from tailtap.records.record import Anything, Count, Number, Record, Share, Texts, says
+
+Held = Literal["held", "not shown", "contradicted"]
+"""Whether runs show what a claim says: yes, they cannot tell, or they show that it is wrong."""
+
+
+class ClaimEvidence(Record, kw_only=True):
+    """What the repeats of one configuration say about a claim."""
+
+    configuration: str
+    against: Annotated[str | None, says("What it is held against; null of a requirement")] = None
+    test: str
+    answer: Held
+    measured: str
+    reason: str
+    runs: Annotated[Count, says("Runs that count")]
+    against_runs: Count | None = None
+    ratio: Annotated[Number | None, says("The latency as a multiple of that held against")] = None
+    low: Annotated[Number | None, says("95 % bounds of the ratio")] = None
+    high: Number | None = None
+
+
+class ClaimRow(Record, kw_only=True):
+    """A claim, and what is shown of it."""
+
+    id: str
+    says: str
+    test: str
+    answer: Held
+    reason: str
+    compares: Annotated[bool, says("Whether it holds configurations against each other")]
+    evidence: list[ClaimEvidence]
+
 
 Answer = Literal["holds", "violated", "not shown"]
 """Whether a requirement holds: yes, no, or too few packets say."""

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tailtap.base.cpulist import list_cpus
 from tailtap.base.files import drafted
+from tailtap.base.units import list_cpus
 from tailtap.remote import CommandFailed, NoAnswer
 from tailtap.remote.local import COMMAND_SECONDS, LocalHost, missing
 from tailtap.remote.namespace import NamespaceHost

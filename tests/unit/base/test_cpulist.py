@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailtap.base.cpulist import cpu_mask, list_cpus, parse_cpus
+from tailtap.base.units import cpu_mask, list_cpus, parse_cpus
 
 
 def test_lists_of_cpus() -> None:

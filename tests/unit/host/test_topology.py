@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from recorded_machines import NAMES, unpacked
 
-from tailtap.base.cpulist import cpu_mask, parse_cpus
+from tailtap.base.units import cpu_mask, parse_cpus
 from tailtap.host.facts import machine as facts
 from tailtap.records.record import as_json
 

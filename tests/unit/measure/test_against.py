@@ -15,7 +15,7 @@ from tailtap.base.errors import MachineError
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.against import Pairs, Question, begun
 from tailtap.measure.pairs import TAIL_LOST_NS, Made
-from tailtap.records.against import AgainstRecord
+from tailtap.records.compare import AgainstRecord
 from tailtap.records.record import read
 
 

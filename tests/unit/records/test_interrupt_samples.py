@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from published import CAPTURES, needs_captures
 
 from tailtap.base.errors import InputError
-from tailtap.records.interrupt_samples import (
+from tailtap.records.interrupts import (
     Listing,
     parse_interrupts,
     parse_softirqs,

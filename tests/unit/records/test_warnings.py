@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailtap.records.record import Notice
-from tailtap.records.warnings import CATALOGUE, INVALIDATING, NOTES, is_valid
-from tailtap.records.warnings.page import page
+from tailtap.records.warnings import CATALOGUE, INVALIDATING, NOTES, is_valid, page
 
 ROOT = Path(__file__).parents[3]
 CALLS = ("Notice", "_warning", "with_flag")

@@ -31,13 +31,12 @@ from tailtap.analysis.causes.trace import Trace, load
 from tailtap.analysis.causes.wanted import held_from_threads
 from tailtap.analysis.causes.without import DEFAULT_P, Removal
 from tailtap.analysis.runs.run import Run
-from tailtap.base.cpulist import list_cpus
 from tailtap.base.errors import InputError
-from tailtap.base.units import format_time
+from tailtap.base.units import format_time, list_cpus
 from tailtap.records.causes import Control
-from tailtap.records.improve import KnobTrial
 from tailtap.records.machine import Tuning
 from tailtap.records.record import Notice
+from tailtap.records.search import KnobTrial
 
 LOCAL_TIMER = (2, 1, 0)
 """The owner that is the vector of the local timer."""

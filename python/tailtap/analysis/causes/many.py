@@ -31,8 +31,8 @@ from tailtap.analysis.runs.run import Run
 from tailtap.base.bugs import foreseen
 from tailtap.base.errors import InputError, MachineError, NotTraced, TailtapError, ThroughLink
 from tailtap.records.causes import CausesRecord, Control
+from tailtap.records.evaluation import UndisturbedRecord
 from tailtap.records.record import Notice
-from tailtap.records.undisturbed import UndisturbedRecord
 
 READ = ("run.json", "trace.json", "trace.events", "ingress.stamps", "egress.stamps")
 """What a worker must see of a run folder; what there is not is not asked for."""

@@ -10,8 +10,8 @@ from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_time
 from tailtap.records.causes import ProvenKnob
-from tailtap.records.improve import ImproveRecord, KnobTrial
 from tailtap.records.record import Notice, read_if_there
+from tailtap.records.search import ImproveRecord, KnobTrial
 
 
 def trials_of(run: Run) -> tuple[tuple[KnobTrial, ...], float, list[Notice]]:

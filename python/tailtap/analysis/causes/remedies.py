@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from tailtap.analysis.causes.proven import decided
 from tailtap.analysis.causes.taxonomy import Named, is_of, is_of_generator, own_detail
 from tailtap.records.causes import Without
-from tailtap.records.improve import KnobTrial
+from tailtap.records.search import KnobTrial
 
 IN_GUEST = "guest: "
 IN_GENERATOR = "generator: "

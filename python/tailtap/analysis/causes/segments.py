@@ -20,8 +20,8 @@ from tailtap.analysis.evaluation.stamp_files import first_between, ids_at
 from tailtap.analysis.evaluation.values import NODE, Column
 from tailtap.analysis.runs.folder import RunFolder, hop_captures
 from tailtap.analysis.runs.run import Run
-from tailtap.base.cpulist import ranges
 from tailtap.base.errors import InputError
+from tailtap.base.units import ranges
 
 UNKNOWN = -1
 """In place of a stamp that is missing."""

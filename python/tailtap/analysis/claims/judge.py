@@ -28,16 +28,15 @@ from tailtap.analysis.verdict.judge import CONFIDENCE
 from tailtap.analysis.verdict.requirement import parse_percentile, parse_requirements
 from tailtap.analysis.verdict.runs import judge_experiment
 from tailtap.base.errors import InputError
-from tailtap.records import verdict
-from tailtap.records.claims import Answer, ClaimEvidence, ClaimRow
 from tailtap.records.run import CASE
+from tailtap.records.verdict import Answer, ClaimEvidence, ClaimRow, Held
 
 ALPHA = 0.05
 """The probability that a comparison that is wrong is called held, or one that is right is called
 contradicted."""
-ORDER: Sequence[Answer] = ("contradicted", "not shown", "held")
+ORDER: Sequence[Held] = ("contradicted", "not shown", "held")
 """The worst answer first."""
-_OF_VERDICT: Mapping[verdict.Answer, Answer] = {
+_OF_VERDICT: Mapping[Answer, Held] = {
     "holds": "held",
     "not shown": "not shown",
     "violated": "contradicted",
@@ -77,7 +76,7 @@ def _relation(claim: Claim, other: str) -> str:
 def _judged(experiment: Experiment, claim: Claim, number: int) -> ClaimRow:
     rows = list(_evidence(experiment, claim))
     answers = {row.answer for row in rows}
-    answer: Answer = next((one for one in ORDER if one in answers), "not shown")
+    answer: Held = next((one for one in ORDER if one in answers), "not shown")
     decides = [row for row in rows if row.answer == answer]
     reason = "no such run was planned here"
     if decides:
@@ -222,7 +221,7 @@ def _standing(label: str, runs: Sequence[Run], p: float) -> Standing:
     return Standing(one, values_of(one, p))
 
 
-def _answer(claim: Claim, sides: _Sides, of: int) -> Answer:
+def _answer(claim: Claim, sides: _Sides, of: int) -> Held:
     """The answer of one pair of configurations of `of`."""
     margin = claim.margin
     later, earlier = sides.above(margin), sides.below(-margin)

@@ -13,17 +13,14 @@ from tailtap.analysis.runs.reader import home_of, planned_runs, read_runs
 from tailtap.analysis.runs.run import Experiment
 from tailtap.analysis.verdict.runs import ANSWERS
 from tailtap.base.document import Document, load
-from tailtap.records import claims as answered
-from tailtap.records import verdict
-from tailtap.records.claims import ClaimRow
-from tailtap.records.verdict import VerdictRecord
+from tailtap.records.verdict import Answer, ClaimRow, Held, VerdictRecord
 
 if TYPE_CHECKING:
     from tailtap.analysis.claims.model import Claim
 
 SECTION = "claims"
 EXPERIMENT = "experiment.yaml"
-ANSWER: Mapping[answered.Answer, verdict.Answer] = {
+ANSWER: Mapping[Held, Answer] = {
     "held": "holds",
     "not shown": "not shown",
     "contradicted": "violated",
@@ -58,7 +55,7 @@ def claims_in(document: Document) -> list[Claim]:
     from pydantic import ValidationError
 
     from tailtap.analysis.claims.model import Claim
-    from tailtap.base.explaining import explain
+    from tailtap.base.document import explain
 
     rows = document.data.get(SECTION, [])
     if not isinstance(rows, list):

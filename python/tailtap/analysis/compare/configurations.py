@@ -12,7 +12,7 @@ from tailtap.analysis.runs.groups import group, label_parts
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_rate
-from tailtap.records.traits import BUILT_IN, Traits
+from tailtap.records.machine import BUILT_IN, Traits
 
 #: Measured and published rates this near (as a share) may be the same load.
 _NEAR = 0.05

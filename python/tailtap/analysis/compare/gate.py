@@ -39,7 +39,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.units import format_share
-from tailtap.records.gate import Answer
+from tailtap.records.compare import GateAnswer
 from tailtap.records.record import Notice
 
 ALPHA = 0.0025
@@ -52,7 +52,7 @@ POWER = 0.8
 """How probably the advised number of repeats decides."""
 EFFICIENCY = 3 / math.pi
 """Of the rank test, against the best one for normal scatter (Hodges and Lehmann 1956)."""
-ORDER: Sequence[Answer] = ("worse", "not shown", "no worse", "better")
+ORDER: Sequence[GateAnswer] = ("worse", "not shown", "no worse", "better")
 """The worst answer first."""
 _REASONS = 3
 
@@ -66,7 +66,7 @@ class Judged:
     configuration: str
     load: str
     percentile: float
-    answer: Answer
+    answer: GateAnswer
     reason: str
     base: Standing | None = None
     new: Standing | None = None
@@ -88,7 +88,7 @@ class Gate:
     warnings: tuple[Notice, ...]
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> GateAnswer:
         """The worst answer of all rows."""
         return min((row.answer for row in self.rows), key=ORDER.index)
 
@@ -231,7 +231,7 @@ def _judged(ranking: Ranking, margin: float, alpha: float) -> Judged:
     worse, no_worse = p_above(new, base, margin), p_below(new, base, margin)
     better = p_below(new, base, 0.0)
     ratio = ranking.over(*places)
-    answer: Answer = "not shown"
+    answer: GateAnswer = "not shown"
     if worse <= alpha:
         answer = "worse"
     elif better <= alpha:
@@ -265,7 +265,7 @@ def p_below(new: Standing, base: Standing, margin: float) -> float:
     return above_test([number * (1 + margin) for number in base.off(-1)], new.off(1))
 
 
-def _fails_more(base: Standing, new: Standing, answer: Answer) -> tuple[Answer, str]:
+def _fails_more(base: Standing, new: Standing, answer: GateAnswer) -> tuple[GateAnswer, str]:
     """The answer that is left where the new side loses or fails more, and how much more it is.
 
     It is never better then, and where that is beyond chance, it is not shown to be no worse.
@@ -290,7 +290,7 @@ def _needed(base: Standing, new: Standing, margin: float, alpha: float) -> int |
 
 
 def _why(
-    answer: Answer,
+    answer: GateAnswer,
     base: Standing,
     new: Standing,
     ratio: Shift,
@@ -330,7 +330,7 @@ def _processors(base: Standing, new: Standing) -> str:
     return f"measured on different processors, {told}"
 
 
-def _moved(ranking: Ranking, base: Configuration, answer: Answer, margin: float) -> str:
+def _moved(ranking: Ranking, base: Configuration, answer: GateAnswer, margin: float) -> str:
     """What the floor did that may be the reason for the answer; empty where it is not."""
     root = base.runs[0].root
     olds = [one for one in ranking.floors if one.configuration.runs[0].root == root]
@@ -345,7 +345,7 @@ def _moved(ranking: Ranking, base: Configuration, answer: Answer, margin: float)
     return ""
 
 
-def _wandered(base: Standing, new: Standing, answer: Answer, margin: float) -> str:
+def _wandered(base: Standing, new: Standing, answer: GateAnswer, margin: float) -> str:
     """What the order of runs says against the answer, where one side was made after the other."""
     if answer not in ("worse", "better") or (sides := _one_by_one(base, new)) is None:
         return ""

@@ -11,9 +11,9 @@ from tailtap.analysis.verdict.junit import printable, save
 from tailtap.base.files import named
 from tailtap.base.units import format_share, format_us
 from tailtap.base.writing import writing
-from tailtap.records.gate import Answer, GateRecord, GateRow
+from tailtap.records.compare import GateAnswer, GateRecord, GateRow
 
-MARKS: dict[Answer, str] = {
+MARKS: dict[GateAnswer, str] = {
     "worse": "❌ worse",
     "not shown": "❔ not shown",
     "no worse": "✅ no worse",

@@ -26,7 +26,7 @@ import numpy as np
 from tailtap.analysis.compare.significance import above_test, rank_test
 from tailtap.analysis.compare.words import percentile_text
 from tailtap.base.errors import InputError, PackageMissing
-from tailtap.records.history import Mark, Origin, Point, Series
+from tailtap.records.compare import Mark, Origin, Point, Series
 
 PENALTY = 4.0
 """What a change must explain. Higher finds fewer: docs/howto/history.md has the error rates."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tailtap.analysis.runs.run import Run
 from tailtap.records.compare import Cache, Grade, Isolation, Layout
-from tailtap.records.traits import Traits, Virtualization
+from tailtap.records.machine import Traits, Virtualization
 
 _LARGEST_CPU = 8191
 

@@ -16,8 +16,7 @@ from tailtap.analysis.compare.ranking import RULE, Pair, Ranking, Standing, Valu
 from tailtap.analysis.compare.significance import ALPHA
 from tailtap.analysis.compare.words import percentile_text, ratio_text
 from tailtap.records import compare
-from tailtap.records.compare import CompareRecord, LoadRow, PairRow, RepeatRow
-from tailtap.records.gate import GateRecord, GateRow
+from tailtap.records.compare import CompareRecord, GateRecord, GateRow, LoadRow, PairRow, RepeatRow
 
 
 def record(found: Comparison) -> CompareRecord:

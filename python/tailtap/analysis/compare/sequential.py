@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailtap.base.errors import InputError
-from tailtap.records.against import Against
-from tailtap.records.improve import Effect
+from tailtap.records.compare import GateAnswer
+from tailtap.records.search import Effect
 
 ERROR = 0.05
 """The probability of any wrong answer, over all tests that are made together."""
@@ -102,7 +102,7 @@ def effect(found: Interval, margin: float) -> Effect:
     return "not shown"
 
 
-def against(found: Interval, margin: float) -> Against:
+def against(found: Interval, margin: float) -> GateAnswer:
     """Whether what was measured is worse than a base by more than `margin` (0.05: 5 %)."""
     low, high = found.low, found.high
     if high is not None and high < 1:

@@ -16,14 +16,14 @@ from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import Source, Sources
 from tailtap.base.errors import InputError, NothingMatched
 from tailtap.base.files import remove_tree, write_json
-from tailtap.records.evaluation import Nanoseconds
-from tailtap.records.record import Notice, as_json
-from tailtap.records.transactions import (
+from tailtap.records.evaluation import (
     From,
     KindRecord,
+    Nanoseconds,
     TransactionCounts,
     TransactionsRecord,
 )
+from tailtap.records.record import Notice, as_json
 
 TRANSACTIONS = "transactions.json"
 """The file of transactions, in their folder."""

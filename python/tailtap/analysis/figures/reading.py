@@ -17,9 +17,8 @@ from tailtap.analysis.figures.model import (
     Scales,
     check_figures,
 )
-from tailtap.base.document import Document, KeyPath, Misfit, dotted, load
+from tailtap.base.document import Document, KeyPath, Misfit, dotted, load, reason
 from tailtap.base.errors import InputError, InputErrors
-from tailtap.base.explaining import reason
 from tailtap.base.suggest import did_you_mean
 
 SECTION = "figures"

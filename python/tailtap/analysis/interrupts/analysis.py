@@ -21,7 +21,6 @@ from tailtap.analysis.interrupts.association import (
 from tailtap.analysis.interrupts.offset import Suggestion, suggest
 from tailtap.analysis.interrupts.windows import Late, Windows, windows_of
 from tailtap.base.units import format_time
-from tailtap.records.interrupt_samples import Samples
 from tailtap.records.interrupts import (
     Answer,
     CounterRow,
@@ -30,6 +29,7 @@ from tailtap.records.interrupts import (
     OffsetRow,
     OffsetSource,
     SamplerRow,
+    Samples,
     SamplesRow,
     Took,
 )

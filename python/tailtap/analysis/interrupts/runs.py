@@ -12,8 +12,7 @@ from tailtap.analysis.interrupts.analysis import Finding, Options, analyse
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.records.interrupt_samples import FILE, read_samples
-from tailtap.records.interrupts import InterruptsRecord
+from tailtap.records.interrupts import FILE, InterruptsRecord, read_samples
 from tailtap.records.record import Notice
 
 NAME = "interrupts"

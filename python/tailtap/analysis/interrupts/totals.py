@@ -8,7 +8,7 @@ from typing import Literal
 
 from tailtap.analysis.interrupts.windows import windows_of
 from tailtap.analysis.runs.run import Run
-from tailtap.records.interrupt_samples import FILE, kind_of, read_samples
+from tailtap.records.interrupts import FILE, kind_of, read_samples
 from tailtap.records.run import Window
 
 Per = Literal["packet", "second", "run"]

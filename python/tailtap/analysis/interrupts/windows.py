@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tailtap.records.interrupt_samples import Samples
+from tailtap.records.interrupts import Samples
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 

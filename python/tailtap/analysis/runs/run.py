@@ -23,7 +23,7 @@ from tailtap.analysis.evaluation.unread import lost_at_least
 from tailtap.analysis.runs.tail import StoredTail, rate_of, tail_of
 from tailtap.base.errors import InputError
 from tailtap.records.generator import Generator
-from tailtap.records.machine import Environment
+from tailtap.records.machine import BUILT_IN, Environment, Traits
 from tailtap.records.record import Notice
 from tailtap.records.run import (
     DutSettings,
@@ -35,7 +35,6 @@ from tailtap.records.run import (
     Window,
 )
 from tailtap.records.taps import Tap
-from tailtap.records.traits import BUILT_IN, Traits
 
 NO_TIMES = (
     "imported result files say how often latencies occurred, not when: they hold no exceedances "

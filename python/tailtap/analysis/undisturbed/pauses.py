@@ -23,10 +23,10 @@ from tailtap.analysis.evaluation.settings import SECOND_NS
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed.stretches import Spans
+from tailtap.records.evaluation import By
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.record import read
 from tailtap.records.stamps import read_stamps
-from tailtap.records.undisturbed import By
 
 STOPPED = 4 | 8
 """Bits of the state in which a task left its core: __TASK_STOPPED and __TASK_TRACED of the kernel's

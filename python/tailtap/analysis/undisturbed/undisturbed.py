@@ -28,9 +28,8 @@ from tailtap.analysis.undisturbed.words import words_of
 from tailtap.base.errors import InputError
 from tailtap.base.files import opened
 from tailtap.base.units import format_count, format_share
-from tailtap.records.evaluation import Percentile
+from tailtap.records.evaluation import Independence, PausesRow, Percentile, UndisturbedRecord
 from tailtap.records.record import Notice, mark, read_if_there
-from tailtap.records.undisturbed import Independence, PausesRow, UndisturbedRecord
 
 FOLDER = "undisturbed"
 """In a run folder: an evaluation of what is left, with the two files below."""

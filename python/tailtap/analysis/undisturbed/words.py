@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.base.units import format_count, format_share, format_time
-from tailtap.records.evaluation import Latency
-from tailtap.records.undisturbed import By, PausesRow, UndisturbedRecord
+from tailtap.records.evaluation import By, Latency, PausesRow, UndisturbedRecord
 
 _WHAT: dict[By, str] = {
     "steal": "stolen",

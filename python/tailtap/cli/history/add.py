@@ -47,7 +47,7 @@ def add(
     again. Runs that failed or are invalid are left out. docs/howto/history.md says more.
     """
     from tailtap.base.errors import InputError
-    from tailtap.records.history import AddedRecord
+    from tailtap.records.compare import AddedRecord
     from tailtap.records.record import printed
     from tailtap.results.database.history import add as put
 

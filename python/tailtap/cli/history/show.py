@@ -12,7 +12,7 @@ from tailtap.cli.history import history_file
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from tailtap.records.history import HistoryRecord, Mark, Series
+    from tailtap.records.compare import HistoryRecord, Mark, Series
 
 LAST = 10
 """Commits that are printed of a series; `--json` has all."""
@@ -49,7 +49,7 @@ def show(history: Path, at: str | None, page: Path | None, json: bool, quiet: bo
     """
     from tailtap.analysis.compare.history import histories
     from tailtap.cli.compare import percentile_of
-    from tailtap.records.history import HistoryRecord
+    from tailtap.records.compare import HistoryRecord
     from tailtap.records.record import Notice, printed
     from tailtap.results.database.history import load
 

@@ -91,7 +91,7 @@ def machine(
 
 def sentence(purpose: Purpose) -> str:
     """The purpose in words."""
-    from tailtap.base.cpulist import ranges
+    from tailtap.base.units import ranges
 
     cores = f"CPUs {ranges(purpose.cpus)}" if purpose.cpus else "no CPU of its own"
     return f"{purpose.role}, device on {cores}, everything else on {ranges(purpose.housekeeping)}"

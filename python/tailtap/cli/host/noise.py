@@ -13,7 +13,7 @@ from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from tailtap.records.noise import NoiseRecord
+    from tailtap.records.machine import NoiseRecord
 
 MOST, PARTS = 15, 5
 """How many causes are printed, and of a gap how many of its parts."""
@@ -57,11 +57,10 @@ def noise(cpus: str, lasts: str, above: str, out: Path | None, json: bool, quiet
     some tenths of a microsecond of each interrupt and each switch of tasks.
     """
 
-    from tailtap.base.cpulist import parse_cpus
     from tailtap.base.files import write_json
-    from tailtap.base.units import parse_time
+    from tailtap.base.units import parse_cpus, parse_time
     from tailtap.measure.noise import noise as watch
-    from tailtap.records.noise import NOISE
+    from tailtap.records.machine import NOISE
     from tailtap.records.record import as_json, printed
 
     chosen = parse_cpus(cpus)

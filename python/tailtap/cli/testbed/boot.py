@@ -43,7 +43,7 @@ def boot(
     from msgspec import convert
 
     from tailtap.base.errors import InputError, naming
-    from tailtap.base.template import check_fields
+    from tailtap.base.schema import check_fields
     from tailtap.lab.platforms.boot import check_boot
     from tailtap.measure.boots import Wanted
     from tailtap.measure.testbed.model import read_testbed

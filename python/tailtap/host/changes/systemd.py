@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tailtap.base.cpulist import parse_cpus, ranges
 from tailtap.base.errors import MachineError
+from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.changes.resource import Resource
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tailtap.base.cpulist import mask_cpus, parse_cpus, ranges
+from tailtap.base.units import mask_cpus, parse_cpus, ranges
 
 Form = Literal["text", "number", "switch", "choice", "cpus", "percent", "mask"]
 FORMS = frozenset(get_args(Form))

@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from tailtap.base.cpulist import parse_cpus
+from tailtap.base.units import parse_cpus
 
 FOLDER = Path("/sys/devices/system/cpu")
 

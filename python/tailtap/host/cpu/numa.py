@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tailtap.base.cpulist import parse_cpus
+from tailtap.base.units import parse_cpus
 from tailtap.host.facts.machine import read
 
 ROOT = Path("/")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tailtap.base.cpulist import parse_cpus
 from tailtap.base.errors import MachineError
+from tailtap.base.units import parse_cpus
 from tailtap.host.changes.resource import Resource, read_text
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from tailtap.base.cpulist import list_cpus
+from tailtap.base.units import list_cpus
 from tailtap.host.changes.values import Wish
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs import boot_entry, line

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from tailtap.base.cpulist import parse_cpus, ranges
+from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.changes.values import Wish
 from tailtap.host.cpu.threads import allowed
 from tailtap.host.facts import machine as facts

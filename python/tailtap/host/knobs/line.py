@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from tailtap.base.cpulist import parse_cpus, ranges
+from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.groups import partitioned
 from tailtap.host.knobs.purpose import Purpose

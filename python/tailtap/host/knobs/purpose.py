@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tailtap.base.cpulist import list_cpus, parse_cpus, ranges
 from tailtap.base.errors import InputError
 from tailtap.base.suggest import did_you_mean
+from tailtap.base.units import list_cpus, parse_cpus, ranges
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.tree import Absent, Tree
 

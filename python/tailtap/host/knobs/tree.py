@@ -110,7 +110,7 @@ class Tree:
 
     def cpus(self, path: str) -> tuple[int, ...]:
         """The CPUs in a list of the kernel's; empty when there is none."""
-        from tailtap.base.cpulist import parse_cpus
+        from tailtap.base.units import parse_cpus
 
         with contextlib.suppress(ValueError):
             return parse_cpus(self.look(path) or "")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tailtap.base.cpulist import parse_cpus
+from tailtap.base.units import parse_cpus
 from tailtap.host.knobs.tree import Tree
 
 _VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"

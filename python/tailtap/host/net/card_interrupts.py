@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tailtap.base.cpulist import parse_cpus
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
+from tailtap.base.units import parse_cpus
 from tailtap.host.changes.resource import Resource, read_text
 from tailtap.host.changes.values import same
 from tailtap.remote.local import LocalHost

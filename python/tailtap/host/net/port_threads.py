@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tailtap.base.cpulist import parse_cpus
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
+from tailtap.base.units import parse_cpus
 from tailtap.host.changes.resource import Resource, Value, read_text
 from tailtap.host.cpu.threads import allowed
 from tailtap.host.facts.machine import kernel_at_least, kernel_release

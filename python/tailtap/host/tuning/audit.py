@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailtap.base.cpulist import ranges
+from tailtap.base.units import ranges
 from tailtap.host.changes.values import summary
 from tailtap.host.knobs import select
 from tailtap.host.knobs.knob import Knob

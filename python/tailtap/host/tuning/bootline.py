@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tailtap.base.cpulist import ranges
 from tailtap.base.errors import InputError, MachineError
+from tailtap.base.units import ranges
 from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs import boot_entry, select
 from tailtap.host.knobs import line as lines

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check
-from tailtap.base.findings import Findings
+from tailtap.base.check import Check, Findings
 from tailtap.base.registry import Registry
 from tailtap.lab.forwarders.served import Served
 from tailtap.lab.forwarders.setting import Asked, CpuTime, Need, Serves, Setting

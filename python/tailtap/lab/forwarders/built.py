@@ -15,9 +15,8 @@ from typing import Annotated, cast
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.base.check import Check
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.findings import Findings
 from tailtap.base.schema import Time
 from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.diagnosis import find_programs

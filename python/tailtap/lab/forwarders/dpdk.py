@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from tailtap.base.check import Findings
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.findings import Findings
 from tailtap.base.schema import Size, Strict
 from tailtap.host.changes.huge_pages import Pages, require_possible, reserved
 from tailtap.host.changes.kernel_values import KernelValue

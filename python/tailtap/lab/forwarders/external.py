@@ -9,11 +9,9 @@ from typing import Annotated, Protocol, cast
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.base.check import Check
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.findings import Findings
-from tailtap.base.schema import Strict, Time
-from tailtap.base.template import check_command, fill_in
+from tailtap.base.schema import Strict, Time, check_command, fill_in
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.handed_over import PciDriver, foresee_handing, handed_over
 from tailtap.lab.forwarders.program import Program, WorkFolder

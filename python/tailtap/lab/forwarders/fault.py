@@ -13,8 +13,7 @@ from typing import Annotated, cast
 
 from pydantic import BaseModel, Field, model_validator
 
-from tailtap.base.check import Check
-from tailtap.base.findings import Findings
+from tailtap.base.check import Check, Findings
 from tailtap.base.schema import Rate, Strict, Time, Written
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.own import Forwarding

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Literal, TypeAlias
 
+from tailtap.base.check import Findings
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.findings import Findings
 from tailtap.host.net.pci import VFIO, address_of
 from tailtap.lab.forwarders.setting import Asked, Setting
 from tailtap.lab.platforms.dut import Dut

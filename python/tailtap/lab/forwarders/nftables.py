@@ -10,9 +10,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field
 
-from tailtap.base.check import Check
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import InputError
-from tailtap.base.findings import Findings
 from tailtap.base.schema import Strict
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.in_kernel import InKernel

@@ -17,11 +17,10 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field
 
-from tailtap.base.check import Check
-from tailtap.base.cpulist import list_cpus
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.findings import Findings
 from tailtap.base.schema import Strict
+from tailtap.base.units import list_cpus
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import RuleFile, read_rules

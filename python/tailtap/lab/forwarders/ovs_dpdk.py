@@ -8,8 +8,7 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check
-from tailtap.base.findings import Findings
+from tailtap.base.check import Check, Findings
 from tailtap.lab.forwarders import dpdk, ovs
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import WorkFolder

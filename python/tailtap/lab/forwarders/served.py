@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from tailtap.base.cpulist import list_cpus, parse_cpus
 from tailtap.base.errors import InputError
+from tailtap.base.units import list_cpus, parse_cpus
 from tailtap.host.net.backlog_threads import backlog_threads
 from tailtap.records.record import made
 from tailtap.records.trace import NET_RX, By, NodeServer

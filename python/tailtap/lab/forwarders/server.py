@@ -9,11 +9,9 @@ from typing import Annotated, cast
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.base.check import Check
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.findings import Findings
-from tailtap.base.schema import Strict, Time
-from tailtap.base.template import check_command
+from tailtap.base.schema import Strict, Time, check_command
 from tailtap.lab.forwarders.diagnosis import AREA
 from tailtap.lab.forwarders.external import foresee_command, started
 from tailtap.lab.forwarders.program import Program

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel
 
-from tailtap.base.findings import Findings
+from tailtap.base.check import Findings
 from tailtap.base.schema import NoOptions
 from tailtap.lab.generators.flows import Version
 from tailtap.lab.generators.model import Traffic

@@ -24,9 +24,8 @@ from pydantic import (
     model_validator,
 )
 
-from tailtap.base.check import Check
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.findings import Findings
 from tailtap.base.schema import Matching, as_value_error
 from tailtap.base.suggest import shown
 from tailtap.base.units import parse_share

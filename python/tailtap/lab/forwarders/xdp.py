@@ -17,11 +17,10 @@ from typing import Literal, cast
 
 from pydantic import BaseModel, Field
 
-from tailtap.base.check import Check
-from tailtap.base.cpulist import list_cpus
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.findings import Findings
 from tailtap.base.schema import Strict
+from tailtap.base.units import list_cpus
 from tailtap.host.net.port_threads import poll_in_threads
 from tailtap.lab.forwarders.diagnosis import try_in_lab
 from tailtap.lab.forwarders.own import Forwarding

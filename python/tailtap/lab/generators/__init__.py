@@ -7,8 +7,7 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check
-from tailtap.base.findings import Findings
+from tailtap.base.check import Check, Findings
 from tailtap.base.registry import Registry
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.sending import Sending

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.base.check import Check
-from tailtap.base.findings import Findings
-from tailtap.base.schema import NoOptions, Strict, as_value_error
-from tailtap.base.template import check_command, fill_in
+from tailtap.base.check import Check, Findings
+from tailtap.base.schema import NoOptions, Strict, as_value_error, check_command, fill_in
 from tailtap.lab.generators.flows import CLIENT, SERVER
 from tailtap.lab.generators.own import OwnGenerator
 from tailtap.lab.generators.sending import Sending

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.findings import Findings
 from tailtap.base.schema import NoOptions
 from tailtap.base.units import format_rate
 from tailtap.host.changes.privileges import missing_capabilities

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tailtap.base.cpulist import ranges
+from tailtap.base.units import ranges
 from tailtap.host.changes.resource import read_text
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
 from tailtap.records import run as records

@@ -25,7 +25,7 @@ from tailtap.base.units import format_time
 from tailtap.base.writing import refused
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
 from tailtap.records import run as records
-from tailtap.records.interrupt_samples import (
+from tailtap.records.interrupts import (
     FILE,
     Listing,
     parse_interrupts,

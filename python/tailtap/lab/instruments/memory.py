@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tailtap.base.cpulist import ranges
-from tailtap.base.units import format_size
+from tailtap.base.units import format_size, ranges
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
 from tailtap.records.run import Facts
 

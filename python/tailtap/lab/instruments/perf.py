@@ -29,14 +29,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tailtap.base.cpulist import parse_cpus
+from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.findings import Findings
+from tailtap.base.units import parse_cpus
 from tailtap.host.cpu.cpus import FOLDER
 from tailtap.lab.instruments.events import Encoding, Events, encodings
 from tailtap.lab.instruments.observing import Counters, Quiet, Reading, Scope, Warning
 from tailtap.records import run as records
-from tailtap.records.interrupt_samples import kind_of, parse_interrupts, parse_softirqs
+from tailtap.records.interrupts import kind_of, parse_interrupts, parse_softirqs
 from tailtap.records.run import Facts
 
 PROC = Path("/proc")

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.findings import Findings
 from tailtap.base.registry import Registry
 from tailtap.host.changes.resource import Resource
 from tailtap.host.facts import machine as facts
@@ -23,7 +22,7 @@ from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import Cables, dut_names, line, share_out
 from tailtap.lab.topology.network import network
 from tailtap.lab.topology.server import served
-from tailtap.records.traits import Traits
+from tailtap.records.machine import Traits
 
 __all__ = [
     "PLATFORMS",

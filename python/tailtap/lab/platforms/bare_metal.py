@@ -10,15 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check
-from tailtap.base.findings import Findings
+from tailtap.base.check import Check, Findings
 from tailtap.host.changes.resource import Resource
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.platforms.kernel import check_host_kernel, running_kernel
 from tailtap.lab.platforms.options import KernelOptions, require_boot_of_host
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.traits import BUILT_IN, Traits
+from tailtap.records.machine import BUILT_IN, Traits
 
 
 class BareMetal:

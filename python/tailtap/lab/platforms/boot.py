@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tailtap.base.cpulist import list_cpus, mask_cpus, parse_cpus
 from tailtap.base.errors import MachineError
-from tailtap.base.template import check_fields
+from tailtap.base.schema import check_fields
+from tailtap.base.units import list_cpus, mask_cpus, parse_cpus
 from tailtap.host.cpu.cpus import FOLDER
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.machine import ROOT

@@ -14,13 +14,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
-from tailtap.base.check import Check
-from tailtap.base.cpulist import list_cpus, parse_cpus
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
-from tailtap.base.findings import Findings
 from tailtap.base.schema import Size, Written
-from tailtap.base.units import format_size, format_time
+from tailtap.base.units import format_size, format_time, list_cpus, parse_cpus
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.host.changes.resource import Resource
 from tailtap.host.containers import cgroups
@@ -34,9 +32,9 @@ from tailtap.lab.platforms.roots import ROOTS, FolderRoot, ImageRoot, Root
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import DUT, smallest
+from tailtap.records.machine import BUILT_IN, Traits
 from tailtap.records.record import as_json
 from tailtap.records.run import Image
-from tailtap.records.traits import BUILT_IN, Traits
 from tailtap.remote.container import ContainerHost, ImageHost
 from tailtap.remote.local import require_program
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from tailtap.host.containers.container import Engine
 from tailtap.host.containers.oci import CRUN
 from tailtap.lab.platforms.contained import ContainerPlatform
-from tailtap.records.traits import BUILT_IN, Traits
+from tailtap.records.machine import BUILT_IN, Traits
 
 
 class Crun(ContainerPlatform):

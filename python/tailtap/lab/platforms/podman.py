@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tailtap.base.findings import Findings
+from tailtap.base.check import Findings
 from tailtap.host.containers.container import Engine
 from tailtap.host.containers.podman import PODMAN, runtime
 from tailtap.lab.platforms.contained import ContainerPlatform
 from tailtap.lab.platforms.dut import DutSpec
-from tailtap.records.traits import BUILT_IN, Traits
+from tailtap.records.machine import BUILT_IN, Traits
 
 
 class Podman(ContainerPlatform):

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 import tailtap
+from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.findings import Findings
 from tailtap.host.containers.container import Engine
 from tailtap.host.containers.images import Unpacked, unpacked
 from tailtap.lab.platforms.dut import OwnFiles

@@ -10,15 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.findings import Findings
 from tailtap.base.schema import NoOptions
 from tailtap.host.changes.resource import Resource
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.traits import BUILT_IN, Traits
+from tailtap.records.machine import BUILT_IN, Traits
 
 
 class Wire:

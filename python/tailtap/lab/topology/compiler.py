@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tailtap.base.cpulist import cpu_mask, list_cpus
 from tailtap.base.errors import InputError
+from tailtap.base.units import cpu_mask, list_cpus
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.resource import Resource
 from tailtap.host.cpu.numa import Numa

@@ -14,8 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tailtap.base.cpulist import parse_cpus
 from tailtap.base.errors import MachineError
+from tailtap.base.units import parse_cpus
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.resource import Joint, Resource
 from tailtap.host.cpu.numa import Numa

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from tailtap.base.cpulist import ranges
 from tailtap.base.errors import InputError, MachineError
+from tailtap.base.units import ranges
 from tailtap.host.cpu.numa import Numa
 from tailtap.records.run import AskedPlacement
 

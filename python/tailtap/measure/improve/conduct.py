@@ -21,10 +21,9 @@ from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.runs.folder import require_folder
-from tailtap.base.cpulist import ranges
 from tailtap.base.errors import Interrupted, NothingBegun, Occupied, TailtapError
 from tailtap.base.files import make_folder, write_text
-from tailtap.base.units import format_share, format_time
+from tailtap.base.units import format_share, format_time, ranges
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.tuning import knobs_of
 from tailtap.host.changes.privileges import require_root
@@ -46,9 +45,9 @@ from tailtap.measure.runner import (
     remove_own_leftovers,
     storage_errors,
 )
-from tailtap.records.improve import FoundCause, ImproveRecord, Stage, Status, Stopped
 from tailtap.records.printed import Left
 from tailtap.records.record import read
+from tailtap.records.search import FoundCause, ImproveRecord, Stage, Status, Stopped
 
 MOST_LATE = 0.25
 """Where more packets than this are later than required, the percentile now takes the place of the

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.base.files import write_json
-from tailtap.records.improve import ImproveRecord
 from tailtap.records.record import as_json
+from tailtap.records.search import ImproveRecord
 
 
 class ImproveFolder(ExperimentFolder):

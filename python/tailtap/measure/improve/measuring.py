@@ -11,7 +11,7 @@ from tailtap.base.errors import MachineError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.tuning import NONE, knobs_of
 from tailtap.measure.pairs import Made, Runs
-from tailtap.records.improve import Measured
+from tailtap.records.search import Measured
 
 TRIES = 4
 """On a busy machine a generator may fail now and then."""

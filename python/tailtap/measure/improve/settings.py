@@ -18,7 +18,7 @@ from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import FULL
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.runner import experiment_text
-from tailtap.records.improve import ImproveSettings
+from tailtap.records.search import ImproveSettings
 
 TESTS = 16
 """Among so many trials of knobs the error is divided: no more are made."""

@@ -22,7 +22,7 @@ from tailtap.measure.improve.measuring import Measuring, measured
 from tailtap.measure.improve.settings import Settings
 from tailtap.measure.pairs import MOST_SPOILED, Made
 from tailtap.records.causes import CauseName
-from tailtap.records.improve import Effect, KnobTrial
+from tailtap.records.search import Effect, KnobTrial
 
 MOST_PAIRS = 60
 """What so many pairs do not show is small beside what else makes runs differ."""

@@ -12,10 +12,9 @@ from math import inf
 from pathlib import Path
 from typing import Self
 
-from tailtap.base.cpulist import list_cpus
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_folder
-from tailtap.base.units import format_share
+from tailtap.base.units import format_share, list_cpus
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.inline import READY_SECONDS, stopped
 from tailtap.lab.instruments.taps.model import PCAP
@@ -24,7 +23,7 @@ from tailtap.measure.observe.cost import shares
 from tailtap.measure.observe.interfaces import Xdp
 from tailtap.measure.observe.look import SNAP
 from tailtap.measure.observe.prepared import SLUGS, Prepared
-from tailtap.records.observed import ObservedCost
+from tailtap.records.live import ObservedCost
 from tailtap.records.record import parsed
 from tailtap.records.taps import TapsOfFlows, TapsSoFar
 from tailtap.records.trace import Taken

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tailtap.records.marks import keep, read_marks
+from tailtap.records.stamps import keep, read_marks
 
 WAY_NS = 5_000_000_000
 """No packet is in the device for longer: the window of an evaluation."""

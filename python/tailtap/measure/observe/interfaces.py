@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from tailtap.base.cpulist import mask_cpus, parse_cpus
 from tailtap.base.errors import InputError, MachineError
+from tailtap.base.units import mask_cpus, parse_cpus
 from tailtap.host.changes.processes import network_at, network_of
 from tailtap.host.changes.resource import read_text
 from tailtap.host.net.card_interrupts import device_interrupts
 from tailtap.host.net.inside import inside
 from tailtap.measure.observe.targets import Place, Target, find
-from tailtap.records.traits import Virtualization
+from tailtap.records.machine import Virtualization
 from tailtap.remote.local import LocalHost
 
 T = TypeVar("T")

@@ -19,17 +19,16 @@ from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.sources import source_of
 from tailtap.analysis.evaluation.transactions import transactions_by
 from tailtap.analysis.runs.requests import main_kind
-from tailtap.base.cpulist import list_cpus
 from tailtap.base.errors import InputError
-from tailtap.base.units import format_count, format_time
+from tailtap.base.units import format_count, format_time, list_cpus
 from tailtap.host.cpu.cpus import usable
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.interfaces import PHYSICAL, Interface, passed, xdp_of, xdp_words
 from tailtap.measure.observe.memory import memory_folder
 from tailtap.measure.observe.serving import Contexts, contexts
-from tailtap.records.marks import read_marks
-from tailtap.records.observed import Moment
+from tailtap.records.live import Moment
+from tailtap.records.stamps import read_marks
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
 

@@ -28,8 +28,8 @@ from tailtap.measure.observe.look import (
     unlooked,
 )
 from tailtap.measure.observe.serving import Serving, serving_of
-from tailtap.records.observed import ObservedPoint, ObservedServer
-from tailtap.records.traits import Traits
+from tailtap.records.live import ObservedPoint, ObservedServer
+from tailtap.records.machine import Traits
 
 SLUGS = ("001-observed", "002-observed-back")
 """The run folders of the way there, and of the way back."""

@@ -30,10 +30,10 @@ from tailtap.measure.observe.interfaces import xdp_words
 from tailtap.measure.observe.look import Way
 from tailtap.measure.observe.prepared import Prepared
 from tailtap.measure.observe.serving import cpus_at
-from tailtap.records.marks import RECORD, write
-from tailtap.records.observed import Observed
+from tailtap.records.live import Observed
 from tailtap.records.record import Notice, opened
 from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord, Status
+from tailtap.records.stamps import MARK, write
 from tailtap.records.taps import Tap, Tapped
 from tailtap.records.warnings import notices
 
@@ -153,7 +153,7 @@ def _mark_requests(record: RunRecord, folder: RunFolder, settings: Settings, kin
     )
     worst = main_kind(whole, kind).worst_packets
     for path, times in zip(captures, (worst.ingress_ns, worst.egress_ns), strict=True):
-        marks = np.zeros(len(times), RECORD)
+        marks = np.zeros(len(times), MARK)
         marks["time_ns"], marks["key"] = times, np.arange(len(times))
         if path is captures[1] and record.trace is not None and record.observed is not None:
             pids = [int(pid) for one in record.observed.servers for pid in one.threads]

@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tailtap.base.cpulist import parse_cpus, ranges
+from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.changes.resource import read_text
 from tailtap.host.cpu.cpus import usable
 from tailtap.host.cpu.threads import allowed
 from tailtap.lab.forwarders.served import SOFTIRQ, Served, Server
 from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
 from tailtap.measure.observe.interfaces import Interface, behind_tap
-from tailtap.records.marks import Marks
-from tailtap.records.observed import ObservedServer
+from tailtap.records.live import ObservedServer
 from tailtap.records.record import read
+from tailtap.records.stamps import Marks
 from tailtap.records.trace import By, TraceRecord
 
 EVENT = np.dtype(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from tailtap.base.findings import Findings
+from tailtap.base.check import Findings
 from tailtap.experiment.line import Member
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.over import foresee_over

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from pydantic import ValidationError
 
-from tailtap.base.document import dotted
+from tailtap.base.document import dotted, explain
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.explaining import explain
 from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.host.facts import environment, timekeeping
 from tailtap.lab.instruments.events import events_of

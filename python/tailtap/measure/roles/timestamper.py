@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tailtap.base.cpulist import ranges
 from tailtap.base.errors import MachineError
+from tailtap.base.units import ranges
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
 from tailtap.lab.generators.external import MOONSNIFF

@@ -1,11 +1,10 @@
-"""Warnings about captures, own and imported ones, and about what was matched in them."""
+"""Warnings about captures, imported and published results, and what was matched."""
 
 from __future__ import annotations
 
 from tailtap.records.warnings.entry import Entry
 
-TITLE = "The captures and their evaluation"
-ENTRIES = (
+CAPTURES = (
     Entry(
         "few-packets",
         "Too few packets were matched for the 99.9th percentile to have ten above it.",
@@ -193,5 +192,158 @@ ENTRIES = (
         "unmatched-egress",
         "More than 0.1 % of the packets after the device match none before it.",
         "Check that both captures are of the same run and began before the traffic.",
+    ),
+)
+IMPORTED = (
+    Entry(
+        "file-missing",
+        "A published run lacks some of its nine files.",
+        "Nothing: what its other files say was imported.",
+    ),
+    Entry(
+        "name-unlikely",
+        "The names of a published run's files say a rate or a repeat that no run has.",
+        "Rename the files, and import the tree again; until then it counts as unknown.",
+    ),
+    Entry(
+        "file-twice",
+        "Two files say the same of a run; one was skipped.",
+        "Remove one of them.",
+    ),
+    Entry(
+        "run-twice",
+        "A published run is a copy of another one and was left out.",
+        "Nothing.",
+    ),
+    Entry(
+        "no-latencies",
+        "Runs of a result tree of pos hold no latencies, but something else, such as throughput.",
+        "Copy their captures or result files into the tree too, and import it again.",
+    ),
+    Entry(
+        "loop-failed",
+        "A command of a run did not finish, as pos says: its results may be incomplete.",
+        "Look at what the command printed; leave the run out, or measure it again.",
+    ),
+    Entry(
+        "loop-shared",
+        "Several loops of a result tree of pos number their runs alike, so that a file's run is "
+        "not certain.",
+        "Import each loop from a tree of its own: leave the `.loop` files of the others out.",
+    ),
+    Entry(
+        "crate-incomplete",
+        "A crate names files that are not there.",
+        "Copy the whole crate, and import it again.",
+    ),
+    Entry(
+        "imports-unreadable",
+        "The folder's database cannot be read: imported runs are left out of the report.",
+        "Close the database in other programs, or remove it and import again.",
+    ),
+    Entry(
+        "closed-loop",
+        "A tool waited for each answer before its next request. While one is late, those that "
+        "would have been late with it are not sent: percentiles are too low.",
+        "Measure at a rate: wrk2 -R, iperf2 with --trip-times, or sockperf under-load.",
+    ),
+    Entry(
+        "coarse-buckets",
+        "A tool counted latencies in buckets wider than 2 % of them. A percentile counts as the "
+        "upper end of its bucket, and its interval has the whole bucket.",
+        "Ask the tool for finer buckets: fortio -r, iperf --histograms, or ghz with its details.",
+    ),
+    Entry(
+        "percentiles-only",
+        "A tool kept some percentiles and no distribution.",
+        "Keep more: wrk2 --latency, or sockperf --full-log.",
+    ),
+    Entry(
+        "half-round-trip",
+        "A tool halves round trips and calls the half a latency.",
+        "Use sockperf --full-rtt, or stamp packets on both sides.",
+    ),
+    Entry(
+        "beyond-buckets",
+        "Packets were later than the last bucket of a tool reaches.",
+        "Give iperf --histograms more buckets.",
+    ),
+    Entry(
+        "unit-unknown",
+        "A file of HdrHistogram does not say its unit.",
+        "Import it with `--unit`.",
+    ),
+    Entry(
+        "requests-failed",
+        "Requests failed, by their status or without an answer, or a tool does not say which did.",
+        "Require `errors < 0.1 %`; let the tool keep single requests, as vegeta encode does.",
+    ),
+    Entry(
+        "negative-times",
+        "Packets came before they were sent: the clocks of a tool's two ends differ.",
+        "Synchronise the clocks (PTP), or measure round trips.",
+    ),
+    Entry(
+        "read-in-part",
+        "A file was cut off, holds parts that are not read, or keeps a part of what was measured.",
+        "Nothing, where what was read stands for all; else measure again.",
+    ),
+    Entry(
+        "file-unknown",
+        "Files of an imported folder are of no known tool.",
+        "Nothing, or look up in docs/howto/other-tools.md what each tool must be asked for.",
+    ),
+)
+PUBLISHED = (
+    Entry(
+        "no-licence",
+        "The site does not say under which licence it may be used, so that nobody may use it.",
+        "Choose one with `--license`.",
+        note=True,
+    ),
+    Entry(
+        "no-authors",
+        "The site names nobody as its author, so that it cannot be cited.",
+        "Name them with `--author`, or publish with `--anonymous`.",
+        note=True,
+    ),
+    Entry(
+        "imported-left-out",
+        "Runs that were imported from others are not part of the site.",
+        "Refer to where their authors published them.",
+        note=True,
+    ),
+    Entry(
+        "captures-nowhere",
+        (
+            "The site names captures with their checksums, and does not say where they are. Nobody "
+            "can evaluate them again."
+        ),
+        "Name their place with `--captures refer=URL`, or publish them with `--captures embed`.",
+        note=True,
+    ),
+    Entry(
+        "packets",
+        (
+            "The site has captures with bytes of packets, as they were measured. Nothing in them "
+            "is replaced."
+        ),
+        "Look whether these packets may be published, or leave the captures out.",
+        note=True,
+    ),
+    Entry(
+        "ambiguous-name",
+        (
+            "The name of a machine or person is also a word of the experiment, such as a host that "
+            "is called `vm`. It was replaced in the fields that hold names, and stays elsewhere."
+        ),
+        "Name such texts with `--hide`, if they must not be published.",
+        note=True,
+    ),
+    Entry(
+        "large-site",
+        "The site is larger than the 1 GB that hosts of static pages take.",
+        "Put its captures into an archive and name it with `--captures refer=URL`.",
+        note=True,
     ),
 )

@@ -22,8 +22,7 @@ from tailtap.base.duck import connect, require_tables
 from tailtap.base.errors import InputError, OfAnotherKind
 from tailtap.base.foreign import parse_json, storable
 from tailtap.base.units import format_rate
-from tailtap.records.machine import Environment
-from tailtap.records.noise import NOISE, NoiseRecord
+from tailtap.records.machine import NOISE, Environment, NoiseRecord
 from tailtap.records.record import mark, read
 from tailtap.results.database.database import opened
 

@@ -12,7 +12,7 @@ import tailtap
 from tailtap.analysis.runs.text import time_text
 from tailtap.base.files import drafted, make_folder
 from tailtap.base.writing import writing
-from tailtap.records.history import HistoryRecord, Mark, Point, Series
+from tailtap.records.compare import HistoryRecord, Mark, Point, Series
 from tailtap.show.report.page import packaged, templates
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 1000, 260, 70, 12, 12, 26

@@ -9,8 +9,8 @@ from pathlib import Path
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.runs.text import with_micro_sign
 from tailtap.base.units import format_share, format_time
-from tailtap.records.improve import ImproveRecord, KnobTrial, Measured
 from tailtap.records.record import read
+from tailtap.records.search import ImproveRecord, KnobTrial, Measured
 
 NAME = "improve.json"
 DASH = "–"

@@ -19,7 +19,7 @@ from tailtap.analysis.interrupts.windows import Integers
 from tailtap.analysis.runs.groups import Configuration, Member
 from tailtap.analysis.runs.text import count_text, time_text, with_micro_sign
 from tailtap.base.errors import InputError
-from tailtap.records.interrupt_samples import FILE
+from tailtap.records.interrupts import FILE
 from tailtap.show.report.tables import DASH, Cell
 
 HEADS = (

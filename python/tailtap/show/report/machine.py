@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tailtap.analysis.runs.groups import Configuration
 from tailtap.analysis.runs.run import Run
-from tailtap.base.cpulist import parse_cpus, ranges
+from tailtap.base.units import parse_cpus, ranges
 from tailtap.records.machine import Environment
 from tailtap.records.run import RunRecord
 

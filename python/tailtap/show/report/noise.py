@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.base.units import format_share, format_time, format_us
-from tailtap.records.noise import NOISE, NoiseRecord
+from tailtap.records.machine import NOISE, NoiseRecord
 from tailtap.records.record import read
 
 CAUSES = 8

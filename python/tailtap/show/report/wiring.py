@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tailtap.analysis.runs.run import Run
-from tailtap.base.cpulist import ranges
-from tailtap.base.units import format_share
-from tailtap.records.observed import Observed
+from tailtap.base.units import format_share, ranges
+from tailtap.records.live import Observed
 from tailtap.records.run import AskedPlacement, Placement, RunRecord
 
 

@@ -18,17 +18,17 @@ from tailtap.analysis.claims.reading import claims_shown
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Experiment
 from tailtap.base.errors import InputError, MachineError
-from tailtap.records.claims import ClaimRow
 from tailtap.records.record import read
-from tailtap.records.reproduction import (
+from tailtap.records.site import (
     Answer,
     Difference,
     Finding,
     Level,
     RepeatedStep,
     ReproductionRecord,
+    SiteRecord,
 )
-from tailtap.records.site import SiteRecord
+from tailtap.records.verdict import ClaimRow
 from tailtap.results.importers.published import find_published
 from tailtap.show.reproduce.claims import answer_claims
 from tailtap.show.reproduce.machines import differences

@@ -18,8 +18,7 @@ from tailtap.base.files import copy, make_folder, make_link
 from tailtap.base.units import format_size
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.record import read
-from tailtap.records.reproduction import Finding, RepeatedStep
-from tailtap.records.site import SiteCapture, SiteRecord
+from tailtap.records.site import Finding, RepeatedStep, SiteCapture, SiteRecord
 from tailtap.show.reproduce.checksums import sha256
 from tailtap.show.reproduce.fetching import fetch_file
 from tailtap.show.reproduce.steps import contradicted, not_shown, step

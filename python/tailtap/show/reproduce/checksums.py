@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tailtap.base.foreign import METADATA_BYTES, files_below, open_file, read_bytes
-from tailtap.records.reproduction import Finding, RepeatedStep
+from tailtap.records.site import Finding, RepeatedStep
 from tailtap.results.importers.pos.crate import read_crate
 from tailtap.show.reproduce.steps import contradicted, not_shown, step
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tailtap.records import claims
-from tailtap.records.claims import ClaimRow
-from tailtap.records.reproduction import Answer, ClaimAnswer, Difference
+from tailtap.records.site import Answer, ClaimAnswer, Difference
+from tailtap.records.verdict import ClaimRow, Held
 
-_ANSWER: Mapping[claims.Answer, Answer] = {
+_ANSWER: Mapping[Held, Answer] = {
     "held": "reproduced",
     "not shown": "not shown",
     "contradicted": "contradicted",

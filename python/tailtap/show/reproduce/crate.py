@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from tailtap.base.errors import InputError
 from tailtap.base.foreign import files_below
-from tailtap.records.reproduction import Finding, RepeatedStep, ReproductionRecord
+from tailtap.records.site import Finding, RepeatedStep, ReproductionRecord
 from tailtap.results.importers.pos import find_pos_trees
 from tailtap.results.importers.pos.crate import Crate, read_crate
 from tailtap.results.importers.pos.tree import CRATE

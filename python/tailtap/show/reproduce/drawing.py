@@ -16,8 +16,7 @@ import pyarrow as pa
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.base.errors import TailtapError
-from tailtap.records.reproduction import Finding, RepeatedStep
-from tailtap.records.site import SiteRecord
+from tailtap.records.site import Finding, RepeatedStep, SiteRecord
 from tailtap.results.exporters.tables import Parquet
 from tailtap.show.publish.figures import numbers
 from tailtap.show.report import write_report

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tailtap.analysis.runs.run import Run
 from tailtap.base.units import format_size
 from tailtap.records.machine import Environment
-from tailtap.records.reproduction import Difference
+from tailtap.records.site import Difference
 
 OF_THE_DISK = ("root", "resume", "BOOT_IMAGE", "initrd", "ip", "rd.luks", "cryptdevice", "UUID")
 """Parameters of the kernel that say where its files are."""

@@ -21,7 +21,7 @@ from tailtap.analysis.compare.configurations import Configuration, gather
 from tailtap.analysis.compare.reading import read
 from tailtap.analysis.runs.run import Run
 from tailtap.base.units import format_count, format_rate
-from tailtap.records.reproduction import Finding, RepeatedStep, ReproductionRecord
+from tailtap.records.site import Finding, RepeatedStep, ReproductionRecord
 from tailtap.results.importers.importer import import_tree
 from tailtap.results.importers.published import PublishedRun, find_published
 from tailtap.show.reproduce.steps import contradicted, not_shown, step, worst

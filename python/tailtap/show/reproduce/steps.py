@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tailtap.records.reproduction import Answer, Finding, Level, RepeatedStep
+from tailtap.records.site import Answer, Finding, Level, RepeatedStep
 
 ORDER: Sequence[Answer] = ("contradicted", "not shown", "reproduced")
 """The worst answer first."""

@@ -13,7 +13,7 @@ from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.records.causes import CauseName, Remove
-from tailtap.records.improve import KnobTrial
+from tailtap.records.search import KnobTrial
 
 MS = 1_000_000
 KNOBS = [Knob("groups", ("task",), 1, "runtime"), Knob("isolated-cpus", ("task",), 1, "boot")]

@@ -16,7 +16,7 @@ from tailtap.analysis.claims.model import Claim
 from tailtap.analysis.claims.reading import claims_at, claims_of, with_claims
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.base.errors import InputError
-from tailtap.records.claims import ClaimRow
+from tailtap.records.verdict import ClaimRow
 
 
 def claim(**more: Any) -> Claim:

@@ -29,7 +29,7 @@ from tailtap.analysis.compare.record import gate_record
 from tailtap.analysis.compare.significance import above_test
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError, MachineError
-from tailtap.records.gate import Answer
+from tailtap.records.compare import GateAnswer
 from tailtap.records.record import as_json
 
 COMPARISONS = 200
@@ -73,7 +73,7 @@ def test_false_alarms_over_two_thousand_comparisons() -> None:
 
 
 @pytest.mark.parametrize(("factor", "answer"), [(1.3, "worse"), (1.0, "no worse"), (0.8, "better")])
-def test_a_change_is_seen(factor: float, answer: Answer) -> None:
+def test_a_change_is_seen(factor: float, answer: GateAnswer) -> None:
     """Ten runs that scatter by 5 %, and a margin of 10 %."""
     random = np.random.default_rng(7)
     answers = Counter(

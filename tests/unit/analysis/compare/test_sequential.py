@@ -17,7 +17,7 @@ from tailtap.analysis.compare.sequential import (
     interval,
 )
 from tailtap.base.errors import InputError
-from tailtap.records.improve import Effect
+from tailtap.records.search import Effect
 
 ERROR = 0.05
 MARGIN = 0.2

@@ -19,7 +19,7 @@ from tailtap.analysis.compare.significance import smallest_p
 from tailtap.analysis.runs.run import Origin, Run
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.records.compare import Grade, Resources
-from tailtap.records.traits import BUILT_IN, Traits
+from tailtap.records.machine import BUILT_IN, Traits
 
 
 def with_caches(packages: list[str] | None, caches: list[tuple[str, str]], **cpu: Any) -> Run:

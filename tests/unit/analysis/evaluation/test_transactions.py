@@ -34,7 +34,7 @@ from scapy.layers.vxlan import VXLAN
 
 from tailtap.analysis.evaluation import Transactions, evaluate_transactions
 from tailtap.base.errors import InputError, NothingMatched
-from tailtap.records.transactions import TransactionCounts
+from tailtap.records.evaluation import TransactionCounts
 
 START = 1_700_000_000_000_000_000
 SECOND_NS = 1_000_000_000

@@ -17,7 +17,7 @@ from tailtap.analysis.interrupts.association import (
     own_effect,
 )
 from tailtap.analysis.interrupts.windows import SCALE, Integers, Late, Windows, scores, windows_of
-from tailtap.records.interrupt_samples import Samples
+from tailtap.records.interrupts import Samples
 
 MS = 1_000_000
 

@@ -14,7 +14,7 @@ from two_machines import Apart, say_apart
 from tailtap.analysis.interrupts.analysis import Options
 from tailtap.analysis.interrupts.runs import interrupts_of
 from tailtap.base.errors import InputError
-from tailtap.records.interrupt_samples import FILE
+from tailtap.records.interrupts import FILE
 
 SECONDS, PERIOD_NS, TOOK_NS = 2.0, 5_000_000, 1000
 

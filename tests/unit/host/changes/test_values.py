@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtap.base.cpulist import cpu_mask, list_cpus, ranges
+from tailtap.base.units import cpu_mask, list_cpus, ranges
 from tailtap.host.changes.values import Form, Wish, chosen, parse, same, summary, writable
 
 

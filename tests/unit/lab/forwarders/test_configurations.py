@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.template import check_command, fill_in
+from tailtap.base.schema import check_command, fill_in
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.forwarders import dpdk, nftables, ovs
 from tailtap.lab.forwarders.built import DRAIN, ExampleOptions, built, draining

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.base.template import fill_in
+from tailtap.base.schema import fill_in
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.forwarders.external import ExternalOptions
 from tailtap.lab.generators.external import _words

@@ -19,7 +19,7 @@ from tailtap.lab.instruments.interrupts import (
     housekeeping,
     sampling_ns,
 )
-from tailtap.records.interrupt_samples import FILE, read_samples
+from tailtap.records.interrupts import FILE, read_samples
 from tailtap.records.record import as_json
 
 MS = 1_000_000

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailtap.base.findings import Findings
+from tailtap.base.check import Findings
 from tailtap.lab.instruments.observing import Scope
 from tailtap.lab.instruments.tracer import Tracer, foresee, warnings_of, written
 from tailtap.lab.instruments.tracer.room import Room

@@ -26,8 +26,8 @@ from tailtap.measure.improve.folder import ImproveFolder
 from tailtap.measure.improve.measuring import Measuring, measured
 from tailtap.measure.improve.settings import TESTS, ExperimentPlan, Goal, Settings
 from tailtap.measure.pairs import Made
-from tailtap.records.improve import ImproveRecord
 from tailtap.records.record import read
+from tailtap.records.search import ImproveRecord
 from tailtap.records.verdict import Answer
 
 PACKETS = 20_000

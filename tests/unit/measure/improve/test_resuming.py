@@ -25,9 +25,9 @@ from tailtap.measure.improve.finding import Finding
 from tailtap.measure.improve.measuring import Measuring
 from tailtap.measure.improve.settings import ExperimentPlan, Goal, Settings
 from tailtap.measure.pairs import Made, Runs
-from tailtap.records.improve import ImproveRecord
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
+from tailtap.records.search import ImproveRecord
 
 EXPERIMENT = "name: a\ndut: {cpus: [1]}\ntraffic: {rate: 10 kpkt/s}\n"
 HOG, LIMIT_NS = Named("task", "hog"), 1_000_000

@@ -11,9 +11,9 @@ from marks import RECORD, read_marks, write_marks
 from tailtap.analysis.evaluation import evaluate
 from tailtap.base.errors import InputError
 from tailtap.measure.observe.edges import cut
-from tailtap.records.marks import RECORD as OWN
-from tailtap.records.marks import read_marks as read_own
-from tailtap.records.marks import write
+from tailtap.records.stamps import MARK as OWN
+from tailtap.records.stamps import read_marks as read_own
+from tailtap.records.stamps import write
 
 SINCE, UNTIL = 1_000_000_000, 2_000_000_000
 LATENCY = 40_000_000

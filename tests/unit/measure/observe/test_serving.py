@@ -15,8 +15,8 @@ from tailtap.measure.observe.look import End
 from tailtap.measure.observe.serving import Serving, contexts, cpus_at, serving_of
 from tailtap.measure.observe.targets import parse_target
 from tailtap.measure.observe.targets.kind import Place
-from tailtap.records.marks import RECORD as MARK
-from tailtap.records.observed import Moment
+from tailtap.records.live import Moment
+from tailtap.records.stamps import MARK
 
 NET_RX, TIMER = 3, 1
 NGINX, POLLER, SHELL = range(4_195_000, 4_195_003)

@@ -10,7 +10,7 @@ import pytest
 from told import write_told
 
 from tailtap.analysis.runs.reader import finished_runs
-from tailtap.records.interrupt_samples import FILE
+from tailtap.records.interrupts import FILE
 from tailtap.show.report import write_report
 from tailtap.show.report.interrupt_table import HIGH, SHOWN, STRIP, strip
 

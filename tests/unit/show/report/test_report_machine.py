@@ -13,7 +13,7 @@ from recorded_machines import NAMES
 
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
-from tailtap.base.cpulist import parse_cpus
+from tailtap.base.units import parse_cpus
 from tailtap.show.report import write_report
 from tailtap.show.report.machine import Placed, Row, placed
 

@@ -8,7 +8,7 @@ import pytest
 
 from tailtap.base.errors import InputError
 from tailtap.base.files import write_json
-from tailtap.records.noise import NoiseCause, NoiseRecord, NoisyCpu
+from tailtap.records.machine import NoiseCause, NoiseRecord, NoisyCpu
 from tailtap.records.record import as_json
 from tailtap.show.report.noise import noise_of
 

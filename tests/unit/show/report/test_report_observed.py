@@ -5,7 +5,7 @@ from __future__ import annotations
 from made_records import made
 
 from tailtap.analysis.runs.run import Run
-from tailtap.records.observed import Observed, ObservedCost, ObservedPoint, ObservedServer
+from tailtap.records.live import Observed, ObservedCost, ObservedPoint, ObservedServer
 from tailtap.show.report.machine import DUT, placement_of
 from tailtap.show.report.wiring import topology
 

@@ -9,8 +9,8 @@ import pytest
 from comparisons import sample
 
 from tailtap.analysis.runs.run import Run
-from tailtap.records.claims import Answer, ClaimRow
-from tailtap.records.reproduction import Difference
+from tailtap.records.site import Difference
+from tailtap.records.verdict import Answer, ClaimRow
 from tailtap.show.reproduce.claims import answer_claims
 from tailtap.show.reproduce.machines import differences
 

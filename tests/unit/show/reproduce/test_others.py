@@ -11,7 +11,7 @@ from published import PUBLISHED, needs_published
 from small_crates import FILES, write_crate
 
 from tailtap.base.errors import InputError
-from tailtap.records.reproduction import ReproductionRecord
+from tailtap.records.site import ReproductionRecord
 from tailtap.show.reproduce import Asked, reproduce
 from tailtap.show.reproduce.crate import crate_folder
 

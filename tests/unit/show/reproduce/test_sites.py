@@ -22,8 +22,7 @@ from sites import write_site
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.record import read
-from tailtap.records.reproduction import Level, RepeatedStep, ReproductionRecord
-from tailtap.records.site import SiteRecord
+from tailtap.records.site import Level, RepeatedStep, ReproductionRecord, SiteRecord
 from tailtap.show.publish import Options, publish
 from tailtap.show.reproduce import Asked, Measure, add_claims, fetching, reproduce
 from tailtap.show.reproduce.captures import evaluate_captures, same_numbers

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tailtap.base.cpulist import parse_cpus, ranges
 from tailtap.base.errors import MachineError
+from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.changes.resource import Resource, Value, read_text
 from tailtap.host.cpu.resctrl import files
 from tailtap.host.cpu.resctrl.files import FOLDER, locked

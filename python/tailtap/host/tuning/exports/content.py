@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tailtap.base.cpulist import ranges
+from tailtap.base.units import ranges
 from tailtap.host.changes.values import Form, same
 from tailtap.host.knobs import named, select
 from tailtap.host.knobs.knob import Files, Knob

@@ -7,9 +7,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tailtap.base.check import Check
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError, TailtapError
-from tailtap.base.findings import Findings
 from tailtap.base.units import format_share
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.lab.instruments.observing import Reading, Scope, Tracing, Warning

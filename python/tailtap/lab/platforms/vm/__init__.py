@@ -39,11 +39,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.base.check import Check
-from tailtap.base.cpulist import list_cpus, ranges
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.findings import Findings
 from tailtap.base.schema import Size
+from tailtap.base.units import list_cpus, ranges
 from tailtap.host.changes.huge_pages import Pages, Reservation, require_possible, reservation
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.host.changes.resource import Resource, read_text
@@ -63,7 +62,7 @@ from tailtap.lab.platforms.vm.line import Line, line_of, purpose_of
 from tailtap.lab.topology.graph import NodeKind, Port
 from tailtap.lab.topology.lab import Lab, Passed
 from tailtap.lab.topology.numbering import numbered
-from tailtap.records.traits import BUILT_IN, Traits
+from tailtap.records.machine import BUILT_IN, Traits
 from tailtap.remote.guest import GuestHost
 from tailtap.remote.local import PACKAGES, LocalHost, require_program
 

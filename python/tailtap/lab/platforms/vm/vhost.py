@@ -22,9 +22,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from tailtap.base.check import Check
+from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.findings import Findings
 from tailtap.base.schema import Cpus
 from tailtap.host.changes.huge_pages import reserved
 from tailtap.host.changes.resource import Resource
@@ -33,7 +32,7 @@ from tailtap.lab.platforms.dut import DutSpec
 from tailtap.lab.platforms.vm import Ports, Vm, VmOptions
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.traits import BUILT_IN, Traits
+from tailtap.records.machine import BUILT_IN, Traits
 from tailtap.remote.local import LocalHost, require_program
 
 SWITCH, REMEDY = "dpdk-testpmd", "apt-get install dpdk-dev, or run `make forwarders`"

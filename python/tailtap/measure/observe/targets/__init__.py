@@ -14,7 +14,7 @@ from tailtap.measure.observe.targets.kind import Place, PlaceKind
 from tailtap.measure.observe.targets.namespaces import Namespaces
 from tailtap.measure.observe.targets.pods import Pods
 from tailtap.measure.observe.targets.processes import Processes
-from tailtap.records.observed import Moment
+from tailtap.records.live import Moment
 
 __all__ = ["PLACES", "Place", "PlaceKind", "Target", "find", "parse_target"]
 

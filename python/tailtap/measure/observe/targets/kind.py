@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tailtap.records.traits import Virtualization
+from tailtap.records.machine import Virtualization
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel, ValidationError
 
 from tailtap.base.check import Check
-from tailtap.base.document import dotted
+from tailtap.base.document import dotted, explain
 from tailtap.base.errors import InputError
-from tailtap.base.explaining import explain
 from tailtap.base.registry import Registry
 from tailtap.base.suggest import did_you_mean
 

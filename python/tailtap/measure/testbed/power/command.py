@@ -11,8 +11,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
-from tailtap.base.schema import Strict, Time
-from tailtap.base.template import check_command
+from tailtap.base.schema import Strict, Time, check_command
 from tailtap.measure.testbed.power import State
 from tailtap.measure.testbed.power.settling import settle
 from tailtap.remote.local import LocalHost

@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError, PackageMissing
-from tailtap.base.private_file import read_password
 from tailtap.base.schema import Matching, Strict
+from tailtap.base.writing import read_password
 from tailtap.measure.testbed.power import State
 from tailtap.measure.testbed.power.settling import settle
 

@@ -1,11 +1,10 @@
-"""Warnings about the extreme value model of a run's largest latencies."""
+"""Warnings about what was made of runs: tail models, comparisons, and causes."""
 
 from __future__ import annotations
 
 from tailtap.records.warnings.entry import Entry
 
-TITLE = "The tail model"
-ENTRIES = (
+TAIL = (
     Entry(
         "invalid-run",
         (
@@ -139,5 +138,124 @@ ENTRIES = (
         "imported",
         "Imported result files say how often latencies occurred, not when: they have no model.",
         "Evaluate the captures themselves.",
+    ),
+)
+COMPARISON = (
+    Entry(
+        "left-out",
+        "A run is left out of the comparison. The sentence says why.",
+        "Repeat the run.",
+    ),
+    Entry(
+        "doubts",
+        "Runs that are compared have a warning of their own.",
+        "Look the other code up on this page.",
+    ),
+    Entry(
+        "no-ranking",
+        "Under one load nothing can be ranked. The sentence says why.",
+        "Measure more configurations under this load, or longer.",
+    ),
+    Entry(
+        "equal-repeats",
+        "Repeats are equal to the nanosecond: they are copies, and say nothing more.",
+        "Leave the copies out.",
+    ),
+    Entry(
+        "few-samples",
+        "Fewer than ten packets lie above the percentile.",
+        "Choose a lower `--percentile`, or measure longer.",
+    ),
+    Entry(
+        "unknown-samples",
+        "Nobody says how many packets published percentiles are of.",
+        "Nothing: how far they can be relied on is not known.",
+    ),
+    Entry(
+        "different-machines",
+        "Configurations were measured on different machines, which may be what differs.",
+        "Measure both on one machine.",
+    ),
+    Entry(
+        "few-repeats",
+        "Comparisons have too few repeats to be decided, whatever their latencies.",
+        "Raise `repeat`; the advice says to how many.",
+    ),
+    Entry(
+        "unpaired",
+        "A configuration of a change has no partner in the baseline, or the other way round.",
+        "Measure the same experiment file before and after.",
+    ),
+    Entry(
+        "one-after-the-other",
+        "All runs before a change were made before all runs after it.",
+        "Measure both by turns, or add `wire` to both: where it moves, the machine changed.",
+    ),
+    Entry(
+        "no-floor",
+        "A history has no runs of `wire`, which would say when the machine changed.",
+        "Measure `wire` with each commit, for a second or two.",
+    ),
+)
+CAUSES = (
+    Entry(
+        "noise-unkept",
+        "A core was taken so often that its later gaps have no names.",
+        "Measure for a shorter time, or give a higher `--above`.",
+    ),
+    Entry(
+        "trace-damaged",
+        (
+            "The file of the trace is cut off or damaged; what came later is not known, and "
+            "packets of that time are unexplained."
+        ),
+        "Look for room on the disk, and measure again.",
+    ),
+    Entry(
+        "trace-not-covering",
+        "Late packets passed before the trace began or after it ended.",
+        "Begin the trace before the traffic, as `tailtap run` does.",
+    ),
+    Entry(
+        "served-elsewhere",
+        (
+            "Late packets left on cores that should not serve them, or nobody knows on which; they "
+            "are unexplained."
+        ),
+        "Keep the forwarder on its cores (`dut.cpus`), or trace the others too.",
+    ),
+    Entry(
+        "host-clock-coarse",
+        (
+            "Another machine than the DuT's stamped the packets, and the clocks are not known well "
+            "enough for some late ones: these are unexplained."
+        ),
+        (
+            "Give a higher `--late`; hosts that answer quickly make the interval "
+            "narrow ([clocks](../howto/testbed.md#clocks))."
+        ),
+    ),
+    Entry(
+        "guest-clock-coarse",
+        (
+            "The clock of the virtual machine is not known well enough for some late packets: what "
+            "the guest did counts as service for them."
+        ),
+        "Give a higher `--late`; packets that pass the guest quickly make the interval narrow.",
+    ),
+    Entry(
+        "not-undisturbed",
+        "What is left of the run without pauses from outside cannot be found out.",
+        "Look at what the message says; the run's own percentiles stand.",
+        note=True,
+    ),
+    Entry(
+        "undisturbed",
+        (
+            "The percentiles leave out the time around pauses from outside: steal, a machine that "
+            "was stopped, a generator that was late."
+        ),
+        "Nothing; the run's own percentiles stand beside them.",
+        note=True,
     ),
 )

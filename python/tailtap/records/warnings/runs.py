@@ -1,11 +1,10 @@
-"""Warnings about a run: its load, its machine, its taps and its counters."""
+"""Warnings about runs: load, machine, taps, counters, other traffic, and searches."""
 
 from __future__ import annotations
 
 from tailtap.records.warnings.entry import Entry
 
-TITLE = "The run"
-ENTRIES = (
+RUN = (
     Entry(
         "generator-slip",
         "One packet in a hundred left later than `traffic.slip_limit` after its time.",
@@ -273,5 +272,102 @@ ENTRIES = (
         "overload",
         "More than 0.1 % of the packets were lost, and loss comes with load.",
         "Lower the rate, or let `tailtap search` find the highest rate that holds.",
+    ),
+)
+OBSERVED = (
+    Entry(
+        "observed-elsewhere",
+        (
+            "Packets came by the first interface and did not leave through the second one. They "
+            "count as lost, but may have been for the machine itself or for other interfaces: how "
+            "many were lost is at most that."
+        ),
+        (
+            "Observe with a `--filter` that has only what passes both interfaces, or "
+            "take the number as an upper bound."
+        ),
+    ),
+    Entry(
+        "dropped-before-stamp",
+        (
+            "XDP programs ran on an observed interface before its packets were stamped. What they "
+            "drop or redirect before the device is in no count, and not in `lost`; where the "
+            "driver counts what they drop, a verdict takes that for packets that may be lost. "
+            "Behind the device it counts as lost, though the device passed it on."
+        ),
+        (
+            "Observe the other end of the cable or of the veth pair, with `@egress` in place of "
+            "`@arrival`, or read the programs' own counts (`ethtool -S`, `bpftool prog`)."
+        ),
+    ),
+    Entry(
+        "serving-unknown",
+        (
+            "Something about who serves the packets could not be found out. What the message names "
+            "is not part of what `tailtap explain` says."
+        ),
+        "Say it with `--cpus` and `--served`, where you know it.",
+    ),
+    Entry(
+        "observing-cost",
+        ("Observing took more of a core's time than `--budget`, or nobody could tell how much."),
+        "Raise `--budget`, or observe fewer packets: `--filter`, `--sample`, `--trace none`.",
+    ),
+    Entry(
+        "trace-thinned",
+        (
+            "To keep the budget, the cores were traced for a part of the time only. Packets that "
+            "were late at other times have no causes; shares of causes are of what was seen."
+        ),
+        "Raise `--budget`, or observe for longer: causes come from more moments then.",
+    ),
+)
+INTERRUPTS = (
+    Entry(
+        "no-interrupts",
+        "A run has no samples of the interrupt counters.",
+        "Measure it with `interrupts: counters`, or give samples with `--samples`.",
+    ),
+)
+SEARCH = (
+    Entry(
+        "generator-limit",
+        "The highest rate is a limit of the generator. The device may hold more.",
+        "Give the generator a CPU of its own, or try another `traffic.generator`.",
+    ),
+    Entry(
+        "generator-unsteady",
+        "The generator could send a rate once and then not even a lower one.",
+        "Stop what else works on this machine, and search again.",
+    ),
+    Entry(
+        "none-holds",
+        "The device lost more than allowed even at the lowest rate.",
+        "Lower `--from`, or allow more with `--loss`.",
+    ),
+    Entry(
+        "range-end",
+        "The highest rate that was tried holds.",
+        "Raise `--to`.",
+    ),
+    Entry(
+        "trials-disagree",
+        "Some trials at the rate found lost more than allowed; `--exceed` permits that.",
+        "Use `--exceed 0`, or longer trials.",
+    ),
+    Entry(
+        "loss-below",
+        "More than allowed was lost at a rate below the one that was found.",
+        "Use longer trials with `--trial`.",
+    ),
+    Entry(
+        "loss-inversion",
+        "A rate above one that does not hold lost no more than allowed.",
+        "Nothing: the lowest rate that does not hold counts. Longer trials tell more.",
+    ),
+    Entry(
+        "loss-unproven",
+        "The trials are too short to show that no more than allowed is lost.",
+        "Use more or longer trials with `--trials` and `--trial`.",
     ),
 )
