@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tailtap.analysis.runs.run import Experiment
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.boots import Boots
-    from tailtap.measure.progress import Reporting
+    from tailtap.measure.campaign import Listener
     from tailtap.measure.run import Stations
     from tailtap.records.causes import CausesRecord
     from tailtap.records.compare import CompareRecord, GateRecord
@@ -51,14 +51,15 @@ def run(
     """
     from tailtap.analysis.runs.reader import read_runs
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.runner import default_folder, run_experiment
+    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.measure.runner import run_experiment
     from tailtap.results.database import kept_current
 
     with _file(experiment) as path:
         checked = read_experiment(path, set)
         folder = default_folder(checked.name) if out is None else Path(out)
         with kept_current(folder):
-            run_experiment(checked, path, folder, resume=resume)
+            run_experiment(checked, path, Campaign(folder, resume))
     return read_runs(folder)
 
 
@@ -162,31 +163,25 @@ def search(
     """
     from tailtap.base.errors import InputError
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.progress import Silent
-    from tailtap.measure.runner import default_folder
-    from tailtap.measure.search import METHODS, Settings
+    from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.search.conduct import SHARES, Plan, search_experiment
+    from tailtap.measure.search.methods import METHODS
+    from tailtap.measure.search.trial import settings_of
     from tailtap.results.database import kept_current
 
     if method not in METHODS:
         raise InputError(f"there is no method {method!r}: known: {', '.join(METHODS)}")
     losses = (loss,) if isinstance(loss, int | float) else tuple(loss)
-    settings = Settings(
-        tuple(sorted(losses)), low, high, precision=precision, trial=trial_ns, trials=trials,
-        short=min(SHORT_NS, trial_ns),
+    settings = settings_of(
+        sorted(losses), low, high, precision, method=method, trial_ns=trial_ns, trials=trials,
+        short_ns=min(SHORT_NS, trial_ns),
     )  # fmt: skip
-
-    def ignore(_: str) -> None:
-        """Trials are in the record."""
-
     with _file(experiment) as path:
         checked = read_experiment(path, set)
         folder = default_folder(f"{checked.name}-search") if out is None else Path(out)
-        plan = Plan(checked, path, settings, method, shares=SHARES if latency else ())
+        plan = Plan(checked, path, settings, shares=SHARES if latency else ())
         with kept_current(folder):
-            return search_experiment(
-                plan, folder, resume=resume, reporting=Silent, print_line=ignore
-            ).printed()
+            return search_experiment(plan, Campaign(folder, resume)).printed()
 
 
 def publish(
@@ -268,7 +263,7 @@ def measure_again(
     allow_commands: bool = False,
     connect: Callable[[CheckedExperiment], tuple[Stations, Boots | None]] | None = None,
     around: Callable[[Path], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
-    reporting: Reporting | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Path:
     """Make the runs of a site's experiment, as it is or at its smallest scale; their folder.
 
@@ -280,8 +275,8 @@ def measure_again(
     from tailtap.base.errors import InputError, MachineError
     from tailtap.experiment.reading import read_experiment
     from tailtap.experiment.repeating import demands_of, smallest
-    from tailtap.measure.progress import Silent
-    from tailtap.measure.runner import default_folder, run_experiment
+    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.measure.runner import run_experiment
     from tailtap.results.database import kept_current
 
     file, on_testbed = site / "experiment.yaml", testbed is not None
@@ -304,10 +299,10 @@ def measure_again(
     stations, boots = (None, None) if connect is None or not on_testbed else connect(checked)
     folder = out or default_folder(f"{checked.name}-reproduced")
     with around(folder), kept_current(folder):
-        run_experiment(
-            checked, file, folder, resume=False, stations=stations, testbed=testbed, boots=boots,
-            reporting=reporting or Silent,
-        )  # fmt: skip
+        campaign = Campaign(
+            folder, listeners=listeners, stations=stations, testbed=testbed, boots=boots
+        )
+        run_experiment(checked, file, campaign)
     return folder
 
 

@@ -20,7 +20,7 @@ from tailtap.cli.registry import listed
 from tailtap.host.loaders import LOADERS
 from tailtap.host.tuning.exports import FORMATS
 from tailtap.lab.generators.own import BACK_ENDS
-from tailtap.measure.search import METHODS
+from tailtap.measure.search.methods import METHODS
 
 Ask = Callable[[str], list[str]]
 

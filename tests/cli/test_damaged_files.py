@@ -10,14 +10,13 @@ import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from improvements import helped, improvement
+from improvements import helped, improvement, store
 from program import Finished, in_process
 from runs import write_run as write_evaluated
 from traced import arrivals, hog, random_blocks, simulate, steal, write_run
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.undisturbed import keep_undisturbed
-from tailtap.measure.improve.folder import ImproveFolder
 from tailtap.results.database import add_run
 
 RUN = "runs/001-stolen"
@@ -34,7 +33,7 @@ def explained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for block in random_blocks(kind, 4, (300_000, 400_000), 0.2, random)
     ]
     run = write_run(folder / RUN, simulate(arrivals(10_000, 0.2, random), blocks, random))
-    ImproveFolder(folder).write(improvement(helped("groups")))
+    store(folder, improvement(helped("groups")))
     explain_runs([folder])
     assert keep_undisturbed(run) is not None
     return folder

@@ -17,8 +17,7 @@ from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap.analysis.runs.folder import STAMP_HEADER, ExperimentFolder, RunFolder
 from tailtap.base.errors import InputError
-from tailtap.measure.search import Settings
-from tailtap.measure.search.folder import SearchFolder
+from tailtap.measure.search.trial import settings_of
 from tailtap.records.interrupts import write_samples
 from tailtap.results.database import add_run, begin_anew
 
@@ -217,15 +216,16 @@ def test_a_run_that_starts_anew_removes_nothing_elsewhere(tmp_path: Path) -> Non
     folder.run("001-a").start_anew()
     assert not folder.run("001-a").path.is_symlink()
 
-    search = SearchFolder(top)
-    search.record.symlink_to(outside / "search.json")
-    search.write(Bench(sharp(40_000)).record("mlr", Settings((0.0,), 1_000, 500_000), []))
-    assert not search.record.is_symlink()
+    settings = settings_of((0.0,), 1_000, 500_000)
+    (top / "search.json").symlink_to(outside / "search.json")
+    Bench(sharp(40_000)).store(top, settings)
+    assert not (top / "search.json").is_symlink()
+    trials = ExperimentFolder(top / "trials", top)
     (top / "trials").symlink_to(outside / "trials")
     with pytest.raises(InputError, match="out/trials: this is a link"):
-        search.trials.run("001-a").start_anew()
+        trials.run("001-a").start_anew()
     with pytest.raises(InputError, match="out/trials: this is a link"):
-        search.trials.run("001-a").write(made(status="running"))
+        trials.run("001-a").write(made(status="running"))
     assert content(outside) == there
 
 

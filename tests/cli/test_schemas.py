@@ -19,11 +19,11 @@ from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.analysis.runs.summary import summarize
-from tailtap.measure.search import Settings
-from tailtap.measure.search.folder import SearchFolder
+from tailtap.measure.search.trial import settings_of
 from tailtap.records.record import printed as as_text
+from tailtap.records.record import read
 from tailtap.records.schemas import RECORDS, file_of, page, schema, write
-from tailtap.records.search import SearchedRecord
+from tailtap.records.search import SearchedRecord, SearchRecord
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs/reference"
@@ -124,12 +124,12 @@ def test_what_came_of_an_experiment(experiment: Path) -> None:
 
 
 def test_what_is_told_of_a_search(experiment: Path, tmp_path: Path) -> None:
-    bench, settings = Bench(sharp(40_000)), Settings((0.0,), 1_000, 500_000)
-    record = bench.record("mlr", settings, bench.search("mlr", settings))
-    folder = SearchFolder(tmp_path)
-    folder.write(record)
-    fits(json.loads(folder.record.read_text()))
-    assert folder.read() == record
+    bench, settings = Bench(sharp(40_000)), settings_of((0.0,), 1_000, 500_000)
+    answers = bench.search("mlr", settings)
+    bench.store(tmp_path, settings, answers)
+    fits(json.loads((tmp_path / "search.json").read_text()))
+    record = read(tmp_path / "search.json", SearchRecord)
+    assert record == bench.record(settings, answers)
     latency = summarize(experiment, [])
     whole = SearchedRecord(**asdict(record), folder=str(tmp_path), latency=latency)
     fits(json.loads(as_text(whole)))

@@ -30,20 +30,18 @@ from tailtap.base.check import Check
 from tailtap.cli.console import Column, Table
 from tailtap.cli.doctor import print_checks
 from tailtap.cli.flows import print_flows
-from tailtap.cli.progress import reporting
+from tailtap.cli.progress import listener
 from tailtap.cli.search import print_answers
 from tailtap.cli.terminal import folded
 from tailtap.cli.testbed.check import print_found
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import read_experiment
-from tailtap.measure.search.answer import Answer
-from tailtap.measure.search.trial import Bounds
 from tailtap.measure.testbed.check import CableFinding, Found
 from tailtap.measure.testbed.model import Cable, Socket
 from tailtap.records.experiment import FlowsRow, LatencyOfFlow, LossOfFlow
 from tailtap.records.printed import HostRow
 from tailtap.records.record import Notice, copied
-from tailtap.records.search import AtRate
+from tailtap.records.search import AtRate, SearchAnswer
 
 LONG = {"dut.platform": "container", "traffic.rate": 10_000, "dut.forwarder": "kernel-route"}
 NETWORK = """
@@ -140,13 +138,33 @@ def checks() -> list[Check]:
     ]
 
 
-def answers() -> list[Answer]:
+def answers() -> list[SearchAnswer]:
     lower = AtRate(rate=1_234_000, trials=3, exceeding=1, duration_ns=6 * 10**9,
                    packets=7_404_000, lost=12_345, invalid=0)  # fmt: skip
-    few = (Notice("few-trials", "of three trials at this rate one lost more than allowed"),)
+    few = [Notice("few-trials", "of three trials at this rate one lost more than allowed")]
     return [
-        Answer(Bounds(0.005, 1_234_000, 1_250_000, "loss"), lower, None, 0.00123, few),
-        Answer(Bounds(0, None, 1_000, "generator"), None, None, None, ()),
+        SearchAnswer(
+            loss=0.005,
+            rate=1_234_000,
+            upper=1_250_000,
+            reason="loss",
+            width=0.0128,
+            loss_limit=0.00123,
+            at_rate=lower,
+            at_upper=None,
+            warnings=few,
+        ),
+        SearchAnswer(
+            loss=0,
+            rate=None,
+            upper=1_000,
+            reason="generator",
+            width=None,
+            loss_limit=None,
+            at_rate=None,
+            at_upper=None,
+            warnings=[],
+        ),
     ]
 
 
@@ -170,12 +188,14 @@ def progress() -> None:
     """A run's bar, its time and its complaints."""
     runs = make_plan(read_experiment(Path("network.yaml"), ()))
     message = "the hypervisor took 3 % of CPU 1's time" + 4 * ", and more"
-    with reporting(quiet=False)(runs, len(runs)) as reporter:
-        for run in runs:
-            reporter.started(run)
-            if reporter.wants_ticks:
-                reporter.tick(0.5)
-            reporter.finished(run, record(warnings=[{"code": "steal", "message": message}]))
+    told = listener(quiet=False)
+    told.begun(runs, len(runs))
+    for run in runs:
+        told.started(run)
+        if told.wants_ticks:
+            told.tick(0.5)
+        told.finished(run, record(warnings=[{"code": "steal", "message": message}]))
+    told.ended()
 
 
 REQUIRED = ("--require", "p99.9 < 1 ms", "--require", "return_level(24 h) < 1 ms",

@@ -25,11 +25,12 @@ from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import SUFFIX, boot_id, machine_id, read_all
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.net.namespaces import Link, Namespace
-from tailtap.measure.search import Result, Settings, Trial
-from tailtap.measure.search.conduct import At, Combination, Plan, Search
-from tailtap.measure.search.folder import Made, SearchFolder
+from tailtap.measure.campaign import Campaign
+from tailtap.measure.search.conduct import Combination, Plan, Search
+from tailtap.measure.search.trial import Trial, settings_of
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.records.record import as_json, printed
+from tailtap.records.search import TrialRow
 from tailtap.remote.frames import CLOSE, DATA, HELLO, ProtocolError, encode
 from tailtap.remote.mux import PIECE, Mux
 from tailtap.remote.session import FAILED
@@ -119,25 +120,28 @@ def _statistics(data: bytes) -> None:
 class _Resumed(Search):
     """A search that makes no trial: all that it was begun with is in its folder."""
 
-    def _make(self, trial: Trial, combination: Combination, results: Sequence[Result]) -> Made:
+    def _make(
+        self, trial: Trial, combination: Combination, results: Sequence[TrialRow]
+    ) -> TrialRow:
         raise MachineError(f"{trial} would be made")
 
 
 def _search(data: bytes) -> None:
     """What `tailtap search --resume` does until it makes a trial."""
     with tempfile.TemporaryDirectory() as name:
-        folder = SearchFolder(Path(name))
-        folder.record.write_bytes(data)
-        folder.experiment.write_text("name: known\ntraffic: {rate: 1 kpkt/s, duration: 1 s}\n")
-        experiment = read_experiment(folder.experiment)
-        plan = Plan(experiment, folder.experiment, SEARCH, METHOD, shares=())
-        search = _Resumed(plan, folder, print_line=str, at=At())
-        search.prepare(resume=True)
-        search.make_trials()
-        search.end("done", None)
+        campaign = Campaign(Path(name), resume=True)
+        (campaign.out / "search.json").write_bytes(data)
+        file = campaign.folder.experiment
+        file.write_text("name: known\ntraffic: {rate: 1 kpkt/s, duration: 1 s}\n")
+        plan = Plan(read_experiment(file), file, SEARCH, shares=())
+        search = _Resumed.of(plan, campaign)
+        search.prepare()
+        for combination in plan.checked.combinations:
+            search.search(combination)
+        search.end("done")
         printed(search.printed())
         with redirect_stdout(io.StringIO()):
-            print_answers(search.answers)
+            print_answers(search.record.answers)
 
 
 def _stream(data: bytes) -> None:
@@ -166,14 +170,14 @@ machines:
   - {kind: libvirt, name: guest1, uri: "qemu:///system", listen: "127.0.0.1:6231"}
   - {kind: command, name: outlet 3, listen: "[::1]:623", status: a, switch_on: b, switch_off: c}
 """
-SEARCH, METHOD = Settings((0.0, 0.5), 1_000, 500_000), "mlr"
+SEARCH = settings_of((0.0, 0.5), 1_000, 500_000)
 
 
 def search_record() -> bytes:
     """``search.json`` of a search that was interrupted behind its last trial."""
     bench = Bench(sharp(40_000), able=70_000)
-    bench.search(METHOD, SEARCH)
-    return json.dumps(as_json(bench.record(METHOD, SEARCH, [], "interrupted"))).encode()
+    bench.search("mlr", SEARCH)
+    return json.dumps(as_json(bench.record(SEARCH, [], "interrupted"))).encode()
 
 
 MESSAGES = rows(

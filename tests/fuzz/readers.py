@@ -14,7 +14,7 @@ from devices import Bench, sharp
 from experiment_folders import write_run as write_evaluated
 from guests import host_hog, write_guest_run
 from identities import write_planted
-from improvements import helped, improvement, trial
+from improvements import helped, improvement, store, trial
 from line_runs import write_line_run
 from placed_runs import placed_run, recorded, tuned
 from pos_trees import write_crate, write_old_tree
@@ -31,9 +31,7 @@ from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.tail import model_runs
 from tailtap.analysis.undisturbed import keep_undisturbed
 from tailtap.base.errors import MachineError
-from tailtap.measure.improve.folder import ImproveFolder
-from tailtap.measure.search import Settings
-from tailtap.measure.search.folder import SearchFolder
+from tailtap.measure.search.trial import settings_of
 from tests.fuzz.reader import Reader
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -139,7 +137,7 @@ def _traffic(*made: object) -> Simulated:
 def write_trace(folder: Path) -> None:
     """A run with a trace that was explained, of an improvement."""
     write_traced(folder / "runs" / "001-traced", _traffic(hog, kworker))
-    ImproveFolder(folder).write(improvement(helped("groups"), trial("kernel-threads")))
+    store(folder, improvement(helped("groups"), trial("kernel-threads")))
     explain_runs([folder])
 
 
@@ -156,10 +154,10 @@ def write_guest(folder: Path) -> None:
 
 def write_search(folder: Path) -> None:
     """A search and the latencies at what it found."""
-    settings = Settings((0.0, 0.5), 1_000, 500_000)
+    settings = settings_of((0.0, 0.5), 1_000, 500_000)
     bench = Bench(sharp(40_000), able=70_000)
     answers = bench.search("mlr", settings)
-    SearchFolder(folder).write(bench.record("mlr", settings, answers))
+    bench.store(folder, settings, answers)
     write_evaluated(folder / "latency", 1, {"traffic.rate": "40 kpkt/s"}, packets=PACKETS)
 
 

@@ -15,6 +15,7 @@ from labtools import TAILTAP, own_machine, record, stamps, statuses, was_made, w
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.instruments.taps.inline import InlineTap
+from tailtap.measure.campaign import Campaign
 from tailtap.measure.runner import run_experiment
 from tailtap.records.taps import TapsOfFlows
 from tailtap.remote.process import Process
@@ -181,7 +182,7 @@ def test_the_taps_write_away_from_the_measured_cpus(
 
     monkeypatch.setattr(InlineTap, "stop", look)
     path = write_experiment(tmp_path, EXPERIMENT)
-    run_experiment(read_experiment(path), path, tmp_path / "out", resume=False)
+    run_experiment(read_experiment(path), path, Campaign(tmp_path / "out"))
     assert len(allowed) >= 2  # Python's thread and the one that writes
     measured = {0, 1} if os.sched_getaffinity(0) - {0, 1} else {1}
     assert all(cpus and not cpus & measured for cpus in allowed)

@@ -18,6 +18,7 @@ from labtools import wait_for
 from tailtap.experiment.reading import read_experiment
 from tailtap.host.changes import clean
 from tailtap.host.changes.journal import read_all
+from tailtap.measure.campaign import Campaign
 from tailtap.measure.roles.role import PLACE
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
@@ -60,10 +61,8 @@ def test_a_run_on_a_station_behind_a_stream_is_like_any_other(tmp_path: Path, ap
         command = ["unshare", "--mount", "sh", "-c", hide]
     station = Noting(command, "the far end")
     checked = read_experiment(source)
-    [folder] = run_experiment(
-        checked, source, tmp_path / "out", resume=False,
-        stations=everywhere(station),
-    )  # fmt: skip
+    campaign = Campaign(tmp_path / "out", stations=everywhere(station))
+    [folder] = run_experiment(checked, source, campaign)
     record = json.loads(folder.record.read_text())
     assert (record["status"], record["error"]) == ("done", None)
     assert record["generator"]["sent"] == 2500
@@ -80,14 +79,16 @@ CONTROLLER = """
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tailtap.results import database
 from tailtap.experiment.reading import read_experiment
+from tailtap.measure.campaign import Campaign
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.remote.stream import StreamStation
 source = Path(sys.argv[1])
 station = StreamStation(sys.argv[2:], "the far end")
-run_experiment(read_experiment(source), source, source.parent / "out",
-               resume=False, stations=everywhere(station))
+campaign = Campaign(source.parent / "out", stations=everywhere(station))
+run_experiment(read_experiment(source), source, campaign)
 """
 
 

@@ -24,8 +24,7 @@ from told import write_told
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation.clocks import known
 from tailtap.library import remedies
-from tailtap.measure.search import Settings
-from tailtap.measure.search.folder import SearchFolder
+from tailtap.measure.search.trial import settings_of
 from tailtap.show.report import write_report
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -120,10 +119,10 @@ def two_clocks(folder: Path) -> Path:
 
 def searched(folder: Path) -> Path:
     """A search of a simulated device, and one measurement at its rate."""
-    settings = Settings((0.0, 0.5), 1_000, 500_000)
+    settings = settings_of((0.0, 0.5), 1_000, 500_000)
     bench = Bench(sharp(40_000), able=70_000)
     answers = bench.search("mlr", settings)
-    SearchFolder(folder).write(bench.record("mlr", settings, answers))
+    bench.store(folder, settings, answers)
     write_run(folder / "latency", 1, {"traffic.rate": "40 kpkt/s"}, packets=1_000, rate=40_000)
     write_run(folder / "trials", 1, {"traffic.rate": "40 kpkt/s"}, packets=500, rate=40_000)
     return folder

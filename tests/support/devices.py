@@ -5,10 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from tailtap.measure.search import METHODS, Answer, Bounds, Result, Settings, Trial, answer
-from tailtap.measure.search.folder import Made, settings_record
-from tailtap.records.search import Ended, SearchRecord
+from tailtap.base.files import write_json
+from tailtap.measure.search.answer import answer
+from tailtap.measure.search.conduct import SEARCH
+from tailtap.measure.search.methods import METHODS
+from tailtap.measure.search.trial import Bounds, Trial, result
+from tailtap.records.record import as_json
+from tailtap.records.search import Ended, SearchAnswer, SearchRecord, SearchSettings, TrialRow
 
 MOST_TRIALS = 300
 """A search that takes more does not come to an end."""
@@ -36,7 +41,7 @@ def rare(limit: float, share: float) -> Loss:
     """A sharp limit; in a `share` of the trials a few packets are lost at any rate."""
 
     def loss(trial: Trial, chance: random.Random) -> float:
-        few = 7 * 1e9 / (trial.rate * trial.duration) if chance.random() < share else 0.0
+        few = 7 * 1e9 / (trial.rate * trial.duration_ns) if chance.random() < share else 0.0
         return max(few, sharp(limit)(trial, chance))
 
     return loss
@@ -59,17 +64,17 @@ class Bench:
     spoiled: float = 0.0
     """The share of the trials in which something else on the machine keeps it from that."""
     seed: int = 1
-    results: list[Result] = field(default_factory=list)
+    results: list[TrialRow] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
 
-    def make(self, trial: Trial) -> Result:
+    def make(self, trial: Trial) -> TrialRow:
         if trial.rate > self.begins:
-            return Result(trial, 0, 0, 0.0, "the generator did not reach it")
+            return result(trial, 0, 0, 0.0, "the generator did not reach it")
         achieved = min(trial.rate, self.able)
-        packets = max(1, trial.rate * trial.duration // 1_000_000_000)
-        real = Trial(round(achieved), trial.duration)
+        packets = max(1, trial.rate * trial.duration_ns // 1_000_000_000)
+        real = Trial(round(achieved), trial.duration_ns)
         loss = self.loss(real, self.chance)
         lost = round(loss * packets)
         spoiled = trial.rate > self.able or self.chance.random() < self.spoiled
@@ -78,9 +83,9 @@ class Bench:
         if trial.give_up is not None and lost > trial.give_up * packets:
             # Noticed as soon as it is sure: a little more than allowed.
             lost, given_up = min(lost, int(trial.give_up * packets) + 1), True
-        return Result(trial, packets, lost, achieved, doubt, given_up)
+        return result(trial, packets, lost, achieved, doubt, given_up=given_up)
 
-    def search(self, method: str, settings: Settings) -> list[Answer]:
+    def search(self, method: str, settings: SearchSettings) -> list[SearchAnswer]:
         steps = METHODS[method](settings)
         found: list[Bounds] = []
         try:
@@ -94,26 +99,30 @@ class Bench:
         return [answer(settings, bounds, self.results) for bounds in found]
 
     def record(
-        self, method: str, settings: Settings, answers: Sequence[Answer], status: Ended = "done"
+        self, settings: SearchSettings, answers: Sequence[SearchAnswer], status: Ended = "done"
     ) -> SearchRecord:
         """``search.json`` of what was searched."""
-        made = [
-            Made(number, f"{number:03}", result, ())
-            for number, result in enumerate(self.results, 1)
-        ]
+        for number, row in enumerate(self.results, 1):
+            row.number, row.slug = number, f"{number:03}"
         return SearchRecord(
             name="known",
             status=status,
             error=None,
-            settings=settings_record(settings, method),
+            settings=settings,
             parameters={},
             started="2026-11-01T14:00:00.000+00:00",
             finished="2026-11-01T14:05:00.000+00:00",
-            answers=[answer.record() for answer in answers],
-            trials=[one.record() for one in made],
+            answers=list(answers),
+            trials=self.results,
         )
+
+    def store(
+        self, folder: Path, settings: SearchSettings, answers: Sequence[SearchAnswer] = ()
+    ) -> None:
+        """Write ``search.json`` of what was searched."""
+        write_json(folder / SEARCH, as_json(self.record(settings, answers)))
 
     @property
     def seconds(self) -> float:
         """How long the trials would have taken if none was given up."""
-        return sum(result.trial.duration for result in self.results) / 1e9
+        return sum(one.duration_ns for one in self.results) / 1e9

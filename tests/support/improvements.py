@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from tailtap.base.files import write_json
 from tailtap.records.causes import CauseName
+from tailtap.records.record import as_json
 from tailtap.records.search import (
     ImproveRecord,
     ImproveSettings,
@@ -40,6 +43,11 @@ def stage(ns: int, answer: Answer) -> Stage:
         kept=[], run="001", threshold_ns=1_000_000, late=0.02, causes=[],
         percentile=Measured(ns=ns, low_ns=None, high_ns=None, runs=1), answer=answer, runs=[],
     )  # fmt: skip
+
+
+def store(folder: Path, record: ImproveRecord) -> None:
+    """Write ``improve.json``."""
+    write_json(folder / "improve.json", as_json(record))
 
 
 def improvement(*trials: KnobTrial, **changes: Any) -> ImproveRecord:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailtap.cli.terminal import say, unless
+from tailtap.cli.terminal import say
 
 if TYPE_CHECKING:
     from tailtap.records.compare import AgainstRecord
@@ -33,9 +33,10 @@ def run_against(
     from tailtap.base.errors import InputError
     from tailtap.base.units import parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.progress import listener
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.against import Question, measure_against
-    from tailtap.measure.runner import default_folder
+    from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.records.record import printed
 
     p = percentile_of(at)
@@ -48,8 +49,9 @@ def run_against(
     from tailtap.results.database import kept_current
 
     folder = out or default_folder(f"{question.new.name}-against")
+    campaign = Campaign(folder, listeners=[listener(quiet=quiet)])
     with results_of_caller(folder), kept_current(folder):
-        found = measure_against(question, folder, print_line=unless(quiet))
+        found = measure_against(question, campaign)
     if json:
         print(printed(found))
     else:

@@ -10,12 +10,12 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.options import measuring, require_out, undisturbed_latencies
-from tailtap.cli.terminal import say, unless, warn
+from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from tailtap.measure.improve.conduct import Improvement
-    from tailtap.measure.improve.settings import ExperimentPlan, ObservedPlan, Settings
-    from tailtap.records.search import ImproveRecord
+    from tailtap.measure.improve.settings import ExperimentPlan, ObservedPlan
+    from tailtap.records.search import ImproveRecord, ImproveSettings
 
 FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.yaml"}
 """Those of `tailtap host export`, and the file in --out that each goes into."""
@@ -141,16 +141,19 @@ def improve(
     from tailtap.base.errors import InputError
     from tailtap.base.units import parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.progress import listener
     from tailtap.library import remedies
-    from tailtap.measure.improve.conduct import Place, improve_experiment, improve_observed
-    from tailtap.measure.improve.settings import ExperimentPlan, Settings
-    from tailtap.measure.runner import default_folder
+    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.measure.improve.conduct import improve_experiment, improve_observed
+    from tailtap.measure.improve.settings import ExperimentPlan, settings_of
     from tailtap.records.record import printed
 
     if (experiment is None) == (observe is None):
         raise InputError("give an experiment file, or --observe IN OUT")
     require_out(out, resume=resume)
-    asked = Settings(parse_time(within), parse_share(margin), disruptive, undisturbed)
+    asked = settings_of(
+        parse_time(within), parse_share(margin), disruptive=disruptive, undisturbed=undisturbed
+    )
     plan: ExperimentPlan | ObservedPlan
     if observe is not None:
         plan = _observed(observe, stretch, cpus, filter_, require, asked)
@@ -159,14 +162,14 @@ def improve(
     from tailtap.results.database import kept_current
 
     folder = out or default_folder(f"{plan.name}-improve")
-    place = Place(folder, unless(quiet), resume)
+    campaign = Campaign(folder, resume, [listener(quiet=quiet)])
     with results_of_caller(folder), kept_current(folder):
         if isinstance(plan, ExperimentPlan):
-            found = improve_experiment(plan, place, knobs=remedies())
+            found = improve_experiment(plan, campaign, knobs=remedies())
         else:
-            found = improve_observed(plan, place, knobs=remedies())
-        files = [_export(found, name) for name in exports if found.kept]
-    if keep and found.kept:
+            found = improve_observed(plan, campaign, knobs=remedies())
+        files = [_export(found, name) for name in exports if found.record.kept]
+    if keep and found.record.kept:
         for name, why in found.apply():
             warn(f"tailtap: {name} helped, and is not kept: {why}")
     if json:
@@ -180,7 +183,7 @@ def improve(
 
 
 def _experiment(
-    file: Path, changes: tuple[str, ...], require: str | None, settings: Settings
+    file: Path, changes: tuple[str, ...], require: str | None, settings: ImproveSettings
 ) -> ExperimentPlan:
     """The plan for an experiment file. Raises `InputError`."""
     from tailtap.experiment.reading import read_experiment
@@ -197,7 +200,7 @@ def _observed(
     cpus: str | None,
     filter_: str | None,
     require: str | None,
-    settings: Settings,
+    settings: ImproveSettings,
 ) -> ObservedPlan:
     """The plan for a device that is there already. Raises `InputError`."""
     from tailtap.base.errors import InputError
@@ -225,8 +228,8 @@ def _export(found: Improvement, name: str) -> Path:
     from tailtap.host.tuning.exports import FORMATS as KNOWN
     from tailtap.host.tuning.exports.content import content
 
-    made = KNOWN[name](content(found.finding.tree, found.finding.purpose, found.kept))
-    folder = found.folder.path
+    made = KNOWN[name](content(found.explainer.tree, found.explainer.purpose, found.record.kept))
+    folder = found.campaign.out
     write_text(folder / FORMATS[name], made.text, below=folder)
     return folder / FORMATS[name]
 

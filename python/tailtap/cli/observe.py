@@ -128,8 +128,8 @@ def observe(
     from tailtap.analysis.runs.summary import summarize
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.runs import require_results
+    from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.observe import observe as observe_devices
-    from tailtap.measure.runner import default_folder
     from tailtap.records.record import printed
     from tailtap.results.database import kept_current
 
@@ -150,7 +150,7 @@ def observe(
 
     with results_of_caller(folder):
         with kept_current(folder):
-            runs = observe_devices(wanted, folder, on_begin=begun)
+            runs = observe_devices(wanted, Campaign(folder), on_begin=begun)
         summary = summarize(folder, runs)
         if json:
             print(printed(summary))

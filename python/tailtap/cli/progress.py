@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Self
+from collections.abc import Sequence
 
 from tailtap.cli.terminal import folded, printable, warn, width_of
 from tailtap.experiment.plan import PlannedRun
-from tailtap.measure.progress import Reporting, Silent, complaints, reasons, seconds_of
+from tailtap.measure.campaign import Listener, complaints, reasons, seconds_of
 from tailtap.records.run import RunRecord
 
 
-class Reasons(Silent):
+class Reasons(Listener):
     """Only why runs gave no result that counts: one line for each reason."""
 
     def finished(self, run: PlannedRun, record: RunRecord) -> None:
@@ -20,11 +20,13 @@ class Reasons(Silent):
             warn(f"{run.slug}: {reason}")
 
 
-class Lines(Silent):
+class Lines(Listener):
     """One plain line when a run begins and one when it did not go well, for logs."""
 
-    def __init__(self, runs: list[PlannedRun], total: int) -> None:
-        """For these of `total` runs."""
+    _total = 0
+
+    def begun(self, runs: Sequence[PlannedRun], total: int) -> None:
+        """These of `total` runs are made now."""
         self._total = total
 
     def noted(self, sentence: str) -> None:
@@ -41,13 +43,13 @@ class Lines(Silent):
             warn(f"{run.slug}: {line}")
 
 
-class Bar(Silent):
+class Bar(Listener):
     """A progress bar with the time left, for a terminal."""
 
     wants_ticks = True
 
-    def __init__(self, runs: list[PlannedRun], total: int) -> None:
-        """For these of `total` runs."""
+    def begun(self, runs: Sequence[PlannedRun], total: int) -> None:
+        """Show the bar."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -64,13 +66,9 @@ class Bar(Silent):
         self._total = sum(seconds_of(run.experiment) for run in runs)
         self._done = 0.0
         self._bar = self._progress.add_task("", total=self._total, left="")
-
-    def __enter__(self) -> Self:
-        """Show the bar."""
         self._progress.start()
-        return self
 
-    def __exit__(self, *error: object) -> None:
+    def ended(self) -> None:
         """Remove the bar."""
         self._progress.stop()
 
@@ -102,11 +100,11 @@ class Bar(Silent):
         self._progress.update(self._bar, completed=now, left=text, refresh=True)
 
 
-def reporting(*, quiet: bool, watched: bool = False) -> Reporting:
-    """The reporter that fits standard error: a bar only on a terminal, only reasons if `quiet`.
+def listener(*, quiet: bool, watched: bool = False) -> Listener:
+    """The listener that fits standard error: a bar only on a terminal, only reasons if `quiet`.
 
     Where the numbers are `watched`, the terminal shows these in place of a bar.
     """
     if quiet:
-        return Reasons
-    return Bar if not watched and sys.stderr.isatty() else Lines
+        return Reasons()
+    return Bar() if not watched and sys.stderr.isatty() else Lines()

@@ -123,6 +123,7 @@ def record_incidents(
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.live import showing
     from tailtap.cli.observe import told_of
+    from tailtap.measure.campaign import Campaign
     from tailtap.measure.live import away_from
     from tailtap.measure.observe.recorder import record
     from tailtap.records.record import printed
@@ -141,7 +142,7 @@ def record_incidents(
             warn(f"incident: {path}")
 
     with results_of_caller(out), kept_current(out), contextlib.ExitStack() as stack:
-        told = record(asked, recording, out, board=board, on_begin=begun, on_made=made)
+        told = record(asked, recording, Campaign(out), board=board, on_begin=begun, on_made=made)
     if json:
         print(printed(told))
     else:

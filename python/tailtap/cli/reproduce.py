@@ -153,7 +153,7 @@ def _measuring(
     """What makes the runs of a site's experiment, and returns their folder."""
 
     from tailtap.cli.caller import results_of_caller
-    from tailtap.cli.progress import reporting
+    from tailtap.cli.progress import listener
     from tailtap.library import measure_again
 
     def connect(checked: CheckedExperiment) -> tuple[Stations, Boots | None]:
@@ -165,7 +165,7 @@ def _measuring(
     return partial(
         measure_again, level, overrides=overrides, out=out, testbed=testbed,
         allow_commands=allow_commands, connect=connect, around=results_of_caller,
-        reporting=reporting(quiet=quiet),
+        listeners=[listener(quiet=quiet)],
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from tailtap.cli.terminal import unless, warn
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.boots import Boots
-    from tailtap.measure.progress import Reporting
+    from tailtap.measure.live import Live
     from tailtap.measure.run import Stations
     from tailtap.records.verdict import VerdictRecord
 
@@ -136,11 +136,12 @@ def run(
     from tailtap.cli.flows import print_flows
     from tailtap.cli.hops import print_hops
     from tailtap.cli.outlook import differences
-    from tailtap.cli.progress import reporting
+    from tailtap.cli.progress import listener
     from tailtap.cli.runs import print_runs, require_results
     from tailtap.cli.verdict import exit_status, print_claims, print_verdict
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.runner import default_folder, run_experiment
+    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.measure.runner import run_experiment
     from tailtap.records.record import printed
 
     if against is not None:
@@ -176,20 +177,16 @@ def run(
     if not quiet:
         for line in differences(checked.differs):
             warn(line)
+    listeners = [listener(quiet=quiet, watched=live)]
+    campaign = Campaign(folder, resume, listeners, stations, testbed, boots)
     with results_of_caller(folder), contextlib.ExitStack() as stack:
-        reporter, flush = reporting(quiet=quiet, watched=live), None
         if watching:
             from tailtap.measure.live import FLUSH
 
-            reporter, flush = (
-                _watched(checked, folder, reporter, live, metrics, quiet, stack),
-                FLUSH,
-            )
+            listeners.append(_watched(checked, folder, live, metrics, quiet, stack))
+            campaign.flush = FLUSH
         with kept_current(folder):
-            runs = run_experiment(
-                checked, experiment, folder, resume=resume, reporting=reporter, stations=stations,
-                testbed=testbed, boots=boots, flush=flush,
-            )  # fmt: skip
+            runs = run_experiment(checked, experiment, campaign)
         stack.close()
         summary = summarize(folder, runs)
         if checked.require and any(run.done for run in runs):
@@ -216,18 +213,16 @@ def run(
 def _watched(
     checked: CheckedExperiment,
     folder: Path,
-    reporter: Reporting,
     live: bool,
     metrics: str | None,
     quiet: bool,
     stack: contextlib.ExitStack,
-) -> Reporting:
-    """Reporters that have packets counted as well, shown as asked until `stack` is left."""
+) -> Live:
+    """What has packets counted, which are shown as asked until `stack` is left."""
     from tailtap.analysis.live.numbers import Board
     from tailtap.analysis.runs.folder import ExperimentFolder
     from tailtap.cli.live import showing
-    from tailtap.measure.live import away_from
-    from tailtap.measure.live import live as counted
+    from tailtap.measure.live import Live, away_from
 
     board = Board()
     made = [experiment for _, experiment in checked.combinations]
@@ -235,7 +230,7 @@ def _watched(
     served = {cpu for one in made if one.traits.has_dut for cpu in one.dut.cpus}
     cpus = away_from(senders, served)
     stack.enter_context(showing(board, live=live, metrics=metrics, quiet=quiet, cpus=cpus))
-    return counted(reporter, ExperimentFolder(folder), board)
+    return Live(ExperimentFolder(folder), board)
 
 
 def stations_of_file(

@@ -10,10 +10,10 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out
-from tailtap.cli.terminal import say, unless
+from tailtap.cli.terminal import say
 
 if TYPE_CHECKING:
-    from tailtap.measure.search.answer import Answer
+    from tailtap.records.search import SearchAnswer
 
 
 @command()
@@ -139,55 +139,53 @@ def search(
     from tailtap.cli.run import stations_of_file
     from tailtap.cli.runs import print_runs, require_results
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.runner import default_folder
-    from tailtap.measure.search import Settings
+    from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.search.conduct import Plan, search_experiment
+    from tailtap.measure.search.trial import settings_of
     from tailtap.records.record import printed
 
-    settings = Settings(
-        losses=tuple(sorted(parse_share(one) for one in loss)),
+    settings = settings_of(
+        losses=sorted(parse_share(one) for one in loss),
         low=parse_rate(low),
         high=parse_rate(high),
         precision=parse_share(precision),
-        trial=parse_time(trial),
+        method=method,
+        trial_ns=parse_time(trial),
         trials=trials,
         exceed=exceed,
-        short=min(parse_time(short), parse_time(trial)),
+        short_ns=min(parse_time(short), parse_time(trial)),
     )
     checked = read_experiment(experiment, set_, on_testbed=testbed is not None)
     require_out(out, resume=resume)
     stations, boots = None, None
     if testbed is not None:
         stations, boots = stations_of_file(checked, testbed, quiet=quiet)
-    from tailtap.cli.progress import reporting
+    from tailtap.cli.progress import listener
     from tailtap.results.database import kept_current
 
     shares = [parse_share(one) for one in latency_at] if latency else ()
-    plan = Plan(checked, experiment, settings, method, keep_stamps, shares)
+    plan = Plan(checked, experiment, settings, keep_stamps, shares)
 
     folder = out or default_folder(f"{checked.name}-search")
+    campaign = Campaign(folder, resume, [listener(quiet=quiet)], stations, testbed, boots)
     with results_of_caller(folder), kept_current(folder):
-        found = search_experiment(
-            plan, folder, resume=resume, reporting=reporting(quiet=quiet),
-            print_line=unless(quiet), stations=stations, testbed=testbed,
-            boots=boots,
-        )  # fmt: skip
+        found = search_experiment(plan, campaign)
     if json:
         print(printed(found.printed()))
     else:
-        print_answers(found.answers)
+        print_answers(found.record.answers)
         if found.latency is None:
             say(f"results: {folder}")
         else:
             say()
             print_runs(found.latency.runs, Path(found.latency.folder))
-    if any(answer.rate is None for answer in found.answers):
+    if any(answer.rate is None for answer in found.record.answers):
         sys.exit(1)
     if found.latency is not None:
         require_results(found.latency.runs)
 
 
-def print_answers(answers: list[Answer]) -> None:
+def print_answers(answers: list[SearchAnswer]) -> None:
     """Print a row for each loss and each combination of what varies, then the warnings."""
     from tailtap.analysis.runs.searched import in_words
     from tailtap.analysis.runs.text import as_words
@@ -215,22 +213,22 @@ def print_answers(answers: list[Answer]) -> None:
     for found in answers:
         of = in_words(found.variables)
         for warning in found.warnings:
-            say(f"{of}loss {format_share(found.bounds.loss, 3)}: {warning.message}")
+            say(f"{of}loss {format_share(found.loss, 3)}: {warning.message}")
 
 
-def _cells(found: Answer) -> list[str]:
+def _cells(found: SearchAnswer) -> list[str]:
     from tailtap.base.units import format_rate, format_share, format_time
 
-    bounds, lower = found.bounds, found.lower
-    upper = "not tried" if bounds.upper is None else format_rate(bounds.upper)
-    if bounds.reason == "generator":
+    lower = found.at_rate
+    upper = "not tried" if found.upper is None else format_rate(found.upper)
+    if found.reason == "generator":
         upper += " (generator)"
     if lower is None:
-        return [format_share(bounds.loss, 3), "none", upper, *[""] * 5]
+        return [format_share(found.loss, 3), "none", upper, *[""] * 5]
     good = lower.trials - lower.exceeding
     each = format_time(lower.duration_ns // max(1, lower.trials))
     return [
-        format_share(bounds.loss, 3),
+        format_share(found.loss, 3),
         format_rate(lower.rate),
         upper,
         "" if found.width is None else format_share(found.width, 3),

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from tailtap.analysis.compare.sequential import ERROR, FALSE_WORSE, against, interval
-from tailtap.analysis.runs.folder import ExperimentFolder, require_folder
-from tailtap.base.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
-from tailtap.base.files import make_folder, write_json, write_text
+from tailtap.base.errors import InputError, MachineError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.changes.privileges import require_root
-from tailtap.measure.pairs import TAIL_LOST_NS, Made, PrintLine, Runs, in_pairs
+from tailtap.measure.campaign import Campaign, Recorded, experiment_text, now, seconds_of
+from tailtap.measure.pairs import TAIL_LOST_NS, Made, Runs, in_pairs
 from tailtap.measure.preconditions import require_here
-from tailtap.measure.progress import seconds_of
-from tailtap.measure.runner import (
-    experiment_text,
-    interruptible,
-    remove_own_leftovers,
-    storage_errors,
-)
 from tailtap.records.compare import AgainstRecord
-from tailtap.records.record import as_json
 
 MOST_PAIRS = 200
 NEW, BASE = "new", "base"
@@ -66,12 +54,16 @@ class Question:
 
 
 @dataclass
-class Pairs:
+class Pairs(Recorded[AgainstRecord]):
     """The pairs made so far."""
 
+    FILE = "against.json"
+
     question: Question
-    folder: ExperimentFolder
-    record: AgainstRecord
+
+    def kept(self) -> str:
+        """What an interruption leaves."""
+        return f"{len(self.record.pairs)} pairs are kept in {self.campaign.out}"
 
     def make(self, runs: Runs) -> None:
         """Measure until it is decided, or the time is over. Raises `MachineError` where no pair
@@ -110,54 +102,25 @@ class Pairs:
         record.ratio, record.low, record.high = found.ratio, found.low, found.high
         record.answer = against(found, record.margin)
 
-    def end(self, status: Literal["done", "interrupted", "failed"], error: str | None) -> None:
-        """Record how it ended."""
-        self.record.status, self.record.error, self.record.finished = status, error, _now()
-        self.store()
 
-    def store(self) -> None:
-        """Write ``against.json``."""
-        path = self.folder.path
-        write_json(path / "against.json", as_json(self.record), below=path)
-
-
-def measure_against(question: Question, out: Path, *, print_line: PrintLine) -> AgainstRecord:
-    """Answer the question by runs in the folder `out`.
-
-    Raises `Occupied` for a folder that holds something, `MachineError` where nothing can be
-    measured, `Interrupted` when the user stopped it: what was made until then is kept.
+def measure_against(question: Question, campaign: Campaign) -> AgainstRecord:
+    """Answer the question by runs. Raises what `Campaign.opened` raises, and `MachineError` where
+    nothing can be measured.
     """
     require_root()
     sides = [_experiment(question.new), _experiment(question.base)]
-    planned = [plan_run(1, NEW, 1, {}, one) for one in sides]
-    require_here(planned)
-    folder = ExperimentFolder(out)
+    require_here([plan_run(1, NEW, 1, {}, one) for one in sides])
     until = time.monotonic() + question.within_ns / 1e9
-    runs = Runs(folder, print_line, until, max(seconds_of(one) for one in sides))
-    pairs = Pairs(question, folder, begun(question))
-    with storage_errors(out):
-        require_folder(out, resume=False)
-        with folder.locked(), interruptible():
-            if any(out.iterdir()):
-                raise Occupied("the folder is not empty", place=str(out))
-            make_folder(folder.runs, below=out)
-            text = experiment_text(question.new, question.new_source)
-            write_text(folder.experiment, text, below=out)
-            text = experiment_text(question.base, question.base_source)
-            write_text(out / "against.yaml", text, below=out)
-            try:
-                pairs.make(runs)
-            except KeyboardInterrupt:
-                remove_own_leftovers()
-                pairs.end("interrupted", "stopped by the user")
-                raise Interrupted(
-                    f"interrupted: {len(pairs.record.pairs)} pairs are kept in {out}"
-                ) from None
-            except (TailtapError, OSError) as error:
-                with contextlib.suppress(OSError):  # the first error tells more
-                    pairs.end("failed", str(error))
-                raise
-            pairs.end("done", None)
+    runs = Runs(campaign, until, max(seconds_of(one) for one in sides))
+    pairs = Pairs(campaign, begun(question), question)
+    texts = {
+        campaign.folder.experiment.name: experiment_text(question.new, question.new_source),
+        "against.yaml": experiment_text(question.base, question.base_source),
+    }
+    with campaign.opened():
+        campaign.prepare("", texts)
+        with campaign.ending(pairs.kept, pairs.end):
+            pairs.make(runs)
     return pairs.record
 
 
@@ -179,7 +142,7 @@ def begun(question: Question) -> AgainstRecord:
         within_ns=question.within_ns,
         parameters=_experiment(question.new).parameters(),
         base_parameters=_experiment(question.base).parameters(),
-        started=_now(),
+        started=now(),
         finished=None,
         answer="not shown",
         pairs=[],
@@ -189,7 +152,3 @@ def begun(question: Question) -> AgainstRecord:
         high=None,
         runs=[],
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

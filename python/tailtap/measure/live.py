@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Self
 
 from msgspec.structs import replace
 
@@ -28,7 +27,7 @@ from tailtap.analysis.runs.requests import are_requests
 from tailtap.base.errors import TailtapError
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.generators.external import MOONSNIFF
-from tailtap.measure.progress import Reporter, Reporting
+from tailtap.measure.campaign import Listener
 from tailtap.records.causes import CauseRow
 from tailtap.records.run import RunRecord
 
@@ -88,36 +87,22 @@ class Watching:
                 return  # the measurement goes on
 
 
-class LiveReporter:
-    """A reporter that has the packets of each run counted as well."""
+class Live(Listener):
+    """Has the packets of each run counted while they are sent."""
 
-    def __init__(
-        self, inner: Reporter, out: ExperimentFolder, board: Board, runs: int, done: int
-    ) -> None:
-        """Tell `inner` as well; the runs are stored in `out`, and `done` of all `runs` are."""
-        self._inner, self._out, self._board = inner, out, board
-        self._runs, self._number = runs, done
+    def __init__(self, out: ExperimentFolder, board: Board) -> None:
+        """The runs are stored in `out`, and the numbers hang on `board`."""
+        self._out, self._board = out, board
+        self._runs = self._number = 0
         self._watching: Watching | None = None
         self._causes = CauseSums()
-        self.wants_ticks = inner.wants_ticks
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._inner.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End, also amid a run."""
-        self._stop()
-        self._inner.__exit__(*error)
-
-    def noted(self, sentence: str) -> None:
-        """Something is worth a word."""
-        self._inner.noted(sentence)
+    def begun(self, runs: Sequence[PlannedRun], total: int) -> None:
+        """These of `total` runs are made now."""
+        self._runs, self._number = total, total - sum(len(run.group) for run in runs)
 
     def started(self, run: PlannedRun) -> None:
         """A run begins."""
-        self._inner.started(run)
         flows, notes = watched(run, self._out)
         numbers = Numbers(
             run.slug,
@@ -133,16 +118,17 @@ class LiveReporter:
         dut = here.dut.cpus if here.traits.has_dut else ()
         self._watching = Watching(numbers, self._board, away_from(here.senders, dut))
 
-    def tick(self, seconds: float) -> None:
-        """Time passes."""
-        self._inner.tick(seconds)
-
     def finished(self, run: PlannedRun, record: RunRecord) -> None:
         """A run has ended."""
-        self._stop()
+        self.ended()
         if record.trace is not None:
             self._explain([self._out.run(one.slug).path for one in run.group])
-        self._inner.finished(run, record)
+
+    def ended(self) -> None:
+        """Nothing is measured any more."""
+        if self._watching is not None:
+            self._watching.stop()
+            self._watching = None
 
     def _explain(self, folders: Sequence[Path]) -> None:
         """Add what made packets of a run late, while nothing is measured."""
@@ -150,11 +136,6 @@ class LiveReporter:
         latest = self._board.latest
         if latest is not None:
             self._board.hang(replace(latest, causes=self._causes.rows))
-
-    def _stop(self) -> None:
-        if self._watching is not None:
-            self._watching.stop()
-            self._watching = None
 
 
 def explained(folder: Path) -> Sequence[CauseRow]:
@@ -167,16 +148,6 @@ def explained(folder: Path) -> Sequence[CauseRow]:
     with contextlib.suppress(TailtapError, OSError):
         return [row for one in finished_runs(folder) for row in causes_of(one).record.causes]
     return []
-
-
-def live(inner: Reporting, out: ExperimentFolder, board: Board) -> Reporting:
-    """Makes reporters of `inner` that have packets counted onto `board` as well."""
-
-    def make(runs: list[PlannedRun], total: int) -> Reporter:
-        done = total - sum(len(run.group) for run in runs)
-        return LiveReporter(inner(runs, total), out, board, total, done)
-
-    return make
 
 
 def watched(run: PlannedRun, out: ExperimentFolder) -> tuple[Sequence[Watched], Sequence[str]]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.analysis.evaluation.percentiles import label
-from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
@@ -19,6 +18,7 @@ from tailtap.base.files import slugify
 from tailtap.base.units import format_time
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
+from tailtap.measure.campaign import Campaign
 from tailtap.measure.runner import make_run
 from tailtap.records.run import RunRecord
 
@@ -26,7 +26,6 @@ MOST_SPOILED = 4
 """After so many pairs without a result in a row there are no more."""
 TAIL_LOST_NS = 10**18
 """The percentile of a run whose queues were full, or where nothing came out: above any other."""
-PrintLine = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -72,16 +71,16 @@ class Made:
 
 @dataclass
 class Runs:
-    """Makes runs, one after the other, into a folder of runs."""
+    """Makes runs, one after the other, until the time of a campaign is over.
 
-    folder: ExperimentFolder
-    print_line: PrintLine
+    Those that are there already are taken as they are, where it is resumed.
+    """
+
+    campaign: Campaign
     until: float
     """When no further run may begin, by the monotonic clock."""
     estimate: float
     """How long a run takes, in seconds, as long as none was made."""
-    resume: bool = False
-    """Whether runs that are there already are taken as they are."""
     number: int = 0
     made: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
@@ -99,7 +98,9 @@ class Runs:
         repeat = self.repeat_of(variables)
         run = plan_run(self.number + 1, slugify(name), repeat, variables, experiment)
         return self.take(
-            [one.slug for one in run.group], p, lambda: make_run(run, self.folder.run(run.slug))
+            [one.slug for one in run.group],
+            p,
+            lambda: make_run(run, self.campaign.folder.run(run.slug)),
         )
 
     def repeat_of(self, variables: Mapping[str, Any]) -> int:
@@ -111,7 +112,7 @@ class Runs:
         """The measurement whose runs, one of each flow, are called so: kept, or made now."""
         began = time.monotonic()
         self.number += len(slugs)
-        folders = [self.folder.run(slug).path for slug in slugs]
+        folders = [self.campaign.folder.run(slug).path for slug in slugs]
         kept = self._kept(slugs)
         record = kept or make()
         if kept is None:
@@ -125,20 +126,20 @@ class Runs:
             made = Made(slugs[0], (), folders, record.error)
             said = record.error
         if kept is None:
-            self.print_line(f"{slugs[0]}: {said}")
+            self.campaign.note(f"{slugs[0]}: {said}")
         return made
 
     def _kept(self, slugs: Sequence[str]) -> RunRecord | None:
         """The record of the first run, where all were made before; one that failed stays so."""
-        if not self.resume:
+        if not self.campaign.resume:
             return None
-        folders = [self.folder.run(slug) for slug in slugs]
+        folders = [self.campaign.folder.run(slug) for slug in slugs]
         if not all(one.record.exists() for one in folders):
             return None
         try:
             records = [one.read() for one in folders]
         except InputError as error:
-            self.print_line(f"{error}: measuring it again")
+            self.campaign.note(f"{error}: measuring it again")
             return None
         failed = all(one.status == "failed" for one in records)
         return records[0] if failed or all(one.whole for one in folders) else None

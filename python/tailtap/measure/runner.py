@@ -1,54 +1,31 @@
-"""`tailtap run`: the runs of an experiment, one after the other, into run folders.
-
-A run that fails is recorded with its reason, and the others go on; an interrupted experiment
-keeps what was finished and can be resumed.
-"""
+"""`tailtap run`: the runs of an experiment, one after the other, into run folders."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
-import yaml
 from msgspec.structs import asdict, replace
 
 from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.analysis.evaluation.settings import of_run
-from tailtap.analysis.runs.folder import (
-    ExperimentFolder,
-    RunFolder,
-    hop_captures,
-    require_folder,
-)
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, hop_captures
 from tailtap.analysis.runs.requests import are_requests, evaluate_requests
 from tailtap.base.bugs import STORAGE, kept
-from tailtap.base.document import MAX_BYTES, dotted, load
-from tailtap.base.errors import Interrupted, NothingBegun, Occupied, TailtapError
-from tailtap.base.files import copy, make_folder, remove, slugify, write_json, write_text
-from tailtap.base.foreign import read_bytes
-from tailtap.base.writing import writing
+from tailtap.base.document import load
+from tailtap.base.errors import NothingBegun, Occupied, TailtapError
+from tailtap.base.files import remove, write_json
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_record
 from tailtap.experiment.reading import CheckedExperiment
-from tailtap.host.changes import clean
 from tailtap.host.changes.privileges import require_root
 from tailtap.measure.beside import Beside
 from tailtap.measure.beside import warnings as warnings_beside
 from tailtap.measure.boots import Boots, asks, grouped, wanted_of
+from tailtap.measure.campaign import Campaign, experiment_text, first_difference, now
 from tailtap.measure.preconditions import require_events, require_here, require_room, stamp_bytes
-from tailtap.measure.progress import Reporting, Silent
-from tailtap.measure.quality import (
-    Measured,
-    Sent,
-    external_rate,
-    lost_heavily,
-    warnings_of,
-)
+from tailtap.measure.quality import Measured, Sent, external_rate, lost_heavily, warnings_of
 from tailtap.measure.roles.here import Here
 from tailtap.measure.run import (
     DUT,
@@ -69,98 +46,93 @@ WRITTEN = (
     "the taps wrote every {} while packets were sent, so that the run could be watched: each time "
     "woke up a CPU that is not the device's"
 )
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals by which a user, a service manager or a closing terminal ends the experiment."""
 
 
-def default_folder(name: str) -> Path:
-    """Where an experiment goes when nobody says: its name and the time of day."""
-    return Path(f"{slugify(name) or 'experiment'}-{datetime.now():%Y%m%d-%H%M%S}")
+def run_experiment(checked: CheckedExperiment, source: Path, campaign: Campaign) -> list[RunFolder]:
+    """Make all runs of the experiment read from `source`.
 
-
-def run_experiment(
-    checked: CheckedExperiment,
-    source: Path,
-    out: Path,
-    *,
-    resume: bool,
-    reporting: Reporting = Silent,
-    stations: Stations | None = None,
-    testbed: Path | None = None,
-    boots: Boots | None = None,
-    flush: str | None = None,
-) -> list[RunFolder]:
-    """Make all runs of the experiment read from `source` into the folder `out`, and into `store`.
-
-    Roles are on their `stations`; without any they are on this machine, which is asked first
-    whether it can have them. `testbed` is the file that says where the stations are, and `boots`
-    boots the DuT's, if any run asks for that: then runs of one boot follow each other. Returns the
-    run folders in the order of the plan, failed ones included. With `resume`, runs that are done
-    and whole already stay as they are. `reporting`
-    makes who is told how it goes on, and taps write as often as `flush` says, for who looks
-    meanwhile. Raises
-    `InputError` for a folder that does not fit, `MachineError` when nothing can run here,
-    `Interrupted` when the user stopped it.
+    A machine is asked first whether it can have the roles. Where runs ask for boots, those of one
+    boot follow each other. Returns the run folders in the order of the plan, failed ones included.
+    Runs that are done and whole already stay as they are. Raises what `Campaign.opened` raises,
+    `InputError` for a folder of another experiment, and `MachineError` when nothing can run here.
     """
-    plan = make_plan(checked)
-    if boots is not None and not asks(plan):
-        boots = None
-    if stations is None:
+    plan, folder = make_plan(checked), campaign.folder
+    if campaign.stations is None:
         require_root()
         require_here(plan)
         require_events(checked)
-    folder = ExperimentFolder(out)
-    with storage_errors(out):
-        require_room(out, stamp_bytes([run for run in plan if not _is_whole(folder, run)]))
-        require_folder(out, resume=resume)
-        with folder.locked(), interruptible():
-            _prepare(folder, checked, source, plan, resume)
-            if testbed is not None:
-                copy(testbed, folder.testbed, below=out)
-            try:
-                return _run_all(folder, plan, reporting, stations, boots, flush)
-            except KeyboardInterrupt:
-                remove_own_leftovers()
-                done = sum(_is_whole(folder, run) for run in plan)
-                raise Interrupted(
-                    f"interrupted: {done} of {len(plan)} runs are kept; "
-                    f"`tailtap run {source} --out {out} --resume` makes the rest"
-                ) from None
+    require_room(campaign.out, stamp_bytes([run for run in plan if not _is_whole(folder, run)]))
+
+    def kept() -> str:
+        done = sum(_is_whole(folder, run) for run in plan)
+        again = f"tailtap run {source} --out {campaign.out} --resume"
+        return f"{done} of {len(plan)} runs are kept; `{again}` makes the rest"
+
+    with campaign.opened():
+        text = experiment_text(checked, source)
+        campaign.prepare(
+            "the experiment",
+            {folder.experiment.name: text},
+            lambda: _require_same(folder, checked, source),
+        )
+        write_json(folder.plan, as_json(plan_record(checked.name, plan)), below=campaign.out)
+        with campaign.ending(kept):
+            _make_all(plan, campaign)
+    return [folder.run(one.slug) for run in plan for one in run.group]
 
 
-def _run_all(
-    folder: ExperimentFolder,
-    plan: list[PlannedRun],
-    reporting: Reporting,
-    stations: Stations | None,
-    boots: Boots | None,
-    flush: str | None,
-) -> list[RunFolder]:
+def _make_all(plan: Sequence[PlannedRun], campaign: Campaign) -> None:
+    folder = campaign.folder
+    boots = campaign.boots if asks(plan) else None
     pending = [run for run in plan if not _is_whole(folder, run)]
     if boots is not None:
         pending = grouped(pending)
-    reporter = reporting(pending, sum(len(run.group) for run in plan))
+    listeners = campaign.listeners
+    ticking = [one.tick for one in listeners if one.wants_ticks]
+
+    def tick(seconds: float) -> None:
+        for one in ticking:
+            one(seconds)
+
     for run in pending:
         if why := folder.run(run.slug).damage:
-            reporter.noted(f"{run.slug}: {why}: measuring it again")
-        for one in run.group:
-            if folder.run(one.slug).measured:
-                reporter.noted(f"{one.slug}: what was measured before goes to {folder.earlier}")
-    for sentence in Beside.look().sentences if stations is None else ():
-        reporter.noted(f"note: {sentence}")
-    with reporter:
+            campaign.note(f"{run.slug}: {why}: measuring it again")
+        for flow in run.group:
+            if folder.run(flow.slug).measured:
+                campaign.note(f"{flow.slug}: what was measured before goes to {folder.earlier}")
+    for sentence in Beside.look().sentences if campaign.stations is None else ():
+        campaign.note(f"note: {sentence}")
+    with contextlib.ExitStack() as stack:
+        for one in listeners:
+            stack.callback(one.ended)
+            one.begun(pending, sum(len(run.group) for run in plan))
         for run in pending:
-            reporter.started(run)
-            tick = reporter.tick if reporter.wants_ticks else None
+            for one in listeners:
+                one.started(run)
             record = make_run(
-                run, folder.run(run.slug), tick, stations=stations, boots=boots, flush=flush
-            )
-            reporter.finished(run, record)
-    return [folder.run(one.slug) for run in plan for one in run.group]
+                run, folder.run(run.slug), tick if ticking else None, stations=campaign.stations,
+                boots=boots, flush=campaign.flush,
+            )  # fmt: skip
+            for one in listeners:
+                one.finished(run, record)
 
 
 def _is_whole(folder: ExperimentFolder, run: PlannedRun) -> bool:
     return all(folder.run(one.slug).whole for one in run.group)
+
+
+def _require_same(folder: ExperimentFolder, checked: CheckedExperiment, source: Path) -> None:
+    """Raises `NothingBegun` without an experiment, and `Occupied` where it is another one."""
+    if not folder.experiment.exists():
+        place = str(folder.path)
+        raise NothingBegun("there is no experiment.yaml in it to resume", place=place)
+    difference = first_difference(load(folder.experiment).data, checked.document.data)
+    if difference is not None:
+        raise Occupied(
+            f"this differs from {source} in {difference}",
+            place=str(folder.experiment),
+            remedy=f"resume with {folder.experiment}",
+        )
 
 
 def make_run(
@@ -195,7 +167,7 @@ def make_run(
         for flow in reversed(flows):
             for stamps in flow.folder.stamps if not keep_stamps else ():
                 remove(stamps, below=flow.folder.top)
-            flow.record.status, flow.record.error, flow.record.finished = status, error, _now()
+            flow.record.status, flow.record.error, flow.record.finished = status, error, now()
             flow.store()
 
     try:
@@ -352,106 +324,10 @@ def _first_record(run: PlannedRun) -> RunRecord:
         parameters=row.parameters,
         name=run.experiment.name,
         status="running",
-        started=_now(),
+        started=now(),
         warnings=[],
         traits=run.experiment.traits,
         nodes=[node.record() for node in graph.nodes],
         links=[link.record() for link in graph.links],
         flows=[flow.record() for flow in graph.flows],
     )
-
-
-def _prepare(
-    folder: ExperimentFolder,
-    checked: CheckedExperiment,
-    source: Path,
-    plan: list[PlannedRun],
-    resume: bool,
-) -> None:
-    """Fill the experiment's folder, or make sure that what is there fits. It is ours alone."""
-    out = folder.path
-    if resume and folder.experiment.exists():
-        _refuse_another(folder, checked, source)
-    elif resume:
-        raise NothingBegun("there is no experiment.yaml in it to resume", place=str(out))
-    elif any(out.iterdir()):
-        raise Occupied("the folder is not empty", place=str(out), begun="the experiment")
-    else:
-        make_folder(folder.runs, below=out)
-        write_text(folder.experiment, experiment_text(checked, source), below=out)
-    write_json(folder.plan, as_json(plan_record(checked.name, plan)), below=out)
-
-
-def experiment_text(checked: CheckedExperiment, source: Path) -> str:
-    """The file as it was given, or what it amounts to when options or this machine changed it."""
-    said = [f"--set {override!r}" for override in checked.overrides]
-    said += ["ablation written out for this machine"] if checked.expanded else []
-    if not said:
-        return read_bytes(source, None, MAX_BYTES).decode()
-    content = yaml.safe_dump(dict(checked.document.data), sort_keys=False, allow_unicode=True)
-    return f"# {source.name} with {' '.join(said)}\n{content}"
-
-
-def _refuse_another(folder: ExperimentFolder, checked: CheckedExperiment, source: Path) -> None:
-    """Raises `Occupied` when the folder belongs to a different experiment."""
-    stored = load(folder.experiment).data
-    difference = first_difference(stored, checked.document.data, ())
-    if difference is not None:
-        raise Occupied(
-            f"this differs from {source} in {difference}",
-            place=str(folder.experiment),
-            remedy=f"resume with {folder.experiment}",
-        )
-
-
-def first_difference(one: object, other: object, path: tuple[str, ...]) -> str | None:
-    """The first place at which two experiments differ; None when they do not."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in [*one, *(key for key in other if key not in one)]:
-            found = first_difference(one.get(key), other.get(key), (*path, str(key)))
-            if found is not None:
-                return found
-        return None
-    return None if one == other else f"{dotted(path)} ({one!r} there, {other!r} here)"
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """The first of `STOPS` raises `KeyboardInterrupt`; more of them cannot stop the cleaning.
-
-    Nothing changes within another such context. After nohup(1) a hangup stays without effect.
-    """
-    if signal.getsignal(signal.SIGTERM) is _interrupt:
-        yield
-        return
-    stops = [
-        one for one in STOPS if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN
-    ]
-    before = {one: signal.signal(one, _interrupt) for one in stops}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    for one in STOPS:
-        signal.signal(one, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
-def remove_own_leftovers() -> None:
-    """Whatever the interruption left of this process's lab, had it come during the removal."""
-    clean.remove([item for item in clean.find() if item.pid == os.getpid()])
-
-
-@contextlib.contextmanager
-def storage_errors(out: Path) -> Iterator[None]:
-    """Turn an `OSError` about the folder `out` into a `MachineError`."""
-    with writing(out, doing="store the results"):
-        yield
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -96,6 +96,16 @@ class TrialRow(Record, kw_only=True):
     given_up: bool
     warnings: Annotated[Texts, says("Codes")]
 
+    @property
+    def valid(self) -> bool:
+        """Whether it tells something about the device."""
+        return self.doubt is None
+
+    @property
+    def forwarded(self) -> float:
+        """The rate in pkt/s at which packets left the device."""
+        return self.achieved_rate * (1 - self.loss)
+
 
 class SearchRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.search/1"):
     """``search.json``; while the search is running, without answers."""
@@ -136,6 +146,11 @@ class ImproveSettings(Record, kw_only=True):
     undisturbed: Annotated[
         bool, says("Whether latencies without pauses from outside are compared")
     ] = False
+
+    @property
+    def error_each(self) -> float:
+        """The error of one trial."""
+        return self.error / self.tests
 
 
 class Measured(Record, kw_only=True):

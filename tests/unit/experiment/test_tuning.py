@@ -14,7 +14,7 @@ from tailtap.experiment.tuning import Without, ablation, knobs_of, purpose_of
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.measure.runner import experiment_text
+from tailtap.measure.campaign import experiment_text
 
 RUNTIME = [knob.name for knob in KNOBS if knob.settable == "runtime" and knob.recommended]
 FIRST = RUNTIME[0]

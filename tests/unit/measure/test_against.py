@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.base.errors import MachineError
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.against import Pairs, Question, begun
+from tailtap.measure.campaign import Campaign
 from tailtap.measure.pairs import TAIL_LOST_NS, Made
 from tailtap.records.compare import AgainstRecord
 from tailtap.records.record import read
@@ -71,9 +71,9 @@ def asked(folder: Path, time: int = 400, **sides: Any) -> AgainstRecord:
     file.write_text("name: a\ndut: {cpus: [1]}\ntraffic: {rate: 10 kpkt/s}\n")
     checked = read_experiment(file)
     question = Question(checked, file, checked, file, 0.999, 0.05, 1)
-    pairs = Pairs(question, ExperimentFolder(folder), begun(question))
+    pairs = Pairs(Campaign(folder), begun(question), question)
     pairs.make(Machine(time, **sides))  # type: ignore[arg-type]
-    pairs.end("done", None)
+    pairs.end("done")
     return read(folder / "against.json", AgainstRecord)
 
 

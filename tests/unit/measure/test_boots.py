@@ -12,6 +12,7 @@ from fake_station import FakeStation
 from tailtap.base.errors import MachineError
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.boots import Wanted
+from tailtap.measure.campaign import Campaign
 from tailtap.measure.check import check_experiment
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
@@ -60,10 +61,8 @@ def made(
     source.write_text(text)
     out = folder / "out"
     station = FakeStation()
-    found = run_experiment(
-        read_experiment(source), source, out, resume=resume,
-        stations=everywhere(station), boots=boots,
-    )  # fmt: skip
+    campaign = Campaign(out, resume, stations=everywhere(station), boots=boots)
+    found = run_experiment(read_experiment(source), source, campaign)
     return [json.loads(one.record.read_text()) for one in found]
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 from made_records import made
 
-from tailtap.cli.progress import Lines, Reasons, reporting
+from tailtap.cli.progress import Lines, Reasons, listener
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.generators.model import Traffic
-from tailtap.measure.progress import complaints
+from tailtap.measure.campaign import complaints
 
 RUN = PlannedRun(2, "002-a", 1, {}, Experiment(name="a", traffic=Traffic()), "forward")
 
 
 def test_a_log_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = reporting(quiet=False)([RUN], 3)
-    assert isinstance(reporter, Lines)
-    assert not reporter.wants_ticks
-    with reporter:
-        reporter.started(RUN)
-        reporter.finished(RUN, made(warnings=[{"code": "steal", "message": "stolen"}]))
+    told = listener(quiet=False)
+    assert isinstance(told, Lines)
+    assert not told.wants_ticks
+    told.begun([RUN], 3)
+    told.started(RUN)
+    told.finished(RUN, made(warnings=[{"code": "steal", "message": "stolen"}]))
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == "run 2 of 3: 002-a\n002-a: warning: stolen\n"
@@ -29,19 +29,20 @@ def test_a_log_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
 def test_quiet_says_why_there_is_no_result_and_nothing_else(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    reporter = reporting(quiet=True)([RUN], 3)
-    assert isinstance(reporter, Reasons)
+    told = listener(quiet=True)
+    assert isinstance(told, Reasons)
     warnings = [
         {"code": "steal", "message": "stolen"},
         {"code": "generator-slip", "message": "late"},
     ]
-    with reporter:
-        reporter.started(RUN)
-        reporter.tick(1.0)
-        reporter.finished(RUN, made(warnings=warnings[:1]))
-        assert capsys.readouterr().err == ""
-        reporter.finished(RUN, made(status="failed", error="broken", valid=None))
-        reporter.finished(RUN, made(warnings=warnings, valid=False))
+    told.begun([RUN], 3)
+    told.noted("a word")
+    told.started(RUN)
+    told.tick(1.0)
+    told.finished(RUN, made(warnings=warnings[:1]))
+    assert capsys.readouterr().err == ""
+    told.finished(RUN, made(status="failed", error="broken", valid=None))
+    told.finished(RUN, made(warnings=warnings, valid=False))
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == "002-a: failed: broken\n002-a: invalid: late\n"

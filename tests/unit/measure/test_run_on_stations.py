@@ -13,11 +13,12 @@ from fake_station import ANSWERS, LIFETIME, PACKETS, REQUESTS, FakeStation, fail
 
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.base.errors import InputError, MachineError
-from tailtap.cli.progress import reporting
+from tailtap.cli.progress import listener
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.topology.line import FORWARD
 from tailtap.measure import run as run_module
+from tailtap.measure.campaign import Campaign
 from tailtap.measure.run import everywhere, measure
 from tailtap.measure.runner import run_experiment
 from tailtap.records.machine import Station
@@ -37,14 +38,10 @@ def runs(
     """The records of an experiment on `station`."""
     source = tmp_path / "e.yaml"
     source.write_text(text)
-    made = run_experiment(
-        read_experiment(source),
-        source,
-        tmp_path / "out",
-        resume=False,
-        reporting=reporting(quiet=quiet),
-        stations=everywhere(station),
+    campaign = Campaign(
+        tmp_path / "out", listeners=[listener(quiet=quiet)], stations=everywhere(station)
     )
+    made = run_experiment(read_experiment(source), source, campaign)
     return [json.loads(folder.record.read_text()) for folder in made]
 
 
@@ -56,13 +53,9 @@ def test_what_was_measured_before_is_put_aside(tmp_path: Path) -> None:
     for number in (1, 2):
         stamps = (first / "ingress.stamps").read_bytes()
         (first / "evaluation/evaluation.json").unlink()
-        run_experiment(
-            read_experiment(out / "experiment.yaml"),
-            out / "experiment.yaml",
-            out,
-            resume=True,
-            stations=everywhere(FakeStation()),
-        )
+        campaign = Campaign(out, resume=True, stations=everywhere(FakeStation()))
+        file = out / "experiment.yaml"
+        run_experiment(read_experiment(file), file, campaign)
         aside = out / f"earlier/{first.name}-{number}"
         assert (aside / "ingress.stamps").read_bytes() == stamps
         assert (first / "evaluation/evaluation.json").is_file()
@@ -524,10 +517,9 @@ def test_a_run_whose_record_cannot_be_read_is_measured_again_and_told(
     (second / "generator.json").write_text("")
     capfd.readouterr()
     experiment = out / "experiment.yaml"
-    run_experiment(
-        read_experiment(experiment), experiment, out, resume=True,
-        reporting=reporting(quiet=False), stations=everywhere(FakeStation()),
-    )  # fmt: skip
+    listeners, stations = [listener(quiet=False)], everywhere(FakeStation())
+    campaign = Campaign(out, resume=True, listeners=listeners, stations=stations)
+    run_experiment(read_experiment(experiment), experiment, campaign)
     said = capfd.readouterr().err
     assert f"{first.name}: {first}/run.json: this is no JSON file" in said
     assert f"{second.name}: some of its files are empty or missing: measuring it again" in said

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import contextlib, os, signal, sys
-from tailtap.measure.runner import interruptible
+from tailtap.measure.campaign import interruptible
 
 def raised(number):
     try:

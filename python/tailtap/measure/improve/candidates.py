@@ -1,16 +1,24 @@
-"""Which knobs may answer the causes that were found, and which of them can be tried here."""
+"""Why packets of runs were late, which knobs may answer that, and which of these can be tried."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from tailtap.analysis.causes.many import Told, explain_many
 from tailtap.analysis.causes.remedies import LEAST_SHARE, Knob, Situation, knobs_for
 from tailtap.analysis.causes.taxonomy import Named
+from tailtap.analysis.verdict.judge import CONFIDENCE, judge
+from tailtap.analysis.verdict.requirement import Requirement
+from tailtap.analysis.verdict.runs import ANSWERS, evidence_of
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.plan import plan
+from tailtap.measure.pairs import Made
+from tailtap.records.verdict import Answer
 
 BOOT = "the kernel's command line sets it, so that trying it takes a reboot"
 ELSEWHERE = "it is not set on the device's machine"
@@ -92,3 +100,59 @@ def _can_be_tried(knob: Knob, tree: Tree, purpose: Purpose, *, disruptive: bool)
     if steps.left:
         return steps.left[0][1]
     return bool(steps.changes)
+
+
+@dataclass
+class Explainer:
+    """Explains runs with a trace, and names candidates."""
+
+    knobs: tuple[Knob, ...]
+    """Those of `tailtap host`, as remedies."""
+    tree: Tree
+    purpose: Purpose
+    disruptive: bool
+    set_already: frozenset[str]
+    """Knobs that the experiment sets by itself: between runs nobody sees that they are."""
+    note: Callable[[str], object]
+    """Called with what could not be explained."""
+    explained: dict[Path, str] = field(default_factory=dict)
+    """The runs, and which of their packets were late."""
+
+    def causes(self, made: Made, threshold_ns: int) -> Counter[Named]:
+        """The causes of packets as late as that, with how many each; none where nothing was."""
+        late = f"{threshold_ns - 1} ns"
+        self.explained |= dict.fromkeys(made.folders, late)
+        found: Counter[Named] = Counter()
+        for _, told in explain_many(made.folders, knobs=self.knobs, late=late):
+            if isinstance(told, Told):
+                for row in told.record.causes:
+                    if row.claim != "present" and row.packets:
+                        found[Named(row.cause, row.detail)] += row.packets
+            else:
+                self.note(f"{made.slug}: not explained: {told}")
+        return found
+
+    def answer(self, requirement: Requirement, made: Sequence[Made]) -> Answer:
+        """Whether the requirement holds, over some measurements: the worst run decides."""
+        found = [
+            judge(requirement, evidence_of(run), CONFIDENCE).answer
+            for one in made
+            for run in one.runs
+        ]
+        return max(found, key=ANSWERS.index)
+
+    def candidates(self, causes: Counter[Named]) -> Candidates:
+        """What may answer these causes, and can be tried."""
+        return candidates(
+            causes,
+            [knob for knob in self.knobs if knob.name not in self.set_already],
+            self.purpose.interfaces,
+            self.tree,
+            self.purpose,
+            disruptive=self.disruptive,
+        )
+
+    def tell(self) -> None:
+        """Explain again what was explained, as more is known of the candidates now."""
+        for folder, late in self.explained.items():
+            explain_many([folder], knobs=self.knobs, late=late)

@@ -7,22 +7,20 @@ the next stage begins. ``improve.json`` is written after each step.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation.percentiles import label
-from tailtap.analysis.runs.folder import require_folder
-from tailtap.base.errors import Interrupted, NothingBegun, Occupied, TailtapError
-from tailtap.base.files import make_folder, write_text
+from tailtap.base.errors import NothingBegun, Occupied
 from tailtap.base.units import format_share, format_time, ranges
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.tuning import knobs_of
@@ -30,25 +28,19 @@ from tailtap.host.changes.privileges import require_root
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply as set_all
 from tailtap.host.tuning.plan import plan as plan_of
-from tailtap.measure.improve.candidates import Candidate
-from tailtap.measure.improve.finding import Finding
-from tailtap.measure.improve.folder import ImproveFolder
+from tailtap.measure.campaign import Campaign, Recorded, now, seconds_of
+from tailtap.measure.improve.candidates import Candidate, Explainer
 from tailtap.measure.improve.measuring import Measuring, OfExperiment, measured
 from tailtap.measure.improve.settings import TESTS, ExperimentPlan, ObservedPlan, Plan
 from tailtap.measure.improve.trials import Trial, to_keep, tried_at_once, try_together
-from tailtap.measure.pairs import Made, PrintLine, Runs
+from tailtap.measure.pairs import Made, Runs
 from tailtap.measure.preconditions import require_here
-from tailtap.measure.progress import seconds_of
 from tailtap.measure.roles.tuning import purpose_for
-from tailtap.measure.runner import (
-    interruptible,
-    remove_own_leftovers,
-    storage_errors,
-)
 from tailtap.records.printed import Left
 from tailtap.records.record import read
-from tailtap.records.search import FoundCause, ImproveRecord, Stage, Status, Stopped
+from tailtap.records.search import Ended, FoundCause, ImproveRecord, Stage, Stopped
 
+IMPROVE = "improve.json"
 MOST_LATE = 0.25
 """Where more packets than this are later than required, the percentile now takes the place of the
 limit: what makes nearly all packets late is not what explain tells."""
@@ -56,118 +48,87 @@ SETTLED = ("no effect", "harms")
 """Answers after which a knob is not tried again."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where an improvement is kept, and who is told of it."""
-
-    out: Path
-    print_line: PrintLine
-    resume: bool = False
-
-
-def improve_experiment(plan: ExperimentPlan, place: Place, *, knobs: Sequence[Knob]) -> Improvement:
+def improve_experiment(
+    plan: ExperimentPlan, campaign: Campaign, *, knobs: Sequence[Knob]
+) -> Improvement:
     """Improve what an experiment measures, by `knobs` as `tailtap explain` knows them.
 
     See `improved`. Raises also `MachineError` where the experiment cannot be measured here.
     """
     require_root()
-    first = [plan_run(1, "stage-1", 1, {}, plan.experiment)]
-    require_here(first)
+    require_here([plan_run(1, "stage-1", 1, {}, plan.experiment)])
 
-    def prepared(runs: Runs) -> tuple[Measuring, Finding]:
+    def prepared(runs: Runs) -> tuple[Measuring, Explainer]:
         tree, of_it = Tree(), plan.experiment
         measuring = OfExperiment(
             runs, 1 + plan.repeats, plan.settings.undisturbed, experiment=of_it
         )
         already = frozenset(knobs_of(of_it.dut.tuning))
-        return measuring, Finding(
+        return measuring, Explainer(
             tuple(knobs), tree, purpose_for(of_it, tree), plan.settings.disruptive, already,
-            place.print_line,
+            campaign.note,
         )  # fmt: skip
 
-    return improved(plan, place, seconds_of(plan.experiment), prepared)
+    return improved(plan, campaign, seconds_of(plan.experiment), prepared)
 
 
-def improve_observed(plan: ObservedPlan, place: Place, *, knobs: Sequence[Knob]) -> Improvement:
+def improve_observed(
+    plan: ObservedPlan, campaign: Campaign, *, knobs: Sequence[Knob]
+) -> Improvement:
     """Improve a device that was there before, under its own load, between stretches of observing.
 
     See `improved`. Raises also what `tailtap.measure.observe.prepare` raises.
     """
     from tailtap.measure.improve.stretches import Stretches, prepare_stretches
 
-    def prepared(runs: Runs) -> tuple[Measuring, Finding]:
+    def prepared(runs: Runs) -> tuple[Measuring, Explainer]:
         of_it = prepare_stretches(plan.asked)
         measuring = Stretches(
             runs, 1 + plan.repeats, plan.settings.undisturbed, of_it=of_it,
             disruptive=plan.settings.disruptive,
         )  # fmt: skip
-        return measuring, Finding(
+        return measuring, Explainer(
             tuple(knobs), of_it.tree, of_it.purpose, plan.settings.disruptive, frozenset(),
-            place.print_line,
+            campaign.note,
         )  # fmt: skip
 
-    return improved(plan, place, (plan.asked.duration_ns or 0) / 1e9, prepared)
+    return improved(plan, campaign, (plan.asked.duration_ns or 0) / 1e9, prepared)
 
 
-Prepare = Callable[[Runs], tuple[Measuring, Finding]]
+Prepare = Callable[[Runs], tuple[Measuring, Explainer]]
 """What makes the runs, and finds out why packets are late, given who keeps the runs."""
 
 
-def improved(plan: Plan, place: Place, seconds: float, prepare: Prepare) -> Improvement:
-    """Improve, in a folder; a run takes about so many `seconds` at first.
+def improved(plan: Plan, campaign: Campaign, seconds: float, prepare: Prepare) -> Improvement:
+    """Improve; a run takes about so many `seconds` at first.
 
     To resume is to go the same way again: decisions follow from runs, and those that are there are
-    taken as they are. Everything is as it was afterwards.
-
-    Raises `Occupied` for a folder that holds something else, `NothingBegun` where there is nothing
-    to resume, `MachineError` when nothing can be measured or a run of a stage fails, `Interrupted`
-    when the user stopped it: what was made until then is kept.
+    taken as they are. Everything is as it was afterwards. Raises what `Campaign.opened` raises, and
+    `MachineError` when nothing can be measured or a run of a stage fails.
     """
     until = time.monotonic() + plan.settings.within_ns / 1e9
-    folder, out = ImproveFolder(place.out), place.out
-    runs = Runs(folder, place.print_line, until, seconds, place.resume)
-    with storage_errors(out):
-        require_folder(out, resume=place.resume)
-        with folder.locked(), interruptible():
-            seed = _resumed(plan, folder) if place.resume else _begun(plan, folder)
-            made = None
-            try:
-                measuring, finding = prepare(runs)
-                made = Improvement(plan, folder, measuring, finding, place.print_line, seed=seed)
-                made.end(made.improve())
-            except KeyboardInterrupt:
-                remove_own_leftovers()
-                if made is None:
-                    raise Interrupted("interrupted before anything was measured") from None
-                made.close("interrupted", "stopped by the user")
-                raise Interrupted(
-                    f"interrupted: {len(made.trials)} trials are kept in {folder.record}; nothing "
-                    "stays set; the same command with --resume goes on"
-                ) from None
-            except (TailtapError, OSError) as error:
-                if made is not None:
-                    with contextlib.suppress(OSError):  # the first error tells more
-                        made.close("failed", str(error))
-                raise
+    runs = Runs(campaign, until, seconds)
+    with campaign.opened():
+        if campaign.resume:
+            seed = _resumed(plan, campaign.out / IMPROVE)
+        else:
+            campaign.require_empty("the improvement")
+            seed = random.SystemRandom().getrandbits(32)
+        measuring, explainer = prepare(runs)
+        made = Improvement.of(plan, campaign, measuring, explainer, seed)
+        texts = {campaign.folder.experiment.name: plan.text}
+        campaign.prepare("the improvement", texts, lambda: None)
+        with campaign.ending(made.kept, made.end):
+            made.improve()
     return made
 
 
-def _begun(plan: Plan, folder: ImproveFolder) -> int:
-    """Begin the folder of an improvement; the seed of its order."""
-    if any(folder.path.iterdir()):
-        raise Occupied("the folder is not empty", place=str(folder.path), begun="the improvement")
-    make_folder(folder.runs, below=folder.path)
-    write_text(folder.experiment, plan.text, below=folder.path)
-    return random.SystemRandom().getrandbits(32)
-
-
-def _resumed(plan: Plan, folder: ImproveFolder) -> int:
+def _resumed(plan: Plan, file: Path) -> int:
     """Make sure that a folder's improvement is this one; the seed of its order."""
-    if not folder.record.exists():
-        raise NothingBegun("there is no improve.json in it to resume", place=str(folder.path))
-    before = read(folder.record, ImproveRecord)
-    now = plan.settings.record()
-    now.within_ns = before.settings.within_ns  # more time is why somebody resumes
+    if not file.exists():
+        raise NothingBegun("there is no improve.json in it to resume", place=str(file.parent))
+    before = read(file, ImproveRecord)
+    now = replace(plan.settings, within_ns=before.settings.within_ns)  # more time is why it resumes
     same = {
         "the requirement": before.requirement == plan.goal.requirement.text,
         "--margin, --disruptive or --undisturbed": before.settings == now,
@@ -175,43 +136,41 @@ def _resumed(plan: Plan, folder: ImproveFolder) -> int:
     }
     if different := [what for what, is_same in same.items() if not is_same]:
         raise Occupied(f"it was begun with another value of {different[0]}",
-                       place=str(folder.record), remedy="resume with the same options")  # fmt: skip
+                       place=str(file), remedy="resume with the same options")  # fmt: skip
     return before.seed
 
 
 @dataclass
-class Improvement:
+class Improvement(Recorded[ImproveRecord]):
     """An improvement in progress."""
 
-    plan: Plan
-    folder: ImproveFolder
-    measuring: Measuring
-    finding: Finding
-    print_line: PrintLine
-    stages: list[Stage] = field(default_factory=list)
-    trials: list[Trial] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    left: dict[str, str] = field(default_factory=dict)
-    seed: int = 0
-    order: random.Random = field(init=False)
-    record: ImproveRecord = field(init=False)
-    """``improve.json``."""
+    FILE = IMPROVE
 
-    def __post_init__(self) -> None:
-        """Begin the record."""
-        plan, purpose = self.plan, self.finding.purpose
-        self.order = random.Random(self.seed)
-        self.record = ImproveRecord(
+    plan: Plan
+    measuring: Measuring
+    explainer: Explainer
+    order: random.Random
+    trials: list[Trial] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    """Why knobs were not tried."""
+
+    @classmethod
+    def of(
+        cls, plan: Plan, campaign: Campaign, measuring: Measuring, explainer: Explainer, seed: int
+    ) -> Improvement:
+        """One that has tried nothing."""
+        purpose = explainer.purpose
+        record = ImproveRecord(
             name=plan.name,
             status="running",
             error=None,
             requirement=plan.goal.requirement.text,
             p=plan.goal.p,
-            settings=plan.settings.record(),
+            settings=plan.settings,
             parameters=dict(plan.parameters()),
             purpose=f"--cpus {ranges(purpose.cpus)} --role {purpose.role}",
-            seed=self.seed,
-            started=_now(),
+            seed=seed,
+            started=now(),
             finished=None,
             stopped=None,
             answer="not shown",
@@ -221,47 +180,52 @@ class Improvement:
             kept=[],
             applied=False,
         )
+        return cls(campaign, record, plan, measuring, explainer, random.Random(seed))
+
+    def kept(self) -> str:
+        """What an interruption leaves, and what goes on."""
+        return (
+            f"{len(self.trials)} trials are kept in {self.campaign.out / IMPROVE}; nothing stays "
+            "set; the same command with --resume goes on"
+        )
 
     def improve(self) -> Stopped:
         """Explain, try, keep; why it ended."""
-        while True:
+        stopped: Stopped | None = None
+        while stopped is None:
             causes = self._stage()
-            stage = self.stages[-1]
-            self._store()
-            if stage.answer == "holds":
-                return "holds"
-            rows = self.finding.candidates(causes).found
-            done = {one.knob for one in self.trials if one.is_kept or one.answer in SETTLED}
-            stopped = self._try([one for one in rows if one.knob not in done])
-            if stopped is not None:
-                return stopped
-
-    def end(self, stopped: Stopped) -> None:
-        """Record why it ended, and have the explanations say what was proven."""
+            self.store()
+            if self.record.answer == "holds":
+                stopped = "holds"
+            else:
+                rows = self.explainer.candidates(causes).found
+                trials = self.record.trials
+                done = {one.knob for one in trials if one.kept or one.answer in SETTLED}
+                stopped = self._try([one for one in rows if one.knob not in done])
         self.record.stopped = stopped
-        self.close("done", None)
-        if self.kept:
-            self.finding.tell()
+        return stopped
 
-    def close(self, status: Status, error: str | None) -> None:
-        """Record how it ended."""
-        self.record.status, self.record.error, self.record.finished = status, error, _now()
-        self._store()
+    def end(self, status: Ended, error: str | None = None) -> None:
+        """Record how it ended, and have the explanations say what was proven."""
+        super().end(status, error)
+        if status == "done" and self.record.kept:
+            self.explainer.tell()
 
     def apply(self) -> Sequence[tuple[str, str]]:
         """Set what helped so that it stays; what cannot stay, such as what a process must hold.
 
         Raises what `tailtap.host.tuning.apply.apply` raises.
         """
-        found = self.finding
-        steps = plan_of(found.tree, found.purpose, self.kept, disruptive=found.disruptive)
+        found = self.explainer
+        steps = plan_of(found.tree, found.purpose, self.record.kept, disruptive=found.disruptive)
         set_all(steps)
         self.record.applied = True
-        self.folder.write(self.record)
+        self.store()
         return steps.left
 
     def _try(self, rows: Sequence[Candidate]) -> Stopped | None:
         """Try them together; why this was the last stage, if it was."""
+        record = self.record
         count = tried_at_once(self.measuring, self.plan.settings, len(rows))
         tests = TESTS - len(self.trials)
         self._leave(rows[count:], "there was no time to try it")
@@ -270,27 +234,24 @@ class Improvement:
             return "nothing left"
         if not count:
             return "time over"
-        stage = self.stages[-1]
+        stage = record.stages[-1]
         trials = [
-            Trial(
-                candidate,
-                len(self.stages),
-                list(self.kept),
-                stage.threshold_ns,
-                self.plan.goal.p,
-                share_before=_share(stage, candidate.causes),
+            Trial.of(
+                candidate, len(record.stages), record.kept, stage.threshold_ns, record.p,
+                _share(stage, candidate.causes),
             )
             for candidate in rows[: min(count, tests)]
-        ]
+        ]  # fmt: skip
         self.trials += trials
+        record.trials += [trial.row for trial in trials]
         try_together(trials, self.measuring, self.plan.settings, self.order)
         for trial in to_keep(trials):
-            trial.is_kept = True
-            self.kept.append(trial.knob)
+            trial.row.kept = True
+            record.kept.append(trial.row.knob)
         for trial in trials:
-            self.print_line(f"{trial.knob}: {trial.answer}")
-        self._store()
-        if any(trial.is_kept for trial in trials):
+            self.campaign.note(f"{trial.row.knob}: {trial.row.answer}")
+        self.store()
+        if any(trial.row.kept for trial in trials):
             return None
         return "time over" if count < len(rows) else "nothing left"
 
@@ -300,44 +261,42 @@ class Improvement:
 
     def _stage(self) -> Counter[Named]:
         """Measure with what was kept; the causes found, each with its late packets."""
-        goal, measuring = self.plan.goal, self.measuring
-        number = len(self.stages) + 1
-        traced = measuring.needed(f"stage-{number}-trace", self.kept, goal.p, trace=True)
+        goal, measuring, record = self.plan.goal, self.measuring, self.record
+        number = len(record.stages) + 1
+        traced = measuring.needed(f"stage-{number}-trace", record.kept, goal.p, trace=True)
         plain = [
-            measuring.needed(f"stage-{number}", self.kept, goal.p) for _ in range(self.plan.repeats)
+            measuring.needed(f"stage-{number}", record.kept, goal.p)
+            for _ in range(self.plan.repeats)
         ]
         threshold = self._threshold([traced, *plain])
         late, packets = traced.late(threshold)
-        causes = self.finding.causes(traced, threshold)
-        knobs = self.finding.candidates(causes)
+        causes = self.explainer.causes(traced, threshold)
+        knobs = self.explainer.candidates(causes)
         self.left |= knobs.left
-        by_cause = {
-            name: [one.knob for one in knobs.found if name in one.causes] for name in causes
-        }
-        self.stages.append(
-            Stage(
-                kept=list(self.kept),
-                run=traced.slug,
-                threshold_ns=threshold,
-                late=late / max(1, packets),
-                causes=[
-                    FoundCause(
-                        cause=name.cause,
-                        detail=name.detail,
-                        share=min(1.0, count / max(1, packets)),
-                        knobs=by_cause[name],
-                    )
-                    for name, count in causes.most_common()
-                ],
-                percentile=measured([one.percentile(goal.p) for one in plain]),
-                answer=self.finding.answer(goal.requirement, plain),
-                runs=[one.slug for one in plain],
-            )
+        stage = Stage(
+            kept=list(record.kept),
+            run=traced.slug,
+            threshold_ns=threshold,
+            late=late / max(1, packets),
+            causes=[
+                FoundCause(
+                    cause=name.cause,
+                    detail=name.detail,
+                    share=min(1.0, count / max(1, packets)),
+                    knobs=[one.knob for one in knobs.found if name in one.causes],
+                )
+                for name, count in causes.most_common()
+            ],
+            percentile=measured([one.percentile(goal.p) for one in plain]),
+            answer=self.explainer.answer(goal.requirement, plain),
+            runs=[one.slug for one in plain],
         )
+        record.stages.append(stage)
+        record.answer = stage.answer
         for one in self.trials:
-            if one.is_kept and one.share_after is None:
-                one.share_after = _share(self.stages[-1], one.candidate.causes)
-        self._say(self.stages[-1])
+            if one.row.kept and one.row.share_after is None:
+                one.row.share_after = _share(stage, one.causes)
+        self._say(stage)
         return causes
 
     def _threshold(self, made: Sequence[Made]) -> int:
@@ -353,30 +312,22 @@ class Improvement:
             f"{format_share(one.share)} by {Named(one.cause, one.detail)}"
             for one in stage.causes[:3]
         )
-        self.print_line(
+        self.campaign.note(
             f"{label(self.plan.goal.p)} {format_time(stage.percentile.ns)}, {stage.answer}; "
             f"{format_share(stage.late)} of the packets later than "
             f"{format_time(stage.threshold_ns)}: {told or 'no cause is known'}"
         )
 
-    def _store(self) -> None:
-        record = self.record
-        record.stages, record.kept = self.stages, list(self.kept)
-        record.trials = [trial.record() for trial in self.trials]
-        tried = {one.knob for one in self.trials}
-        record.left = [
+    def store(self) -> None:
+        """Replace the record's file."""
+        tried = {one.knob for one in self.record.trials}
+        self.record.left = [
             Left(name=name, why=why) for name, why in self.left.items() if name not in tried
         ]
-        if self.stages:
-            record.answer = self.stages[-1].answer
-        self.folder.write(record)
+        super().store()
 
 
 def _share(stage: Stage, causes: Sequence[Named]) -> float:
     """The share of all packets that were late by some causes."""
     of = [one.share for one in stage.causes if Named(one.cause, one.detail) in causes]
     return min(1.0, sum(of))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -16,8 +16,8 @@ from tailtap.experiment.combinations import CASES, VARY
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import FULL
+from tailtap.measure.campaign import experiment_text
 from tailtap.measure.observe.asked import Asked
-from tailtap.measure.runner import experiment_text
 from tailtap.records.search import ImproveSettings
 
 TESTS = 16
@@ -25,41 +25,31 @@ TESTS = 16
 WITHIN_NS = 30 * 60 * 1_000_000_000
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings of an improvement."""
+def settings_of(
+    within_ns: int = WITHIN_NS,
+    margin: float = 0.2,
+    *,
+    disruptive: bool = False,
+    undisturbed: bool = False,
+) -> ImproveSettings:
+    """The settings of an improvement. Raises `InputError` for those that make no sense.
 
-    within_ns: int = WITHIN_NS
-    margin: float = 0.2
-    """A smaller effect on the share of late packets counts as none."""
-    disruptive: bool = False
-    """Whether to try what takes links of the lab's cards down, and what can do harm."""
-    undisturbed: bool = False
-    """Whether latencies without pauses from outside are compared; every run is traced then."""
-    error: float = ERROR
-
-    def __post_init__(self) -> None:
-        """Raise `InputError` for settings that make no sense."""
-        if not 0.01 <= self.margin <= 1:
-            raise InputError("give a share from 1 % to 100 %, such as '20 %'").at("--margin")
-        if self.within_ns <= 0:
-            raise InputError("give a time above zero, such as 30min").at("--within")
-
-    @property
-    def error_each(self) -> float:
-        """The error of one trial."""
-        return self.error / TESTS
-
-    def record(self) -> ImproveSettings:
-        """For ``improve.json``."""
-        return ImproveSettings(
-            within_ns=self.within_ns,
-            margin=self.margin,
-            error=self.error,
-            tests=TESTS,
-            disruptive=self.disruptive,
-            undisturbed=self.undisturbed,
-        )
+    An effect below `margin` on the share of late packets counts as none. With `disruptive` knobs
+    are tried that take links of the lab's cards down, or can do harm. With `undisturbed` latencies
+    without pauses from outside are compared, and every run is traced.
+    """
+    if not 0.01 <= margin <= 1:
+        raise InputError("give a share from 1 % to 100 %, such as '20 %'").at("--margin")
+    if within_ns <= 0:
+        raise InputError("give a time above zero, such as 30min").at("--within")
+    return ImproveSettings(
+        within_ns=within_ns,
+        margin=margin,
+        error=ERROR,
+        tests=TESTS,
+        disruptive=disruptive,
+        undisturbed=undisturbed,
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +90,7 @@ class Plan(Protocol):
     """What is improved, and until when."""
 
     goal: Goal
-    settings: Settings
+    settings: ImproveSettings
 
     @property
     def name(self) -> str:
@@ -129,7 +119,7 @@ class ExperimentPlan:
     checked: CheckedExperiment
     source: Path
     goal: Goal
-    settings: Settings
+    settings: ImproveSettings
 
     def __post_init__(self) -> None:
         """Raise `InputError` for an experiment that cannot be improved."""
@@ -191,7 +181,7 @@ class ObservedPlan:
     asked: Asked
     """`duration_ns` is the length of a stretch."""
     goal: Goal
-    settings: Settings
+    settings: ImproveSettings
     repeats: int = 2
 
     def __post_init__(self) -> None:

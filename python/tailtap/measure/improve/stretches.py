@@ -75,7 +75,7 @@ class Stretches(Measuring):
         slug = f"{number:03}-{slugify(name)}"
 
         def make() -> RunRecord:
-            folder = runs.folder.run(slug)
+            folder = runs.campaign.folder.run(slug)
             try:
                 record = self._observed(folder, knobs, trace=trace)
             except MachineError as error:  # a knob that cannot be set here, say
@@ -94,8 +94,8 @@ class Stretches(Measuring):
 
     def _observed(self, folder: RunFolder, knobs: Sequence[str], *, trace: bool) -> RunRecord:
         """Observe into a draft, whose run becomes this one."""
-        of_it, below = self.of_it, self.runs.folder.top
-        draft = ExperimentFolder(self.runs.folder.path / DRAFT, below)
+        of_it, below = self.of_it, self.runs.campaign.out
+        draft = ExperimentFolder(self.runs.campaign.out / DRAFT, below)
         remove_tree(draft.path, below=below)
         make_folder(draft.runs, below=below)
         asked = of_it.prepared.asked

@@ -4,46 +4,67 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.base.bugs import STORAGE, kept
-from tailtap.base.errors import Interrupted
+from tailtap.base.errors import InputError, Interrupted
 from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
 from tailtap.measure.beside import Beside
 from tailtap.measure.beside import warnings as warnings_beside
+from tailtap.measure.campaign import Campaign
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.at_work import AtWork
-from tailtap.measure.observe.opening import opened_for
-from tailtap.measure.observe.prepared import SLUGS, Prepared
+from tailtap.measure.observe.look import PACKETS
+from tailtap.measure.observe.prepared import SLUGS, Prepared, prepare
 from tailtap.measure.observe.record import begun, ended, evaluated, share_trace, stopped_into
 from tailtap.records.run import RunRecord
 from tailtap.records.warnings import notices
 
-Begun = Callable[[Prepared], None]
+Begun = Callable[[Prepared], object]
 """Called when the first packet counts."""
 
 
-def observe(asked: Asked, out: Path, *, on_begin: Begun | None = None) -> list[RunFolder]:
-    """Observe packets that pass a device which is there already, into the folder `out`.
+def observe(
+    asked: Asked, campaign: Campaign, *, on_begin: Begun = lambda prepared: None
+) -> list[RunFolder]:
+    """Observe packets that pass a device which is there already.
 
     Ends when it has lasted as long as was `asked`, when so many packets have passed, and at SIGINT,
     SIGTERM or SIGHUP, which end it like the others. Returns the run folders: of the way there and,
     where it was asked for, of the way back. Nothing on the machine is changed.
 
-    Raises `InputError` for a folder that is in use and for interfaces and packets that cannot be
-    found, `MachineError` when this machine cannot do it, and `Interrupted` when it was stopped
-    before it had begun.
+    Raises what `opened_for` raises.
     """
-    with opened_for(asked, out) as (folder, prepared):
-        return observe_prepared(prepared, folder, on_begin)
+    with opened_for(asked, campaign) as prepared:
+        return observe_prepared(prepared, campaign.folder, on_begin)
+
+
+@contextlib.contextmanager
+def opened_for(
+    asked: Asked, campaign: Campaign, *, packets_alone: bool = False
+) -> Iterator[Prepared]:
+    """All that is prepared, in a folder that was empty.
+
+    With `packets_alone` there must be two interfaces, and no requests. Raises what
+    `Campaign.opened` raises, `InputError` for interfaces and packets that cannot be found, and
+    `MachineError` when this machine cannot do it.
+    """
+    with campaign.opened():
+        campaign.require_empty()
+        prepared = prepare(asked)
+        if packets_alone and prepared.match != PACKETS:
+            raise InputError(
+                "a flight recorder follows packets from one interface to another: name both"
+            )
+        campaign.prepare("", {})
+        yield prepared
 
 
 def observe_prepared(
     prepared: Prepared,
     folder: ExperimentFolder,
-    on_begin: Begun | None = None,
+    on_begin: Begun = lambda prepared: None,
     *,
     ends_early: bool = True,
 ) -> list[RunFolder]:
@@ -63,8 +84,7 @@ def observe_prepared(
     try:
         beside, before, began = Beside.look(), Counters.read(), time.monotonic_ns()
         with AtWork.start(prepared, folder.runs) as work:
-            if on_begin is not None:
-                on_begin(prepared)
+            on_begin(prepared)
             with early:  # it ends it, and no other one reaches us
                 work.watch()
             elapsed, after = time.monotonic_ns() - began, Counters.read()
@@ -82,7 +102,7 @@ def observe_prepared(
     except KeyboardInterrupt:
         for run, record in runs:
             ended(record, run, "interrupted", "stopped by the user")
-        raise Interrupted("interrupted before any packet was observed") from None
+        raise Interrupted("interrupted before anything was measured") from None
     except Exception as error:
         _fail(runs, error)
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.warnings import of_tap, warning
 from tailtap.lab.instruments.tracer.taking import EVENTS
 from tailtap.lab.instruments.tracer.taking import RECORD as TRACE
+from tailtap.measure.campaign import now
 from tailtap.measure.observe.at_work import MARKS, Stopped
 from tailtap.measure.observe.edges import cut
 from tailtap.measure.observe.interfaces import xdp_words
@@ -171,11 +171,6 @@ def ended(record: RunRecord, folder: RunFolder, status: Status, error: str | Non
     if status == "done":
         record.valid = True
     folder.write(record)
-
-
-def now() -> str:
-    """The time of day, in ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _elsewhere(found: Evaluation) -> Iterator[Notice]:

@@ -23,14 +23,15 @@ from tailtap.base.bugs import STORAGE
 from tailtap.base.errors import MachineError, WrongValue
 from tailtap.base.files import remove_tree, write_json
 from tailtap.base.units import format_size
+from tailtap.measure.campaign import Campaign, now
 from tailtap.measure.live import away_from
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped
 from tailtap.measure.observe.incidents import Draft, Maker
 from tailtap.measure.observe.memory import SHARED, own_folders
-from tailtap.measure.observe.opening import opened_for
+from tailtap.measure.observe.observing import opened_for
 from tailtap.measure.observe.prepared import SLUGS, Prepared
-from tailtap.measure.observe.record import begun, ended, evaluated, now, stopped_into
+from tailtap.measure.observe.record import begun, ended, evaluated, stopped_into
 from tailtap.measure.observe.segments import (
     TraceRow,
     bytes_in,
@@ -76,20 +77,20 @@ class Recording:
 def record(
     asked: Asked,
     recording: Recording,
-    out: Path,
+    campaign: Campaign,
     *,
     board: Board | None = None,
     on_begin: Callable[[Prepared], object] = lambda prepared: None,
     on_made: Callable[[Path], object] = lambda path: None,
 ) -> RecordingRecord:
-    """Observe a device until SIGINT or the time that was `asked`, and keep incidents in `out`.
+    """Observe a device until SIGINT or the time that was `asked`, and keep incidents.
 
     Each is a run folder; `RECORD` says what all packets became, and what was not kept. Numbers
     hang on `board` meanwhile. Raises what `observe` raises.
     """
-    with opened_for(asked, out, packets_alone=True) as (folder, prepared):
-        cpus = away_from(prepared.serving.cpus)
-        with _on(cpus), own_folders(SHARED, out) as [memory, aside]:
+    with opened_for(asked, campaign, packets_alone=True) as prepared:
+        cpus, folder = away_from(prepared.serving.cpus), campaign.folder
+        with _on(cpus), own_folders(SHARED, campaign.out) as [memory, aside]:
             maker = Maker(folder, _evaluated, then=recording.then, cpus=cpus, on_made=on_made)
             recorder = Recorder(prepared, recording, folder, memory, aside, maker)
             looks = itertools.count()

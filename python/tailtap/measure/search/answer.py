@@ -3,58 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tailtap.base.units import format_rate
-from tailtap.measure.search.trial import Bounds, Result, Settings
+from tailtap.measure.search.trial import Bounds
 from tailtap.records.record import Notice
-from tailtap.records.search import AtRate, SearchAnswer
+from tailtap.records.search import AtRate, SearchAnswer, SearchSettings, TrialRow
 
 CONFIDENCE = 0.95
 """The confidence of the upper limit of the loss."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The highest rate with at most `bounds.loss`, and the evidence for it."""
-
-    bounds: Bounds
-    lower: AtRate | None
-    upper: AtRate | None
-    loss_limit: float | None
-    """The loss at the rate found lies below this with a confidence of 95 %, if packets are lost
-    independently of each other.
-    """
-    warnings: tuple[Notice, ...]
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    """The varied values, as written."""
-
-    @property
-    def rate(self) -> int | None:
-        """The highest rate that was found to hold, in pkt/s."""
-        return self.bounds.lower
-
-    @property
-    def width(self) -> float | None:
-        """The distance of the bounds as a share of the upper one."""
-        lower, upper = self.bounds.lower, self.bounds.upper
-        return None if lower is None or upper is None else (upper - lower) / upper
-
-    def record(self) -> SearchAnswer:
-        """For ``search.json`` and ``--json``."""
-        return SearchAnswer(
-            variables=dict(self.variables),
-            loss=self.bounds.loss,
-            rate=self.rate,
-            upper=self.bounds.upper,
-            reason=self.bounds.reason,
-            width=self.width,
-            loss_limit=self.loss_limit,
-            at_rate=self.lower,
-            at_upper=self.upper,
-            warnings=list(self.warnings),
-        )
 
 
 def loss_limit(lost: int, packets: int) -> float | None:
@@ -73,30 +30,46 @@ def loss_limit(lost: int, packets: int) -> float | None:
 
 
 def answer(
-    settings: Settings,
+    settings: SearchSettings,
     bounds: Bounds,
-    results: Sequence[Result],
+    results: Sequence[TrialRow],
     variables: Mapping[str, Any] | None = None,
-) -> Answer:
+) -> SearchAnswer:
     """The answer for the `bounds` of a search, from the `results` of all of its trials.
 
-    `variables` are the varied values of the configuration that was tried.
+    `variables` are the varied values of the configuration that was tried, as written. The loss at
+    the rate found lies below `loss_limit` if packets are lost independently of each other.
     """
-    lower = None if bounds.lower is None else _at(bounds.lower, bounds.loss, settings, results)
-    upper = None if bounds.upper is None else _at(bounds.upper, bounds.loss, settings, results)
+    lower, upper = (
+        None if rate is None else _at(rate, bounds.loss, settings, results)
+        for rate in (bounds.lower, bounds.upper)
+    )
     limit = None if lower is None else loss_limit(lower.lost, lower.packets)
-    notices = tuple(_warnings(settings, bounds, lower, limit, results))
-    return Answer(bounds, lower, upper, limit, notices, variables or {})
+    width = None
+    if bounds.lower is not None and bounds.upper is not None:
+        width = (bounds.upper - bounds.lower) / bounds.upper
+    return SearchAnswer(
+        variables=dict(variables or {}),
+        loss=bounds.loss,
+        rate=bounds.lower,
+        upper=bounds.upper,
+        reason=bounds.reason,
+        width=width,
+        loss_limit=limit,
+        at_rate=lower,
+        at_upper=upper,
+        warnings=list(_warnings(settings, bounds, lower, limit, results)),
+    )
 
 
-def _at(rate: int, loss: float, settings: Settings, results: Sequence[Result]) -> AtRate:
-    there = [result for result in results if result.trial.rate == rate]
-    full = [r for r in there if r.valid and r.trial.duration >= settings.trial]
+def _at(rate: int, loss: float, settings: SearchSettings, results: Sequence[TrialRow]) -> AtRate:
+    there = [result for result in results if result.rate == rate]
+    full = [r for r in there if r.valid and r.duration_ns >= settings.trial_ns]
     return AtRate(
         rate=rate,
         trials=len(full),
         exceeding=sum(result.loss > loss for result in full),
-        duration_ns=sum(result.trial.duration for result in full),
+        duration_ns=sum(result.duration_ns for result in full),
         packets=sum(result.packets for result in full),
         lost=sum(result.lost for result in full),
         invalid=sum(not result.valid for result in there),
@@ -104,23 +77,23 @@ def _at(rate: int, loss: float, settings: Settings, results: Sequence[Result]) -
 
 
 def _warnings(
-    settings: Settings,
+    settings: SearchSettings,
     bounds: Bounds,
     lower: AtRate | None,
     limit: float | None,
-    results: Sequence[Result],
+    results: Sequence[TrialRow],
 ) -> Iterator[Notice]:
-    full = [r for r in results if r.valid and r.trial.duration >= settings.trial]
+    full = [r for r in results if r.valid and r.duration_ns >= settings.trial_ns]
     if bounds.reason == "generator":
         edge = bounds.upper or settings.high
-        reasons = [r.doubt for r in results if r.trial.rate == edge and r.doubt is not None]
+        reasons = [r.doubt for r in results if r.rate == edge and r.doubt is not None]
         yield Notice(
             "generator-limit",
             f"{format_rate(edge)} is a limit of the generator, not of the device, which may hold "
             f"more: in each of {len(reasons)} trials {reasons[-1]}; give the generator a CPU of "
             "its own, or try another traffic.generator",
         )
-        able = [r.trial.rate for r in results if r.valid and r.trial.rate > edge]
+        able = [r.rate for r in results if r.valid and r.rate > edge]
         if able:
             yield Notice(
                 "generator-unsteady",
@@ -148,9 +121,7 @@ def _warnings(
             f"than allowed; --exceed {settings.exceed:g} permits that, "
             "--exceed 0 does not",
         )
-    lossy = sorted(
-        {r.trial.rate for r in full if r.trial.rate < lower.rate and r.loss > bounds.loss}
-    )
+    lossy = sorted({r.rate for r in full if r.rate < lower.rate and r.loss > bounds.loss})
     if lossy:
         yield Notice(
             "loss-below",
@@ -159,11 +130,7 @@ def _warnings(
         )
     upper = bounds.upper
     inverted = sorted(
-        {
-            r.trial.rate
-            for r in full
-            if upper is not None and r.trial.rate > upper and r.loss <= bounds.loss
-        }
+        {r.rate for r in full if upper is not None and r.rate > upper and r.loss <= bounds.loss}
     )
     if inverted and bounds.reason == "loss":
         yield Notice(

@@ -7,29 +7,21 @@ results of the trials that were made.
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict
 
-from tailtap.analysis.runs.folder import RunFolder, require_folder
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.analysis.runs.searched import in_words
 from tailtap.analysis.runs.summary import summarize
 from tailtap.base.document import load
-from tailtap.base.errors import (
-    InputError,
-    Interrupted,
-    MachineError,
-    NothingBegun,
-    Occupied,
-    TailtapError,
-)
-from tailtap.base.files import copy, make_folder, write_text
+from tailtap.base.errors import InputError, MachineError, NothingBegun, Occupied
+from tailtap.base.files import make_folder
 from tailtap.base.units import exact_rate, format_rate, format_time
 from tailtap.experiment.combinations import CASES, EXCLUDE, VARY, where_varied
 from tailtap.experiment.matching import Matching
@@ -41,31 +33,25 @@ from tailtap.lab.generators.model import MAX_PACKETS
 from tailtap.lab.generators.pattern import Ramp
 from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.measure.boots import Boots, Wanted, asks
+from tailtap.measure.campaign import Campaign, Recorded, experiment_text, first_difference, now
 from tailtap.measure.preconditions import require_here
-from tailtap.measure.progress import Reporting
 from tailtap.measure.quality import shortfall, slipped, too_slow
-from tailtap.measure.run import Stations
-from tailtap.measure.runner import (
-    beside,
-    experiment_text,
-    first_difference,
-    interruptible,
-    make_run,
-    remove_own_leftovers,
-    run_experiment,
-    storage_errors,
-)
-from tailtap.measure.search import METHODS
-from tailtap.measure.search.answer import Answer, answer
-from tailtap.measure.search.folder import Made, SearchFolder, made_of, settings_record
-from tailtap.measure.search.guard import LossGuard
-from tailtap.measure.search.trial import Bounds, Result, Settings, Trial
+from tailtap.measure.runner import beside, make_run, run_experiment
+from tailtap.measure.search.answer import answer
+from tailtap.measure.search.methods import METHODS
+from tailtap.measure.search.trial import Trial, result, trial_in
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import ExperimentRecord
 from tailtap.records.machine import Booted
 from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
-from tailtap.records.search import Ended, SearchedRecord, SearchRecord
+from tailtap.records.search import (
+    SearchAnswer,
+    SearchedRecord,
+    SearchRecord,
+    SearchSettings,
+    TrialRow,
+)
 from tailtap.records.warnings import invalidating
 
 MOST_TRIALS = 500
@@ -73,13 +59,15 @@ MOST_TRIALS = 500
 SHARES = (1.0, 0.9, 0.5, 0.1)
 """Latency is measured at these shares of the rates found, unless others are asked for."""
 UNREACHED = "the generator did not reach it: it was still busy with the warm-up when it was ended"
+OVERTIME = 1.3
+OVERTIME_SECONDS = 1.0
+"""A generator that takes this much longer than the traffic lasts cannot send the rate."""
+SEARCH = "search.json"
 RATE, DURATION = "traffic.rate", "traffic.duration"
 """What a search chooses for its trials."""
 
 Combination = tuple[Mapping[str, Any], Experiment]
 """The varied values of a configuration as written, and the experiment with them in place."""
-PrintLine = Callable[[str], object]
-"""Called with a line about each trial."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +78,7 @@ class Plan:
 
     checked: CheckedExperiment
     source: Path
-    settings: Settings
-    method: str
+    settings: SearchSettings
     keep_stamps: bool = False
     shares: Sequence[float] = SHARES
     """Where latency is measured then, as shares of the rates found; nowhere without any."""
@@ -132,86 +119,52 @@ class Plan:
                 ("traffic", "replay"),
                 "a search needs {pace: rate, ids: stamp}, as it sends the capture at many rates",
             )
-        least = Trial(self.settings.low, self.settings.short)
+        least = Trial(self.settings.low, self.settings.short_ns)
         if trial_of(experiment, least).traffic.packets < 1:
+            short = f"--short {format_time(least.duration_ns)}"
             raise InputError(
-                f"not a single packet fits in --short {format_time(least.duration)} at "
-                f"--from {format_rate(least.rate)}: raise one of them"
+                f"not a single packet fits in {short} at --from "
+                f"{format_rate(least.rate)}: raise one of them"
             )
-        most = Trial(self.settings.high, self.settings.trial)
+        most = Trial(self.settings.high, self.settings.trial_ns)
         if trial_of(experiment, most).traffic.packets >= MAX_PACKETS:
             raise InputError(
                 f"--to {format_rate(most.rate)} for --trial "
-                f"{format_time(most.duration)} are more packets than the 32-bit ids can tell "
+                f"{format_time(most.duration_ns)} are more packets than the 32-bit ids can tell "
                 "apart: lower one of them"
             )
 
 
 def trial_of(base: Experiment, trial: Trial) -> Experiment:
     """The experiment of one trial, in which loss is counted from the first packet on."""
-    traffic = base.traffic.model_copy(update={"rate": trial.rate, "duration": trial.duration})
+    traffic = base.traffic.model_copy(update={"rate": trial.rate, "duration": trial.duration_ns})
     evaluation = base.evaluation.model_copy(update={"trim": 0})
     assert isinstance(evaluation, Matching)
     return base.model_copy(update={"traffic": traffic, "evaluation": evaluation})
 
 
-def search_experiment(
-    plan: Plan,
-    out: Path,
-    *,
-    resume: bool,
-    reporting: Reporting,
-    print_line: PrintLine,
-    stations: Stations | None = None,
-    testbed: Path | None = None,
-    boots: Boots | None = None,
-) -> Search:
-    """Search in the folder `out` and, if the plan says so, measure latency at what was found.
+def search_experiment(plan: Plan, campaign: Campaign) -> Search:
+    """Search and, if the plan says so, measure latency at what was found.
 
-    Roles are on their `stations`, as in `run_experiment`. With `resume`, trials and runs that were
-    made already stay as they are. Raises `InputError` for
-    a folder that does not fit, `MachineError` when a trial cannot be made, `Interrupted` when the
-    user stopped it: what was made until then is kept.
+    Trials and runs that were made already stay as they are. Raises what `Campaign.opened` raises,
+    `InputError` for a folder that does not fit, and `MachineError` when a trial cannot be made.
     """
-    most = Trial(plan.settings.high, plan.settings.trial)
+    most = Trial(plan.settings.high, plan.settings.trial_ns)
     planned = [_planned(one, 1, 1, most) for one in plan.checked.combinations]
-    if stations is None:
+    if campaign.stations is None:
         require_root()
         require_here(planned)
-    at = At(stations, testbed, boots if asks(planned) else None)
-    search = Search(plan, SearchFolder(out), print_line, at)
-    with storage_errors(out):
-        require_folder(out, resume=resume)
-        with search.folder.locked(), interruptible():
-            search.prepare(resume=resume)
-            try:
-                with search.folder.trials.locked():
-                    search.make_trials()
-                search.measure_latency(resume=resume, reporting=reporting)
-                search.end("done", None)
-            except (KeyboardInterrupt, Interrupted):
-                remove_own_leftovers()
-                search.end("interrupted", "stopped by the user")
-                kept = f"{len(search.record.trials)} trials are kept"
-                raise Interrupted(
-                    f"interrupted: {'the rates are known' if search.answers else kept}; "
-                    f"`tailtap search {plan.source} --out {out} --resume` with "
-                    "the same options goes on"
-                ) from None
-            except (TailtapError, OSError) as error:
-                with contextlib.suppress(OSError):  # the first error tells more
-                    search.end("failed", str(error))
-                raise
+    if not asks(planned):
+        campaign = replace(campaign, boots=None)
+    search = Search.of(plan, campaign)
+    with campaign.opened():
+        search.prepare()
+        with campaign.ending(search.kept, search.end):
+            with search.trials.locked():
+                for combination in plan.checked.combinations:
+                    search.search(combination)
+            search.measure_latency()
     return search
-
-
-@dataclass(frozen=True)
-class At:
-    """Where it is measured: on this machine, or on a testbed."""
-
-    stations: Stations | None = None
-    testbed: Path | None = None
-    boots: Boots | None = None
 
 
 @dataclass(frozen=True)
@@ -230,166 +183,207 @@ class _Kept:
 
 
 @dataclass
-class Search:
+class Search(Recorded[SearchRecord]):
     """A search in progress."""
 
+    FILE = SEARCH
+
     plan: Plan
-    folder: SearchFolder
-    print_line: PrintLine
-    at: At
-    made: list[Made] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
     latency: ExperimentRecord | None = None
     """The runs at the rates found, as ``tailtap run --json`` prints runs."""
-    _kept: list[Made] = field(default_factory=list)
+    _taken: int = 0
+    """How many of the record's trials belong to this search until now; others were made before it
+    was interrupted."""
     _runs: int = 0
-    """How many runs the trials are until now: one for each flow."""
-    record: SearchRecord = field(init=False)
-    """``search.json``."""
+    """How many runs these are: one for each flow."""
 
-    def prepare(self, *, resume: bool) -> None:
+    @classmethod
+    def of(cls, plan: Plan, campaign: Campaign) -> Search:
+        """A search that has tried nothing."""
+        record = SearchRecord(
+            name=plan.checked.name,
+            status="running",
+            error=None,
+            settings=plan.settings,
+            parameters=plan.checked.combinations[0][1].parameters(),
+            started=now(),
+            finished=None,
+            answers=[],
+            trials=[],
+        )
+        return cls(campaign, record, plan)
+
+    @property
+    def trials(self) -> ExperimentFolder:
+        """The folder of the trials."""
+        return ExperimentFolder(self.campaign.out / "trials", self.campaign.out)
+
+    def kept(self) -> str:
+        """What an interruption leaves, and what goes on."""
+        record, plan = self.record, self.plan
+        kept = f"{len(record.trials)} trials are kept"
+        return (
+            f"{'the rates are known' if record.answers else kept}; `tailtap search {plan.source} "
+            f"--out {self.campaign.out} --resume` with the same options goes on"
+        )
+
+    def prepare(self) -> None:
         """Fill the folder, or check that its content belongs to this search. Call it locked."""
-        out, plan = self.folder.path, self.plan
-        settings = settings_record(plan.settings, plan.method)
-        if resume:
-            if not self.folder.record.exists():
-                raise NothingBegun("there is no search to resume", place=str(out))
-            self.record = self.folder.read()
-            found = first_difference(
-                as_json(self.record.settings), as_json(settings), ()
-            ) or first_difference(load(self.folder.experiment).data, plan.checked.document.data, ())
-            if found is not None:
-                raise Occupied(
-                    f"this search differs in {found}",
-                    place=str(out),
-                    remedy="resume it with the options that it was begun with",
-                )
-            self._kept = [made_of(row) for row in self.record.trials]
-            self.record.status, self.record.error = "running", None
-        else:
-            if any(out.iterdir()):
-                raise Occupied("the folder is not empty", place=str(out), begun="the search")
-            make_folder(self.folder.trials.runs, below=out)
-            text = experiment_text(plan.checked, plan.source)
-            write_text(self.folder.experiment, text, below=out)
-            if self.at.testbed is not None:
-                copy(self.at.testbed, self.folder.testbed, below=out)
-            self.record = SearchRecord(
-                name=plan.checked.name,
-                status="running",
-                error=None,
-                settings=settings,
-                parameters=plan.checked.combinations[0][1].parameters(),
-                started=_now(),
-                finished=None,
-                answers=[],
-                trials=[],
+        checked = self.plan.checked
+        text = experiment_text(checked, self.plan.source)
+        self.campaign.prepare("the search", {"experiment.yaml": text}, self._resume)
+        make_folder(self.trials.runs, below=self.campaign.out)
+        self.store()
+
+    def _resume(self) -> None:
+        out, checked = self.campaign.out, self.plan.checked
+        if not (out / SEARCH).exists():
+            raise NothingBegun("there is no search to resume", place=str(out))
+        self.record = read(out / SEARCH, SearchRecord)
+        found = first_difference(
+            as_json(self.record.settings), as_json(self.plan.settings)
+        ) or first_difference(load(out / "experiment.yaml").data, checked.document.data)
+        if found is not None:
+            raise Occupied(
+                f"this search differs in {found}",
+                place=str(out),
+                remedy="resume it with the options that it was begun with",
             )
-        self._store()
+        self.record.status, self.record.error, self.record.answers = "running", None, []
 
-    def make_trials(self) -> None:
-        """Make trials until the method has found its bounds, for each combination."""
-        for combination in self.plan.checked.combinations:
-            self._search(combination)
-
-    def _search(self, combination: Combination) -> None:
-        steps = METHODS[self.plan.method](self.plan.settings)
-        found: list[Bounds] = []
-        results: list[Result] = []
+    def search(self, combination: Combination) -> None:
+        """Make trials until the method has found its bounds for a combination."""
+        settings = self.plan.settings
+        steps = METHODS[settings.method](settings)
+        results: list[TrialRow] = []
         try:
             trial = next(steps)
             while len(results) < MOST_TRIALS:
-                made = self._again(trial, combination)
-                if made is None:
-                    made = self._make(trial, combination, results)
-                    self.print_line(_line(made))
-                self.made.append(made)
-                self._runs += len(combination[1].flows)
-                results.append(made.result)
-                self._store()
-                trial = steps.send(made.result)
-            raise MachineError(
-                f"{MOST_TRIALS} trials did not settle it: the loss here depends on chance more "
-                "than on the rate; longer trials (--trial) or a coarser "
-                "--precision may"
-            )
+                results.append(self._tried(trial, combination, results))
+                self.store()
+                trial = steps.send(results[-1])
         except StopIteration as end:
-            found = end.value
-        self.answers += [
-            answer(self.plan.settings, bounds, results, combination[0]) for bounds in found
-        ]
-        self._store()
+            self.record.answers += [
+                answer(settings, bounds, results, combination[0]) for bounds in end.value
+            ]
+            self.store()
+            return
+        raise MachineError(
+            f"{MOST_TRIALS} trials did not settle it: the loss here depends on chance more "
+            "than on the rate; longer trials (--trial) or a coarser --precision may"
+        )
 
-    def measure_latency(self, *, resume: bool, reporting: Reporting) -> None:
+    def _tried(
+        self, trial: Trial, combination: Combination, results: Sequence[TrialRow]
+    ) -> TrialRow:
+        """The trial as it was made before an interruption, or made now."""
+        rows, wanted = self.record.trials, (combination[0], trial)
+        row = rows[self._taken] if self._taken < len(rows) else None
+        if row is None or (row.variables, trial_in(row)) != wanted:
+            del rows[self._taken :]
+            row = self._make(trial, combination, results)
+            rows.append(row)
+            self.campaign.note(_line(row))
+        self._taken += 1
+        self._runs += len(combination[1].flows)
+        return row
+
+    def measure_latency(self) -> None:
         """Measure latency at shares of the rates found, as an experiment of its own."""
-        cases = latency_cases(self.answers, self.plan.shares)
+        cases = latency_cases(self.record.answers, self.plan.shares)
         if not cases:
             return
-        folder = self.folder.latency
+        campaign, checked = self.campaign, self.plan.checked
+        source, folder = campaign.folder.experiment, ExperimentFolder(campaign.out / "latency")
         values = {CASES: cases, VARY: {}, EXCLUDE: []}
         overrides = [f"{key}={json.dumps(value)}" for key, value in values.items()]
-        cables = self.plan.checked.combinations[0][1].testbed_cables
-        checked = read_experiment(self.folder.experiment, overrides, on_testbed=bool(cables))
+        cables = checked.combinations[0][1].testbed_cables
+        checked = read_experiment(source, overrides, on_testbed=bool(cables))
         checked.wire(cables)
-        resume = resume and folder.experiment.exists()
-        runs = run_experiment(
-            checked,
-            self.folder.experiment,
-            folder.path,
-            resume=resume,
-            reporting=reporting,
-            stations=self.at.stations,
-            testbed=self.at.testbed,
-            boots=self.at.boots,
-        )
+        resume = campaign.resume and folder.experiment.exists()
+        runs = run_experiment(checked, source, replace(campaign, out=folder.path, resume=resume))
         self.latency = summarize(folder.path, runs)
-
-    def end(self, status: Ended, error: str | None) -> None:
-        """Record how it ended."""
-        self.record.status, self.record.error, self.record.finished = status, error, _now()
-        self._store()
 
     def printed(self) -> SearchedRecord:
         """What ``--json`` prints."""
         whole = asdict(self.record)
-        return SearchedRecord(**whole, folder=str(self.folder.path), latency=self.latency)
+        return SearchedRecord(**whole, folder=str(self.campaign.out), latency=self.latency)
 
-    def _store(self) -> None:
-        self.record.answers = [found.record() for found in self.answers]
-        kept = [*self.made, *self._kept[len(self.made) :]]
-        self.record.trials = [made.record() for made in kept]
-        self.folder.write(self.record)
-
-    def _again(self, trial: Trial, combination: Combination) -> Made | None:
-        """The trial as it was made before the interruption, if it was."""
-        place = len(self.made)
-        kept = self._kept[place] if place < len(self._kept) else None
-        if kept is not None and (kept.result.trial, kept.variables) == (trial, combination[0]):
-            return kept
-        del self._kept[place:]
-        return None
-
-    def _make(self, trial: Trial, combination: Combination, results: Sequence[Result]) -> Made:
-        earlier = sum(result.trial.rate == trial.rate for result in results)
+    def _make(
+        self, trial: Trial, combination: Combination, results: Sequence[TrialRow]
+    ) -> TrialRow:
+        campaign = self.campaign
+        earlier = sum(result.rate == trial.rate for result in results)
         run = _planned(combination, self._runs + 1, earlier + 1, trial)
-        folder = self.folder.trials.run(run.slug)
+        folder = self.trials.run(run.slug)
         sent = [run.experiment.traffic_of(flow) for flow in run.experiment.flows]
         warm_up = sum(one.warm_up * one.rate // 1_000_000_000 + one.warm_up_packets for one in sent)
         # Where all flows together have lost so much, one of them has lost so much of its own.
         packets = sum(one.packets for one in sent)
         allowed = float("inf") if trial.give_up is None else trial.give_up * packets
         guard = LossGuard(allowed, warm_up, run.experiment.seconds)
-        keep = self.plan.keep_stamps
-        boots = None if self.at.boots is None else _Kept(self.at.boots)
+        boots = None if campaign.boots is None else _Kept(campaign.boots)
         record = make_run(
-            run, folder, None, guard, keep_stamps=keep, stations=self.at.stations, boots=boots
-        )
+            run, folder, None, guard, keep_stamps=self.plan.keep_stamps,
+            stations=campaign.stations, boots=boots,
+        )  # fmt: skip
         told = []
         for one in run.group:
             there = beside(folder, one)
             told.append(_result(one, there, there.read(), trial, guard))
-        codes = tuple(warning.code for warning in record.warnings)
-        return Made(run.number, run.slug, _worse(told), codes, combination[0])
+        row = _worse(told)
+        row.number, row.slug, row.variables = run.number, run.slug, dict(combination[0])
+        row.warnings = [warning.code for warning in record.warnings]
+        return row
+
+
+class LossGuard:
+    """Ends a trial that has lost more than allowed for certain, or whose generator is too slow.
+
+    Packets are counted from the first look after the warm-up. A packet counts as lost when it had
+    come to the device by an earlier look, has not come out, and is older than any packet that can
+    still be in the device. Whatever is uncertain counts in favour of the device.
+    """
+
+    period = 0.2
+
+    def __init__(self, allowed: float, warm_up: int, seconds: float) -> None:
+        """For traffic of about `seconds`, `warm_up` packets first; `allowed` may be lost."""
+        self.gave_up = False
+        self.overtime = False
+        self._allowed = allowed
+        self._warm_up = warm_up
+        self._longest = OVERTIME * seconds + OVERTIME_SECONDS
+        self._sends_since: float | None = None
+        self._first: int | None = None
+        self._start: tuple[int, int] | None = None
+        self._came: deque[tuple[float, int]] = deque()
+
+    def over(self, seconds: float, ingress: int, egress: int, reach: float) -> bool:
+        """See `tailtap.measure.run.Guard`; `egress` was read before `ingress`."""
+        if self._first is None:
+            self._first = ingress
+        if self._sends_since is None:
+            # Before it sends, a generator may not react to an interrupt.
+            if ingress > self._first:
+                self._sends_since = seconds
+        elif seconds - self._sends_since > self._longest:
+            self.overtime = True
+            return True
+        if self._start is None:
+            if ingress - self._first >= max(1, self._warm_up):
+                self._start = ingress, egress
+            return False
+        came = self._start[0]
+        while self._came and self._came[0][0] <= seconds - reach:
+            came = self._came.popleft()[1]
+        if came != self._start[0]:
+            self._came.appendleft((seconds - reach, came))
+        self._came.append((seconds, ingress))
+        left = egress - self._start[1]
+        if came - self._start[0] - left > self._allowed:
+            self.gave_up = True
+        return self.gave_up
 
 
 def _planned(combination: Combination, number: int, repeat: int, trial: Trial) -> PlannedRun:
@@ -398,7 +392,7 @@ def _planned(combination: Combination, number: int, repeat: int, trial: Trial) -
     return plan_run(number, name_of(variables), repeat, variables, experiment)
 
 
-def _worse(results: Sequence[Result]) -> Result:
+def _worse(results: Sequence[TrialRow]) -> TrialRow:
     """The result of all flows: a rate must hold for each of them."""
     doubted = [result for result in results if not result.valid]
     return doubted[0] if doubted else max(results, key=lambda result: result.loss)
@@ -406,13 +400,13 @@ def _worse(results: Sequence[Result]) -> Result:
 
 def _result(
     run: PlannedRun, folder: RunFolder, record: RunRecord, trial: Trial, guard: LossGuard
-) -> Result:
+) -> TrialRow:
     """The result that a trial's record gives. Raises `MachineError` for a run that failed."""
     if record.taps is None:
         if record.generator is None:
             raise MachineError(f"trial {run.number} failed: {record.error}")
         # Of a run that has no more than this, a generator was ended in its warm-up.
-        return Result(trial, packets=0, lost=0, achieved=0.0, doubt=UNREACHED)
+        return result(trial, packets=0, lost=0, achieved=0.0, doubt=UNREACHED)
     traffic = run.experiment.traffic_of(run.flow)
     taps = {side: tap.known for side, tap in (record.taps or {}).items()}
     came = taps[INGRESS].seen or 0
@@ -423,7 +417,7 @@ def _result(
     generator = record.generator.known if record.generator else None
     achieved = generator.achieved_rate if generator else None
     achieved = trial.rate if achieved is None else achieved
-    return Result(
+    return result(
         trial,
         packets=traffic.packets if guard.gave_up else came,
         lost=lost,
@@ -444,7 +438,7 @@ def _doubt(
     """Why the generator did not send what was asked of it; None when it did."""
     if guard.overtime:
         return (
-            f"the generator took far longer than {format_time(trial.duration)}, at "
+            f"the generator took far longer than {format_time(trial.duration_ns)}, at "
             f"{format_rate(achieved)}"
         )
     if not came:
@@ -461,7 +455,7 @@ def _doubt(
     return None
 
 
-def latency_cases(answers: Sequence[Answer], shares: Sequence[float]) -> list[dict[str, Any]]:
+def latency_cases(answers: Sequence[SearchAnswer], shares: Sequence[float]) -> list[dict[str, Any]]:
     """Where latency is measured: at shares of each rate found, with the values that varied."""
     found: list[dict[str, Any]] = []
     for one in answers:
@@ -472,16 +466,11 @@ def latency_cases(answers: Sequence[Answer], shares: Sequence[float]) -> list[di
     return found
 
 
-def _line(made: Made) -> str:
-    result = made.result
-    text = f"{in_words(made.variables)}trial {made.number}: {format_rate(result.trial.rate)} for "
-    text += f"{format_time(result.trial.duration)}: "
-    if not result.valid:
-        return f"{text}invalid: {result.doubt}"
-    if result.given_up:
-        return f"{text}more than {100 * (result.trial.give_up or 0):g} % lost, given up"
-    return f"{text}{result.lost:,} of {result.packets:,} lost"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def _line(row: TrialRow) -> str:
+    text = f"{in_words(row.variables)}trial {row.number}: {format_rate(row.rate)} for "
+    text += f"{format_time(row.duration_ns)}: "
+    if not row.valid:
+        return f"{text}invalid: {row.doubt}"
+    if row.given_up:
+        return f"{text}more than {100 * (row.give_up or 0):g} % lost, given up"
+    return f"{text}{row.lost:,} of {row.packets:,} lost"

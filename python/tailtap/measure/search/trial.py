@@ -6,56 +6,56 @@ Rates are packets a second, times nanoseconds, losses ratios from 0 to 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_rate, format_time
-from tailtap.records.search import Reason
+from tailtap.records.search import Reason, SearchSettings, TrialRow
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings of a search."""
+def settings_of(
+    losses: Sequence[float],
+    low: int,
+    high: int,
+    precision: float = 0.02,
+    *,
+    method: str = "mlr",
+    trial_ns: int = 2_000_000_000,
+    trials: int = 3,
+    exceed: float = 0.5,
+    short_ns: int = 500_000_000,
+    tries: int = 3,
+) -> SearchSettings:
+    """The settings of a search. Raises `InputError` for those that make no sense.
 
-    losses: tuple[float, ...]
-    """Allowed loss ratios, ascending: one answer for each."""
-    low: int
-    high: int
-    precision: float = 0.02
-    """The distance that the bounds may have, as a share of the upper one."""
-    trial: int = 2_000_000_000
-    """Duration in ns of a full trial, which decides about a rate."""
-    trials: int = 3
-    """How many full trials decide about a rate (`mlr`)."""
-    exceed: float = 0.5
-    """The share of them, by time, that may lose more than allowed (`mlr`)."""
-    short: int = 500_000_000
-    """Duration in ns of a trial that only guides the search (`mlr`)."""
-    tries: int = 3
-    """How often the generator may fail at a rate before the search gives that rate up."""
-
-    def __post_init__(self) -> None:
-        """Raise `InputError` for settings that make no sense."""
-        if not self.losses or any(not 0 <= loss < 1 for loss in self.losses):
-            raise InputError("--loss must be at least 0 and below 100 %: give 0 or 0.5%")
-        if list(self.losses) != sorted(set(self.losses)):
-            raise InputError("--loss is given twice with the same value: leave one out")
-        if not 1 <= self.low < self.high:
-            raise InputError(
-                f"--from {format_rate(self.low)} is not below --to {format_rate(self.high)}"
-            )
-        if not 0.0001 <= self.precision < 1:
-            raise InputError("--precision must be at least 0.01 % and below 100 %")
-        if not 0 <= self.exceed < 1:
-            raise InputError("--exceed must be at least 0 and below 1")
-        if self.trials < 1 or self.tries < 1:
-            raise InputError("--trials must be at least 1")
-        if not 0 < self.short <= self.trial:
-            raise InputError(
-                f"--short {format_time(self.short)} must be above zero and not longer "
-                f"than --trial {format_time(self.trial)}"
-            )
+    `losses` are allowed ratios, ascending: one answer for each. `precision` is the distance that
+    the bounds may have, as a share of the upper one. A full trial, of `trial_ns`, decides about a
+    rate. With `mlr` so many `trials` do, of which the share `exceed`, by time, may lose more than
+    allowed, and one of `short_ns` only guides the search. So many `tries` may fail at a rate before
+    the search gives that rate up.
+    """
+    if not losses or any(not 0 <= loss < 1 for loss in losses):
+        raise InputError("--loss must be at least 0 and below 100 %: give 0 or 0.5%")
+    if list(losses) != sorted(set(losses)):
+        raise InputError("--loss is given twice with the same value: leave one out")
+    if not 1 <= low < high:
+        raise InputError(f"--from {format_rate(low)} is not below --to {format_rate(high)}")
+    if not 0.0001 <= precision < 1:
+        raise InputError("--precision must be at least 0.01 % and below 100 %")
+    if not 0 <= exceed < 1:
+        raise InputError("--exceed must be at least 0 and below 1")
+    if trials < 1 or tries < 1:
+        raise InputError("--trials must be at least 1")
+    if not 0 < short_ns <= trial_ns:
+        raise InputError(
+            f"--short {format_time(short_ns)} must be above zero and not longer than "
+            f"--trial {format_time(trial_ns)}"
+        )
+    return SearchSettings(
+        method=method, losses=list(losses), low=low, high=high, precision=precision,
+        trial_ns=trial_ns, trials=trials, exceed=exceed, short_ns=short_ns, tries=tries,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,42 +63,37 @@ class Trial:
     """Something to try."""
 
     rate: int
-    duration: int
+    duration_ns: int
     give_up: float | None = None
     """The loss of a trial above which the rest of the trial cannot change any answer."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of a trial."""
+def result(
+    trial: Trial,
+    packets: int,
+    lost: int,
+    achieved: float,
+    doubt: str | None = None,
+    *,
+    given_up: bool = False,
+) -> TrialRow:
+    """The result of a trial, which has no number and no name yet.
 
-    trial: Trial
-    packets: int
-    """Packets that the loss is a ratio of: those before the device or, where the trial was given
-    up, those that it would have sent.
+    `packets` are those before the device or, where the trial was given up, those that it would have
+    sent. `lost` did not come out; of a trial that was given up, at least so many. Packets came to
+    the device at the rate `achieved`, in pkt/s. `doubt` says why the generator did not send what
+    was asked of it.
     """
-    lost: int
-    """Packets that did not come out; at least so many where the trial was given up."""
-    achieved: float
-    """The rate in pkt/s at which packets came to the device."""
-    doubt: str | None = None
-    """Why the generator did not send what was asked of it; None when it did."""
-    given_up: bool = False
+    return TrialRow(
+        number=0, slug="", rate=trial.rate, duration_ns=trial.duration_ns, give_up=trial.give_up,
+        packets=packets, lost=lost, loss=lost / packets if packets else 1.0,
+        achieved_rate=achieved, doubt=doubt, given_up=given_up, warnings=[],
+    )  # fmt: skip
 
-    @property
-    def valid(self) -> bool:
-        """Whether the trial tells something about the device."""
-        return self.doubt is None
 
-    @property
-    def loss(self) -> float:
-        """The loss ratio; of a trial that was given up, its lower limit."""
-        return self.lost / self.packets if self.packets else 1.0
-
-    @property
-    def forwarded(self) -> float:
-        """The rate in pkt/s at which packets left the device."""
-        return self.achieved * (1 - self.loss)
+def trial_in(row: TrialRow) -> Trial:
+    """What was tried."""
+    return Trial(row.rate, row.duration_ns, row.give_up)
 
 
 @dataclass(frozen=True)
@@ -113,12 +108,12 @@ class Bounds:
     reason: Reason
 
 
-def unable(results: Iterable[Result], rate: int, tries: int) -> bool:
+def unable(results: Iterable[TrialRow], rate: int, tries: int) -> bool:
     """Whether the search takes the generator to be too slow for `rate`.
 
     Each trial in which it did send the rate allows `tries` more: a busy machine spoils some.
     """
-    there = [result.valid for result in results if result.trial.rate == rate]
+    there = [result.valid for result in results if result.rate == rate]
     return there.count(False) >= tries * (1 + there.count(True))
 
 

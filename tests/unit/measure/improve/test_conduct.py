@@ -19,12 +19,11 @@ from tailtap.base.errors import InputError
 from tailtap.experiment.reading import read_experiment
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.measure.improve.candidates import Candidate, Candidates
+from tailtap.measure.campaign import Campaign
+from tailtap.measure.improve.candidates import Candidate, Candidates, Explainer
 from tailtap.measure.improve.conduct import Improvement
-from tailtap.measure.improve.finding import Finding
-from tailtap.measure.improve.folder import ImproveFolder
 from tailtap.measure.improve.measuring import Measuring, measured
-from tailtap.measure.improve.settings import TESTS, ExperimentPlan, Goal, Settings
+from tailtap.measure.improve.settings import TESTS, ExperimentPlan, Goal, settings_of
 from tailtap.measure.pairs import Made
 from tailtap.records.record import read
 from tailtap.records.search import ImproveRecord
@@ -115,7 +114,7 @@ class Machine(Measuring):
 
 
 @dataclass
-class Known(Finding):
+class Known(Explainer):
     """Knows why packets were late, and takes every knob of `KNOBS` that is made for it."""
 
     there: Sequence[Disturbance] = ()
@@ -154,14 +153,14 @@ def improvement(
     folder.mkdir(exist_ok=True)
     file = folder / "experiment.yaml"
     file.write_text(EXPERIMENT)
-    plan = ExperimentPlan(read_experiment(file), file, Goal.of(["p99.9 < 1 ms"]), Settings())
+    plan = ExperimentPlan(read_experiment(file), file, Goal.of(["p99.9 < 1 ms"]), settings_of())
     machine = Machine(
         None, 2, there=there, time=time,  # type: ignore[arg-type]
         noise=np.random.default_rng(seed), **more,
     )  # fmt: skip
     purpose = Purpose("bare-metal", (1,), (0,))
-    finding = Known((), Tree(), purpose, False, frozenset(), lambda _: None, there=there)
-    return Improvement(plan, ImproveFolder(folder), machine, finding, lambda _: None, seed=seed)
+    explainer = Known((), Tree(), purpose, False, frozenset(), lambda _: None, there=there)
+    return Improvement.of(plan, Campaign(folder), machine, explainer, seed)
 
 
 def test_the_right_knobs_are_kept_and_no_decoy(tmp_path: Path) -> None:
@@ -179,8 +178,9 @@ def test_the_right_knobs_are_kept_and_no_decoy(tmp_path: Path) -> None:
             for one in (HOG, BURST, STEERED)
         ]
         made = improvement(tmp_path, seed=seed, time=400, there=[*some, ITSELF])
-        made.end(made.improve())
-        kept.append(set(made.kept))
+        made.improve()
+        made.end("done")
+        kept.append(set(made.record.kept))
         assert isinstance(made.measuring, Machine)
         runs.append(made.measuring.number)
     assert sum(one == right for one in kept) >= 190
@@ -191,7 +191,8 @@ def test_the_right_knobs_are_kept_and_no_decoy(tmp_path: Path) -> None:
 def test_what_was_done_is_told(tmp_path: Path) -> None:
     """Clear effects are shown together; what helps against the same cause is tried on top."""
     made = improvement(tmp_path, seed=1, time=400)
-    made.end(made.improve())
+    made.improve()
+    made.end("done")
     record = read(tmp_path / "improve.json", ImproveRecord)
     assert (record.status, record.stopped, record.answer) == ("done", "holds", "holds")
     assert set(record.kept) == {"end-hog", "end-burst", "end-steered"}
@@ -207,7 +208,7 @@ def test_what_was_done_is_told(tmp_path: Path) -> None:
     together = [row for row in record.trials if row.stage == 1]
     without = {row.runs[1] for row in together}
     assert len(together) == len(KNOBS) and len(without) == 1
-    assert isinstance(made.finding, Known) and made.finding.told == 1
+    assert isinstance(made.explainer, Known) and made.explainer.told == 1
 
 
 def test_of_two_knobs_against_one_cause_the_stronger_is_kept(tmp_path: Path) -> None:
@@ -216,10 +217,10 @@ def test_of_two_knobs_against_one_cause_the_stronger_is_kept(tmp_path: Path) -> 
     assert isinstance(kept.measuring, Machine)
     weaker = Disturbance(HOG.cause, 20, 3, "decoy-of-hog")
     kept.measuring.there = [replace(HOG, stalls=40), weaker, BURST, STEERED, ITSELF]
-    assert isinstance(kept.finding, Known)
-    kept.finding.there = kept.measuring.there
+    assert isinstance(kept.explainer, Known)
+    kept.explainer.there = kept.measuring.there
     kept.improve()
-    first = [row for row in kept.trials if row.stage == 1 and row.is_kept]
+    first = [row for row in kept.record.trials if row.stage == 1 and row.kept]
     assert "end-hog" in {row.knob for row in first}
     assert "decoy-of-hog" not in {row.knob for row in first}
 
@@ -227,21 +228,22 @@ def test_of_two_knobs_against_one_cause_the_stronger_is_kept(tmp_path: Path) -> 
 def test_it_ends_where_the_requirement_holds_at_once(tmp_path: Path) -> None:
     made = improvement(tmp_path, seed=1, time=400, there=[ITSELF])
     assert made.improve() == "holds"
-    assert (made.trials, made.kept) == ([], [])
+    assert (made.trials, made.record.kept) == ([], [])
 
 
 def test_it_ends_where_no_knob_is_left(tmp_path: Path) -> None:
     lasting = replace(ITSELF, stalls=30)
     made = improvement(tmp_path, seed=1, time=400, there=[lasting])
     assert made.improve() == "nothing left"
-    made.end("nothing left")
+    made.end("done")
     assert made.record.answer == "violated"
 
 
 def test_it_ends_where_the_time_is_over(tmp_path: Path) -> None:
     """No trial is begun that cannot be decided, and what was not tried is named."""
     made = improvement(tmp_path, seed=1, time=17)
-    made.end(made.improve())
+    made.improve()
+    made.end("done")
     assert made.record.stopped == "time over"
     assert made.trials == []
     assert {row.name: row.why for row in made.record.left}[
@@ -256,17 +258,18 @@ def test_the_error_is_that_of_all_trials_together(tmp_path: Path) -> None:
     for seed in range(tries):
         made = improvement(tmp_path, seed=seed, time=500, there=lasting)
         assert made.improve() == "nothing left"
-        false += bool(made.kept)
+        false += bool(made.record.kept)
         assert len(made.trials) == len(KNOBS) <= TESTS
     assert false <= 0.05 * tries + 3 * (0.05 * tries) ** 0.5
 
 
 def test_a_knob_that_spoils_its_runs_is_given_up(tmp_path: Path) -> None:
     made = improvement(tmp_path, seed=1, time=400, fails="end-hog")
-    made.end(made.improve())
+    made.improve()
+    made.end("done")
     hog = made.record.trials[0]
     assert (hog.knob, hog.answer, hog.spoiled, hog.pairs) == ("end-hog", "not shown", 4, [])
-    assert "end-hog" not in made.kept
+    assert "end-hog" not in made.record.kept
 
 
 @pytest.mark.parametrize(
@@ -306,7 +309,7 @@ def test_experiments_that_cannot_be_improved_are_refused(
     base = EXPERIMENT.replace("dut: {cpus: [1]}\n", "") if more.startswith("dut") else EXPERIMENT
     file.write_text(base + more + "\n")
     with pytest.raises(InputError, match=reason):
-        ExperimentPlan(read_experiment(file), file, Goal.of(["p99 < 1 ms"]), Settings())
+        ExperimentPlan(read_experiment(file), file, Goal.of(["p99 < 1 ms"]), settings_of())
 
 
 def test_the_interval_of_a_percentile_over_runs_is_that_of_order_statistics() -> None:

@@ -19,11 +19,11 @@ from tailtap.base.files import slugify
 from tailtap.experiment.reading import read_experiment
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.measure.improve.candidates import Candidate, Candidates
-from tailtap.measure.improve.conduct import Improvement, Place, improved
-from tailtap.measure.improve.finding import Finding
+from tailtap.measure.campaign import Campaign
+from tailtap.measure.improve.candidates import Candidate, Candidates, Explainer
+from tailtap.measure.improve.conduct import Improvement, improved
 from tailtap.measure.improve.measuring import Measuring
-from tailtap.measure.improve.settings import ExperimentPlan, Goal, Settings
+from tailtap.measure.improve.settings import ExperimentPlan, Goal, settings_of
 from tailtap.measure.pairs import Made, Runs
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
@@ -46,7 +46,7 @@ class Device(Measuring):
         """A run; it is interrupted after so many."""
         runs = self.runs
         slug = f"{runs.number + 1:03}-{slugify(name)}"
-        folder = runs.folder.run(slug)
+        folder = runs.campaign.folder.run(slug)
 
         def make() -> RunRecord:
             if len(self.measured) == self.stops_after:
@@ -69,7 +69,7 @@ class Device(Measuring):
         return runs.take([slug], p, make)
 
 
-class Explained(Finding):
+class Explained(Explainer):
     """All late packets are the hog's, and of two knobs one ends it."""
 
     def causes(self, made: Made, threshold_ns: int) -> Counter[Named]:
@@ -90,16 +90,15 @@ def improve(
     """Improve until so many runs were made."""
     file = out.parent / "experiment.yaml"
     file.write_text(EXPERIMENT)
-    plan = ExperimentPlan(read_experiment(file), file, Goal.of([require]), Settings())
+    plan = ExperimentPlan(read_experiment(file), file, Goal.of([require]), settings_of())
     devices = []
 
-    def prepare(runs: Runs) -> tuple[Measuring, Finding]:
+    def prepare(runs: Runs) -> tuple[Measuring, Explainer]:
         devices.append(Device(runs, 1 + plan.repeats, stops_after=stops_after))
         purpose = Purpose("bare-metal", (1,), (0,))
         return devices[0], Explained((), Tree(), purpose, False, frozenset(), str)
 
-    place = Place(out, str, resume)
-    return improved(plan, place, 0.01, prepare), devices[0]
+    return improved(plan, Campaign(out, resume), 0.01, prepare), devices[0]
 
 
 def test_what_was_interrupted_is_finished_with_the_runs_that_are_there(tmp_path: Path) -> None:

@@ -212,5 +212,5 @@ def test_rates_are_read(text: str, rate: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "0/s", "1/week", "x/s"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"^rate "):
+    with pytest.raises(InputError, match=r"^--rate "):
         parse_rate(text)

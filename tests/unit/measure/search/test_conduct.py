@@ -12,10 +12,10 @@ from fake_station import FakeStation, failed
 from tailtap.base.errors import MachineError
 from tailtap.base.units import parse_rate
 from tailtap.experiment.reading import read_experiment
-from tailtap.measure.progress import Silent
+from tailtap.measure.campaign import Campaign, Listener
 from tailtap.measure.run import everywhere
-from tailtap.measure.search import Settings
 from tailtap.measure.search.conduct import Plan, Search, search_experiment
+from tailtap.measure.search.trial import settings_of
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
 
@@ -39,30 +39,36 @@ class Slow(FakeStation):
         return super().open(setup)
 
 
+class Noted(Listener):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def noted(self, sentence: str) -> None:
+        """Keep it."""
+        self.lines.append(sentence)
+
+
 def search(tmp_path: Path, station: FakeStation, *, resume: bool = False) -> tuple[Search, str]:
     """The search, and the lines that it prints."""
-    source, lines = tmp_path / "e.yaml", list[str]()
+    source, told = tmp_path / "e.yaml", Noted()
     source.write_text(TEXT)
-    settings = Settings(
-        (0.0,), 4_000, 64_000, 0.3, trial=100 * MILLISECOND, trials=1, short=50 * MILLISECOND
-    )
-    found = search_experiment(
-        Plan(read_experiment(source), source, settings, "binary", shares=()),
-        tmp_path / "out",
-        resume=resume,
-        reporting=Silent,
-        print_line=lines.append,
-        stations=everywhere(station),
-    )
-    return found, "\n".join(lines)
+    settings = settings_of(
+        (0.0,), 4_000, 64_000, 0.3, method="binary", trial_ns=100 * MILLISECOND, trials=1,
+        short_ns=50 * MILLISECOND,
+    )  # fmt: skip
+    campaign = Campaign(tmp_path / "out", resume, [told], everywhere(station))
+    plan = Plan(read_experiment(source), source, settings, shares=())
+    return search_experiment(plan, campaign), "\n".join(told.lines)
 
 
 def test_a_rate_at_which_the_generator_only_warms_up_is_tried_and_left(tmp_path: Path) -> None:
     found, said = search(tmp_path, Slow())
-    [answer] = found.answers
-    assert answer.rate is not None and answer.bounds.upper is not None
-    assert answer.rate <= LONGEST < answer.bounds.upper <= 16_000
-    assert answer.bounds.reason == "generator"
+    [answer] = found.record.answers
+    assert answer.rate is not None and answer.upper is not None
+    assert answer.rate <= LONGEST < answer.upper <= 16_000
+    assert answer.reason == "generator"
     [limit] = answer.warnings
     assert limit.code == "generator-limit"
     assert "in each of 3 trials the generator did not reach it" in limit.message
@@ -78,7 +84,7 @@ def test_a_rate_at_which_the_generator_only_warms_up_is_tried_and_left(tmp_path:
         assert record.generator.known.still_warming_up is unreached
     # The trials are what a resumed search goes on with.
     again, said = search(tmp_path, FakeStation(), resume=True)
-    assert (again.answers, said) == (found.answers, "")
+    assert (again.record.answers, said) == (found.record.answers, "")
 
 
 def test_a_trial_that_fails_otherwise_ends_the_search(tmp_path: Path) -> None:

@@ -9,23 +9,24 @@ from devices import Bench, constant, noisy, rare, sharp, soft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailtap.measure.search import Answer, Settings
-from tailtap.measure.search.mlr import judge
+from tailtap.measure.search.methods import judge
+from tailtap.measure.search.trial import settings_of
+from tailtap.records.search import SearchAnswer
 
-SETTINGS = Settings(losses=(0.0,), low=1_000, high=2_000_000)
-PDR = Settings(losses=(0.0, 0.005), low=1_000, high=2_000_000)
+SETTINGS = settings_of((0.0,), 1_000, 2_000_000)
+PDR = settings_of((0.0, 0.005), 1_000, 2_000_000)
 METHODS = ("mlr", "binary")
 
 
-def codes(found: Answer) -> set[str]:
+def codes(found: SearchAnswer) -> set[str]:
     return {warning.code for warning in found.warnings}
 
 
-def brackets(found: Answer, truth: float, precision: float) -> bool:
+def brackets(found: SearchAnswer, truth: float, precision: float) -> bool:
     """Whether the truth lies within the bounds, and these are as near as they were asked to be."""
-    assert found.rate is not None and found.bounds.upper is not None and found.width is not None
-    near = found.width <= precision or found.bounds.upper - found.rate <= 1
-    return near and found.rate <= truth < found.bounds.upper
+    assert found.rate is not None and found.upper is not None and found.width is not None
+    near = found.width <= precision or found.upper - found.rate <= 1
+    return near and found.rate <= truth < found.upper
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -39,10 +40,10 @@ def brackets(found: Answer, truth: float, precision: float) -> bool:
 def test_a_sharp_knee_is_bracketed(
     method: str, limit: int, precision: float, exceed: float, trials: int
 ) -> None:
-    wanted = Settings((0.0,), 1_000, 2_000_000, precision, exceed=exceed, trials=trials)
+    wanted = settings_of((0.0,), 1_000, 2_000_000, precision, exceed=exceed, trials=trials)
     [found] = Bench(sharp(limit)).search(method, wanted)
     assert brackets(found, limit, precision)
-    assert found.bounds.reason == "loss"
+    assert found.reason == "loss"
     assert not codes(found)
 
 
@@ -50,18 +51,18 @@ def test_a_sharp_knee_is_bracketed(
 @settings(deadline=None)  # scipy takes long to import
 @given(knee=st.floats(20_000, 1_500_000), precision=st.floats(0.005, 0.1))
 def test_a_soft_knee_has_a_rate_for_each_loss(method: str, knee: float, precision: float) -> None:
-    wanted = Settings((0.0005, 0.005, 0.05), 1_000, 2_000_000, precision)
+    wanted = settings_of((0.0005, 0.005, 0.05), 1_000, 2_000_000, precision)
     answers = Bench(soft(knee)).search(method, wanted)
     for found in answers:
-        truth = knee * (found.bounds.loss / 0.005) ** (1 / 6)
+        truth = knee * (found.loss / 0.005) ** (1 / 6)
         if truth >= wanted.high:
-            assert found.bounds.reason == "range"
+            assert found.reason == "range"
         else:
             # Whole packets are lost: half of one in a trial moves the truth, up or down.
-            slack = (1 + 0.5 / (found.bounds.loss * truth * wanted.trial / 1e9)) ** (1 / 6)
-            assert found.rate is not None and found.bounds.upper is not None
+            slack = (1 + 0.5 / (found.loss * truth * wanted.trial_ns / 1e9)) ** (1 / 6)
+            assert found.rate is not None and found.upper is not None
             assert truth * slack >= found.rate >= truth * (1 - precision) / slack
-            assert found.bounds.upper >= truth / slack
+            assert found.upper >= truth / slack
     rates = [found.rate or 0 for found in answers]
     assert rates == sorted(rates)
 
@@ -80,10 +81,10 @@ def test_one_search_answers_for_several_losses(method: str) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_noisy_knee_is_found_within_its_noise(seed: int) -> None:
     [found] = Bench(noisy(200_000, 0.05), seed=seed).search("mlr", SETTINGS)
-    assert found.rate is not None and found.bounds.upper is not None
+    assert found.rate is not None and found.upper is not None
     assert 190_000 * 0.98 <= found.rate <= 210_000
-    assert found.lower is not None and found.lower.trials >= 2
-    if found.lower.exceeding:
+    assert found.at_rate is not None and found.at_rate.trials >= 2
+    if found.at_rate.exceeding:
         assert "trials-disagree" in codes(found)
 
 
@@ -92,10 +93,10 @@ def test_rare_losses_do_not_decide_about_the_rate_but_are_told(seed: int) -> Non
     """One trial in twenty loses seven packets at any rate."""
     bench = Bench(rare(200_000, 0.05), seed=seed)
     [found] = bench.search("mlr", SETTINGS)
-    full = [result for result in bench.results if result.trial.duration == SETTINGS.trial]
-    bad = [result for result in full if result.trial.rate <= (found.rate or 0) and result.lost]
+    full = [result for result in bench.results if result.duration_ns == SETTINGS.trial_ns]
+    bad = [result for result in full if result.rate <= (found.rate or 0) and result.lost]
     assert ("loss-below" in codes(found) or "trials-disagree" in codes(found)) == bool(bad)
-    if not any(result.lost for result in full if result.trial.rate <= 200_000):
+    if not any(result.lost for result in full if result.rate <= 200_000):
         assert brackets(found, 200_000, SETTINGS.precision)
 
 
@@ -109,7 +110,7 @@ def test_a_single_bad_trial_misleads_the_binary_search_and_not_the_other() -> No
 
     spent: list[bool] = []
     [binary] = Bench(once).search("binary", SETTINGS)
-    assert binary.bounds.upper is not None and binary.bounds.upper <= 200_000
+    assert binary.upper is not None and binary.upper <= 200_000
     spent.clear()
     [found] = Bench(once).search("mlr", SETTINGS)
     assert brackets(found, 200_000, SETTINGS.precision)
@@ -118,14 +119,14 @@ def test_a_single_bad_trial_misleads_the_binary_search_and_not_the_other() -> No
 @pytest.mark.parametrize("method", METHODS)
 def test_a_device_that_is_never_overloaded_is_said_to_be_so(method: str) -> None:
     [found] = Bench(constant(0)).search(method, SETTINGS)
-    assert (found.rate, found.bounds.upper, found.bounds.reason) == (2_000_000, None, "range")
+    assert (found.rate, found.upper, found.reason) == (2_000_000, None, "range")
     assert codes(found) == {"range-end"}
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_device_that_always_loses_has_no_rate(method: str) -> None:
     none, some = Bench(constant(0.001)).search(method, PDR)
-    assert (none.rate, none.bounds.upper, none.bounds.reason) == (None, 1_000, "loss")
+    assert (none.rate, none.upper, none.reason) == (None, 1_000, "loss")
     assert codes(none) == {"none-holds"}
     assert none.loss_limit is None
     assert some.rate == 2_000_000
@@ -137,15 +138,15 @@ def test_a_device_that_always_loses_has_no_rate(method: str) -> None:
 def test_the_generators_limit_is_not_the_devices(method: str, able: float) -> None:
     [found] = Bench(sharp(3_000_000), able=able).search(method, SETTINGS)
     assert brackets(found, able, SETTINGS.precision)
-    assert found.bounds.reason == "generator"
+    assert found.reason == "generator"
     assert codes(found) == {"generator-limit"}
-    assert found.upper is not None and found.upper.invalid >= SETTINGS.tries
+    assert found.at_upper is not None and found.at_upper.invalid >= SETTINGS.tries
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_generator_that_cannot_send_at_all(method: str) -> None:
     [found] = Bench(sharp(3_000_000), able=500).search(method, SETTINGS)
-    assert (found.rate, found.bounds.reason) == (None, "generator")
+    assert (found.rate, found.reason) == (None, "generator")
     assert codes(found) == {"generator-limit"}
 
 
@@ -155,11 +156,11 @@ def test_trials_in_which_nothing_was_sent_that_counts_tell_nothing(method: str) 
     bench = Bench(sharp(80_000), begins=200_000)
     [found] = bench.search(method, SETTINGS)
     assert brackets(found, 80_000, SETTINGS.precision)
-    assert found.bounds.reason == "loss"
+    assert found.reason == "loss"
     assert [result for result in bench.results if not result.packets]
     [found] = Bench(sharp(3_000_000), begins=90_000).search(method, SETTINGS)
     assert brackets(found, 90_000, SETTINGS.precision)
-    assert (found.bounds.reason, codes(found)) == ("generator", {"generator-limit"})
+    assert (found.reason, codes(found)) == ("generator", {"generator-limit"})
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -168,10 +169,10 @@ def test_trials_that_a_busy_machine_spoils_tell_nothing(method: str, seed: int) 
     """A fifth of the trials is spoiled, so that a rate seems out of reach once in 125 times."""
     bench = Bench(sharp(150_000), spoiled=0.2, seed=seed)
     [found] = bench.search(method, SETTINGS)
-    if found.bounds.reason == "loss":
+    if found.reason == "loss":
         assert brackets(found, 150_000, SETTINGS.precision)
     else:
-        assert "generator-unsteady" in codes(found) or (found.bounds.upper or 0) > 150_000
+        assert "generator-unsteady" in codes(found) or (found.upper or 0) > 150_000
 
 
 def test_the_faster_method_is_faster_at_the_same_confidence() -> None:
@@ -185,18 +186,18 @@ def test_the_faster_method_is_faster_at_the_same_confidence() -> None:
 
 def test_no_bound_rests_on_one_short_trial() -> None:
     [found] = Bench(sharp(100_000)).search("mlr", SETTINGS)
-    assert found.lower is not None and found.upper is not None
-    for bound in (found.lower, found.upper):
+    assert found.at_rate is not None and found.at_upper is not None
+    for bound in (found.at_rate, found.at_upper):
         assert bound.trials >= 2
-        assert bound.duration_ns == bound.trials * SETTINGS.trial
+        assert bound.duration_ns == bound.trials * SETTINGS.trial_ns
 
 
 def test_a_lost_cause_is_given_up_at_the_largest_loss_of_interest() -> None:
     bench = Bench(sharp(100_000))
     bench.search("mlr", PDR)
-    looks = [result for result in bench.results if result.trial.give_up is None]
+    looks = [result for result in bench.results if result.give_up is None]
     assert 1 <= len(looks) <= 2
-    assert {r.trial.give_up for r in bench.results if r not in looks} == {0.005}
+    assert {r.give_up for r in bench.results if r not in looks} == {0.005}
     assert any(result.given_up for result in bench.results)
 
 
@@ -221,7 +222,7 @@ def test_a_rate_is_judged_when_the_rest_cannot_change_it(
 
 def test_the_limit_of_the_loss_is_clopper_and_pearsons() -> None:
     [found] = Bench(sharp(100_000)).search("mlr", SETTINGS)
-    assert found.lower is not None and found.loss_limit is not None
+    assert found.at_rate is not None and found.loss_limit is not None
     # Without a loss among n packets: 1 - 0.05^(1/n), the rule of three.
-    expected = 1 - math.pow(0.05, 1 / found.lower.packets)
+    expected = 1 - math.pow(0.05, 1 / found.at_rate.packets)
     assert found.loss_limit == pytest.approx(expected, rel=1e-9)

@@ -12,18 +12,17 @@ from experiment_folders import write_run
 from pages import visible
 
 from tailtap.base.errors import InputError
-from tailtap.measure.search import Settings
-from tailtap.measure.search.folder import SearchFolder
+from tailtap.measure.search.trial import settings_of
 from tailtap.show.report import write_report
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A search of a simulated device whose generator has a limit, and one measurement."""
-    settings = Settings((0.0, 0.5), 1_000, 500_000)
+    settings = settings_of((0.0, 0.5), 1_000, 500_000)
     bench = Bench(sharp(40_000), able=70_000)
     answers = bench.search("mlr", settings)
-    SearchFolder(tmp_path).write(bench.record("mlr", settings, answers))
+    bench.store(tmp_path, settings, answers)
     rate = answers[0].rate
     assert rate is not None
     write_run(tmp_path / "latency", 1, {"traffic.rate": f"{rate} pkt/s"}, packets=1_000, rate=rate)

@@ -1,4 +1,9 @@
-"""A search in the manner of MLRsearch (RFC 9971, draft-ietf-bmwg-mlrsearch).
+"""The methods of a search: each yields trials, is sent their results and returns the bounds.
+
+A method knows nothing of machines, so that it is tested against simulated devices with a known
+rate.
+
+`mlr` is a search in the manner of MLRsearch (RFC 9971, draft-ietf-bmwg-mlrsearch).
 
 Short trials show where to look, and only full ones decide. It begins with a look at the highest
 rate: what a device forwards when it gets too much is often near what it holds. Then stages of
@@ -16,30 +21,27 @@ about each of them. In a stage
 
 The upper bound is the lowest rate that does not hold, the lower one the highest below it that
 does: a rate that holds above one that does not is no answer (draft, loss inversion).
+
+`binary` is the binary search of RFC 2544: section 26.1 and, for its steps, ETSI GS NFV-TST 009.
+
+Each rate is tried once, at full length: if the device loses more than allowed, the rate goes
+down, else up, always to the middle of what is left. RFC 2544 wants trials of 60 s at least.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tailtap.measure.search.trial import (
-    Bounds,
-    Result,
-    Settings,
-    Trial,
-    close,
-    rounded,
-    unable,
-)
-from tailtap.records.search import Reason
+from tailtap.measure.search.trial import Bounds, Trial, close, rounded, unable
+from tailtap.records.search import Reason, SearchSettings, TrialRow
 
 Verdict = Literal["holds", "loses", "unable", "undecided"]
 
 STAGE_WIDTHS = (8, 3, 1)
-"""The distance that the bounds of each stage may have, in units of `Settings.precision`."""
+"""The distance that the bounds of each stage may have, in units of `SearchSettings.precision`."""
 
 
 def judge(good: float, bad: float, whole: float, exceed: float) -> Verdict:
@@ -67,23 +69,22 @@ class _Stage:
 class _Search:
     """The results so far, and what is asked of them."""
 
-    settings: Settings
-    results: list[Result] = field(default_factory=list)
+    settings: SearchSettings
+    results: list[TrialRow] = field(default_factory=list)
 
-    def try_(self, rate: int, duration: int) -> Generator[Trial, Result, None]:
+    def try_(self, rate: int, duration: int) -> Generator[Trial, TrialRow, None]:
         self.results.append((yield Trial(rate, duration, max(self.settings.losses))))
 
     def verdict(self, rate: int, loss: float, stage: _Stage) -> Verdict:
         settings = self.settings
         good = bad = 0
         for result in self.results:
-            trial = result.trial
-            if trial.rate != rate or trial.duration < stage.duration or not result.valid:
+            if result.rate != rate or result.duration_ns < stage.duration or not result.valid:
                 continue
             if result.loss > loss:
-                bad += trial.duration
+                bad += result.duration_ns
             else:
-                good += trial.duration
+                good += result.duration_ns
         found = judge(good, bad, stage.duration * stage.trials, settings.exceed)
         if found == "undecided" and unable(self.results, rate, settings.tries):
             return "unable"
@@ -91,7 +92,7 @@ class _Search:
 
     def bounds(self, loss: float, stage: _Stage) -> Bounds:
         """What is known at this stage; an upper bound of None is unknown or the range's end."""
-        verdicts = {r.trial.rate: self.verdict(r.trial.rate, loss, stage) for r in self.results}
+        verdicts = {r.rate: self.verdict(r.rate, loss, stage) for r in self.results}
         bad = [rate for rate, found in verdicts.items() if found in ("loses", "unable")]
         upper = min(bad, default=None)
         reason: Reason = "range"
@@ -102,25 +103,25 @@ class _Search:
         return Bounds(loss, max(below, default=None), upper, reason)
 
 
-def mlr(settings: Settings) -> Generator[Trial, Result, list[Bounds]]:
+def mlr(settings: SearchSettings) -> Generator[Trial, TrialRow, list[Bounds]]:
     """Search for all losses at once, stage by stage."""
     search = _Search(settings)
-    middle = round(math.sqrt(settings.short * settings.trial))
+    middle = round(math.sqrt(settings.short_ns * settings.trial_ns))
     one, two, three = (settings.precision * width for width in STAGE_WIDTHS)
     stages = [
-        _Stage(settings.short, 1, one),
+        _Stage(settings.short_ns, 1, one),
         _Stage(middle, 1, two),
-        _Stage(settings.trial, settings.trials, three),
+        _Stage(settings.trial_ns, settings.trials, three),
     ]
     guess = settings.high
     for _ in range(2):
         # Not given up early: the search needs what the device forwards in all of it.
-        result = yield Trial(guess, settings.short)
+        result = yield Trial(guess, settings.short_ns)
         search.results.append(result)
         if result.valid and result.loss <= settings.losses[0]:
             break
         # Where nothing was sent that counts, nothing is known yet.
-        aim = result.forwarded if result.achieved else math.sqrt(settings.low * settings.high)
+        aim = result.forwarded if result.achieved_rate else math.sqrt(settings.low * settings.high)
         guess = min(max(round(aim), settings.low), settings.high)
         guess = _readable(guess, settings)
     hints: dict[float, Sequence[int]] = dict.fromkeys(settings.losses, (guess,))
@@ -137,7 +138,7 @@ def mlr(settings: Settings) -> Generator[Trial, Result, list[Bounds]]:
 
 def _narrow(
     search: _Search, loss: float, stage: _Stage, hints: Sequence[int]
-) -> Generator[Trial, Result, Bounds]:
+) -> Generator[Trial, TrialRow, Bounds]:
     """Try until the bounds for `loss` are as near as `stage` wants them."""
     settings = search.settings
     step = stage.width
@@ -166,7 +167,7 @@ def _hinted(bounds: Bounds, hints: Sequence[int]) -> int | None:
     return None
 
 
-def _next(settings: Settings, bounds: Bounds, stage: _Stage, step: float) -> int:
+def _next(settings: SearchSettings, bounds: Bounds, stage: _Stage, step: float) -> int:
     """The rate to try next: a step outwards from the bound that is known, or the middle."""
     lower = settings.low - 1 if bounds.lower is None else bounds.lower
     upper = settings.high + 1 if bounds.upper is None else bounds.upper
@@ -179,5 +180,58 @@ def _next(settings: Settings, bounds: Bounds, stage: _Stage, step: float) -> int
     return rounded(aim, lower, upper, stage.width)
 
 
-def _readable(rate: int, settings: Settings) -> int:
+def _readable(rate: int, settings: SearchSettings) -> int:
     return rounded(rate, settings.low - 1, settings.high + 1, settings.precision)
+
+
+Steps = Generator[Trial, TrialRow, Reason | None]
+
+
+def binary(settings: SearchSettings) -> Generator[Trial, TrialRow, list[Bounds]]:
+    """Search for one loss after the other; what was tried for one counts for the others."""
+    results: list[TrialRow] = []
+    found = []
+    for loss in settings.losses:
+        bounds = yield from _search(settings, loss, results)
+        found.append(bounds)
+    return found
+
+
+def _search(
+    settings: SearchSettings, loss: float, results: list[TrialRow]
+) -> Generator[Trial, TrialRow, Bounds]:
+    refused = yield from _try(settings, settings.high, loss, results)
+    if refused is None:
+        return Bounds(loss, settings.high, None, "range")
+    lower, upper, held = settings.low, settings.high, False
+    while not close(lower, upper, settings.precision):
+        middle = rounded((lower + upper) / 2, lower, upper, settings.precision)
+        why = yield from _try(settings, middle, loss, results)
+        if why is None:
+            lower, held = middle, True
+        else:
+            upper, refused = middle, why
+    if held:
+        return Bounds(loss, lower, upper, refused)
+    why = yield from _try(settings, lower, loss, results)
+    if why is None:
+        return Bounds(loss, lower, upper, refused)
+    return Bounds(loss, None, lower, why)
+
+
+def _try(settings: SearchSettings, rate: int, loss: float, results: list[TrialRow]) -> Steps:
+    """Try a rate unless that has been done; why it does not hold, or None."""
+    while True:
+        for result in results:
+            if result.rate == rate and result.valid:
+                return "loss" if result.loss > loss else None
+        if unable(results, rate, settings.tries):
+            return "generator"
+        results.append((yield Trial(rate, settings.trial_ns, max(settings.losses))))
+
+
+Method = Callable[[SearchSettings], Generator[Trial, TrialRow, list[Bounds]]]
+"""Yields trials, is sent the result of each, returns the bounds for each loss of the settings."""
+
+METHODS: Mapping[str, Method] = {"mlr": mlr, "binary": binary}
+"""Every method by its name, the default first."""
