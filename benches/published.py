@@ -15,9 +15,8 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from tailtap.analysis.compare.aspects import aspects_of
-from tailtap.analysis.compare.comparison import Comparison, compare_loaded
-from tailtap.analysis.compare.reading import read
+from tailtap.analysis.compare.comparison import Comparison, compare_loaded, read
+from tailtap.analysis.compare.configurations import aspects_of
 from tailtap.analysis.runs.groups import Configuration as Group
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment

@@ -14,7 +14,7 @@ from program import TAILTAP, one_line_error, tailtap
 
 from tailtap.analysis.evaluation.directions import DIRECTIONS
 from tailtap.analysis.evaluation.settings import NANOSECONDS
-from tailtap.analysis.verdict.profiles import PROFILES
+from tailtap.analysis.verdict.requirement import PROFILES
 from tailtap.cli.program import find
 from tailtap.cli.registry import listed
 from tailtap.host.loaders import LOADERS

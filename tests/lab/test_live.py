@@ -19,7 +19,7 @@ from live_numbers import numbers
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tailtap._core import TRACE_KINDS
-from tailtap.analysis.live.histogram import PRECISION, SCHEMA
+from tailtap.analysis.live.counting import PRECISION, SCHEMA
 from tailtap.analysis.live.numbers import Board
 from tailtap.lab.platforms.vm import kernels
 from tailtap.show.live.server import LOOPBACK, Address, Server

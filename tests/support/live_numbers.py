@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tailtap.analysis.evaluation.percentiles import DEFAULT
-from tailtap.analysis.live.histogram import Histogram
+from tailtap.analysis.live.counting import Histogram
 from tailtap.records.live import LiveFlow, LiveRecord, LiveWorst
 
 SECOND = 1_000_000_000

@@ -267,7 +267,7 @@ def _print_load(found: LoadRow, alpha: float) -> None:
 
 
 def _row(found: Standing) -> list[str]:
-    from tailtap.analysis.compare.words import rank_text
+    from tailtap.analysis.compare.significance import rank_text
 
     repeats = [found.repeats[place] for place in found.worst_first]
     inside = repeats[0].interval
@@ -374,7 +374,7 @@ def _between(
 
 
 def _print_traits(loads: Sequence[LoadRow]) -> None:
-    from tailtap.analysis.compare.words import rank_text
+    from tailtap.analysis.compare.significance import rank_text
 
     found: list[tuple[str, str, Configured]] = []
     for load in loads:

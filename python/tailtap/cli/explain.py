@@ -170,7 +170,7 @@ def _briefly(traced: Sequence[Path]) -> Sequence[tuple[Path, Told | TailtapError
 
 def _print_undisturbed(found: UndisturbedRecord | None) -> None:
     """Print how much time was taken away, and percentiles with it and without."""
-    from tailtap.analysis.undisturbed.words import beside
+    from tailtap.analysis.undisturbed.undisturbed import beside
 
     if found is not None and found.pauses:
         say(f"undisturbed: {found.words}")
@@ -216,8 +216,8 @@ def _name(row: CauseRow) -> str:
 def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
     """Print the object of ``--json`` of one run: causes, periods, its `worst` stalls, knobs."""
     from tailtap.analysis.causes.control import control_words
+    from tailtap.analysis.causes.record import estimate_words, unexplained_words
     from tailtap.analysis.causes.taxonomy import Named
-    from tailtap.analysis.causes.words import estimate_words, unexplained_words
     from tailtap.base.units import format_count, format_time, format_us
     from tailtap.cli.console import Column, Table
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _profiles() -> Iterable[str]:
-    from tailtap.analysis.verdict.profiles import PROFILES
+    from tailtap.analysis.verdict.requirement import PROFILES
 
     return PROFILES
 
@@ -231,7 +231,7 @@ def _counted(answers: Iterable[str]) -> str:
 
 
 def _print_source(name: str) -> None:
-    from tailtap.analysis.verdict.profiles import PROFILES
+    from tailtap.analysis.verdict.requirement import PROFILES
 
     row = PROFILES[name]
     reading = f"; {row.reading}" if row.reading else ""
@@ -239,7 +239,7 @@ def _print_source(name: str) -> None:
 
 
 def _print_profiles(as_json: bool) -> None:
-    from tailtap.analysis.verdict.profiles import PROFILES
+    from tailtap.analysis.verdict.requirement import PROFILES
     from tailtap.cli.console import Column, Table
     from tailtap.records.printed import ProfilesRecord
     from tailtap.records.record import printed

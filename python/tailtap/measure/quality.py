@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from tailtap.analysis.evaluation.heavy_loss import heavy_loss
+from tailtap.analysis.evaluation.flows import heavy_loss
 from tailtap.base.units import format_rate, format_time, ranges
 from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic

@@ -8,7 +8,7 @@ import pytest
 from published import PUBLISHED, needs_published
 
 from benches.published import DOCS, tell
-from tailtap.analysis.compare.reading import read
+from tailtap.analysis.compare.comparison import read
 from tailtap.results.importers.importer import import_tree
 from tailtap.show.reproduce.results import PRINTED, Cell, table6
 

@@ -11,7 +11,7 @@ does so with all runs that are asked for, perhaps on a cluster, and writes the f
 `events` and `lanes` (what stood on the cores meanwhile).
 """
 
-from tailtap.analysis.causes.explained import Explained
+from tailtap.analysis.causes.explain import Explained
 from tailtap.analysis.causes.many import explain_runs
 
 __all__ = ["Explained", "explain_runs"]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from tailtap.analysis.causes.claims import claims
-from tailtap.analysis.causes.clocks import too_coarse
-from tailtap.analysis.causes.explained import Explained
 from tailtap.analysis.causes.guest import Guest, guest_of
-from tailtap.analysis.causes.joined import Joined, join
-from tailtap.analysis.causes.labels import Labels, label
+from tailtap.analysis.causes.joined import BEHIND, Joined, join
+from tailtap.analysis.causes.labels import Labels, held_from_threads, label
 from tailtap.analysis.causes.late import (
     DEFAULT,
     FEW,
@@ -22,21 +22,59 @@ from tailtap.analysis.causes.late import (
     percentile_of,
     usual_packets,
 )
-from tailtap.analysis.causes.periods import FEWEST, Period, periods, tick
-from tailtap.analysis.causes.proven import trials_of
-from tailtap.analysis.causes.remedies import Knob, Situation
+from tailtap.analysis.causes.periods import FEWEST, periods, tick
+from tailtap.analysis.causes.remedies import Knob, Situation, trials_of
 from tailtap.analysis.causes.segments import UNKNOWN, leaving, segments
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.causes.trace import Trace, load
-from tailtap.analysis.causes.wanted import held_from_threads
+from tailtap.analysis.causes.unseen import too_coarse
 from tailtap.analysis.causes.without import DEFAULT_P, Removal
+from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_time, list_cpus
-from tailtap.records.causes import Control
+from tailtap.records.causes import Control, Period
 from tailtap.records.machine import Tuning
 from tailtap.records.record import Notice
 from tailtap.records.search import KnobTrial
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A run, and why its late packets were late."""
+
+    run: Run
+    trace: Trace
+    joined: Joined
+    labels: Labels
+    periods: tuple[Period, ...]
+    warnings: tuple[Notice, ...]
+    knobs: tuple[Knob, ...]
+    here: Situation
+    """Where it was measured: what can be set there."""
+    guest: Guest | None = None
+    """The guest that was traced as well."""
+    looked: Late | None = None
+    """The packets by which coincidences were tested, where the late ones are of few stalls."""
+    looked_stalls: int = 0
+    removal: Removal | None = None
+    """What is left of the tail without some causes."""
+    control: Control | None = None
+    """What the trace cost (`control.controls`); None where nothing says it."""
+
+    @cached_property
+    def behind(self) -> Column:
+        """How many late packets were behind each stall."""
+        joined = self.joined
+        waited = joined.stall[(joined.state == BEHIND) & (joined.stall != UNKNOWN)]
+        return np.bincount(waited, minlength=joined.stall_cpu.size).astype(np.int64)
+
+    @cached_property
+    def keys(self) -> Mapping[tuple[int, int], str]:
+        """The keys of the worst packets, by ingress stamp and latency in ns."""
+        worst = self.run.stored.worst()
+        return {(packet.ingress_ns, packet.latency): packet.key for packet in worst}
+
 
 LOCAL_TIMER = (2, 1, 0)
 """The owner that is the vector of the local timer."""
@@ -122,9 +160,7 @@ def _usual_gap(run: Run) -> int:
     return int(gaps.edges[place]) + gaps.width
 
 
-def _periods(
-    run: Run, joined: Joined, labels: Labels, span: tuple[int, int]
-) -> Iterator[tuple[Named | None, Period]]:
+def _periods(run: Run, joined: Joined, labels: Labels, span: tuple[int, int]) -> Iterator[Period]:
     """The periods of all stalls, and of those of each cause."""
     constant = run.traffic.is_constant
     side = run.stored.inputs.ingress
@@ -132,13 +168,22 @@ def _periods(
     packet_hz = (side.packets - 1) / length * 1e9 if constant and length > 0 else None
     tick_hz = _tick(joined, span)
     for period in periods(joined.stall_start, span, packet_hz, tick_hz):
-        yield None, period
+        yield _named(period, None)
     names = joined.rows.names
     for row in labels.rows:
         if row.is_cause and row.name in names and row.stalls >= FEWEST:
             of_row = joined.stall_row == names.index(row.name)
             for period in periods(joined.stall_start[of_row], span, packet_hz, tick_hz)[:1]:
-                yield row.name, period
+                yield _named(period, row.name)
+
+
+def _named(period: Period, name: Named | None) -> Period:
+    """The period as that of a cause, or of all stalls."""
+    if name is not None:
+        period.cause, period.detail = name
+    known = f", {period.words}" if period.words else ""
+    period.words = f"{name or 'all stalls'}: every {format_time(period.period_ns)}{known}"
+    return period
 
 
 def _tick(joined: Joined, span: tuple[int, int]) -> float | None:

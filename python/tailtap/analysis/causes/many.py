@@ -16,8 +16,7 @@ from queue import Empty, SimpleQueue
 import pyarrow as pa
 
 from tailtap.analysis.causes.control import controls
-from tailtap.analysis.causes.explain import explain
-from tailtap.analysis.causes.explained import Explained
+from tailtap.analysis.causes.explain import Explained, explain
 from tailtap.analysis.causes.late import DEFAULT
 from tailtap.analysis.causes.record import record, tables
 from tailtap.analysis.causes.remedies import Knob

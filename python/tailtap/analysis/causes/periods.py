@@ -9,12 +9,12 @@ points over a time D have f D independent frequencies up to f.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tailtap.analysis.evaluation.values import Column
+from tailtap.records.causes import Period
 
 FEWEST = 8
 """Fewer points show no period."""
@@ -45,19 +45,6 @@ KNOWN_HZ: tuple[tuple[float, str], ...] = (
 """Frequencies of the kernel's own timers."""
 TICKS_HZ = (100.0, 250.0, 300.0, 1000.0)
 """What CONFIG_HZ can be, ascending."""
-
-
-@dataclass(frozen=True)
-class Period:
-    """A period in which points come."""
-
-    period_ns: int
-    z: float
-    false_alarm: float
-    """The probability of as strong a period by chance, among all that were tried."""
-    share: float
-    """How sharp it is: 1 when all points have the same phase, 0 for any phases."""
-    words: str
 
 
 def tick(times_ns: Column) -> float | None:
@@ -175,7 +162,15 @@ class _Spectrum:
 
 
 def _period(hz: float, z: float, alarm: float, points: int, words: str) -> Period:
-    return Period(round(1e9 / hz), z, alarm, float(np.sqrt(z / points)), words)
+    return Period(
+        cause=None,
+        detail=None,
+        period_ns=round(1e9 / hz),
+        z=z,
+        false_alarm=alarm,
+        sharpness=float(np.sqrt(z / points)),
+        words=words,
+    )
 
 
 def _distinct(found: Sequence[Period], length: float) -> list[Period]:

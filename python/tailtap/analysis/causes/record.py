@@ -5,21 +5,22 @@ docs/reference/files.md describes both.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tailtap.analysis.causes.claims import FALSE_CLAIMS, SEED
-from tailtap.analysis.causes.explained import Explained
-from tailtap.analysis.causes.joined import BEHIND, DIRECT, STATES
-from tailtap.analysis.causes.labels import Row
-from tailtap.analysis.causes.proven import proven, proven_words
-from tailtap.analysis.causes.remedies import knobs_for, remedy
+from tailtap.analysis.causes.explain import Explained
+from tailtap.analysis.causes.joined import BEHIND, DIRECT, OWN, QUEUED, STATES, Joined
+from tailtap.analysis.causes.labels import Labels, Row
+from tailtap.analysis.causes.remedies import Remedy, knobs_for, proven, proven_words, remedy
 from tailtap.analysis.causes.segments import UNKNOWN
-from tailtap.analysis.causes.taxonomy import NOTHING, Named, Served
-from tailtap.analysis.causes.words import NO_REMEDY, packet_words, period_words, remedy_words
+from tailtap.analysis.causes.taxonomy import NOTHING, SERVING, Named, Served
+from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import Column
+from tailtap.base.units import format_count, format_time
 from tailtap.records.causes import (
     CauseName,
     CausePart,
@@ -31,12 +32,12 @@ from tailtap.records.causes import (
     LatePacket,
     LateRun,
     Looked,
-    Period,
     Remove,
     Segment,
     ServedBy,
     TraceTold,
     Unexplained,
+    Without,
 )
 from tailtap.records.record import mark
 
@@ -68,18 +69,7 @@ def record(found: Explained) -> CausesRecord:
             untraced=_untraced(found),
             delay_ns=labels.unexplained_ns,
         ),
-        periods=[
-            Period(
-                cause=name.cause if name else None,
-                detail=name.detail if name else None,
-                period_ns=period.period_ns,
-                z=period.z,
-                false_alarm=period.false_alarm,
-                sharpness=period.share,
-                words=period_words(name, period),
-            )
-            for name, period in found.periods
-        ],
+        periods=list(found.periods),
         remove=_remove(found),
         test=ChanceTest(seed=SEED, false_claims=FALSE_CLAIMS),
         trace=TraceTold(
@@ -302,3 +292,72 @@ def _packet(found: Explained, packet: int) -> LatePacket:
         stall=None if stall == UNKNOWN else stall + 1,
         words=packet_words(joined, labels, packet, behind),
     )
+
+
+MOST_PARTS = 3
+NO_REMEDY = "no knob of `tailtap host` is known that answers a cause found here and can be set here"
+
+
+def packet_words(joined: Joined, labels: Labels, packet: int, behind: int) -> str:
+    """A late packet: how late, by what, and how many were behind its stall."""
+    excess = int(joined.late.excess_ns[packet])
+    head = f"{format_time(excess)} late{where(joined, packet)}: "
+    state = int(joined.state[packet])
+    stall = int(joined.stall[packet])
+    blamed = labels.blame(packet)
+    if state == BEHIND:
+        return f"{head}behind stall {stall + 1}, {blamed}"
+    if state == QUEUED:
+        return f"{head}a queue that no stall made"
+    if state == OWN:
+        return f"{head}{labels.name(packet)}: the server had the core"
+    if state != DIRECT:
+        return f"{head}{STATES[state]}"
+    parts = [(row, ns) for row, ns in joined.parts(packet) if row != SERVING][:MOST_PARTS]
+    told = ", ".join(f"{joined.rows.names[row]} for {format_time(ns)}" for row, ns in parts)
+    more = f"; {behind} behind this stall" if behind and stall != UNKNOWN else ""
+    doubt = "" if blamed.cause != "unexplained" else " (present, not shown to be the cause)"
+    return f"{head}{told}{doubt}{more}"
+
+
+def where(joined: Joined, packet: int) -> str:
+    """Where a packet was late, if the device has several segments."""
+    if len(joined.segments) == 1:
+        return ""
+    return f" in {joined.segments[int(joined.segment[packet])]}"
+
+
+def remedy_words(lines: Sequence[str], remedy: Remedy, without: Without | None) -> str:
+    """Candidates with what to type, and what would be left of the tail."""
+    words = f"candidates, not tried here: {'; '.join(lines)}"
+    if without is not None:
+        words += f"; {estimate_words(sorted(remedy.causes), without)}"
+    return words
+
+
+def estimate_words(causes: Iterable[Named], without: Without) -> str:
+    """What the tail would be without the time of some causes."""
+    names = ", ".join(map(str, causes))
+    now, worst = format_time(without.measured_ns), format_time(without.measured_worst_ns)
+    then, left = (_at_most(ns, without) for ns in (without.percentile_ns, without.worst_ns))
+    return (
+        f"estimate without the time of {names}, if nothing else took its place: "
+        f"{label(without.p)} {now} to {then}, worst {worst} to {left}"
+    )
+
+
+def unexplained_words(record: CausesRecord) -> str:
+    """How many late packets nothing explains, and how many of these nobody could explain."""
+    unexplained, late = record.unexplained, record.late
+    packets = format_count(unexplained.packets, "packet")
+    untraced = ""
+    if unexplained.untraced:
+        untraced = f" ({unexplained.untraced:,} of them passed while nothing was traced)"
+    return (
+        f"unexplained: {packets}, {unexplained.packets / late.packets:.1%}"
+        f"{untraced}, {format_time(unexplained.delay_ns)} of {format_time(late.delay_ns)}"
+    )
+
+
+def _at_most(value_ns: int, without: Without) -> str:
+    return ("at most " if value_ns <= without.least_ns else "") + format_time(value_ns)

@@ -16,7 +16,7 @@ import numpy as np
 from tailtap.analysis.causes.late import Packets
 from tailtap.analysis.causes.taxonomy import Served
 from tailtap.analysis.causes.trace import Trace
-from tailtap.analysis.evaluation.stamp_files import first_between, ids_at
+from tailtap.analysis.evaluation.hops import first_between, ids_at
 from tailtap.analysis.evaluation.values import NODE, Column
 from tailtap.analysis.runs.folder import RunFolder, hop_captures
 from tailtap.analysis.runs.run import Run

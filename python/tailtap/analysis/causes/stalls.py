@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tailtap.analysis.causes.events import IPI_FUNCTION, Sender
-from tailtap.analysis.causes.explained import Explained
+from tailtap.analysis.causes.explain import Explained
 from tailtap.analysis.causes.joined import BEHIND
+from tailtap.analysis.causes.record import packet_words, where
 from tailtap.analysis.causes.remedies import knobs_for
 from tailtap.analysis.causes.segments import UNKNOWN
 from tailtap.analysis.causes.taxonomy import NOTHING, SERVING
-from tailtap.analysis.causes.words import packet_words, where
 from tailtap.base.units import format_time
 
 MOST_OWNERS = 3

@@ -20,7 +20,7 @@ from tailtap.analysis.claims.model import Claim
 from tailtap.analysis.compare.configurations import Configuration
 from tailtap.analysis.compare.gate import p_above, p_below, smallest_one_sided
 from tailtap.analysis.compare.ranking import Standing, shift_of, values_of
-from tailtap.analysis.compare.words import ratio_text
+from tailtap.analysis.compare.significance import ratio_text
 from tailtap.analysis.runs.groups import configuration_label, group
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.analysis.runs.text import as_words

@@ -22,7 +22,7 @@ from tailtap.analysis.compare.significance import (
     shift,
     smallest_p,
 )
-from tailtap.analysis.interrupts.totals import asked, by_packet
+from tailtap.analysis.interrupts.runs import asked, by_packet
 from tailtap.records.compare import Counted, CounterPair, Counters
 
 Values = dict[str, dict[str, list[float]]]

@@ -23,8 +23,7 @@ from statistics import median_high
 
 import numpy as np
 
-from tailtap.analysis.compare.significance import above_test, rank_test
-from tailtap.analysis.compare.words import percentile_text
+from tailtap.analysis.compare.significance import above_test, percentile_text, rank_test
 from tailtap.base.errors import InputError, PackageMissing
 from tailtap.records.compare import Mark, Origin, Point, Series
 

@@ -13,8 +13,7 @@ from tailtap.analysis.compare.configurations import Configuration
 from tailtap.analysis.compare.gate import ALPHA as ALPHA_GATE
 from tailtap.analysis.compare.gate import ALPHA_NO_WORSE, ORDER, Gate, Judged
 from tailtap.analysis.compare.ranking import RULE, Pair, Ranking, Standing, Value
-from tailtap.analysis.compare.significance import ALPHA
-from tailtap.analysis.compare.words import percentile_text, ratio_text
+from tailtap.analysis.compare.significance import ALPHA, percentile_text, ratio_text
 from tailtap.records import compare
 from tailtap.records.compare import CompareRecord, GateRecord, GateRow, LoadRow, PairRow, RepeatRow
 

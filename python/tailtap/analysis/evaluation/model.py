@@ -13,7 +13,6 @@ import msgspec
 
 from tailtap.analysis.evaluation.clocks import Within, within_of
 from tailtap.analysis.evaluation.percentiles import DEFAULT, latency_record, papers, percentiles_of
-from tailtap.analysis.evaluation.unread import lost_at_least
 from tailtap.analysis.evaluation.values import (
     Blocks,
     Columns,
@@ -24,6 +23,7 @@ from tailtap.analysis.evaluation.values import (
     Worst,
     WorstPacket,
     column,
+    lost_at_least,
     pair,
     view,
 )

@@ -535,7 +535,7 @@ def _nothing(figure: Figure, layout: Layout) -> str:
     if figure.kind == "highest-rate":
         return "no run is of a search: `tailtap search` finds what this figure shows"
     if figure.kind == "counter":
-        from tailtap.analysis.interrupts.totals import known
+        from tailtap.analysis.interrupts.runs import known
 
         names = dict.fromkeys(name for one in layout.placed for name in known(one.run))
         told = ", ".join(names)

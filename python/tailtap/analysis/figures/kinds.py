@@ -190,14 +190,14 @@ def _watts(run: Run, figure: Figure) -> Value | None:
 
 
 def _counter(run: Run, figure: Figure) -> Value | None:
-    from tailtap.analysis.interrupts.totals import counted
+    from tailtap.analysis.interrupts.runs import counted
 
     count = counted(run, figure.counter or "", figure.per or "packet")
     return None if count is None else Value(count)
 
 
 def _interrupts(run: Run, figure: Figure) -> Mapping[str, float]:
-    from tailtap.analysis.interrupts.totals import interrupts
+    from tailtap.analysis.interrupts.runs import interrupts
 
     return interrupts(run, figure.per or "second")
 

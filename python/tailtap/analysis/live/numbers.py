@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from threading import Condition
 
 from tailtap.analysis.evaluation.percentiles import DEFAULT
@@ -12,6 +12,7 @@ from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.values import WorstPacket
 from tailtap.analysis.live.counting import NEVER, Counted, Counter
 from tailtap.analysis.live.written import Written
+from tailtap.records.causes import CauseRow
 from tailtap.records.live import LiveCause, LiveFlow, LiveRecord, LiveWorst
 
 WORST = 10
@@ -157,3 +158,28 @@ class _Flow:
             exponential=latencies.exponential,
             worst=[LiveWorst(**packet._asdict()) for packet in self._worst],
         )
+
+
+@dataclass
+class CauseSums:
+    """Packets and delay by cause and detail."""
+
+    _sums: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, causes: Iterable[CauseRow]) -> None:
+        """Add those of one explanation; what was merely present is none of them."""
+        for row in causes:
+            if row.claim == "present":
+                continue
+            packets, delay = self._sums.get((row.cause, row.detail), (0, 0))
+            told = (packets + row.packets, delay + row.delay_ns)
+            self._sums[row.cause, row.detail] = told
+
+    @property
+    def rows(self) -> list[LiveCause]:
+        """The causes, the largest delay first; any thread may ask."""
+        rows = [
+            LiveCause(cause=cause, detail=detail, packets=packets, delay_ns=delay)
+            for (cause, detail), (packets, delay) in list(self._sums.items())
+        ]
+        return sorted(rows, key=lambda row: -row.delay_ns)

@@ -10,8 +10,7 @@ from decimal import Decimal
 from typing import NamedTuple, Protocol
 
 from tailtap.analysis.evaluation.percentiles import label
-from tailtap.analysis.live.counting import Counted
-from tailtap.analysis.live.histogram import Histogram
+from tailtap.analysis.live.counting import Counted, Histogram
 from tailtap.base.errors import InputError, WrongValue
 from tailtap.base.units import format_time, parse_time
 

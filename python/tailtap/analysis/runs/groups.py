@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tailtap.analysis.evaluation import Percentile
-from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
+from tailtap.analysis.evaluation.flows import HEAVY_LOSS
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
 from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
 from tailtap.analysis.runs.text import (

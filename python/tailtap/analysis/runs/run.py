@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from tailtap.analysis.evaluation import Evaluation, Histogram, Percentile
 from tailtap.analysis.evaluation.clocks import Within
-from tailtap.analysis.evaluation.heavy_loss import CODES, HEAVY_LOSS, heavy_loss
+from tailtap.analysis.evaluation.flows import CODES, HEAVY_LOSS, heavy_loss
 from tailtap.analysis.evaluation.percentiles import DEFAULT
-from tailtap.analysis.evaluation.unread import lost_at_least
+from tailtap.analysis.evaluation.values import lost_at_least
 from tailtap.analysis.runs.tail import StoredTail, rate_of, tail_of
 from tailtap.base.errors import InputError
 from tailtap.records.generator import Generator

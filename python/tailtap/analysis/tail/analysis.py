@@ -11,13 +11,11 @@ from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
 from tailtap.analysis.tail import blocks as series
 from tailtap.analysis.tail import papers as published
 from tailtap.analysis.tail.assessment import REFUSALS, Assessment, Level, assess, check
-from tailtap.analysis.tail.blocks import CrossCheck
+from tailtap.analysis.tail.blocks import CrossCheck, Stationarity
 from tailtap.analysis.tail.clusters import unevenness
 from tailtap.analysis.tail.forecast import forecast
 from tailtap.analysis.tail.papers import PapersFit
-from tailtap.analysis.tail.peaks import PERCENTILES, Part, Threshold, split
-from tailtap.analysis.tail.stamps import spread, tick_of
-from tailtap.analysis.tail.stationarity import Stationarity
+from tailtap.analysis.tail.peaks import PERCENTILES, Part, Threshold, split, spread, tick_of
 from tailtap.base.errors import InputError
 from tailtap.base.units import exact_time, format_time
 from tailtap.records.record import Notice

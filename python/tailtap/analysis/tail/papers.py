@@ -15,7 +15,7 @@ import numpy as np
 
 from tailtap.analysis.tail import peaks
 from tailtap.analysis.tail.clusters import decluster, with_run_length
-from tailtap.analysis.tail.divergence import jensen_shannon
+from tailtap.analysis.tail.goodness import jensen_shannon
 from tailtap.analysis.tail.gpd import Excesses, growth
 from tailtap.analysis.tail.peaks import Part, Threshold
 

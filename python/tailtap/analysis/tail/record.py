@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tailtap.analysis.tail.analysis import TailModel
-from tailtap.analysis.tail.assessment import Assessment, Level
+from tailtap.analysis.tail.assessment import Assessment, Level, level_words
 from tailtap.analysis.tail.papers import PapersFit
-from tailtap.analysis.tail.words import level_words
 from tailtap.records.record import made
 from tailtap.records.tail import (
     BlockMaxima,

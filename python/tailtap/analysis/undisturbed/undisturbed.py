@@ -11,24 +11,39 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tailtap import _core
 from tailtap.analysis.causes.events import Events
-from tailtap.analysis.causes.late import capture_of
+from tailtap.analysis.causes.late import SAMPLE_BYTES, capture_of, packets_of
 from tailtap.analysis.causes.trace import GUEST_EVENTS, has_trace, load, load_guest
 from tailtap.analysis.clocks.guest import guest_clock
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.model import Evaluation
+from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.settings import of_evaluation
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.reader import as_shown, finished_runs
 from tailtap.analysis.runs.run import Run, RunEvaluation
-from tailtap.analysis.undisturbed.independence import LEAST_P, SEED, SHIFTS, independence
-from tailtap.analysis.undisturbed.packets import all_packets
 from tailtap.analysis.undisturbed.pauses import Pauses, of_generator, of_guest, of_trace
-from tailtap.analysis.undisturbed.stretches import Left, Spans, leave_out
-from tailtap.analysis.undisturbed.words import words_of
+from tailtap.analysis.undisturbed.stretches import (
+    LEAST_P,
+    SEED,
+    SHIFTS,
+    Left,
+    Spans,
+    independence,
+    leave_out,
+)
 from tailtap.base.errors import InputError
 from tailtap.base.files import opened
-from tailtap.base.units import format_count, format_share
-from tailtap.records.evaluation import Independence, PausesRow, Percentile, UndisturbedRecord
+from tailtap.base.units import format_count, format_share, format_time
+from tailtap.records.evaluation import (
+    By,
+    Independence,
+    Latency,
+    PausesRow,
+    Percentile,
+    UndisturbedRecord,
+)
 from tailtap.records.record import Notice, mark, read_if_there
 
 FOLDER = "undisturbed"
@@ -378,3 +393,67 @@ def _read(run: Run) -> RunEvaluation:
     if found.evaluation is None:
         raise InputError(f"its undisturbed percentiles are not shown: {found.reason}").at(run.slug)
     return as_shown(found.evaluation)
+
+
+def all_packets(run: Run, before: Path, after: Path) -> tuple[Column, Column]:
+    """Ingress stamps, ascending, and latencies of all matched packets of a run, in ns.
+
+    The captures are matched piece by piece; each piece is so small that all of it is kept. Needs
+    16 bytes of memory a packet, and as much to sort them. Raises `InputError` when the captures are
+    not those that were evaluated.
+    """
+    stored = run.stored
+    # No packet was matched later than the largest latency, and pieces are read so much further.
+    settings = of_evaluation(stored, worst=0, losses=False, window_ns=stored.max + 1)
+    pieces = _core.plan(before, after, settings.matching, chunk_bytes=SAMPLE_BYTES)
+    found = [pair for piece in pieces for pair in packets_of(piece)]
+    ingress = np.concatenate([np.empty(0, np.int64), *(pair[0] for pair in found)])
+    latency = np.concatenate([np.empty(0, np.int64), *(pair[1] for pair in found)])
+    values, counts = stored.distribution
+    again, numbers = np.unique(latency, return_counts=True)
+    if not (np.array_equal(again, values) and np.array_equal(numbers, counts)):
+        raise InputError(
+            "the stamps are not those that were evaluated: run `tailtap evaluate "
+            f"{before.parent}` again"
+        ).at(before)
+    order = np.argsort(ingress, kind="stable")
+    return ingress[order], latency[order]
+
+
+_WHAT: dict[By, str] = {
+    "steal": "stolen",
+    "stop": "stopped",
+    "generator": "generator late",
+}
+
+
+def words_of(record: UndisturbedRecord, unknown: str) -> str:
+    """How much time is left out, and why; `unknown` is what may be missing."""
+    if record.stretches:
+        share = record.left_out_ns / record.of_ns
+        why = ", ".join(map(_pauses, record.pauses))
+        told = (
+            f"{format_time(record.left_out_ns)} of {format_time(record.of_ns)} "
+            f"({format_share(share)}), {format_count(record.left_out, 'packet')}, around pauses "
+            f"from outside ({why})"
+        )
+        told = f"left out: {told}" if record.shown else f"would be left out: {told}"
+    else:
+        told = "nothing is left out: no pause from outside is known"
+    return "; ".join(part for part in (told, record.reason, unknown) if part)
+
+
+def _pauses(row: PausesRow) -> str:
+    where = "" if row.cpu is None else f" on CPU {row.cpu}"
+    return f"{_WHAT[row.by]}{where}: {format_time(row.pause_ns)} in {row.pauses:,}"
+
+
+def beside(plain: Latency, undisturbed: Latency) -> str:
+    """The supported percentiles of all packets, and of those that are left."""
+    left = {row.p: row for row in undisturbed.percentiles if row.supported}
+    told = [
+        f"{label(row.p)} {format_time(row.value)} -> {format_time(left[row.p].value)}"
+        for row in plain.percentiles
+        if row.supported and row.p in left
+    ]
+    return ", ".join(told)

@@ -10,15 +10,16 @@ from fractions import Fraction
 import numpy as np
 
 from tailtap.analysis.evaluation.clocks import Within
-from tailtap.analysis.evaluation.unread import NOTHING_UNREAD, Unread
-from tailtap.analysis.evaluation.values import Histogram, Pair
+from tailtap.analysis.evaluation.values import NOTHING_UNREAD, Histogram, Pair, Unread
 from tailtap.analysis.runs.tail import StoredTail
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse
+from tailtap.analysis.verdict.requirement import Requirement
 from tailtap.analysis.verdict.shares import design_effect
 from tailtap.base.units import format_time
 from tailtap.records.evaluation import Percentile
 from tailtap.records.record import Notice
-from tailtap.records.run import Event
+from tailtap.records.run import Blocked, Event
+from tailtap.records.verdict import Answer
 
 #: Warnings that say that a packet may have arrived although it counts as lost.
 _LOSS_UNSURE = {
@@ -279,3 +280,40 @@ class Evidence:
     def model(self, horizon: int) -> TailModel | None:
         """The tail model, with the level that is exceeded once in `horizon` ns."""
         return None if self.tail is None else analyse(self.tail, Options(horizons=(horizon,)))
+
+
+ANY = "event"
+"""Stands for all events, whatever they are called."""
+
+
+def events_of(requirement: Requirement, run: Evidence) -> Sequence[Event]:
+    """The events that a requirement is about."""
+    return [event for event in run.events if requirement.of in (ANY, event.name)]
+
+
+def judged(requirement: Requirement, events: Sequence[Event]) -> tuple[Answer, str, str]:
+    """The answer, why, and what was measured, of one event or more: the longest block counts."""
+    failed = next((event for event in events if event.status != 0), None)
+    blocks = [event.blocked for event in events if event.blocked is not None]
+    longest = max(
+        blocks, key=lambda one: (one.most_ns is None, one.most_ns or 0, one.least_ns), default=None
+    )
+    surely = max(blocks, key=lambda one: one.least_ns, default=None)
+    measured = "0 s" if longest is None else span(longest)
+    limit = int(requirement.limit) - (1 if requirement.strict else 0)
+    if surely is not None and surely.least_ns > limit:
+        return "violated", f"nothing came out for {span(surely)}", measured
+    if failed is not None:
+        return "not shown", f"the event {failed.name} did not succeed", measured
+    if longest is not None and (longest.most_ns is None or longest.most_ns > limit):
+        return "not shown", f"nothing came out for {measured}, as far as packets tell", measured
+    many = "the event" if len(events) == 1 else f"{len(events)} events"
+    return "holds", f"around {many} nothing came out for {measured} at most", measured
+
+
+def span(block: Blocked) -> str:
+    """How long a block lasted, and within which bounds that is known."""
+    if block.ns is None or block.most_ns is None:
+        return f"{format_time(block.least_ns)} or more (nothing came out any more)"
+    low, high = format_time(block.least_ns), format_time(block.most_ns)
+    return f"{format_time(block.ns)} ({low} to {high})"

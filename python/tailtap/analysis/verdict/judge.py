@@ -13,11 +13,9 @@ from fractions import Fraction
 from typing import Any
 
 from tailtap.analysis.tail.analysis import OF_RUN, TailModel
-from tailtap.analysis.tail.assessment import REFUSALS
-from tailtap.analysis.tail.words import level_text
+from tailtap.analysis.tail.assessment import REFUSALS, level_text
 from tailtap.analysis.verdict import shares
-from tailtap.analysis.verdict.blocked import events_of, judged
-from tailtap.analysis.verdict.evidence import Evidence
+from tailtap.analysis.verdict.evidence import Evidence, events_of, judged
 from tailtap.analysis.verdict.requirement import Requirement
 from tailtap.base.units import (
     exact_time,

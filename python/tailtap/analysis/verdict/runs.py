@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tailtap.analysis.evaluation.unread import NOTHING_UNREAD, Unread
+from tailtap.analysis.evaluation.values import NOTHING_UNREAD, Unread
 from tailtap.analysis.runs.groups import configuration_label, group
 from tailtap.analysis.runs.reader import home_of, load_experiment, planned_runs, required_texts
 from tailtap.analysis.runs.run import NO_TIMES, Experiment, Run, RunEvaluation

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tailtap.analysis.compare.aspects import ASKED, load_of
+from tailtap.analysis.compare.configurations import ASKED, load_of
 from tailtap.analysis.compare.history import Measured
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.runs.groups import label_parts

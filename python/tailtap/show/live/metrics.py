@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tailtap.analysis.live.histogram import BOUNDS_NS
+from tailtap.analysis.live.counting import BOUNDS_NS
 from tailtap.records.live import LiveFlow, LiveRecord
 from tailtap.show.live import protobuf
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailtap.analysis.live.histogram import SCHEMA
+from tailtap.analysis.live.counting import SCHEMA
 from tailtap.records.live import LiveBucket, LiveFlow
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tailtap.analysis.runs.groups import Configuration
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import count_text, share_text, time_text
-from tailtap.analysis.verdict.blocked import span
+from tailtap.analysis.verdict.evidence import span
 from tailtap.records.run import Event, Passed
 from tailtap.show.report.tables import DASH, Cell, Row, Table
 

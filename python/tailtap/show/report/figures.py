@@ -28,7 +28,7 @@ from matplotlib.ticker import (
 )
 
 from tailtap.analysis.evaluation import Evaluation, Histogram
-from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
+from tailtap.analysis.evaluation.flows import HEAVY_LOSS
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.figures.curves import (
     bins_per_decade,

@@ -28,7 +28,7 @@ from bokeh.models import (
 from bokeh.models.annotations import Span
 
 from tailtap.analysis.evaluation import Histogram
-from tailtap.analysis.evaluation.heavy_loss import HEAVY_LOSS
+from tailtap.analysis.evaluation.flows import HEAVY_LOSS
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.figures.curves import (
     bins_per_decade,

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tailtap.analysis.compare.comparison import read
 from tailtap.analysis.compare.configurations import Configuration, gather
-from tailtap.analysis.compare.reading import read
 from tailtap.analysis.runs.run import Run
 from tailtap.base.units import format_count, format_rate
 from tailtap.records.site import Finding, RepeatedStep, ReproductionRecord

@@ -30,9 +30,8 @@ from traced import (
 )
 
 from tailtap.analysis.causes import Explained, explain_runs
-from tailtap.analysis.causes.record import record
+from tailtap.analysis.causes.record import record, unexplained_words
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.words import unexplained_words
 from tailtap.base.errors import InputError
 
 SECONDS = 2.0
@@ -119,7 +118,7 @@ def test_stalls_are_those_of_the_simulation(explained: tuple[Explained, Simulate
 
 def test_the_tick_is_told_by_its_period(explained: tuple[Explained, Simulated, Path]) -> None:
     found, _, _ = explained
-    told = {name.cause: period for name, period in found.periods if name}
+    told = {period.cause: period for period in found.periods}
     assert told["timer"].period_ns == 4_000_000
     assert "250 Hz" in told["timer"].words
     assert "task" not in told

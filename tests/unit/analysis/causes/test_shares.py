@@ -13,8 +13,7 @@ import pytest
 from told import write_told
 
 from tailtap.analysis.causes import explain_runs
-from tailtap.analysis.causes.shares import FEWEST, delays, shares
-from tailtap.analysis.causes.stored import Causes, causes_of
+from tailtap.analysis.causes.stored import FEWEST, Causes, causes_of, delays, shares
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.records.causes import ClaimKind
 from tailtap.records.record import copied

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 from traced import DUT, HOG, SECOND, SOFTIRQ, START, TASK, Record, Simulated, arrivals, write_run
 
 from tailtap.analysis.causes import Explained, explain_runs
-from tailtap.analysis.causes.clocks import Chosen
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.stalls import worst_stalls
+from tailtap.analysis.causes.unseen import Chosen
 
 SECONDS, HELD_NS, COUNT = 2.0, 400_000, 40
 SERVICE_NS, STAMP_NS = 2_000, 500

@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from tailtap.analysis.compare.gate import ALPHA
-from tailtap.analysis.compare.order import ALPHA_ALIKE, alike, step_between
+from tailtap.analysis.compare.gate import ALPHA, ALPHA_ALIKE, alike, step_between
 from tailtap.analysis.compare.significance import above_test
 
 Numbers = NDArray[np.float64]

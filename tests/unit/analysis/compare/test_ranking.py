@@ -9,7 +9,7 @@ import pytest
 from comparisons import sample
 from scipy import stats
 
-from tailtap.analysis.compare.advice import advise
+from tailtap.analysis.compare.checks import advise
 from tailtap.analysis.compare.comparison import compare_loaded
 from tailtap.analysis.compare.configurations import gather
 from tailtap.analysis.compare.ranking import rank

@@ -11,10 +11,9 @@ from comparisons import SECOND, sample, write_run
 from made_records import made
 
 from tailtap.analysis.compare import compare_runs
-from tailtap.analysis.compare.aspects import aspects_of, device_variables, load_of
-from tailtap.analysis.compare.isolation import JUDGEMENTS, cache, cpu_list, judge
-from tailtap.analysis.compare.reading import read
-from tailtap.analysis.compare.resources import resources
+from tailtap.analysis.compare.comparison import read
+from tailtap.analysis.compare.configurations import aspects_of, device_variables, load_of
+from tailtap.analysis.compare.resources import JUDGEMENTS, cache, cpu_list, judge, resources
 from tailtap.analysis.compare.significance import smallest_p
 from tailtap.analysis.runs.run import Origin, Run
 from tailtap.lab.platforms import PLATFORMS

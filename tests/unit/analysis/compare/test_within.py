@@ -9,7 +9,7 @@ import pytest
 from tails import Integers, load_tail, write_tail
 
 from tailtap import _core
-from tailtap.analysis.compare.within import Interval, interval
+from tailtap.analysis.compare.ranking import Interval, interval
 
 RATE = 100_000
 PACKETS = 400_000

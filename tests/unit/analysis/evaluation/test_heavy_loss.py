@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailtap.analysis.evaluation.heavy_loss import heavy_loss
+from tailtap.analysis.evaluation.flows import heavy_loss
 from tailtap.records.evaluation import LossPattern
 
 

@@ -17,9 +17,8 @@ from stamps import write_stamps
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation import evaluate as evaluate_captures
-from tailtap.analysis.evaluation.hops import UNKNOWN, Hops, evaluate_hops
+from tailtap.analysis.evaluation.hops import UNKNOWN, Hops, evaluate_hops, first_between
 from tailtap.analysis.evaluation.settings import Settings
-from tailtap.analysis.evaluation.stamp_files import first_between
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.base.errors import InputError
 

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtap.analysis.evaluation.merging import Place, Tree
+from tailtap.analysis.evaluation.many import Place, Tree
 
 Span = list[int]
 

@@ -15,7 +15,7 @@ from tailtap.analysis.figures.beside import set_beside
 from tailtap.analysis.figures.kinds import KINDS
 from tailtap.analysis.figures.model import Figure, file_names
 from tailtap.analysis.figures.reading import figures_in
-from tailtap.analysis.interrupts.totals import known
+from tailtap.analysis.interrupts.runs import known
 from tailtap.analysis.runs.reader import load_experiment, read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailtap.analysis.live.causes import CauseSums
+from tailtap.analysis.live.numbers import CauseSums
 from tailtap.records.causes import CauseRow, ClaimKind
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.analysis.evaluation.percentiles import DEFAULT, percentiles_of
-from tailtap.analysis.live.histogram import BOUNDS_NS, PRECISION, SCHEMA, Histogram
+from tailtap.analysis.live.counting import BOUNDS_NS, PRECISION, SCHEMA, Histogram
 
 VALUES = st.lists(st.one_of(st.integers(0, 5000), st.integers(0, 2**45)), min_size=1, max_size=300)
 

@@ -17,11 +17,10 @@ from scipy import stats
 from tails import START, load_tail, write_tail
 
 from tailtap.analysis.tail import Options, TailModel, analyse
-from tailtap.analysis.tail.assessment import Level
+from tailtap.analysis.tail.assessment import Level, level_text, level_words
 from tailtap.analysis.tail.gpd import Floats
 from tailtap.analysis.tail.peaks import Threshold
 from tailtap.analysis.tail.record import record
-from tailtap.analysis.tail.words import level_text, level_words
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_us
 from tailtap.cli.model import _print_model

@@ -9,13 +9,17 @@ from tails import START, tail_tables
 
 from tailtap.analysis.evaluation.values import Blocks
 from tailtap.analysis.tail import blocks, diagnostics, gev
+from tailtap.analysis.tail.blocks import stationarity
 from tailtap.analysis.tail.clusters import decluster, extremal_index, with_run_length
-from tailtap.analysis.tail.divergence import BINS, jensen_shannon
-from tailtap.analysis.tail.goodness import anderson_darling, goodness, second_population
+from tailtap.analysis.tail.goodness import (
+    BINS,
+    anderson_darling,
+    goodness,
+    jensen_shannon,
+    second_population,
+)
 from tailtap.analysis.tail.gpd import Excesses, Fit, Floats, growth
-from tailtap.analysis.tail.peaks import Part, parse_threshold, percentile
-from tailtap.analysis.tail.stamps import spread, tick_of
-from tailtap.analysis.tail.stationarity import stationarity
+from tailtap.analysis.tail.peaks import Part, parse_threshold, percentile, spread, tick_of
 from tailtap.base.errors import InputError
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from queues import Case, simulate
 
-from tailtap.analysis.undisturbed.independence import LEAST_P, independence
-from tailtap.analysis.undisturbed.stretches import leave_out
+from tailtap.analysis.undisturbed.stretches import LEAST_P, independence, leave_out
 
 TURNS = Case(1e4, 0.3, swing=0.5, pauses=20, pause_ns=200_000)
 CASES = 10

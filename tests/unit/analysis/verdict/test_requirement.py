@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtap.analysis.verdict.profiles import PROFILES
 from tailtap.analysis.verdict.requirement import (
+    PROFILES,
     QUANTITIES,
     parse_requirement,
     parse_requirements,

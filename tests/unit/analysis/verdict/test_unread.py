@@ -13,8 +13,7 @@ from captures import MICROSECONDS, frame, pcap
 from numpy.typing import NDArray
 
 from tailtap.analysis.evaluation import evaluate
-from tailtap.analysis.evaluation.unread import Unread
-from tailtap.analysis.evaluation.values import Histogram
+from tailtap.analysis.evaluation.values import Histogram, Unread
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.judge import judge
 from tailtap.analysis.verdict.requirement import parse_requirement

@@ -18,7 +18,7 @@ from live_numbers import numbers
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as older_text
 
-from tailtap.analysis.live.histogram import BOUNDS_NS
+from tailtap.analysis.live.counting import BOUNDS_NS
 from tailtap.analysis.live.numbers import Board
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.live import LiveCause, LiveIncidents

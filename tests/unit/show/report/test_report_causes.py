@@ -12,8 +12,7 @@ from told import write_told
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.shares import shares
-from tailtap.analysis.causes.stored import Causes, causes_of
+from tailtap.analysis.causes.stored import Causes, causes_of, shares
 from tailtap.analysis.causes.taxonomy import CAUSES
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.show.report import write_report

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
-from tailtap.analysis.causes.shares import shares
-from tailtap.analysis.causes.stored import Causes
+from tailtap.analysis.causes.stored import Causes, shares
 from tailtap.analysis.figures.curves import tick_label, ticks_between
 from tailtap.show.report.causes import Story
 from tailtap.show.report.causes.interactive import dots, edges_of

@@ -22,8 +22,7 @@ from bokeh.models import (
 )
 from bokeh.models.annotations import BoxAnnotation
 
-from tailtap.analysis.causes.shares import Shares, shares
-from tailtap.analysis.causes.stored import Causes
+from tailtap.analysis.causes.stored import Causes, Shares, shares
 from tailtap.analysis.figures.curves import tick_label, ticks_between
 from tailtap.analysis.runs.groups import Member
 from tailtap.analysis.runs.text import count_text, percent_text, share_text

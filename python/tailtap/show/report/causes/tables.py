@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tailtap.analysis.causes.proven import proven_words
-from tailtap.analysis.causes.shares import shares
+from tailtap.analysis.causes.record import estimate_words
+from tailtap.analysis.causes.remedies import proven_words
+from tailtap.analysis.causes.stored import shares
 from tailtap.analysis.causes.taxonomy import Named
-from tailtap.analysis.causes.words import estimate_words
 from tailtap.analysis.runs.text import count_text, share_text, time_text, with_micro_sign
 from tailtap.records.causes import CauseRow, CausesRecord, Remove, Unexplained
 from tailtap.show.report.causes import Story
