@@ -16,8 +16,8 @@ from benches.runs import compared, head
 from tailtap.lab.forwarders import FORWARDERS, Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
+from tailtap.lab.topology.graphs import FORWARD
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import FORWARD
 from tailtap.lab.topology.placement import Placement
 
 ROUNDS = 3

@@ -20,8 +20,8 @@ from tailtap.lab.forwarders import FORWARDERS, Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.taps import TAPS, Stamped
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
+from tailtap.lab.topology.graphs import FORWARD
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import FORWARD
 from tailtap.lab.topology.placement import Placement
 from tailtap.records.stamps import read_stamps
 

@@ -236,7 +236,7 @@ def reproduce(
     up to `fetch` bytes of others are fetched. For ``small`` and ``full`` runs are made on this
     machine, as root, in the folder `out`; `set` replaces values of the experiment.
     """
-    from tailtap.host.changes.privileges import require_root
+    from tailtap.host.facts.needs import require_root
     from tailtap.show.reproduce import MEASURING, Asked
     from tailtap.show.reproduce import reproduce as repeat
     from tailtap.show.reproduce.fetching import at

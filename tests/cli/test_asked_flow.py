@@ -10,9 +10,9 @@ import pytest
 from tailtap.base.errors import InputError
 from tailtap.cli.asked_flow import AskedFlow
 from tailtap.cli.generate import generate
+from tailtap.lab.generators.flows import Sending
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.own import OwnGenerator
-from tailtap.lab.generators.sending import Sending
 from tailtap.remote.local import LocalHost
 
 

@@ -21,9 +21,9 @@ from tailtap.bmc import configuration
 from tailtap.cli.search import print_answers
 from tailtap.experiment.reading import read_experiment
 from tailtap.host.changes.clean import find, unresolved
-from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import SUFFIX, boot_id, machine_id, read_all
 from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.changes.processes import Folder
 from tailtap.host.net.namespaces import Link, Namespace
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.search.conduct import Combination, Plan, Search
@@ -33,9 +33,8 @@ from tailtap.records.record import as_json, printed
 from tailtap.records.search import TrialRow
 from tailtap.remote.frames import CLOSE, DATA, HELLO, ProtocolError, encode
 from tailtap.remote.mux import PIECE, Mux
-from tailtap.remote.session import FAILED
+from tailtap.remote.session import FAILED, told
 from tailtap.remote.stream import Talk
-from tailtap.remote.told import told
 from tailtap.results.importers.tools import TOOLS, tool_of
 from tailtap.results.importers.tools.hdr import encode as encode_histogram
 from tailtap.results.importers.tools.reading import checked

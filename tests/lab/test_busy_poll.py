@@ -61,7 +61,7 @@ print(json.dumps(told))
 PUT_BACK = """
 import json, socket, subprocess
 from functools import partial
-from tailtap.host.net import netdev
+from tailtap.host.net import nic
 from tailtap.host.net.inside import inside
 from tailtap.host.net.port_threads import PortThreads
 
@@ -69,17 +69,17 @@ def shell(text):
     subprocess.run(["sh", "-ec", text], check=True)
 
 def polled():
-    [found] = inside([("tt-test", lambda: netdev.polled(socket.if_nametoindex("one")))])
+    [found] = inside([("tt-test", lambda: nic.polled(socket.if_nametoindex("one")))])
     return list(found.values())
 
 shell("ip netns add tt-test; ip -n tt-test link add one type veth peer name two; "
       "ip netns exec tt-test ethtool -K one gro on; "
       "ip -n tt-test link set one up; ip -n tt-test link set two up")
 told = []
-for before in (netdev.SOFTIRQ, netdev.THREAD, netdev.BUSY):
+for before in (nic.SOFTIRQ, nic.THREAD, nic.BUSY):
     def prepare():
-        for instance in netdev.polled(socket.if_nametoindex("one")):
-            netdev.poll(instance, before)
+        for instance in nic.polled(socket.if_nametoindex("one")):
+            nic.poll(instance, before)
     inside([("tt-test", prepare)])
     for busy in (False, True):
         made = PortThreads("tt-test", "one", "1", card="one", busy=busy)

@@ -38,8 +38,8 @@ from tailtap.lab.platforms import PLATFORMS, Dut, DutSpec, alike, build, graph_o
 from tailtap.lab.platforms.boot import host_boot, parameters
 from tailtap.lab.platforms.container import ContainerOptions
 from tailtap.lab.platforms.roots import ROOTS
+from tailtap.lab.topology.graphs import DUT_EGRESS, DUT_INGRESS, smallest
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import DUT_EGRESS, DUT_INGRESS, smallest
 from tailtap.remote import CommandFailed
 
 MEMORY = 128 * 2**20

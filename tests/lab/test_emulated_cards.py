@@ -33,7 +33,7 @@ from labtools import TAILTAP
 
 from tailtap.base.units import parse_cpus
 from tailtap.host.knobs import ethtool
-from tailtap.lab.forwarders.handed_over import DRIVERS, PciDriver
+from tailtap.lab.forwarders.dpdk import DRIVERS, PciDriver
 from tailtap.remote.guest import GuestHost
 
 AWAY = """
@@ -325,9 +325,9 @@ traffic: {{rate: 50 pkt/s, duration: 4 s, warm_up: 0 s, cpu: 0}}
 UNDER_KVM = """
 from tailtap.cli import main
 from tailtap.lab.platforms import vm
-from tailtap.lab.platforms.vm import kvm
+from tailtap.lab.platforms.vm import kernels
 
-kvm.PROBE_SECONDS = 200
+kernels.PROBE_SECONDS = 200
 vm._patience = lambda speed: vm.PATIENCE
 main()
 """
@@ -342,7 +342,7 @@ def test_a_program_polls_cards_that_a_virtual_machine_has(
 ) -> None:
     """The emulated CPU has SVM: KVM there boots a guest much sooner than TCG would."""
     require("testpmd")
-    guest.run(["sh", "-c", "modprobe kvm_amd && rm -f /var/cache/tailtap/kvm.json"])
+    guest.run(["sh", "-c", "modprobe kvm_amd && rm -f /var/cache/tailtap/kernels.json"])
     iommu = driver == "vfio-pci"
     text = POLLED.format(driver=driver, iommu=str(iommu).lower())
     program = [sys.executable, "-P", "-c", UNDER_KVM]

@@ -13,7 +13,7 @@ import pytest
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.wakeup import DEVICE, wakeup_us
 from tailtap.host.cpu.threads import ThreadPriority
-from tailtap.host.knobs.idle import driver
+from tailtap.host.knobs.frequency import driver
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.threads import threads
 from tailtap.host.knobs.tree import Absent, Tree

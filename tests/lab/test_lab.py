@@ -12,8 +12,8 @@ from labtools import own_machine, wait_for
 
 from tailtap.base.errors import MachineError
 from tailtap.lab.topology.compiler import receive_steering
+from tailtap.lab.topology.graphs import DUT, FROM_DUT, TAPS, smallest
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import DUT, FROM_DUT, TAPS, smallest
 from tailtap.remote.process import Process
 
 SECOND_AND_A_HALF = 1.5

@@ -15,8 +15,8 @@ from tailtap.lab.forwarders import FORWARDERS, Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.lab.topology.graph import Port
+from tailtap.lab.topology.graphs import FORWARD, dut_names
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import FORWARD, dut_names
 from tailtap.lab.topology.placement import Placement
 
 SECOND_AND_A_HALF = 1.5

@@ -26,7 +26,7 @@ from tailtap.lab.generators import GENERATORS, Sending
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.taps import TAPS, Stamped
 from tailtap.lab.platforms import PLATFORMS, DutSpec
-from tailtap.lab.topology.line import FORWARD
+from tailtap.lab.topology.graphs import FORWARD
 
 EXTERNAL = {"command": f"{TAILTAP} forward {{ingress}} {{egress}} --cpu {{cpu}}"}
 COUNTS = Path(__file__).parent / "counting.nft"

@@ -27,7 +27,7 @@ from standing import standing as standing_dut
 
 from tailtap.lab.platforms import DutSpec
 from tailtap.lab.platforms.vm import VmOptions
-from tailtap.lab.topology.line import TAPS
+from tailtap.lab.topology.graphs import TAPS
 from tailtap.measure.observe.memory import SHARED, name_of
 
 DEVICES = {"bridge": bridge, "nat": nat, "line": line}

@@ -17,11 +17,10 @@ from pathlib import Path
 import borrowed
 import pytest
 
-from tailtap.host.changes.values import same, writable
+from tailtap.host.changes.kernel_values import same, writable
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.exports.content import Content, content
-from tailtap.host.tuning.exports.tuned import write
+from tailtap.host.tuning.exports import FORMATS, Content, content
 from tailtap.lab.platforms.vm.kernels import unpacked
 
 pytestmark = pytest.mark.skipif(
@@ -122,7 +121,7 @@ def test_tuned_loads_the_profile(tmp_path: Path) -> None:
     """By tuned's own reader."""
     found = exported()
     (tmp_path / "tailtap").mkdir()
-    (tmp_path / "tailtap/tuned.conf").write_text(write(found).text)
+    (tmp_path / "tailtap/tuned.conf").write_text(FORMATS["tuned"](found).text)
     modules = unpacked("tuned") / "usr/lib/python3/dist-packages"
     told = subprocess.check_output(
         [sys.executable, "-c", LOAD, str(modules), str(tmp_path)],

@@ -20,13 +20,13 @@ from labtools import own_machine, record, stamps, statuses, write_experiment
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Journal
 from tailtap.lab.forwarders import FORWARDERS
-from tailtap.lab.forwarders.handed_over import DRIVERS, PciDriver
+from tailtap.lab.forwarders.dpdk import DRIVERS, PciDriver
 from tailtap.lab.forwarders.setting import Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.platforms.vm import kernels
+from tailtap.lab.topology.graphs import FORWARD, smallest
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import FORWARD, smallest
 
 PACKETS = 400
 BOOT_SECONDS = 600

@@ -31,7 +31,7 @@ from tailtap.host.containers.oci import CRUN, RUNC, Bundle
 from tailtap.host.containers.podman import PODMAN, Pod
 from tailtap.lab.platforms import Dut, DutSpec
 from tailtap.lab.platforms.contained import ContainedOptions
-from tailtap.lab.topology.line import DUT_EGRESS, DUT_INGRESS
+from tailtap.lab.topology.graphs import DUT_EGRESS, DUT_INGRESS
 from tailtap.remote import CommandFailed
 
 MEMORY = 128 * 2**20

@@ -34,9 +34,9 @@ from tailtap.base.errors import MachineError
 from tailtap.host.containers.domains import DomainFolder, is_running
 from tailtap.lab.platforms import Dut, DutSpec
 from tailtap.lab.platforms.vm import VmOptions, kernels
-from tailtap.lab.platforms.vm.kvm import remembered
+from tailtap.lab.platforms.vm.kernels import remembered
+from tailtap.lab.topology.graphs import DUT_EGRESS, DUT_INGRESS, smallest
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import DUT_EGRESS, DUT_INGRESS, smallest
 from tailtap.remote import CommandFailed
 
 BOOT_SECONDS = 600

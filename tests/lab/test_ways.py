@@ -11,14 +11,13 @@ from labtools import own_machine, record, statuses, was_made, write_experiment
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.kinds import KINDS
-from tailtap.host.net import reached
-from tailtap.host.net.namespaces import ports
-from tailtap.host.net.reached import Reached, require_way
+from tailtap.host.net import namespaces
+from tailtap.host.net.namespaces import Reached, ports, require_way
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
-from tailtap.lab.topology.channels import over_ways
+from tailtap.lab.topology.graphs import DUT_EGRESS, DUT_INGRESS
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import DUT_EGRESS, DUT_INGRESS
-from tailtap.remote.namespace import NamespaceHost
+from tailtap.lab.topology.numbering import over_ways
+from tailtap.remote.local import NamespaceHost
 
 EXPERIMENT = """\
 name: ways
@@ -64,9 +63,9 @@ def there(way: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("way", reached.TRIALS)
+@pytest.mark.parametrize("way", namespaces.TRIALS)
 def test_the_port_lies_upon_the_end_of_its_link(way: str) -> None:
-    if way == reached.NETKIT and not there(way):
+    if way == namespaces.NETKIT and not there(way):
         pytest.skip("needs a kernel with netkit and iproute2 6.7 or newer")
     kind = PLATFORMS["bare-metal"]
     devices = alike(kind, DutSpec((1,), kind.Options()))
@@ -94,12 +93,12 @@ def test_the_port_lies_upon_the_end_of_its_link(way: str) -> None:
 
 
 def test_what_this_kernel_cannot_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    for way in (reached.MACVLAN, reached.BRIDGE):
+    for way in (namespaces.MACVLAN, namespaces.BRIDGE):
         require_way(way)
-    monkeypatch.setitem(reached.TRIALS, "macvlan", "ip link add tt-1 type tt-none")
+    monkeypatch.setitem(namespaces.TRIALS, "macvlan", "ip link add tt-1 type tt-none")
     with pytest.raises(MachineError, match=r"this kernel makes none .*CONFIG_MACVLAN"):
         require_way("macvlan")
-    monkeypatch.setitem(reached.TRIALS, "netkit", "ip link add tt-1 type tt-none mode l2")
+    monkeypatch.setitem(namespaces.TRIALS, "netkit", "ip link add tt-1 type tt-none mode l2")
     with pytest.raises(MachineError, match=r"needs iproute2 6\.7 or newer .* CONFIG_NETKIT"):
         require_way("netkit")
 

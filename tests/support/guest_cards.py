@@ -143,7 +143,7 @@ import json, socket, struct, sys, time
 from tailtap.host.net.inside import inside
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.placement import Placement
-from tailtap.lab.topology.line import Cables, smallest
+from tailtap.lab.topology.graphs import Cables, smallest
 
 PACKETS = 60
 CABLES = Cables(("eth1", "eth3"), ("eth0", "eth2"))

@@ -91,12 +91,12 @@ from tailtap.host.containers import cgroups
 from tailtap.host.containers.container import Spec
 from tailtap.host.containers.engines import ENGINES
 from tailtap.host.changes.clean import find, remove
-from tailtap.host.changes.folders import Folder
+from tailtap.host.changes.processes import Folder
 from tailtap.host.changes.journal import STATE, Journal
 from tailtap.host.net.namespaces import Namespace
 from tailtap.lab.platforms.roots import ROOTS
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import Cables, smallest
+from tailtap.lab.topology.graphs import Cables, smallest
 
 work, reboot = sys.argv[1], sys.argv[2] == "reboot"
 another = Path("/run/tailtap/another-boot")

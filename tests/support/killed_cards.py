@@ -69,7 +69,7 @@ from tailtap.host.tuning.apply import apply, revert
 from tailtap.host.tuning.plan import plan
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.placement import Placement
-from tailtap.lab.topology.line import Cables, smallest
+from tailtap.lab.topology.graphs import Cables, smallest
 
 asked = json.loads(sys.argv[1])
 many = asked["many"]

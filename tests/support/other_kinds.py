@@ -21,7 +21,7 @@ from tailtap.lab.instruments.taps import Stamped
 from tailtap.lab.instruments.taps.inline import InlineTap
 from tailtap.lab.platforms import Dut, DutSpec
 from tailtap.lab.platforms.bare_metal import BareMetal
-from tailtap.lab.platforms.options import KernelOptions
+from tailtap.lab.platforms.boot import KernelOptions
 from tailtap.lab.topology.lab import Lab
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Traits

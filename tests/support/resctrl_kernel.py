@@ -14,8 +14,8 @@ import pytest
 
 from tailtap.base.errors import MachineError
 from tailtap.base.units import parse_cpus, ranges
-from tailtap.host.cpu.resctrl import files
-from tailtap.host.cpu.resctrl.masks import CACHE_LINES, parse_schemata
+from tailtap.host.cpu import resctrl
+from tailtap.host.cpu.resctrl import CACHE_LINES, parse_schemata
 
 STEP = 10
 """Per cents of bandwidth."""
@@ -136,5 +136,5 @@ def played(monkeypatch: pytest.MonkeyPatch, root: Path) -> Kernel:
     """The kernel of the machine below `root`, which from now on does what resctrl is told."""
     kernel = Kernel(root)
     for name in ("make_group", "remove_group", "write"):
-        monkeypatch.setattr(files, name, getattr(kernel, name))
+        monkeypatch.setattr(resctrl, name, getattr(kernel, name))
     return kernel

@@ -41,10 +41,10 @@ KILLED_LINE = (
     KILLED
     + """
 from tailtap.host.changes.clean import find, remove
-from tailtap.lab.topology.channels import over_channels
+from tailtap.lab.topology.numbering import over_channels
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.placement import Placement
-from tailtap.lab.topology.line import smallest
+from tailtap.lab.topology.graphs import smallest
 
 graph = over_channels(
     smallest("namespace", [1], length=2, placement=Placement((2,))), ("eth0", "eth3")

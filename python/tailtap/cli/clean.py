@@ -46,7 +46,7 @@ def clean(
     """
 
     from tailtap.host.changes import clean as library
-    from tailtap.host.changes.privileges import require_root
+    from tailtap.host.facts.needs import require_root
     from tailtap.records.printed import CleanRecord, LeftoverRow
     from tailtap.records.record import made, printed
 

@@ -226,7 +226,7 @@ def _export(found: Improvement, name: str) -> Path:
     """Write what helped as a file of another program."""
     from tailtap.base.files import write_text
     from tailtap.host.tuning.exports import FORMATS as KNOWN
-    from tailtap.host.tuning.exports.content import content
+    from tailtap.host.tuning.exports import content
 
     made = KNOWN[name](content(found.explainer.tree, found.explainer.purpose, found.record.kept))
     folder = found.campaign.out

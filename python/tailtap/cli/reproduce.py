@@ -127,7 +127,7 @@ def reproduce(
             "--out, --set, --testbed and --allow-commands are for measuring: add --level small"
         )
     if measuring and testbed is None:
-        from tailtap.host.changes.privileges import require_root
+        from tailtap.host.facts.needs import require_root
 
         require_root()
     measure = _measuring(level, set_, out, testbed, allow_commands, quiet=quiet)

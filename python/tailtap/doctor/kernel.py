@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.privileges import missing_capabilities
+from tailtap.host.facts.needs import missing_capabilities
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.lab.topology.lab import Lab
 from tailtap.remote import CommandFailed

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from tailtap.base.check import Check
 from tailtap.host.containers.cgroups import hierarchies
 from tailtap.host.facts import machine as facts
-from tailtap.host.facts import power
 from tailtap.host.net.pci import NO_IOMMU, iommu_groups
+from tailtap.lab.instruments import energy
 from tailtap.records.machine import Topology
 
 AREA = "machine"
@@ -26,7 +26,7 @@ def check_machine() -> Iterator[Check]:
     yield _steal()
     yield _control_groups()
     yield _iommu()
-    yield _energy(list(power.counters()), power.platform_watts())
+    yield _energy(list(energy.counters()), energy.platform_watts())
 
 
 def _cpus(topology: Topology, online: str | None) -> Check:
@@ -115,7 +115,7 @@ def _energy(domains: list[str], platform: int | None) -> Check:
     found = ", ".join([*domains, *([] if platform is None else [f"IPMI: {platform} W"])])
     if found:
         return Check(AREA, "energy", "ok", found)
-    if power.closed():
+    if energy.closed():
         return Check(AREA, "energy", "untested", "only root may read it", "run it with sudo")
     remedy = "runs have no watts: take a machine with RAPL (CONFIG_INTEL_RAPL) or IPMI and ipmitool"
     return Check(AREA, "energy", "missing", "nothing here tells it", remedy)

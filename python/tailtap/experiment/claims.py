@@ -9,7 +9,7 @@ from tailtap.base.document import Document, KeyPath
 from tailtap.base.suggest import did_you_mean
 from tailtap.experiment.combinations import combinations
 from tailtap.experiment.tuning import VARIED, expanded
-from tailtap.lab.topology.line import FORWARD, REVERSE
+from tailtap.lab.topology.graphs import FORWARD, REVERSE
 
 CLAIMS = "claims"
 

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from tailtap.base.document import Misfit
 from tailtap.base.schema import Matching, Strict, Time, Written, check_fields, name_words
 from tailtap.base.units import format_time
-from tailtap.lab.instruments.taps.model import HARDWARE
+from tailtap.lab.instruments.taps import HARDWARE
 
 if TYPE_CHECKING:
     from tailtap.experiment.model import Experiment

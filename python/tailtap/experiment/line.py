@@ -17,7 +17,7 @@ from tailtap.base.suggest import did_you_mean
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms import PLATFORMS, Platform
 from tailtap.lab.topology.graph import EGRESS, INGRESS
-from tailtap.lab.topology.line import GENERATOR, TAPS, dut_names, share_out
+from tailtap.lab.topology.graphs import GENERATOR, TAPS, dut_names, share_out
 from tailtap.lab.topology.placement import BUSY_POLL, CORE, Placement
 
 if TYPE_CHECKING:

@@ -44,12 +44,12 @@ from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.events import Counters, Events
 from tailtap.lab.instruments.interrupts import Interrupts
-from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE, PCAP, STAMPS, Taps
+from tailtap.lab.instruments.taps import HARDWARE, PASSIVE, PCAP, STAMPS, Taps
 from tailtap.lab.neighbours.running import Asked
 from tailtap.lab.platforms import PLATFORMS, Devices, DutSpec, Platform
-from tailtap.lab.platforms.options import PortOptions
+from tailtap.lab.platforms.boot import PortOptions
 from tailtap.lab.topology.graph import Graph
-from tailtap.lab.topology.line import FORWARD, REVERSE, Cables
+from tailtap.lab.topology.graphs import FORWARD, REVERSE, Cables
 from tailtap.records.machine import Traits, together
 
 DIRECTION = "direction"

@@ -27,8 +27,7 @@ from tailtap.lab.generators.flows import Address, Flows, Ranges, numbered
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.lab.topology.graph import Graph, Port
-from tailtap.lab.topology.line import FORWARD
-from tailtap.lab.topology.network import LONGEST_NODE
+from tailtap.lab.topology.graphs import FORWARD, LONGEST_NODE
 from tailtap.lab.topology.numbering import Way, ways
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from tailtap.base.schema import Ports, Strict, Written
 from tailtap.experiment.line import ENDS, Member
 from tailtap.host.net import pci
 from tailtap.host.net.cards import CardState
-from tailtap.host.net.reached import require_way
+from tailtap.host.net.namespaces import require_way
 from tailtap.host.net.virtual_functions import Ability
 from tailtap.lab.forwarders import FORWARDERS
-from tailtap.lab.topology.channels import by_functions, over_channels, over_ways
 from tailtap.lab.topology.graph import Graph
+from tailtap.lab.topology.numbering import by_functions, over_channels, over_ways
 
 VETH: Final = "veth"
 

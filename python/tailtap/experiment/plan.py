@@ -13,7 +13,7 @@ from typing import Any
 from tailtap.base.files import slugify
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
-from tailtap.lab.topology.line import FORWARD
+from tailtap.lab.topology.graphs import FORWARD
 from tailtap.records.record import opened
 from tailtap.records.run import CASE, Parameters, Plan, PlanRow
 

@@ -35,7 +35,7 @@ from tailtap.experiment.tuning import expanded
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.platforms import PLATFORMS, declaring
-from tailtap.lab.topology.line import Cables
+from tailtap.lab.topology.graphs import Cables
 from tailtap.records.run import CASE
 
 Origins = Mapping[KeyPath, KeyPath]

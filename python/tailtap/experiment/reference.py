@@ -29,8 +29,7 @@ from tailtap.lab.generators.pattern import PATTERNS
 from tailtap.lab.generators.replay import Replay
 from tailtap.lab.instruments.events import Events
 from tailtap.lab.instruments.interrupts import Counted, Sampling
-from tailtap.lab.instruments.taps import TAPS
-from tailtap.lab.instruments.taps.model import Taps
+from tailtap.lab.instruments.taps import TAPS, Taps
 from tailtap.lab.neighbours import NEIGHBOURS
 from tailtap.lab.platforms import PLATFORMS
 

@@ -12,7 +12,7 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.reading import CheckedExperiment
-from tailtap.host.changes.privileges import require_root
+from tailtap.host.facts.needs import require_root
 from tailtap.measure.campaign import Campaign, Recorded, experiment_text, now, seconds_of
 from tailtap.measure.pairs import TAIL_LOST_NS, Made, Runs, in_pairs
 from tailtap.measure.preconditions import require_here

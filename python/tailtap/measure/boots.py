@@ -14,7 +14,7 @@ from typing import Protocol
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.platforms import boot
-from tailtap.lab.platforms.options import KernelOptions
+from tailtap.lab.platforms.boot import KernelOptions
 from tailtap.records.machine import Booted
 
 

@@ -16,7 +16,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun, make_plan
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import FULL, RUNTIME
-from tailtap.host.changes.privileges import missing_capabilities
+from tailtap.host.facts.needs import missing_capabilities
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import foresee as foresee_counting
 from tailtap.lab.topology.placement import BUSY_POLL

@@ -16,8 +16,8 @@ from pathlib import Path
 from tailtap import _core
 from tailtap.analysis.causes.taxonomy import SERVING_NAME, Named, Rows, sort
 from tailtap.analysis.causes.trace import trace_in
-from tailtap.host.changes.privileges import require_root
 from tailtap.host.facts import machine as facts
+from tailtap.host.facts.needs import require_root
 from tailtap.lab.forwarders.served import Server
 from tailtap.lab.instruments.observing import Tracing
 from tailtap.lab.instruments.tracer import Following, warnings_of

@@ -23,7 +23,7 @@ from tailtap.base.units import format_rate
 from tailtap.experiment.model import Experiment
 from tailtap.host.net.silent_link import LEAD_SECONDS
 from tailtap.lab.topology.graph import EGRESS, INGRESS, TASKS, Task
-from tailtap.lab.topology.line import REVERSE
+from tailtap.lab.topology.graphs import REVERSE
 from tailtap.measure.clocks import guest_clock_of, with_events_by_stamps
 from tailtap.measure.hosts_clocks import Clocks
 from tailtap.measure.quality import Measured, Sent

@@ -19,7 +19,7 @@ from tailtap.base.errors import NothingBegun, Occupied, TailtapError
 from tailtap.base.files import remove, write_json
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_record
 from tailtap.experiment.reading import CheckedExperiment
-from tailtap.host.changes.privileges import require_root
+from tailtap.host.facts.needs import require_root
 from tailtap.measure.beside import Beside
 from tailtap.measure.beside import warnings as warnings_beside
 from tailtap.measure.boots import Boots, asks, grouped, wanted_of

@@ -1,15 +1,14 @@
-"""Runs inside a virtual machine, as its first process, and there does what tailtap asks for.
+"""Commands for channels: a child process each, with its streams, signals and exit status.
 
-The guest shares this machine's files, so the host's own interpreter runs this file, with nothing
-but the standard library and the files that `frames.py` lists. One virtio-serial port carries all
-channels: commands (`commands.py`) and files (`files.py`). It sleeps while there is nothing to do.
+Opened with ``{"command": WORDS, "environment": {NAME: VALUE}}``, closed with ``{"exit": STATUS}``,
+negative for a signal. Stream 0 is its standard input, stream 1 its output and stream 2 its errors.
 
-When the host lets go of the port the agent ends with everything that it started, and the guest
-with it.
+A command dies with its channel, and all of its session with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -18,9 +17,161 @@ import time
 from pathlib import Path
 
 from tailtap.remote import files
-from tailtap.remote.commands import Commands
 from tailtap.remote.loop import READ_BYTES, Link, Loop
-from tailtap.remote.mux import Mux
+from tailtap.remote.mux import Channel, Handler, Json, Mux
+
+IN, OUT, ERR = 0, 1, 2
+PIPE_BYTES = 32_768
+MISSING = 127
+"""What a shell says of a command that is not there."""
+
+
+class Commands:
+    """The children of a process."""
+
+    def __init__(self, loop: Loop) -> None:
+        """Their streams are served by `loop`."""
+        self._loop = loop
+        self._running: dict[int, Command] = {}
+
+    def serve(self, channel: Channel, content: Json) -> Handler:
+        """Start a command for a channel."""
+        words = [str(word) for word in content["command"]]
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
+        ours = [pipes[IN][1], pipes[OUT][0], pipes[ERR][0]]
+        theirs = [pipes[IN][0], pipes[OUT][1], pipes[ERR][1]]
+        try:
+            pid = os.posix_spawnp(
+                words[0],
+                words,
+                content["environment"],
+                file_actions=[(os.POSIX_SPAWN_DUP2, one, n) for n, one in enumerate(theirs)],
+                setsid=True,
+                setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM],
+            )
+        except OSError as error:
+            for descriptor in ours:
+                os.close(descriptor)
+            channel.send(f"{words[0]}: {error.strerror}\n".encode(), ERR)
+            channel.close(exit=MISSING)
+            return Handler()
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        command = self._running[pid] = Command(self._loop, channel, pid, ours)
+        return command
+
+    def reap(self) -> None:
+        """Take note of the ends of all children; orphans that this process was given have none."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            command = self._running.pop(pid, None)
+            if command is not None:
+                command.exited(os.waitstatus_to_exitcode(status))
+
+
+class Command(Handler):
+    """A child process."""
+
+    def __init__(self, loop: Loop, channel: Channel, pid: int, pipes: list[int]) -> None:
+        """Process `pid`, with the other ends of its three streams."""
+        self._loop, self._channel, self._pid = loop, channel, pid
+        self._pipes = dict(enumerate(pipes))
+        self._status: int | None = None
+        self._input = bytearray()
+        self._input_over = False
+        for descriptor in pipes:
+            os.set_blocking(descriptor, False)
+        for stream in (OUT, ERR):
+            self.roomy(channel, stream)
+
+    def received(self, channel: Channel, stream: int, data: bytes) -> None:
+        """Hand it over as input."""
+        self._input += data
+        self._feed()
+
+    def ended(self, channel: Channel, stream: int) -> None:
+        """End the input after what has come."""
+        self._input_over = True
+        self._feed()
+
+    def signalled(self, channel: Channel, number: int) -> None:
+        """Pass a signal on to the process; its whole session is killed."""
+        if self._status is None:
+            with contextlib.suppress(OSError, OverflowError):  # it may be no signal at all
+                (os.killpg if number == signal.SIGKILL else os.kill)(self._pid, number)
+
+    def roomy(self, channel: Channel, stream: int) -> None:
+        """Read its output again."""
+        if stream in self._pipes:
+            self._loop.watch(self._pipes[stream], reading=lambda: self._relay(stream))
+
+    def closed(self, channel: Channel, result: Json) -> None:
+        """End it: nobody wants it any more."""
+        self.signalled(channel, signal.SIGKILL)
+        for stream in list(self._pipes):
+            self._forget(stream)
+
+    def exited(self, status: int) -> None:
+        """It is gone; what it said may still have to be read."""
+        self._status = status
+        self._finish()
+
+    def _relay(self, stream: int) -> None:
+        room = self._channel.room(stream)
+        if not room:
+            self._loop.watch(self._pipes[stream])  # until there is some
+            return
+        try:
+            data = os.read(self._pipes[stream], min(room, PIPE_BYTES))
+        except BlockingIOError:
+            return
+        if data:
+            self._channel.send(data, stream)
+        else:
+            self._forget(stream)
+            self._channel.end(stream)
+            self._finish()
+
+    def _feed(self) -> None:
+        """Write what the process has room for."""
+        if IN not in self._pipes:
+            self._used(len(self._input))
+            return
+        try:
+            while self._input:
+                self._used(os.write(self._pipes[IN], self._input[:PIPE_BYTES]))
+        except BlockingIOError:
+            self._loop.watch(self._pipes[IN], writing=self._feed)
+            return
+        except OSError:  # it does not want more
+            self._used(len(self._input))
+            self._input_over = True
+        self._loop.watch(self._pipes[IN])
+        if self._input_over:
+            self._forget(IN)
+
+    def _used(self, count: int) -> None:
+        del self._input[:count]
+        self._channel.grant(count, IN)
+
+    def _finish(self) -> None:
+        """Tell the end of a process that is gone and has said everything."""
+        if self._status is not None and not {OUT, ERR} & self._pipes.keys():
+            if IN in self._pipes:
+                self._forget(IN)
+            self._channel.close(exit=self._status)
+
+    def _forget(self, stream: int) -> None:
+        descriptor = self._pipes.pop(stream)
+        self._loop.watch(descriptor)
+        os.close(descriptor)
+
 
 PAUSE_SECONDS = 0.02
 """How often it looks for a host, which is there before the guest boots."""

@@ -10,8 +10,7 @@ from pathlib import Path
 from tailtap.base.files import drafted
 from tailtap.base.units import list_cpus
 from tailtap.remote import CommandFailed, NoAnswer
-from tailtap.remote.local import COMMAND_SECONDS, LocalHost, missing
-from tailtap.remote.namespace import NamespaceHost
+from tailtap.remote.local import COMMAND_SECONDS, LocalHost, NamespaceHost, missing
 from tailtap.remote.process import Process
 
 SIGNALLED, MOST_SIGNALLED = 128, 128 + signal.SIGRTMAX

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tailtap.base.errors import MachineError
 from tailtap.remote import CommandFailed, Completed, NoAnswer
-from tailtap.remote.commands import MISSING
+from tailtap.remote.agent import MISSING
 from tailtap.remote.connection import Connection
 from tailtap.remote.local import COMMAND_SECONDS, LocalHost, missing
 from tailtap.remote.process import Process

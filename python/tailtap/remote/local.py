@@ -123,3 +123,17 @@ class LocalHost:
 
     def _is_ours(self, command: Sequence[str]) -> bool:
         return list(command[: len(self.program)]) == list(self.program)
+
+
+class NamespaceHost(LocalHost):
+    """Commands run by ``ip netns exec``, which also shows the namespace's own sysfs."""
+
+    def __init__(self, namespace: str) -> None:
+        """A host for the existing network namespace `namespace`."""
+        self.namespace = namespace
+        self.prefix = ("ip", "netns", "exec", namespace)
+
+    @property
+    def name(self) -> str:
+        """The host's name in messages."""
+        return f"namespace {self.namespace}"

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from tailtap.base.errors import MachineError
-from tailtap.remote.commands import ERR, IN, OUT
+from tailtap.remote.agent import ERR, IN, OUT
 from tailtap.remote.connection import Connection
 from tailtap.remote.mux import Channel, Handler, Json
 

@@ -25,9 +25,8 @@ from tailtap.records.record import as_json, parsed
 from tailtap.remote import files
 from tailtap.remote.loop import Link, Loop
 from tailtap.remote.mux import Channel, Handler, Mux
-from tailtap.remote.session import Closed, Json, RolePlan, Session, Setup, Site, Station
+from tailtap.remote.session import Closed, Json, RolePlan, Session, Setup, Site, Station, told
 from tailtap.remote.stream import FIRST, Lines
-from tailtap.remote.told import told
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Folders = Callable[[], AbstractContextManager[Path]]

@@ -53,8 +53,8 @@ from tailtap.remote.session import (
     RoleEvent,
     RolePlan,
     Setup,
+    error_of,
 )
-from tailtap.remote.told import error_of
 
 CLOSE_SECONDS = 60.0
 """How long a station may take to put its machine back."""

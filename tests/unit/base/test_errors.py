@@ -18,7 +18,7 @@ from tailtap.base.errors import (
     naming,
 )
 from tailtap.remote import CommandFailed, NoAnswer, ProgramMissing
-from tailtap.remote.told import error_of, told
+from tailtap.remote.session import error_of, told
 
 ERRORS = [
     InputError("a line"),

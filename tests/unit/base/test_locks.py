@@ -14,7 +14,7 @@ import pytest
 from tailtap.analysis.runs.folder import locked
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.locks import lock
-from tailtap.host.cpu.resctrl import files
+from tailtap.host.cpu import resctrl
 
 NOBODY = 65534
 
@@ -50,11 +50,11 @@ def test_who_may_only_read_a_folder_keeps_nobody_out(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(resctrl, "WAIT_SECONDS", 0.1)
     with held(tmp_path, os.getuid()):
         with pytest.raises(MachineError, match=r"stays locked by process \d+ \(.*python.*end it"):
-            files.locked(tmp_path).__enter__()
+            resctrl.locked(tmp_path).__enter__()
         with pytest.raises(InputError, match="another tailtap"):
             locked(tmp_path).__enter__()
-    with files.locked(tmp_path), (tmp_path / "file").open("w") as file:
+    with resctrl.locked(tmp_path), (tmp_path / "file").open("w") as file:
         assert lock(file.fileno(), tmp_path)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.lab.topology.graph import Port
-from tailtap.lab.topology.line import Cables, dut_names
+from tailtap.lab.topology.graphs import Cables, dut_names
 from tailtap.lab.topology.numbering import DESTINATION_MAC, ways
 
 

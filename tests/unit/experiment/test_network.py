@@ -18,7 +18,7 @@ from networks import Made, networks
 from tailtap.experiment.chains import IN, OUT, joined, simple_ways
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
-from tailtap.lab.topology.line import FORWARD
+from tailtap.lab.topology.graphs import FORWARD
 
 BRANCHING: dict[str, Any] = {
     "forwarder": "kernel-route",

@@ -25,16 +25,14 @@ from scratch_machine import scratch_machine
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.files import DRAFT
+from tailtap.host import loaders
 from tailtap.host.changes import clean, journal
 from tailtap.host.changes.journal import Owner, read_all
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.line import FINE
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.loaders import boot_file, loader_of
-from tailtap.host.loaders.boot_file import MARK
-from tailtap.host.loaders.grub import DROP_IN
-from tailtap.host.loaders.loader import alike
+from tailtap.host.loaders import DROP_IN, MARK, alike, loader_of
 from tailtap.host.tuning.apply import revert
 from tailtap.host.tuning.audit import audit
 from tailtap.host.tuning.bootline import Bootline, bootline, install, remove
@@ -429,7 +427,7 @@ def dying(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(owner, name, stepped)
 
     stepping(journal, "append")
-    stepping(boot_file, "write_text")
+    stepping(loaders, "write_text")
     stepping(Path, "mkdir")
     stepping(Path, "unlink")
     stepping(Path, "rmdir")

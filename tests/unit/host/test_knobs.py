@@ -13,7 +13,7 @@ import pytest
 from scratch_machine import scratch_machine
 
 from tailtap.base.errors import InputError
-from tailtap.host.changes.values import Form
+from tailtap.host.changes.kernel_values import Form
 from tailtap.host.knobs import KNOBS, select
 from tailtap.host.knobs.interrupts import of_cards
 from tailtap.host.knobs.knob import Files, Knob, Told, fixed, on_the_line

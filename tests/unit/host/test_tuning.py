@@ -21,10 +21,9 @@ from scratch_machine import scratch_machine, state
 from tailtap.base.errors import InputError, MachineError
 from tailtap.host import knobs as table
 from tailtap.host.changes import clean, journal, kernel_values
-from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import Journal, Owner, read_all
-from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.host.changes.values import Wish
+from tailtap.host.changes.kernel_values import KernelValue, Wish
+from tailtap.host.changes.processes import Folder
 from tailtap.host.knobs.knob import Files, Knob, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree

@@ -14,7 +14,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.taps.warnings import of_deferral, of_links
 from tailtap.lab.topology.graph import Node
-from tailtap.lab.topology.line import FORWARD, REVERSE, dut_names, line
+from tailtap.lab.topology.graphs import FORWARD, REVERSE, dut_names, line
 from tailtap.measure.quality import (
     FOLLOWING,
     Measured,

@@ -16,7 +16,7 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.cli.progress import listener
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
-from tailtap.lab.topology.line import FORWARD
+from tailtap.lab.topology.graphs import FORWARD
 from tailtap.measure import run as run_module
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.run import everywhere, measure

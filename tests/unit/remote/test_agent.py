@@ -20,7 +20,7 @@ from sleeping import sleeps
 
 from tailtap.base.errors import MachineError
 from tailtap.remote import agent
-from tailtap.remote.commands import ERR, IN, OUT
+from tailtap.remote.agent import ERR, IN, OUT
 from tailtap.remote.connection import Connection
 from tailtap.remote.files import DRAFT
 from tailtap.remote.mux import WINDOW_BYTES, Channel, Handler, Json

@@ -21,7 +21,7 @@ from stamps import read_stamps
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.base.errors import Bug, InputError, MachineError
 from tailtap.experiment.model import Experiment
-from tailtap.lab.topology.line import FORWARD
+from tailtap.lab.topology.graphs import FORWARD
 from tailtap.measure.run import everywhere, measure
 from tailtap.records.record import as_json
 from tailtap.remote.connection import Connection

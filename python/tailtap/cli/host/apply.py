@@ -46,7 +46,7 @@ def apply(
     """
 
     from tailtap.cli.host import machine, sentence
-    from tailtap.host.changes.privileges import require_superuser
+    from tailtap.host.facts.needs import require_superuser
     from tailtap.host.tuning.apply import apply as set_all
     from tailtap.host.tuning.plan import plan
     from tailtap.records.printed import ApplyRecord, Left

@@ -93,7 +93,7 @@ def bootline(
 
     from tailtap.base.errors import InputError
     from tailtap.cli.host import machine
-    from tailtap.host.changes.privileges import require_root
+    from tailtap.host.facts.needs import require_root
     from tailtap.host.tuning import bootline as library
     from tailtap.records.printed import StepRecord, UninstalledRecord
     from tailtap.records.record import printed

@@ -65,7 +65,7 @@ def export(
     from tailtap.base.writing import writing
     from tailtap.cli.host import machine
     from tailtap.host.tuning.exports import FORMATS as KNOWN
-    from tailtap.host.tuning.exports.content import HEAD, content
+    from tailtap.host.tuning.exports import HEAD, content
     from tailtap.records.printed import HostExportRecord, Left
     from tailtap.records.record import printed
 

@@ -18,7 +18,7 @@ def revert(dry_run: bool, json: bool, quiet: bool) -> None:
     that of `tailtap host bootline --install`. A second call finds nothing to do.
     """
 
-    from tailtap.host.changes.privileges import require_superuser
+    from tailtap.host.facts.needs import require_superuser
     from tailtap.host.tuning import apply as library
     from tailtap.records.printed import RevertRecord
     from tailtap.records.record import printed

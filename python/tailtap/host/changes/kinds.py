@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from tailtap.base.errors import MachineError
 from tailtap.base.registry import Registry
-from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.huge_pages import Reservation
 from tailtap.host.changes.journal import Entry
 from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.changes.processes import Folder
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import SliceCpus, StoppedTimers
 from tailtap.host.changes.wakeup import WakeUp
@@ -17,16 +17,14 @@ from tailtap.host.containers.domains import DomainFolder
 from tailtap.host.containers.lxc import Container
 from tailtap.host.containers.oci import Bundle
 from tailtap.host.containers.podman import Pod
-from tailtap.host.cpu.resctrl.group import ResourceGroup
-from tailtap.host.cpu.resctrl.mount import ResctrlMount
+from tailtap.host.cpu.resctrl import ResctrlMount, ResourceGroup
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority
-from tailtap.host.loaders.boot_file import BootFile
+from tailtap.host.loaders import BootFile
 from tailtap.host.net.card_interrupts import CardInterrupts
 from tailtap.host.net.card_settings import CardQueues, CardSetting
 from tailtap.host.net.cards import Card
-from tailtap.host.net.namespaces import Junction, Link, Namespace, TapDevice
+from tailtap.host.net.namespaces import Junction, Link, Namespace, Reached, TapDevice
 from tailtap.host.net.port_threads import PortThreads
-from tailtap.host.net.reached import Reached
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.host.net.tap_filters import TapFilter
 from tailtap.host.net.vfio import VfioCard

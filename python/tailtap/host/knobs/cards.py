@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tailtap.host.changes.kernel_values import Form, Wish
 from tailtap.host.changes.resource import Resource
-from tailtap.host.changes.values import Form, Wish
 from tailtap.host.knobs.interrupts import others_mask
 from tailtap.host.knobs.knob import Files, Knob, fixed
 from tailtap.host.knobs.purpose import PHYSICAL, Purpose

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from tailtap.base.units import list_cpus
-from tailtap.host.changes.values import Wish
+from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs import boot_entry, line
 from tailtap.host.knobs.groups import partitioned

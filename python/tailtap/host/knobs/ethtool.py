@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from tailtap.base.errors import MachineError
+from tailtap.host.changes.kernel_values import Form, Wish
 from tailtap.host.changes.resource import Resource
-from tailtap.host.changes.values import Form, Wish
 from tailtap.host.knobs.knob import Knob, fixed
 from tailtap.host.knobs.purpose import HOST, Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from tailtap.host.changes.journal import is_ours
-from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.changes.kernel_values import Form, KernelValue, Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import RUNNING, SliceCpus
-from tailtap.host.changes.values import Form, Wish
 from tailtap.host.containers.cgroups import having
 from tailtap.host.knobs.knob import Knob
 from tailtap.host.knobs.purpose import Purpose

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from tailtap.base.units import parse_cpus, ranges
-from tailtap.host.changes.values import Wish
+from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.cpu.threads import allowed
 from tailtap.host.facts import machine as facts
-from tailtap.host.knobs.idle import Driven
+from tailtap.host.knobs.frequency import Driven
 from tailtap.host.knobs.knob import Files, Knob, Told, fixed
 from tailtap.host.knobs.purpose import Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.changes.kernel_values import Form, KernelValue, Wish, parse
 from tailtap.host.changes.resource import Resource
-from tailtap.host.changes.values import Form, Wish, parse
 from tailtap.host.knobs.knob import Files, Knob
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree

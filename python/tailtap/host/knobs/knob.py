@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
-from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.changes.kernel_values import FORMS, Form, KernelValue, Wish
 from tailtap.host.changes.resource import Resource
-from tailtap.host.changes.values import FORMS, Form, Wish
 from tailtap.host.knobs.purpose import EVERY, ROLES, Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 

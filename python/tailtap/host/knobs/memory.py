@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from tailtap.host.changes.values import Wish, chosen
+from tailtap.host.changes.kernel_values import Wish, chosen
 from tailtap.host.knobs.knob import Files, Knob, Told, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree

@@ -8,12 +8,15 @@ from functools import partial
 from typing import Literal
 
 from tailtap.base.errors import MachineError
+from tailtap.host.changes.kernel_values import Form
 from tailtap.host.changes.resource import Resource
-from tailtap.host.changes.values import Form
-from tailtap.host.cpu.resctrl.files import FOLDER
-from tailtap.host.cpu.resctrl.group import ResourceGroup
-from tailtap.host.cpu.resctrl.masks import CACHE_LINES, parse_schemata
-from tailtap.host.cpu.resctrl.mount import ResctrlMount
+from tailtap.host.cpu.resctrl import (
+    CACHE_LINES,
+    FOLDER,
+    ResctrlMount,
+    ResourceGroup,
+    parse_schemata,
+)
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.knob import Knob, fixed
 from tailtap.host.knobs.purpose import HOST, Purpose

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tailtap.host.changes.kernel_values import Form, Wish
 from tailtap.host.changes.resource import Resource
-from tailtap.host.changes.values import Form, Wish
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority, allowed
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.knob import Knob, fixed

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from tailtap.host.changes.values import Wish
+from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.knobs.knob import Files, Knob, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree

@@ -12,10 +12,9 @@ from typing import ClassVar
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
 from tailtap.base.units import parse_cpus
+from tailtap.host.changes.kernel_values import same
 from tailtap.host.changes.resource import Resource, read_text
-from tailtap.host.changes.values import same
-from tailtap.remote.local import LocalHost
-from tailtap.remote.namespace import NamespaceHost
+from tailtap.remote.local import LocalHost, NamespaceHost
 
 _REFUSED = frozenset((errno.EIO, errno.EPERM, errno.ENOSPC))
 """Answers that say no more than that an interrupt does not go there: the kernel places it itself,

@@ -1,19 +1,132 @@
-"""Settings of network cards that only `ethtool` shows and changes."""
+"""Where the work of a card's queues is done: interrupts, receive steering (RPS), sending (XPS).
+
+A driver that changes the number of a card's queues frees its interrupts and requests others, which
+go wherever new ones go, and a queue that comes back has no masks. So whoever changes the number
+looks at all of this before, and puts it back afterwards.
+"""
 
 from __future__ import annotations
 
+import array
+import contextlib
+import fcntl
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import socket
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.resource import Resource
-from tailtap.host.net.card_places import places, put_back
-from tailtap.host.net.card_spread import parse_table, set_table
+from tailtap.base.files import set_value
+from tailtap.host.changes.resource import Resource, read_text
+from tailtap.host.net.card_interrupts import affinity, device_interrupts, in_places
+from tailtap.host.net.inside import inside
 from tailtap.remote import CommandFailed
-from tailtap.remote.local import LocalHost
-from tailtap.remote.namespace import NamespaceHost
+from tailtap.remote.local import LocalHost, NamespaceHost
+
+T = TypeVar("T")
+
+ROOT = Path("/")
+_MASKS = ("rx-*/rps_cpus", "tx-*/xps_cpus")
+
+
+def places(port: str, namespace: str | None = None, root: Path = ROOT) -> dict[str, str]:
+    """The CPUs of each queue's masks and of each interrupt of a card; nothing when it is gone.
+
+    Interrupts are told by their place among the card's: new ones may have other numbers.
+    """
+    return _there(namespace, partial(_read, port, root))
+
+
+def put_back(
+    port: str, before: Mapping[str, str], namespace: str | None = None, root: Path = ROOT
+) -> None:
+    """Make those what they were that are there, as far as the kernel lets it."""
+    _there(namespace, partial(_write, port, before, root))
+
+
+def _there(namespace: str | None, work: Callable[[], T]) -> T:
+    return work() if namespace is None else inside([(namespace, work)])[0]
+
+
+def _read(port: str, root: Path) -> dict[str, str]:
+    found = {name: read_text(path) for name, path in _files(port, root).items()}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _write(port: str, before: Mapping[str, str], root: Path) -> None:
+    for name, path in _files(port, root).items():
+        text = before.get(name)
+        if text is not None and read_text(path) != text:
+            with contextlib.suppress(OSError):  # the kernel places some interrupts itself
+                set_value(path, text)
+
+
+def _files(port: str, root: Path) -> dict[str, Path]:
+    """The file of each."""
+    card = root / "sys/class/net" / port
+    found = {
+        f"{path.parent.name}/{path.name}": path
+        for pattern in _MASKS
+        for path in sorted((card / "queues").glob(pattern))
+    }
+    device = card / "device"
+    numbers = device_interrupts(device.resolve(), root) if device.exists() else {}
+    return found | {place: affinity(number, root) for place, number in in_places(numbers).items()}
+
+
+_SIOCETHTOOL = 0x8946
+_SET_TABLE = 0x39
+
+
+def parse_table(text: str) -> dict[str, str]:
+    """What `ethtool -x` shows: the ``table``, over how many queues it spreads (``equal``), and how
+    many there are (``max equal``).
+
+    ``equal`` is only there if packets go to the first so many queues, and to each as often as to
+    the others: one entry more or less is what division leaves over.
+    """
+    rows = re.findall(r"^\s*\d+:((?:\s+\d+)+)\s*$", text, re.MULTILINE)
+    table = [int(queue) for row in rows for queue in row.split()]
+    rings = re.search(r"with (\d+) RX ring", text)
+    if rings is None or not table:
+        return {}
+    often = [table.count(queue) for queue in range(max(table) + 1)]
+    equal = {"equal": str(len(often))} if max(often) - min(often) <= 1 else {}
+    return {**equal, "max equal": rings[1], "table": " ".join(map(str, table))}
+
+
+def set_table(interface: str, table: str, queues: int, namespace: str | None = None) -> None:
+    """Have a card that has so many queues spread packets so: the queue of each entry.
+
+    Raises `MachineError`.
+    """
+    entries = list(map(int, table.split()))
+    if entries == [place % queues for place in range(len(entries))]:
+        # The kernel's own table: whoever asks for no entries gets it, and it does not stand against
+        # fewer queues, as a table of somebody does.
+        entries = []
+    work = partial(_set_table, interface, entries)
+    if namespace is None:
+        work()
+    else:
+        inside([(namespace, work)])
+
+
+def _set_table(interface: str, entries: Sequence[int]) -> None:
+    content = array.array("I", [_SET_TABLE, len(entries), *entries])
+    place, _ = content.buffer_info()
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+            fcntl.ioctl(control, _SIOCETHTOOL, struct.pack("16sP", interface.encode(), place))
+    except OSError as error:
+        raise MachineError(
+            f"{interface} cannot spread packets over its queues as before: {error.strerror}"
+        ) from error
+
 
 SHOW = {"coalesce": "-c", "rings": "-g", "channels": "-l", "features": "-k", "pause": "-a",
         "eee": "--show-eee", "spread": "-x"}  # fmt: skip

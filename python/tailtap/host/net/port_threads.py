@@ -29,11 +29,10 @@ from tailtap.base.units import parse_cpus
 from tailtap.host.changes.resource import Resource, Value, read_text
 from tailtap.host.cpu.threads import allowed
 from tailtap.host.facts.machine import kernel_at_least, kernel_release
-from tailtap.host.net import netdev
+from tailtap.host.net import nic
 from tailtap.host.net.inside import inside
 from tailtap.remote import CommandFailed, Host
-from tailtap.remote.local import LocalHost
-from tailtap.remote.namespace import NamespaceHost
+from tailtap.remote.local import LocalHost, NamespaceHost
 
 # The kernel threads of a port are called napi/PORT-NUMBER. Behind the name, the 17th word of stat
 # is how nice it is; proc_pid_stat(5). A port may be a pattern.
@@ -196,7 +195,7 @@ class PortThreads(Resource):
         threads = list(poll_in_threads(host, self.port, self.cpus, self.card))
         if self.busy:
             try:
-                self._poll(dict.fromkeys(self._polled(), netdev.BUSY))
+                self._poll(dict.fromkeys(self._polled(), nic.BUSY))
             except OSError as error:
                 raise _no_busy_poll() from error
         return {"threads": threads}
@@ -234,14 +233,14 @@ class PortThreads(Resource):
         """What polls each of its instances of NAPI, as far as it is there and the kernel tells."""
         with contextlib.suppress(OSError, MachineError):
             [found] = inside(
-                [(self.namespace, lambda: netdev.polled(socket.if_nametoindex(self.port)))]
+                [(self.namespace, lambda: nic.polled(socket.if_nametoindex(self.port)))]
             )
             return {str(instance): by for instance, by in found.items()}
         return {}
 
     def _poll(self, wanted: Mapping[str, int]) -> None:
         """Have instances of NAPI polled so. Raises `OSError` where the kernel cannot."""
-        inside((self.namespace, partial(netdev.poll, int(one), by)) for one, by in wanted.items())
+        inside((self.namespace, partial(nic.poll, int(one), by)) for one, by in wanted.items())
 
     def _elsewise(self, old: Mapping[str, Any]) -> dict[str, int]:
         """How its instances of NAPI were polled that are polled otherwise now."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailtap.base.units import ranges
-from tailtap.host.changes.values import summary
+from tailtap.host.changes.kernel_values import summary
 from tailtap.host.knobs import select
 from tailtap.host.knobs.knob import Knob
 from tailtap.host.knobs.line import not_built

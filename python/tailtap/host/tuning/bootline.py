@@ -21,9 +21,7 @@ from tailtap.host.knobs import line as lines
 from tailtap.host.knobs.knob import Knob
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
-from tailtap.host.loaders import LOADERS, loader_of
-from tailtap.host.loaders.boot_file import MARK, BootFile
-from tailtap.host.loaders.loader import Draft, alike, lacking, name_of
+from tailtap.host.loaders import LOADERS, MARK, BootFile, Draft, alike, lacking, loader_of, name_of
 from tailtap.host.tuning.apply import TASK, revert
 from tailtap.host.tuning.audit import judge
 from tailtap.records.printed import BootlineRecord, Left, WordRow

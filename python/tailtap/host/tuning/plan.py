@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tailtap.base.errors import InputError
+from tailtap.host.changes.kernel_values import shown
 from tailtap.host.changes.resource import Resource
-from tailtap.host.changes.values import shown
 from tailtap.host.knobs import named, select
 from tailtap.host.knobs.knob import Knob
 from tailtap.host.knobs.purpose import Purpose

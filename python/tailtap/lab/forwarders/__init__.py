@@ -111,21 +111,13 @@ class Forwarder(Protocol):
 
 
 def _built_in() -> Mapping[str, Forwarder]:
-    from tailtap.lab.forwarders.bridge import Bridge
-    from tailtap.lab.forwarders.dpdk_l2fwd import DpdkL2fwd
-    from tailtap.lab.forwarders.dpdk_l3fwd import DpdkL3fwd
-    from tailtap.lab.forwarders.external import ExternalForwarder
-    from tailtap.lab.forwarders.fault import Fault
-    from tailtap.lab.forwarders.kernel_route import KernelRoute
-    from tailtap.lab.forwarders.nat import Nat
-    from tailtap.lab.forwarders.nftables import Nftables
-    from tailtap.lab.forwarders.ovs import Ovs
-    from tailtap.lab.forwarders.ovs_dpdk import OvsDpdk
-    from tailtap.lab.forwarders.server import Server
+    from tailtap.lab.forwarders.commands import ExternalForwarder, Server
+    from tailtap.lab.forwarders.dpdk_examples import DpdkL2fwd, DpdkL3fwd, Testpmd
+    from tailtap.lab.forwarders.in_kernel import Bridge, TcMirred
+    from tailtap.lab.forwarders.ovs import Ovs, OvsDpdk
+    from tailtap.lab.forwarders.own import Fault, Xdp
+    from tailtap.lab.forwarders.routing import KernelRoute, Nat, Nftables
     from tailtap.lab.forwarders.suricata import Suricata
-    from tailtap.lab.forwarders.tc_mirred import TcMirred
-    from tailtap.lab.forwarders.testpmd import Testpmd
-    from tailtap.lab.forwarders.xdp import Xdp
 
     return {
         "tc-mirred": TcMirred(),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.folders import Folder
+from tailtap.host.changes.processes import Folder
 from tailtap.lab.forwarders.served import Served, is_running, threads_of
 from tailtap.lab.forwarders.setting import CpuTime, Setting
 from tailtap.lab.platforms.dut import Dut

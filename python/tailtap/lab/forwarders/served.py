@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 from tailtap.base.errors import InputError
 from tailtap.base.units import list_cpus, parse_cpus
-from tailtap.host.net.backlog_threads import backlog_threads
 from tailtap.records.record import made
 from tailtap.records.trace import NET_RX, By, NodeServer
 from tailtap.records.trace import Server as ServerRecord
@@ -187,3 +186,24 @@ def is_running(thread: int, proc: Path = Path("/proc")) -> bool:
 
 def _number(path: Path) -> int:
     return int(path.name)
+
+
+_NAME = re.compile(r"backlog_napi/(\d+)")
+_KERNEL = "2"
+"""The parent of all threads of the kernel."""
+
+
+def backlog_threads(proc: Path = Path("/proc")) -> dict[int, int]:
+    """The thread of each CPU, by the CPU's number; none where softirqs receive."""
+    found = {}
+    for folder in proc.glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it ended meanwhile
+            continue
+        # proc_pid_stat(5): its number, its name in brackets, its state, its parent.
+        name, _, rest = stat.partition("(")[2].rpartition(")")
+        match = _NAME.fullmatch(name)
+        if match is not None and rest.split()[1] == _KERNEL:
+            found[int(match[1])] = int(folder.name)
+    return found

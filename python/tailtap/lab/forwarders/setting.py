@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Findings
+from tailtap.base.check import Check, Findings
+from tailtap.base.errors import TailtapError
 from tailtap.base.schema import NoOptions
+from tailtap.host.facts.needs import missing_capabilities
 from tailtap.lab.generators.flows import Version
 from tailtap.lab.generators.model import Traffic
-from tailtap.lab.platforms.dut import Dut
+from tailtap.lab.platforms import PLATFORMS, alike, build, graph_of
+from tailtap.lab.platforms.dut import Dut, DutSpec
+from tailtap.lab.topology.graphs import FORWARD
 from tailtap.lab.topology.lab import Lab
 from tailtap.remote import Host, ProgramMissing
-from tailtap.remote.local import SYSTEM_PATH
+from tailtap.remote.local import SYSTEM_PATH, LocalHost
 
 READY_SECONDS = 2.0
 """Seconds until the first packet must have come through a forwarder in the kernel."""
@@ -124,3 +131,47 @@ class Plain:
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
         """Nothing."""
+
+
+AREA = "forwarders"
+PROBE_CPU = 0
+
+
+def find_programs(name: str, needs: Sequence[Need]) -> Iterator[Check]:
+    """Whether the programs of the forwarder `name` are there."""
+    try:
+        paths = [need.find(LocalHost()) for need in needs]
+    except ProgramMissing as error:
+        yield Check(AREA, name, "missing", error.what, error.remedy)
+        return
+    yield Check(AREA, name, "ok", ", ".join(paths) or "needs nothing of its own")
+
+
+def try_in_lab(
+    name: str,
+    attempt: Callable[[Dut, Setting], str],
+    remedy: str = "another kernel; see docs/reference/forwarders.md",
+    *,
+    required: bool = False,
+) -> Iterator[Check]:
+    """Whether the kernel lets the forwarder `name` work, found out in a lab that is removed.
+
+    `attempt` returns what it found, or raises `TailtapError`.
+    """
+    if os.geteuid() != 0 or missing_capabilities():
+        found = "only root can try it"
+        yield Check(AREA, name, "untested", found, "run it with sudo", required)
+        return
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tt-"))
+        try:
+            platform = PLATFORMS["bare-metal"]
+            spec = DutSpec((PROBE_CPU,), platform.Options())
+            lab = stack.enter_context(Lab(graph_of(alike(platform, spec))))
+            [dut] = build(lab, alike(platform, spec))
+            lab.wait_until_up()
+            found = attempt(dut, Setting(lab, Path(folder), {FORWARD: Traffic()}))
+        except TailtapError as error:
+            yield Check(AREA, name, "missing", str(error), remedy, required)
+            return
+    yield Check(AREA, name, "ok", found, required=required)

@@ -30,10 +30,9 @@ from tailtap.base.schema import Matching, as_value_error
 from tailtap.base.suggest import shown
 from tailtap.base.units import parse_share
 from tailtap.lab.forwarders import dpdk
-from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import read_set
-from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting, find_programs
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.sizes import header_bytes
 from tailtap.lab.platforms.dut import Dut

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from tailtap.base.check import Check, Findings
 from tailtap.base.registry import Registry
+from tailtap.lab.generators.flows import Sending
 from tailtap.lab.generators.model import Traffic
-from tailtap.lab.generators.sending import Sending
 from tailtap.records.generator import GeneratorRecord
 from tailtap.remote import Host
 from tailtap.remote.process import Process

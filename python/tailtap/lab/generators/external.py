@@ -14,9 +14,8 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from tailtap.base.check import Check, Findings
 from tailtap.base.schema import NoOptions, Strict, as_value_error, check_command, fill_in
-from tailtap.lab.generators.flows import CLIENT, SERVER
+from tailtap.lab.generators.flows import CLIENT, SERVER, Sending
 from tailtap.lab.generators.own import OwnGenerator
-from tailtap.lab.generators.sending import Sending
 from tailtap.records.generator import GeneratorRecord
 from tailtap.remote import Host
 from tailtap.remote.local import require_program

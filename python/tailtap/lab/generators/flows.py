@@ -13,12 +13,15 @@ from ipaddress import (
     summarize_address_range,
 )
 from math import prod
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
 from tailtap.base.errors import InputError, naming
 from tailtap.base.schema import Strict, Written
+
+if TYPE_CHECKING:
+    from tailtap.lab.generators.model import Traffic
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Version: TypeAlias = Literal[4, 6]
@@ -162,3 +165,10 @@ def numbered(count: int, version: Version) -> Flows:
         )
     first = DEFAULTS[version][0]
     return Flows(src=f"{first}-{ip_address(first) + (count - 1)}")
+
+
+class Sending(NamedTuple):
+    """Traffic, and the port that it is sent into."""
+
+    port: str
+    traffic: Traffic

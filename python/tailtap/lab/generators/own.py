@@ -13,11 +13,9 @@ from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import NoOptions
 from tailtap.base.units import format_rate
-from tailtap.host.changes.privileges import missing_capabilities
-from tailtap.host.net.sockets import AF_XDP, OPTIONS, refusal, require_socket
-from tailtap.lab.generators.flows import Flows
+from tailtap.host.facts.needs import AF_XDP, OPTIONS, missing_capabilities, refusal, require_socket
+from tailtap.lab.generators.flows import Flows, Sending
 from tailtap.lab.generators.pattern import Constant
-from tailtap.lab.generators.sending import Sending
 from tailtap.records.generator import GeneratorRecord, SeveralRecord
 from tailtap.records.record import parsed, tag_of
 from tailtap.remote import Host

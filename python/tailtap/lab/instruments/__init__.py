@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailtap.lab.instruments.card_interrupts import CardInterrupts
 from tailtap.lab.instruments.energy import Energy
 from tailtap.lab.instruments.interrupts import InterruptSampler
-from tailtap.lab.instruments.kernel_counters import KernelCounters
-from tailtap.lab.instruments.links import LinkWatch
+from tailtap.lab.instruments.kernel_counters import CardInterrupts, KernelCounters
 from tailtap.lab.instruments.memory import Memory
 from tailtap.lab.instruments.observing import (
     Guest,
     Instrument,
+    LinkWatch,
     Observation,
     Reading,
     Scope,

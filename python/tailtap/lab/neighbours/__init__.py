@@ -44,11 +44,7 @@ class Neighbour(Protocol):
 
 
 def _built_in() -> Mapping[str, Neighbour]:
-    from tailtap.lab.neighbours.cache import Cache
-    from tailtap.lab.neighbours.cpu import Processor
-    from tailtap.lab.neighbours.interrupts import Interrupts
-    from tailtap.lab.neighbours.memory import Memory
-    from tailtap.lab.neighbours.packets import Packets
+    from tailtap.lab.neighbours.kinds import Cache, Interrupts, Memory, Packets, Processor
 
     return {
         "cpu": Processor(),

@@ -18,10 +18,8 @@ from tailtap.host.changes.resource import Resource
 from tailtap.host.facts import machine as facts
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.topology.graph import Graph, Node, NodeKind
+from tailtap.lab.topology.graphs import Cables, dut_names, line, network, served, share_out
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import Cables, dut_names, line, share_out
-from tailtap.lab.topology.network import network
-from tailtap.lab.topology.server import served
 from tailtap.records.machine import Traits
 
 __all__ = [
@@ -202,14 +200,13 @@ def require_memory(devices: Devices) -> None:
 
 
 def _built_in() -> Mapping[str, Platform]:
-    from tailtap.lab.platforms.bare_metal import BareMetal
+    from tailtap.lab.platforms.bare_metal import BareMetal, Wire
     from tailtap.lab.platforms.container import Container
     from tailtap.lab.platforms.crun import Crun
     from tailtap.lab.platforms.podman import Podman
     from tailtap.lab.platforms.runc import Runc
     from tailtap.lab.platforms.vm import Vm
     from tailtap.lab.platforms.vm.vhost import VmVhost
-    from tailtap.lab.platforms.wire import Wire
 
     return {
         "wire": Wire(),

@@ -11,10 +11,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from tailtap.base.check import Check, Findings
+from tailtap.base.errors import MachineError
+from tailtap.base.schema import NoOptions
 from tailtap.host.changes.resource import Resource
+from tailtap.lab.platforms.boot import (
+    KernelOptions,
+    check_host_kernel,
+    require_boot_of_host,
+    running_kernel,
+)
 from tailtap.lab.platforms.dut import Dut, DutSpec
-from tailtap.lab.platforms.kernel import check_host_kernel, running_kernel
-from tailtap.lab.platforms.options import KernelOptions, require_boot_of_host
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
 from tailtap.records.machine import BUILT_IN, Traits
@@ -68,3 +74,47 @@ class BareMetal:
             Dut(lab.host(spec.node), lab.passes(spec.node), spec.cpus, lab.facts(), node=spec.node)
             for spec in specs
         ]
+
+
+class Wire:
+    """One veth pair from tap to tap."""
+
+    summary = "No DuT at all: the taps are at the two ends of one link."
+    documentation = (
+        "It measures the measurement: what the taps report here is the floor below every other "
+        "result. All keys of the DuT are accepted and ignored, but `taps: hops` and `queues` are "
+        "refused. There are no CPUs to follow: with `trace` or `counters` its run is made without, "
+        "and says so."
+    )
+    traits: Traits = BUILT_IN["wire"]
+    ports_in: NodeKind | None = None
+    Options: type[BaseModel] = NoOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """It needs nothing but the lab."""
+        yield Check("platforms", "wire", "ok", "needs nothing of its own")
+
+    def foresee(
+        self,
+        spec: DutSpec[Any],
+        cards: Sequence[str],
+        programs: Sequence[str],
+        findings: Findings,
+    ) -> None:
+        """Nothing: there is no DuT."""
+
+    def machine(self, spec: DutSpec[Any]) -> Mapping[str, Any]:
+        """Nothing: there is no DuT."""
+        return {}
+
+    def resources(self, name: str, spec: DutSpec[Any], cards: Sequence[str]) -> Sequence[Resource]:
+        """Nothing: there is no DuT."""
+        return ()
+
+    def memory(self, spec: DutSpec[Any]) -> int:
+        """None: there is no DuT."""
+        return 0
+
+    def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:
+        """There is no DuT to start. Raises `MachineError`."""
+        raise MachineError("platform wire has no DuT: take another platform")

@@ -1,7 +1,10 @@
-"""Boot parameters: those that `dut.boot` asks for, and those of a kernel's command line.
+"""Kernels by their names in experiments, and whether this machine runs the named one.
 
-They do not belong to a kernel (`kernel.py`): any kernel can boot with them. A virtual machine boots
-with the parameters that the experiment asks for. This machine has booted already, so it is checked.
+- ``rt`` preempts nearly everywhere (CONFIG_PREEMPT_RT).
+- ``vanilla`` does not.
+
+Anything else is a version, as ``uname -r`` prints it or the beginning of it, or the path of a
+kernel image. Boot parameters are separate: see `boot.py`.
 """
 
 from __future__ import annotations
@@ -11,16 +14,107 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, Field
 
 from tailtap.base.errors import MachineError
-from tailtap.base.schema import check_fields
+from tailtap.base.schema import Ports, Strict, check_fields
 from tailtap.base.units import list_cpus, mask_cpus, parse_cpus
 from tailtap.host.cpu.cpus import FOLDER
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.machine import ROOT
 from tailtap.host.knobs.line import offloaded, unknown_to_kernel
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.lab.platforms.dut import DutSpec
+
+VANILLA, RT = "vanilla", "rt"
+NAMES = (VANILLA, RT)
+# The header of an x86 kernel image: a magic number, and where the version string stands;
+# Documentation/arch/x86/boot.rst.
+_MAGIC_AT, _MAGIC = 0x202, b"HdrS"
+_VERSION_AT, _VERSION_BASE, _VERSION_BYTES = 0x20E, 0x200, 128
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The properties of a running kernel that matter for latency."""
+
+    release: str
+    version: str
+    realtime: bool
+
+    @property
+    def kind(self) -> str:
+        """The name of this kernel."""
+        return RT if self.realtime else VANILLA
+
+    def facts(self) -> dict[str, Any]:
+        """The kernel in ``run.json``."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+def check_kernel(name: str) -> str:
+    """Return `name`. Raises `ValueError` for a name that is no kernel any more."""
+    if name == "nohz":
+        raise ValueError(
+            "nohz is no kernel, but boot parameters: write dut.boot: "
+            "'nohz_full={cpus} rcu_nocbs={cpus} isolcpus={cpus}' and leave dut.kernel out"
+        )
+    return name
+
+
+def running_kernel(root: Path = ROOT) -> Kernel:
+    """The kernel of this machine. `root` stands in for ``/`` in tests."""
+    release, version = facts.kernel_release(root), facts.kernel_version(root)
+    return Kernel(release, version, facts.is_realtime(root))
+
+
+def check_host_kernel(wanted: str | None, root: Path = ROOT) -> dict[str, Any]:
+    """The facts of this machine's kernel, which is the `wanted` one.
+
+    Raises `MachineError` that says which runs and how to boot the other when it is not.
+    """
+    kernel = running_kernel(root)
+    told = kernel.facts()
+    runs = f"dut.kernel: this machine runs {kernel.release} ({kernel.kind})"
+    if wanted is None or wanted == kernel.kind:
+        return told
+    if wanted == RT:
+        raise MachineError(
+            f"{runs}, not a real-time kernel: boot one, such as that of the Debian package "
+            "linux-image-rt-amd64, or take dut.platform: vm, which brings its own"
+        )
+    if wanted == VANILLA:
+        raise MachineError(f"{runs}, not a vanilla one: boot one without PREEMPT_RT")
+    version = version_of(wanted, root) if "/" in wanted else wanted
+    if not _same(version, kernel.release):
+        raise MachineError(
+            f"{runs}, not {version}: boot that one, or take dut.platform: vm, which brings its own"
+        )
+    return told
+
+
+def _same(version: str, release: str) -> bool:
+    """Whether `version` is `release` or the beginning of it, up to a dot or a dash."""
+    return release == version or release.startswith((f"{version}.", f"{version}-"))
+
+
+def version_of(image: str, root: Path = ROOT) -> str:
+    """The release that the kernel image at this path says it is."""
+    try:
+        with (root / image.removeprefix("/")).open("rb") as file:
+            header = file.read(_VERSION_AT + 2)
+            if header[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC:
+                raise MachineError(f"dut.kernel: {image} is no kernel image")
+            file.seek(_VERSION_BASE + int.from_bytes(header[_VERSION_AT:], "little"))
+            words = file.read(_VERSION_BYTES).split(b"\0")[0].split()
+    except OSError as error:
+        raise MachineError(f"dut.kernel: cannot read {image}: {error.strerror}") from error
+    if not words:
+        raise MachineError(f"dut.kernel: {image} does not say which version it is")
+    return words[0].decode("ascii", errors="replace")
+
 
 CPUS = "cpus"
 """The word in braces for the DuT's CPUs, as the kernel that boots numbers them."""
@@ -225,3 +319,44 @@ def _cpus(value: str) -> _Cpus | None:
     except ValueError:  # strides and groups: 0-31:1/2
         return None
     return _Cpus(frozenset(flags) or frozenset({ISOLATION}), frozenset(cpus)) if cpus else None
+
+
+class PortOptions(Strict):
+    """Options of a platform whose ports can be network cards."""
+
+    ports: Ports | None = Field(
+        default=None,
+        description="Two network cards of this machine that are the DuT's ports: before it and "
+        "behind it. tap.ports names the cards at the other ends of their cables. By default the "
+        "ports are virtual links.",
+        examples=[["enp1s0f0", "enp1s0f1"]],
+    )
+
+
+class KernelOptions(PortOptions):
+    """Options of a platform that depends on the kernel and on what it was booted with."""
+
+    kernel: Annotated[str, AfterValidator(check_kernel)] | None = Field(
+        default=None,
+        description="The kernel that the DuT runs: vanilla, rt (real-time), a version as "
+        "`uname -r` prints it or the beginning of it, or the absolute path of a kernel image. A "
+        "virtual machine boots it, and so does a testbed's host (docs/howto/testbed.md). Elsewhere "
+        "the run fails, and says what to boot, where this machine runs another kernel. By default "
+        "any kernel will do.",
+        examples=["rt", "6.1", "/boot/vmlinuz-6.1.0-37-rt-amd64"],
+    )
+    boot: Annotated[str, AfterValidator(check_boot)] = Field(
+        default="",
+        description="Parameters of that kernel's command line; {cpus} stands for the DuT's CPUs. A "
+        "virtual machine boots with them, as does a testbed's host (docs/howto/testbed.md). "
+        "Elsewhere the run fails where this machine was booted without them, or with parameters "
+        "that only other runs of the experiment ask for.",
+        examples=["nohz_full={cpus} isolcpus={cpus}"],
+    )
+
+
+def require_boot_of_host(spec: DutSpec[KernelOptions]) -> dict[str, Any]:
+    """The facts of what this machine was booted with. Raises `MachineError` when it will not do."""
+    own = spec.options.boot
+    without = parameters_of_others(own, spec.varied.get("boot", ()))
+    return require_of_host(own, without, spec.cpus)

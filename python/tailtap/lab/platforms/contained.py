@@ -19,19 +19,18 @@ from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
 from tailtap.base.schema import Size, Written
 from tailtap.base.units import format_size, format_time, list_cpus, parse_cpus
-from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.host.changes.resource import Resource
 from tailtap.host.containers import cgroups
 from tailtap.host.containers.container import Engine, Limit, Spec
 from tailtap.host.containers.images import check_reference
 from tailtap.host.facts import machine as machine_facts
+from tailtap.host.facts.needs import missing_capabilities
+from tailtap.lab.platforms.boot import KernelOptions, check_host_kernel, require_boot_of_host
 from tailtap.lab.platforms.dut import Dut, DutSpec
-from tailtap.lab.platforms.kernel import check_host_kernel
-from tailtap.lab.platforms.options import KernelOptions, require_boot_of_host
 from tailtap.lab.platforms.roots import ROOTS, FolderRoot, ImageRoot, Root
 from tailtap.lab.topology.graph import NodeKind
+from tailtap.lab.topology.graphs import DUT, smallest
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import DUT, smallest
 from tailtap.records.machine import BUILT_IN, Traits
 from tailtap.records.record import as_json
 from tailtap.records.run import Image

@@ -18,7 +18,7 @@ from tailtap.base.errors import MachineError
 from tailtap.base.units import parse_cpus
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.resource import Joint, Resource
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net import cards
 from tailtap.host.net.card_interrupts import CardInterrupts, device_interrupts
 from tailtap.host.net.port_threads import PortThreads
@@ -36,8 +36,7 @@ from tailtap.lab.topology.compiler import (
 from tailtap.lab.topology.graph import TASKS, Graph, Port, Task
 from tailtap.lab.topology.numbering import Way, ways
 from tailtap.lab.topology.placement import Placed
-from tailtap.remote.local import LocalHost
-from tailtap.remote.namespace import NamespaceHost
+from tailtap.remote.local import LocalHost, NamespaceHost
 from tailtap.remote.process import Process
 
 NAMESPACES = Path("/run/netns")

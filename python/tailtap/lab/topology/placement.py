@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.units import ranges
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.records.run import AskedPlacement
 
 Irq = Literal["none", "node", "core"] | tuple[int, ...]

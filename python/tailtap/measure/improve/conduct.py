@@ -24,7 +24,7 @@ from tailtap.base.errors import NothingBegun, Occupied
 from tailtap.base.units import format_share, format_time, ranges
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.tuning import knobs_of
-from tailtap.host.changes.privileges import require_root
+from tailtap.host.facts.needs import require_root
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply as set_all
 from tailtap.host.tuning.plan import plan as plan_of

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tailtap.host.changes import clean
-from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import Journal
+from tailtap.host.changes.processes import Folder
 
 SHARED = Path("/dev/shm")
 """A file system in memory on every Linux."""

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tailtap.base.errors import InputError, TailtapError
-from tailtap.host.changes.privileges import require_root
 from tailtap.host.cpu.cpus import usable
+from tailtap.host.facts.needs import require_root
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.lab.forwarders.served import Server
-from tailtap.lab.instruments.tracer.room import spare_cpu
+from tailtap.lab.instruments.tracer import spare_cpu
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.interfaces import Interface, Xdp, look_at, xdp_of
 from tailtap.measure.observe.look import (

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailtap.base.bugs import ending
-from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import Journal
+from tailtap.host.changes.processes import Folder
 from tailtap.measure.roles.here import Here
 from tailtap.measure.roles.role import PLACE
 from tailtap.remote.serving import serve

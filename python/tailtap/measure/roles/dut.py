@@ -27,8 +27,8 @@ from tailtap.lab.instruments.interrupts import sampling_ns
 from tailtap.lab.neighbours.running import Neighbours, too_little
 from tailtap.lab.platforms import Dut
 from tailtap.lab.topology.graph import Port
+from tailtap.lab.topology.graphs import FORWARD
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import FORWARD
 from tailtap.lab.topology.placement import facts as placement_facts
 from tailtap.measure.roles.answers import (
     CHECK,

@@ -15,8 +15,8 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.over import foresee_over
 from tailtap.experiment.own_files import has_own_files
 from tailtap.experiment.tuning import NONE
-from tailtap.host.changes.privileges import require_root
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
+from tailtap.host.facts.needs import require_root
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.cards import CardState
@@ -28,10 +28,10 @@ from tailtap.lab.forwarders import Asked
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.instruments.events import encodings, events_of
 from tailtap.lab.instruments.perf import foresee as foresee_events
-from tailtap.lab.instruments.taps.cards import require_one_clock
-from tailtap.lab.instruments.taps.model import HARDWARE
+from tailtap.lab.instruments.taps import HARDWARE
+from tailtap.lab.instruments.taps.inline import require_one_clock
 from tailtap.lab.instruments.tracer import foresee as foresee_tracer
-from tailtap.lab.instruments.tracer.room import room_of
+from tailtap.lab.instruments.tracer import room_of
 from tailtap.lab.platforms import PLATFORMS, require_memory
 from tailtap.lab.topology.compiler import compile_graph, placed
 from tailtap.lab.topology.graph import TASKS, Graph, Task

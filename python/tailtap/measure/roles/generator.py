@@ -9,7 +9,7 @@ from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
 from tailtap.lab.generators import GENERATORS, Generator, Sending
 from tailtap.lab.generators.flows import CLIENT, SERVER, Flows
-from tailtap.lab.topology.server import address_client
+from tailtap.lab.topology.graphs import address_client
 from tailtap.measure.roles.answers import (
     DESCRIBE,
     INTERRUPT,

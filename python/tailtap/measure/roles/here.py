@@ -17,8 +17,8 @@ from tailtap.host.facts import environment, timekeeping
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import Counting, Snapshot, window
 from tailtap.lab.topology.graph import TASKS, Task
+from tailtap.lab.topology.graphs import Cables
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import Cables
 from tailtap.measure.roles import ROLES
 from tailtap.measure.roles.foresee import foresee, foresee_machine
 from tailtap.measure.roles.role import Role, Workbench

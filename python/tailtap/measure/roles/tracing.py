@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 
 from tailtap.experiment.model import Experiment
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.lab import forwarders as forwarder
-from tailtap.lab.instruments.tracer.room import spare_cpu
+from tailtap.lab.instruments.tracer import spare_cpu
 from tailtap.lab.topology.compiler import placed
 from tailtap.lab.topology.graph import Graph
 

@@ -28,7 +28,7 @@ from tailtap.experiment.matching import Matching
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun, name_of, plan_run
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
-from tailtap.host.changes.privileges import require_root
+from tailtap.host.facts.needs import require_root
 from tailtap.lab.generators.model import MAX_PACKETS
 from tailtap.lab.generators.pattern import Ramp
 from tailtap.lab.topology.graph import EGRESS, INGRESS

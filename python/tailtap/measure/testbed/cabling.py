@@ -20,13 +20,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tailtap.base.errors import TailtapError
-from tailtap.host.changes.privileges import require_root
+from tailtap.host.facts.needs import require_root
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import timestamping
 from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.lab.topology.graph import Graph, Link, Node, Port, Task
+from tailtap.lab.topology.graphs import DEFAULT_MTU
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import DEFAULT_MTU
 from tailtap.remote.session import Json
 
 ETHERTYPE = 0x88B5

@@ -14,8 +14,7 @@ from pathlib import Path
 from tailtap.base.errors import MachineError
 from tailtap.measure.testbed.ssh import SshStation
 from tailtap.remote import CommandFailed, Completed, NoAnswer
-from tailtap.remote.agent import serve
-from tailtap.remote.commands import MISSING
+from tailtap.remote.agent import MISSING, serve
 from tailtap.remote.connection import Connection
 from tailtap.remote.local import COMMAND_SECONDS, SYSTEM_PATH, missing
 

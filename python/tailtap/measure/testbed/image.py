@@ -25,7 +25,7 @@ import msgspec
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.files import make_folder, write_json
-from tailtap.lab.platforms.kernel import version_of
+from tailtap.lab.platforms.boot import version_of
 from tailtap.lab.platforms.vm.kernels import PACKAGES
 from tailtap.measure.testbed.cpio import write_cpio
 from tailtap.records.printed import ImageContentRecord

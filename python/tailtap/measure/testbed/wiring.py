@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailtap.base.errors import InputError
-from tailtap.lab.topology.line import Cables
+from tailtap.lab.topology.graphs import Cables
 from tailtap.measure.testbed.model import Cable, RoleMap, Socket, Testbed
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tailtap.host.changes.clean import Leftover, find, remove, unresolved
-from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import Journal, is_ours, read_all
 from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.changes.processes import Folder
 
 
 @pytest.mark.parametrize("name", ["tt-0a1b2c-gen", "tt-ffffff-dut", "tt-000000-forwarder"])
@@ -68,7 +68,7 @@ def machine(tmp_path: Path) -> Path:
 
 DYING = """
 import os, signal, sys
-from tailtap.host.changes.folders import Folder
+from tailtap.host.changes.processes import Folder
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.kernel_values import KernelValue
 from pathlib import Path

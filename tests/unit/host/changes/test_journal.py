@@ -16,8 +16,8 @@ from typing import ClassVar
 import pytest
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.folders import Folder
 from tailtap.host.changes.journal import Journal, Owner, boot_id, locked, mark_undone, read_all
+from tailtap.host.changes.processes import Folder
 from tailtap.host.changes.resource import Joint, Resource, Value
 
 
@@ -211,7 +211,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.folders import Folder
+from tailtap.host.changes.processes import Folder
 from tailtap.host.changes.journal import Journal
 import signal
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.base.units import cpu_mask, list_cpus, ranges
-from tailtap.host.changes.values import Form, Wish, chosen, parse, same, summary, writable
+from tailtap.host.changes.kernel_values import Form, Wish, chosen, parse, same, summary, writable
 
 
 @pytest.mark.parametrize(

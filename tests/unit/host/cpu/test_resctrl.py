@@ -19,10 +19,8 @@ from tailtap.base.errors import MachineError
 from tailtap.host.changes import journal
 from tailtap.host.changes.journal import Entry, Journal, Owner
 from tailtap.host.changes.kinds import resource_of
-from tailtap.host.cpu.resctrl import files
-from tailtap.host.cpu.resctrl.group import ResourceGroup
-from tailtap.host.cpu.resctrl.masks import is_mask, own_ways, parse_schemata
-from tailtap.host.cpu.resctrl.mount import ResctrlMount
+from tailtap.host.cpu import resctrl
+from tailtap.host.cpu.resctrl import ResctrlMount, ResourceGroup, is_mask, own_ways, parse_schemata
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
@@ -248,14 +246,14 @@ def test_what_the_kernel_says_is_told(tmp_path: Path) -> None:
     (tmp_path / "info").mkdir()
     (tmp_path / "info/last_cmd_status").write_text("mask f7 has non-consecutive 1-bits\n")
     with pytest.raises(MachineError, match=r"cannot be L3:0=f7: mask f7 has non-consecutive 1-bit"):
-        files.write(tmp_path / "info", "L3:0=f7")
+        resctrl.write(tmp_path / "info", "L3:0=f7")
     (tmp_path / "info/last_cmd_status").write_text("ok\n")
     with pytest.raises(MachineError, match="info cannot be made: File exists"):
-        files.make_group(tmp_path / "info")
+        resctrl.make_group(tmp_path / "info")
     with pytest.raises(MachineError, match="info cannot be removed: Directory not empty"):
-        files.remove_group(tmp_path / "info")
+        resctrl.remove_group(tmp_path / "info")
     (tmp_path / "schemata").touch()
-    files.write(tmp_path / "schemata", "L3:0=f")
+    resctrl.write(tmp_path / "schemata", "L3:0=f")
     assert (tmp_path / "schemata").read_text() == "L3:0=f\n"
 
 
@@ -290,7 +288,7 @@ def dying(at: int, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(owner, name, stepped)
 
     for name in ("make_group", "remove_group", "write"):
-        stepping(files, name)
+        stepping(resctrl, name)
     stepping(journal, "append")
     stepping(Journal, "close")
 

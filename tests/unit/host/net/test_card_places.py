@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailtap.base.files import set_value
-from tailtap.host.net.card_places import places, put_back
+from tailtap.host.net.card_settings import places, put_back
 
 
 def write(path: Path, text: str) -> None:
@@ -71,6 +71,6 @@ def test_an_interrupt_that_the_kernel_places_stays(
             raise OSError(5, "Input/output error")
         set_value(path, text)
 
-    monkeypatch.setattr("tailtap.host.net.card_places.set_value", refuse)
+    monkeypatch.setattr("tailtap.host.net.card_settings.set_value", refuse)
     put_back("card", {"interrupt 0": "1", "interrupt 1": "1"}, root=tmp_path)
     assert places("card", root=tmp_path) == {"interrupt 0": "0-3", "interrupt 1": "1"}

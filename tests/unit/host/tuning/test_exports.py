@@ -20,8 +20,7 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.audit import audit
 from tailtap.host.tuning.bootline import bootline
-from tailtap.host.tuning.exports import FORMATS
-from tailtap.host.tuning.exports.content import Content, content, sysctl_key
+from tailtap.host.tuning.exports import FORMATS, Content, content, sysctl_key
 
 BUILTIN = {
     "ansible.builtin.shell",

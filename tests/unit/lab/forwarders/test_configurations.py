@@ -15,9 +15,8 @@ from pydantic import ValidationError
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.schema import check_command, fill_in
 from tailtap.experiment.reading import read_experiment
-from tailtap.lab.forwarders import dpdk, nftables, ovs
-from tailtap.lab.forwarders.built import DRAIN, ExampleOptions, built, draining
-from tailtap.lab.forwarders.dpdk_l3fwd import routes
+from tailtap.lab.forwarders import dpdk, ovs, routing
+from tailtap.lab.forwarders.dpdk_examples import DRAIN, ExampleOptions, built, draining, routes
 from tailtap.lab.forwarders.program import parse_cpu_time
 from tailtap.lab.forwarders.rules import read_rules, read_set
 from tailtap.lab.forwarders.suricata import (
@@ -243,7 +242,7 @@ table inet fw {
 		iifname "a" accept
 		meta l4proto udp flow add @fast counter packets 1 bytes 46
 """
-    assert nftables.counted(listed) == [
+    assert routing.counted(listed) == [
         {"rule": "udp dport 9 drop", "packets": 5},
         {"rule": "meta l4proto udp flow add @fast", "packets": 1},
     ]

@@ -18,19 +18,18 @@ from networks import Made, networks
 from tailtap.base.errors import MachineError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.network import serving
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net.namespaces import Link as Veth
 from tailtap.lab.forwarders import Setting
-from tailtap.lab.forwarders.kernel_route import KernelRoute
+from tailtap.lab.forwarders.routing import KernelRoute
 from tailtap.lab.forwarders.setting import RouteBy
 from tailtap.lab.generators.flows import Address
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms import Dut
 from tailtap.lab.topology.compiler import compile_graph, name_of
 from tailtap.lab.topology.graph import Flow, Node, Port
+from tailtap.lab.topology.graphs import FORWARD, REVERSE, TAPS, dut_names, network, smallest
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import FORWARD, REVERSE, TAPS, dut_names, smallest
-from tailtap.lab.topology.network import network
 from tailtap.lab.topology.numbering import DESTINATION_MAC, NEXT_HOP_MAC
 from tailtap.lab.topology.placement import Placement
 from tailtap.remote import Completed, Host

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from tailtap.base.errors import InputError
-from tailtap.host.net.backlog_threads import backlog_threads
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.own import Forwarding
 from tailtap.lab.forwarders.served import (
     SOFTIRQ,
     Served,
     Server,
+    backlog_threads,
     by_kernel,
     is_running,
     records_of,

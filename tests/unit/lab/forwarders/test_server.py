@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.forwarders.commands import PROGRAMS, ServerOptions, is_listening
 from tailtap.lab.forwarders.program import parse_cpu_time
-from tailtap.lab.forwarders.server import PROGRAMS, ServerOptions, is_listening
 from tailtap.remote import Completed
 from tailtap.remote.local import LocalHost
 

@@ -14,7 +14,7 @@ import pytest
 
 from tailtap.base.schema import fill_in
 from tailtap.experiment.reading import read_experiment
-from tailtap.lab.forwarders.external import ExternalOptions
+from tailtap.lab.forwarders.commands import ExternalOptions
 from tailtap.lab.generators.external import _words
 
 EXAMPLES = Path(__file__).parents[4] / "examples/external"

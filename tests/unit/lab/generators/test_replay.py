@@ -11,9 +11,9 @@ from captures import erf
 
 from tailtap.base.errors import InputError
 from tailtap.experiment.reading import read_experiment
+from tailtap.lab.generators.flows import Sending
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.own import OwnGenerator
-from tailtap.lab.generators.sending import Sending
 from tailtap.remote.local import LocalHost
 
 GAP_US = 2_000

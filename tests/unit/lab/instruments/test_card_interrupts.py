@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.lab.instruments.card_interrupts import Handled, counted
+from tailtap.lab.instruments.kernel_counters import Handled, counted
 from tailtap.records.record import as_json
 
 BEFORE = """\

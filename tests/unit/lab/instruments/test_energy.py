@@ -9,10 +9,9 @@ import pytest
 from observing import NoLinks
 
 from tailtap.doctor.machine import _energy
-from tailtap.host.facts.power import Counter, closed, counters, platform_watts
 from tailtap.lab.instruments import INSTRUMENTS, Scope
 from tailtap.lab.instruments import energy as instrument
-from tailtap.lab.instruments.energy import Energy
+from tailtap.lab.instruments.energy import Counter, Energy, closed, counters, platform_watts
 from tailtap.records.record import as_json
 
 SCOPE = Scope((1,), (0,), NoLinks())

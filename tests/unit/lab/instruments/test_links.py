@@ -10,7 +10,7 @@ from observing import NoLinks
 
 from tailtap.base.errors import MachineError
 from tailtap.lab.instruments import Scope
-from tailtap.lab.instruments.links import LinkWatch, Watching
+from tailtap.lab.instruments.observing import LinkWatch, Watching
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import Process
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tailtap.lab.instruments.tracer.room import (
+from tailtap.lab.instruments.tracer import (
     FULL,
     LEAST,
     RECORD_BYTES,

@@ -8,8 +8,7 @@ import pytest
 
 from tailtap.base.check import Findings
 from tailtap.lab.instruments.observing import Scope
-from tailtap.lab.instruments.tracer import Tracer, foresee, warnings_of, written
-from tailtap.lab.instruments.tracer.room import Room
+from tailtap.lab.instruments.tracer import Room, Tracer, foresee, warnings_of, written
 from tailtap.records.trace import Taken
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailtap.base.errors import MachineError
-from tailtap.lab.platforms.kernel import check_host_kernel, check_kernel, running_kernel
+from tailtap.lab.platforms.boot import check_host_kernel, check_kernel, running_kernel
 
 VANILLA = "#1 SMP PREEMPT_DYNAMIC Debian 6.1.140-1 (2025-05-22)"
 REALTIME = "#1 SMP PREEMPT_RT Debian 6.1.140-1 (2025-05-22)"

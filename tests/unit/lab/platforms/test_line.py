@@ -13,9 +13,15 @@ from tailtap.host.knobs.tree import Tree
 from tailtap.lab.platforms import DutSpec
 from tailtap.lab.platforms.boot import parameters
 from tailtap.lab.platforms.vm import VmOptions
+from tailtap.lab.platforms.vm.guest_line import (
+    Line,
+    as_record,
+    judged,
+    line_of,
+    require_effect,
+    write_tree,
+)
 from tailtap.lab.platforms.vm.kernels import Kernel
-from tailtap.lab.platforms.vm.line import Line, line_of, write_tree
-from tailtap.lab.platforms.vm.told import as_record, judged, require_effect
 
 RELEASE = "6.12.1"
 GUEST = Purpose("vm-guest", (1, 2), (0,))

@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 
 from tailtap.base.errors import InputError
 from tailtap.host.changes.resource import Resource
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net.card_interrupts import CardInterrupts
 from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Namespace
 from tailtap.host.net.port_threads import PortThreads
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
-from tailtap.lab.topology.channels import over_channels
 from tailtap.lab.topology.compiler import compile_graph, in_order, placed
 from tailtap.lab.topology.graph import Graph, Link, Node, Port
-from tailtap.lab.topology.line import smallest
-from tailtap.lab.topology.numbering import numbered
+from tailtap.lab.topology.graphs import smallest
+from tailtap.lab.topology.numbering import numbered, over_channels
 from tailtap.lab.topology.placement import DEFAULT, Placement
 from tailtap.records.record import as_json
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailtap.base.errors import InputError, TailtapError
 from tailtap.host.changes import kinds
 from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net.card_interrupts import CardInterrupts
 from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Junction, Namespace, TapDevice
@@ -20,8 +20,7 @@ from tailtap.host.net.namespaces import Link as Veth
 from tailtap.host.net.port_threads import PortThreads
 from tailtap.lab.topology.compiler import Step, compile_graph, in_order, name_of, tap_devices
 from tailtap.lab.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, Task
-from tailtap.lab.topology.line import DUT, GENERATOR, TAPS, Cables, line, smallest
-from tailtap.lab.topology.network import network
+from tailtap.lab.topology.graphs import DUT, GENERATOR, TAPS, Cables, line, network, smallest
 from tailtap.lab.topology.placement import Irq, Placement, cpus_of
 
 IDENTITY = "0123ab"

@@ -9,7 +9,7 @@ from made_records import wiring
 
 from tailtap.base.errors import InputError
 from tailtap.lab.topology.graph import Flow, Graph, Link, Node, Port
-from tailtap.lab.topology.line import DUT, GENERATOR, TAPS, Cables, smallest
+from tailtap.lab.topology.graphs import DUT, GENERATOR, TAPS, Cables, smallest
 
 MTU = 1500
 

@@ -8,12 +8,12 @@ from cases import cases
 from hypothesis import given
 from networks import Made, networks
 
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net.namespaces import Link as Veth
 from tailtap.host.net.namespaces import Namespace
 from tailtap.lab.topology.compiler import compile_graph
 from tailtap.lab.topology.graph import LONGEST_NAME, Graph, Node
-from tailtap.lab.topology.network import network
+from tailtap.lab.topology.graphs import network
 from tailtap.lab.topology.numbering import BEHIND, numbered, ways
 
 FEW = cases(25)  # up to 100 nodes and 40 flows each

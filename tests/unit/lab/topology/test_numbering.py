@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.base.errors import InputError
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net.namespaces import Link as Veth
 from tailtap.lab.topology.compiler import compile_graph, name_of
 from tailtap.lab.topology.graph import Graph, Link, Node, Port
-from tailtap.lab.topology.line import FORWARD, REVERSE, dut_names, share_out, smallest
+from tailtap.lab.topology.graphs import FORWARD, REVERSE, dut_names, share_out, smallest
 from tailtap.lab.topology.numbering import BEHIND, DESTINATION_MAC, MOST_LINKS, numbered, ways
 from tailtap.lab.topology.placement import Placement
 

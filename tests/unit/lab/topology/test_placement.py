@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_machines import unpacked
 
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.lab.topology.placement import Placed, Placement, cpus_of, crossings, facts, send_queues
 
 CARDS = {

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net.namespaces import Link
 from tailtap.lab.instruments.taps import Stamped
 from tailtap.lab.instruments.taps.inline import MAX_ROOM, InlineTap, rooms, slot_of
 from tailtap.lab.instruments.taps.links import parse_link
 from tailtap.lab.topology.compiler import compile_graph
 from tailtap.lab.topology.graph import Graph, Node, Port
-from tailtap.lab.topology.line import FORWARD, smallest
+from tailtap.lab.topology.graphs import FORWARD, served, smallest
 from tailtap.lab.topology.numbering import ways
-from tailtap.lab.topology.server import served
 
 
 def graph(clients: Sequence[int] = (0,)) -> Graph:

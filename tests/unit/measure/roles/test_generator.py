@@ -12,7 +12,7 @@ from recorded_machines import unpacked
 from tailtap.experiment.model import Experiment
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.knobs.tree import Tree
-from tailtap.lab.topology.line import smallest
+from tailtap.lab.topology.graphs import smallest
 from tailtap.measure.roles.generator import LoadGenerator
 from tailtap.measure.roles.role import Workbench
 from tailtap.measure.roles.tuning import judged_as_generator

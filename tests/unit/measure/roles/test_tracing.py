@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailtap.experiment.model import Experiment
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
 
 

@@ -10,7 +10,7 @@ import pytest
 from tailtap.base.errors import InputError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
-from tailtap.lab.topology.line import Cables
+from tailtap.lab.topology.graphs import Cables
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.measure.testbed.wiring import cables_of
 

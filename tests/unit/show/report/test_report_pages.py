@@ -22,10 +22,9 @@ from tailtap.analysis.runs.reader import load_experiment
 from tailtap.analysis.runs.text import time_text
 from tailtap.base.errors import InputError, NotWritten
 from tailtap.cli.program import program
-from tailtap.host.cpu.numa import Numa
+from tailtap.host.cpu.cpus import Numa
 from tailtap.lab.topology.graph import Node
-from tailtap.lab.topology.line import smallest
-from tailtap.lab.topology.network import network
+from tailtap.lab.topology.graphs import network, smallest
 from tailtap.lab.topology.placement import Placed, Placement, facts
 from tailtap.show.report import write_report
 from tailtap.show.report.counters import tap_rows

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
+
+from pydantic import Field, field_validator
 
 from tailtap.base.check import Check
-from tailtap.base.registry import Registry
+from tailtap.base.registry import Registry, one_of
+from tailtap.base.schema import Ports, Size, Strict, Written
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.topology.graph import Flow
 from tailtap.records.taps import TapsOfFlows
 from tailtap.remote import Host
 from tailtap.remote.process import Process
-
-__all__ = ["STAMP_BYTES", "TAPS", "Stamped", "Tap"]
-
 
 STAMP_BYTES = 16
 """What a stamp takes in its file."""
@@ -83,11 +83,61 @@ class Tap(Protocol):
 
 
 def _built_in() -> Mapping[str, Tap]:
-    from tailtap.lab.instruments.taps.inline import InlineTap
-    from tailtap.lab.instruments.taps.passive import PassiveTap
+    from tailtap.lab.instruments.taps.inline import InlineTap, PassiveTap
 
     return {"inline": InlineTap(), "passive": PassiveTap()}
 
 
 TAPS: Registry[Tap] = Registry("tap", "tailtap.taps", Tap, _built_in)
 """Every kind of tap by its name in the experiment file."""
+
+
+PASSIVE = "passive"
+"""The kind of taps that stamps copies of packets."""
+HARDWARE = "hardware"
+"""The clock of network cards."""
+STAMPS, PCAP = "stamps", "pcap"
+"""What taps write, which is the suffix of their files as well."""
+LEAST_SNAP, MOST_SNAP = 64, 65_535
+
+
+class Taps(Strict):
+    """What stamps packets before and after the DuT."""
+
+    kind: Annotated[str, one_of(lambda: TAPS), Written("name")] = Field(
+        default="inline",
+        description="What stamps the packets.",
+        examples=["inline"],
+    )
+    clock: Literal["monotonic", "hardware"] = Field(
+        default="monotonic",
+        description="Whose clock the stamps are of: monotonic is the kernel's CLOCK_MONOTONIC. "
+        "hardware, the clock of network cards, is for testbeds whose cables have splitters: both "
+        "cards behind them stamp every packet, by one clock. It is refused in the lab, whose taps "
+        "are on virtual links. docs/howto/hardware.md says more.",
+        examples=["monotonic"],
+    )
+    ports: Ports | None = Field(
+        default=None,
+        description="The network cards at the other ends of the cables of dut.ports: before the "
+        "DuT and behind it. It is given where dut.ports is.",
+        examples=[["enp2s0f0", "enp2s0f1"]],
+    )
+    format: Literal["stamps", "pcap"] | None = Field(
+        default=None,
+        description="What is written of each packet: its stamp, id and length, or in a pcap its "
+        "first bytes as well. By default stamps, and pcap where evaluation.match is transactions.",
+        examples=["pcap"],
+    )
+    snap_length: Size = Field(
+        default=512,
+        description="How many bytes of each packet are kept in a pcap.",
+        examples=["1514 B"],
+    )
+
+    @field_validator("snap_length")
+    @classmethod
+    def _snap_has_headers(cls, length: int) -> int:
+        if not LEAST_SNAP <= length <= MOST_SNAP:
+            raise ValueError(f"a pcap keeps {LEAST_SNAP} B to {MOST_SNAP} B of each packet")
+        return length

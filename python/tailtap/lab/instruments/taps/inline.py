@@ -7,19 +7,22 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from pathlib import Path, PurePosixPath
 
 from tailtap.base.check import Check
-from tailtap.base.errors import TailtapError
-from tailtap.host.changes.privileges import missing_capabilities
+from tailtap.base.errors import InputError, MachineError, TailtapError
+from tailtap.host.facts.needs import missing_capabilities
+from tailtap.host.net.inside import inside
+from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.generators.external import MOONSNIFF
-from tailtap.lab.instruments.taps import NEVER, NOWHERE, STAMP_BYTES, Stamped
+from tailtap.lab.instruments.taps import NEVER, NOWHERE, PCAP, STAMP_BYTES, STAMPS, Stamped
+from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.lab.instruments.taps.links import At, TapLink
-from tailtap.lab.instruments.taps.model import PCAP, STAMPS
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow
+from tailtap.lab.topology.graphs import FORWARD, TAPS, smallest
 from tailtap.lab.topology.lab import Lab
-from tailtap.lab.topology.line import FORWARD, TAPS, smallest
 from tailtap.records.record import Open, opened
 from tailtap.records.taps import Tapped, TapsOfFlows
 from tailtap.remote import Host
@@ -195,3 +198,93 @@ def rooms(flows: Sequence[Stamped], slot: int = 1) -> list[int]:
     # A tap rounds up to a power of two, so that this rounds down to one.
     shares = [max(LEAST_ROOM, flow.packets * most // packets) for flow in flows]
     return [1 << (share.bit_length() - 1) for share in shares]
+
+
+class PassiveTap(InlineTap):
+    """One process that stamps and absorbs what both splitters copy.
+
+    Both stamps are taken in the same way, when the interrupt of a card is served.
+    """
+
+    summary = "eBPF programs at network cards behind splitters, or at mirror ports."
+    documentation = (
+        "They stamp the copies of packets that optical splitters or the mirror ports of a switch "
+        "send to two cards, and absorb them: the way through the DuT has no tap in it. A testbed "
+        "(docs/howto/testbed.md) says which cables have splitters. Both stamps come as late as the "
+        "interrupts of the cards: switch their moderation off (`ethtool -C`), or take "
+        "`tap.clock: hardware` where the cards stamp what they receive (docs/howto/hardware.md)."
+    )
+
+    def diagnose(self) -> Iterator[Check]:
+        """Nothing of its own: it needs what the inline tap needs."""
+        return iter(())
+
+    def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[TapLink]:
+        """Those of both splitters."""
+        return [
+            TapLink(INGRESS, flow.ingress.name, absorb=True),
+            TapLink(EGRESS, flow.egress.name, absorb=True),
+        ]
+
+
+class CardTap(PassiveTap):
+    """One process that reads what two cards of one clock stamped.
+
+    The copies go on into the kernel, which drops them: they are addressed to others. A program that
+    absorbed them would keep a card's driver from counting them.
+    """
+
+    def start(
+        self,
+        host: Host,
+        folder: Path,
+        flows: Sequence[Stamped],
+        key: str = MOONSNIFF,
+        namespaces: Mapping[str, str] = NOWHERE,
+        snap: int | None = None,
+        flush: str = NEVER,
+    ) -> Process:
+        """Have both cards stamp every packet: `snap` is None, and stamps are written at once.
+
+        Raises `InputError`, `MachineError`.
+        """
+        if key != MOONSNIFF:
+            raise InputError(
+                "tap.clock: hardware: stamps of cards are stored with MoonSniff's ids, and the "
+                f"packets of this generator have {key}: take tap.clock: monotonic"
+            )
+        return started(host, folder, [*self.words(flows, namespaces), "--clock", "hardware"])
+
+    def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[TapLink]:
+        """Those of both splitters."""
+        return [TapLink(INGRESS, flow.ingress.name), TapLink(EGRESS, flow.egress.name)]
+
+
+def require_cards(namespace: str, cards: Mapping[str, str]) -> None:
+    """Raises `MachineError` unless both cards stamp every packet, and by one clock.
+
+    `cards` are by the port that each is in the network namespace of this name.
+    """
+    answers = inside((namespace, partial(timestamping, port)) for port in cards)
+    require_one_clock(dict(zip(cards.values(), answers, strict=True)))
+
+
+def require_one_clock(answers: Mapping[str, Timestamping]) -> None:
+    """`require_cards` for the answers by card. A pure function."""
+    for card, answer in answers.items():
+        verdict = judge(answer)
+        if verdict.method is None:
+            raise MachineError(
+                f"tap.clock: hardware: {card} cannot stamp every received packet: "
+                f"{verdict.reason}: choose another card, or tap.clock: monotonic"
+            )
+    clocks = {card: answer.clock for card, answer in answers.items()}
+    if None in clocks.values() or len(set(clocks.values())) > 1:
+        told = " and ".join(
+            f"{card} has {'none that is known' if clock is None else f'/dev/ptp{clock}'}"
+            for card, clock in clocks.items()
+        )
+        raise MachineError(
+            f"tap.clock: hardware: both cards need one clock, and {told}: take two ports of one "
+            "card, or tap.clock: monotonic"
+        )

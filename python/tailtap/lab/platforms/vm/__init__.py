@@ -44,21 +44,20 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.base.schema import Size
 from tailtap.base.units import list_cpus, ranges
 from tailtap.host.changes.huge_pages import Pages, Reservation, require_possible, reservation
-from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.host.changes.resource import Resource, read_text
 from tailtap.host.containers.domains import FOLDERS, DomainFolder
 from tailtap.host.facts import machine as machine_facts
+from tailtap.host.facts.needs import missing_capabilities
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.pci import address_of
 from tailtap.host.net.vfio import VfioCard
 from tailtap.lab.platforms import boot
+from tailtap.lab.platforms.boot import NAMES, KernelOptions, running_kernel
 from tailtap.lab.platforms.dut import Dut, DutSpec
-from tailtap.lab.platforms.kernel import NAMES, running_kernel
-from tailtap.lab.platforms.options import KernelOptions
-from tailtap.lab.platforms.vm import disk, initramfs, kernels, told
+from tailtap.lab.platforms.vm import guest_files, guest_line, kernels
 from tailtap.lab.platforms.vm.domain import Design, Domain
-from tailtap.lab.platforms.vm.kvm import Accelerator, accelerator, foreseen
-from tailtap.lab.platforms.vm.line import Line, line_of, purpose_of
+from tailtap.lab.platforms.vm.guest_line import Line, line_of, purpose_of
+from tailtap.lab.platforms.vm.kernels import Accelerator, accelerator, foreseen
 from tailtap.lab.topology.graph import NodeKind, Port
 from tailtap.lab.topology.lab import Lab, Passed
 from tailtap.lab.topology.numbering import numbered
@@ -178,7 +177,7 @@ class Vm:
             findings.ask(require_program, program)
         memory = findings.ask(_memory, spec)
         if spec.options.image is not None:
-            findings.ask(disk.form, Path(spec.options.image))
+            findings.ask(guest_files.form, Path(spec.options.image))
         name = spec.options.kernel or kernels.DEFAULT
         lacking = kernels.to_download(name)
         if lacking:
@@ -294,17 +293,17 @@ def _up(lab: Lab, one: _Guest) -> Dut:
     domain, guest, purpose = one.domain, one.host, purpose_of(one.spec)
     one.wait()
     own = purpose.cpus
-    with told.recorded(guest, kernel, purpose) as tree:
+    with guest_line.recorded(guest, kernel, purpose) as tree:
         facts = {**_facts(domain, tree, speed), **lab.facts(), **one.facts}
         _check_facts(spec, facts, own)
-        booted, judged = boot.host_boot(tree.root), told.judged(tree, purpose)
+        booted, judged = boot.host_boot(tree.root), guest_line.judged(tree, purpose)
     full = "a kernel keeps 2047 characters of its command line: shorten dut.boot"
     boot.require(line.asked, booted, "the guest", full)
-    told.require_effect(judged, line)
-    facts |= {"boot": booted.facts(), "tuning": told.as_record(judged, line)}
+    guest_line.require_effect(judged, line)
+    facts |= {"boot": booted.facts(), "tuning": guest_line.as_record(judged, line)}
     files = None
     if spec.options.image is not None:
-        files, device = disk.mounted(guest, Path(spec.options.image))
+        files, device = guest_files.mounted(guest, Path(spec.options.image))
         facts["disk"] = {"file": spec.options.image, "root": device}
     return Dut(
         guest,
@@ -352,14 +351,14 @@ def _running(lab: Lab, spec: DutSpec[VmOptions], made_ports: MakePorts) -> Itera
             sockets=dict(zip(own_ports.sockets, macs.values(), strict=False)),
             cards=[one.address for one in passed],
             huge_page_kib=pages[0].size_kib if pages else None,
-            disk=None if own_disk is None else (Path(own_disk), disk.form(Path(own_disk))),
+            disk=None if own_disk is None else (Path(own_disk), guest_files.form(Path(own_disk))),
             iommu=spec.options.iommu,
         )
         domain = Domain(design, folder, where)
         own = list_cpus(purpose_of(spec).cpus)
         links = " ".join(f"{mac} {port.name}" for port, mac in macs.items())
         settings = {"links": links, "mtu": str(lab.graph.links[-1].mtu), "cpus": own}
-        initramfs.write(image, kernel, settings, [one.alias for one in passed])
+        guest_files.write(image, kernel, settings, [one.alias for one in passed])
         stack.enter_context(domain)
         guest = GuestHost(name, domain.port, _patience(speed), domain.failure)
         stack.callback(guest.close)
@@ -428,8 +427,8 @@ def _facts(domain: Domain, tree: Tree, speed: Accelerator) -> dict[str, Any]:
         "memory": machine_facts.memory("MemTotal", tree.root) or 0,
         "huge_pages": domain.on_huge_pages(),
         "passed_through": list(domain.design.cards),
-        "interrupt_cpus": told.interrupt_cpus(tree),
-        "iommu": told.has_iommu(tree),
+        "interrupt_cpus": guest_line.interrupt_cpus(tree),
+        "iommu": guest_line.has_iommu(tree),
         "vcpu_pinning": pinning,
     }
 

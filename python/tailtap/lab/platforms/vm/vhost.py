@@ -27,7 +27,7 @@ from tailtap.base.errors import MachineError
 from tailtap.base.schema import Cpus
 from tailtap.host.changes.huge_pages import reserved
 from tailtap.host.changes.resource import Resource
-from tailtap.host.facts.dpdk import require_drivers
+from tailtap.host.facts.needs import require_drivers
 from tailtap.lab.platforms.dut import DutSpec
 from tailtap.lab.platforms.vm import Ports, Vm, VmOptions
 from tailtap.lab.topology.graph import NodeKind

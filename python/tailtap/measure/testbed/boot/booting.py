@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.lab.platforms import boot
-from tailtap.lab.platforms.kernel import RT, VANILLA
+from tailtap.lab.platforms.boot import RT, VANILLA
 from tailtap.measure.boots import Wanted
 from tailtap.measure.testbed.boot import Files, Way
 from tailtap.measure.testbed.boot.going import reboot

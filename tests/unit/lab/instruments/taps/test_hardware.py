@@ -14,8 +14,8 @@ import pytest
 
 from tailtap.base.errors import MachineError
 from tailtap.host.net.nic import Timestamping, parse
-from tailtap.lab.instruments.taps.cards import require_one_clock
 from tailtap.lab.instruments.taps.hardware import differing, judge, require_stamps
+from tailtap.lab.instruments.taps.inline import require_one_clock
 from tailtap.records.taps import of_core
 
 HARDWARE = ("hardware-transmit", "hardware-receive", "hardware-raw-clock")

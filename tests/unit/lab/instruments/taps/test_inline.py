@@ -20,7 +20,7 @@ from tailtap.lab.instruments.taps.links import (
     with_rooms,
     with_sides,
 )
-from tailtap.lab.topology.line import FORWARD, smallest
+from tailtap.lab.topology.graphs import FORWARD, smallest
 
 FLOW = smallest().flow(FORWARD)
 

@@ -35,10 +35,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tailtap.base.errors import InputError
+from tailtap.lab.generators.flows import CLIENT, SERVER, Version
 from tailtap.lab.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, Splitter
+from tailtap.lab.topology.numbering import DESTINATION_MAC
 from tailtap.lab.topology.placement import DEFAULT, Placement
+from tailtap.remote import Host
 
 GENERATOR, TAPS, DUT = "gen", "tap", "dut"
 """The nodes' names, where the DuT is one."""
@@ -209,3 +213,116 @@ def share_out(cpus: tuple[int, ...], length: int) -> list[tuple[int, ...]]:
         cpus[place * len(cpus) // length : (place + 1) * len(cpus) // length]
         for place in range(length)
     ]
+
+
+LONGEST_NODE = 12
+"""Characters of a node's name, which names of ports have in them."""
+
+
+def network(
+    duts: Sequence[Node],
+    paths: Mapping[str, Sequence[str]],
+    *,
+    frame_size: int = 0,
+    cables: Sequence[Cables] = (),
+    hops: bool = False,
+    queues: bool = False,
+) -> Graph:
+    """The graph of `duts` in which flows pass the nodes of their `paths`, first to last.
+
+    A flow that passes no node goes from tap to tap. Links carry frames of `frame_size` bytes, check
+    sequence included. With `cables`, two for each flow, cards are the ports of its first and last
+    node. With `hops` packets are also stamped where they enter each node but the first
+    of their path, with `queues` as well as nodes receive them (`Flow.queues`). Raises `InputError`
+    for a graph that cannot be.
+    """
+    mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
+    sending: list[Link] = []
+    ends: list[Link] = []
+    flows: list[Flow] = []
+    inner: dict[frozenset[str], tuple[Port, Port]] = {}
+    for pair in (pair for path in paths.values() for pair in pairwise(path)):
+        inner.setdefault(frozenset(pair), _ends(*pair))
+    for number, (name, path) in enumerate(paths.items(), 1):
+        start, first_tap = Port(GENERATOR, f"tt-gen{number}"), Port(TAPS, f"tt-a0-{number}")
+        onward, last_tap = Port(TAPS, f"tt-a1-{number}"), Port(TAPS, f"tt-b0-{number}")
+        within: list[Port] = []
+        if path:
+            entry, leaving = Port(path[0], f"tt-in{number}"), Port(path[-1], f"tt-out{number}")
+            steps = (port for pair in pairwise(path) for port in _ends(*pair))
+            within = [entry, *steps, leaving]
+        stamped = (first_tap, *(within[2::2] if hops else ()), last_tap)
+        own = cables[number - 1] if cables else None
+        if own is not None and own.generator is not None:
+            require_splittable(duts=bool(path))
+            back = Port(GENERATOR, f"tt-back{number}")
+            way = (start, first_tap, *within, last_tap, back)
+            ends += split(way, mtu, own, own.generator)
+        else:
+            way = (start, first_tap, onward, *within, last_tap)
+            sending.append(Link((start, first_tap), mtu))
+            if path:
+                ends += beside((onward, entry), (leaving, last_tap), mtu, own)
+            else:
+                ends.append(Link((onward, last_tap), mtu))
+        flows.append(Flow(name, way, stamped, queues))
+    between = [Link(joined, mtu) for joined in inner.values()]
+    nodes = (Node(GENERATOR, "generator"), Node(TAPS, "timestamper"), *duts)
+    return Graph(nodes, (*sending, *ends, *between), tuple(flows))
+
+
+def _ends(one: str, other: str) -> tuple[Port, Port]:
+    """The ends of the link between two nodes."""
+    return Port(one, f"to-{other}"), Port(other, f"to-{one}")
+
+
+CLIENT_MAC = "02:74:74:00:00:01"
+"""The hardware address of the client's port, which tailtap's own generator has as well."""
+_PREFIX: Mapping[Version, int] = {4: 24, 6: 64}
+
+# No neighbour discovery and nobody told of a router: the link carries requests and answers alone.
+_ADDRESS = """port=$1; base=/proc/sys/net/ipv6/conf/$port
+if [ "$7" = 6 ]; then
+    echo 0 > $base/accept_dad; echo 1 > $base/addr_gen_mode
+    echo 0 > $base/accept_ra; echo 0 > $base/disable_ipv6
+fi
+ip link set dev lo up; ip link set dev $port address $2
+ip -$7 address replace $3/$4 dev $port
+ip -$7 neigh replace $5 lladdr $6 dev $port nud permanent"""
+
+
+def served(dut: Node, clients: Sequence[int], *, frame_size: int = 0) -> Graph:
+    """The graph of one DuT that answers clients, which are on the CPUs `clients`.
+
+    Links carry frames of 1500 bytes without their headers, or of `frame_size` bytes with them.
+    """
+    mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
+    client, first = Port(GENERATOR, "tt-gen"), Port(TAPS, "tt-a0")
+    last, port = Port(TAPS, TO_DUT), Port(dut.name, DUT_INGRESS)
+    sender = Node(GENERATOR, "generator", cpus=tuple(clients), placement=Placement(tuple(clients)))
+    links = (Link((client, first), mtu), Link((last, port), mtu))
+    way = (client, first, last, port, port, last, first, client)
+    return Graph(
+        (sender, Node(TAPS, "timestamper"), dut), links, (Flow(FORWARD, way, (first, last)),)
+    )
+
+
+def address_client(host: Host, port: str, version: Version) -> None:
+    """Give the client's port its address. Raises `MachineError`."""
+    _address(host, port, version, (CLIENT_MAC, CLIENT), (DESTINATION_MAC, SERVER))
+
+
+def address_server(host: Host, port: str, version: Version) -> None:
+    """Give the DuT's port its address. Raises `MachineError`."""
+    _address(host, port, version, (DESTINATION_MAC, SERVER), (CLIENT_MAC, CLIENT))
+
+
+def _address(
+    host: Host,
+    port: str,
+    version: Version,
+    own: tuple[str, Mapping[Version, str]],
+    other: tuple[str, Mapping[Version, str]],
+) -> None:
+    words = [port, own[0], own[1][version], str(_PREFIX[version]), other[1][version], other[0]]
+    host.run(["sh", "-ec", _ADDRESS, "address", *words, str(version)])

@@ -1,18 +1,172 @@
-"""A group of cores with ways of the last cache of its own."""
+"""The file system's folders and files: groups made and removed, lines written.
+
+A refusal says what the kernel wrote to ``info/last_cmd_status``.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
+from tailtap.base.files import set_value
+from tailtap.base.locks import holder, lock
 from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.changes.resource import Resource, Value, read_text
-from tailtap.host.cpu.resctrl import files
-from tailtap.host.cpu.resctrl.files import FOLDER, locked
-from tailtap.host.cpu.resctrl.masks import CACHE_LINES, Values, number, own_ways, parse_schemata
+from tailtap.remote import CommandFailed
+from tailtap.remote.local import LocalHost
+
+FOLDER = "/sys/fs/resctrl"
+WAIT_SECONDS = 10.0
+"""Who divides a cache is done sooner."""
+
+
+def make_group(folder: Path) -> None:
+    """A new group; the kernel gives it no cores. Raises `MachineError`."""
+    with _told(folder, "cannot be made"):
+        folder.mkdir()
+
+
+def remove_group(folder: Path) -> None:
+    """Remove a group; the kernel gives its cores to the default group. Raises `MachineError`."""
+    with _told(folder, "cannot be removed"):
+        folder.rmdir()
+
+
+def write(file: Path, text: str) -> None:
+    """Write a line to a group's file. Raises `MachineError` with what the kernel says."""
+    with _told(file, f"cannot be {text}"):
+        set_value(file, f"{text}\n")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock that programs which divide caches agree on; a lock of the folder.
+
+    Raises `MachineError` where another one keeps it.
+    """
+    try:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise MachineError(f"{folder} cannot be opened: {error.strerror}") from error
+    try:
+        if not lock(held, folder, WAIT_SECONDS):
+            raise MachineError(f"{folder} stays locked by {holder(held)}: end it")
+        yield
+    finally:
+        os.close(held)
+
+
+@contextlib.contextmanager
+def _told(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        top = next((one for one in path.parents if (one / "info").is_dir()), path)
+        said = read_text(top / "info/last_cmd_status")
+        reason = error.strerror if said in (None, "", "ok") else said
+        raise MachineError(f"{path} {what}: {reason}") from error
+
+
+CACHE_LINES = ("L3", "L3CODE", "L3DATA")
+
+Values = Mapping[str, Mapping[str, str]]
+"""What a file ``schemata`` says: of each line, such as ``L3`` or ``MB``, the value by cache."""
+
+
+def parse_schemata(text: str) -> dict[str, dict[str, str]]:
+    """The values in a file ``schemata``; of a group that has none yet, nothing."""
+    found: dict[str, dict[str, str]] = {}
+    for line in text.splitlines():
+        name, _, caches = line.strip().partition(":")
+        parts = (part.partition("=") for part in caches.split(";"))
+        found[name] = {cache.strip(): value.strip() for cache, equals, value in parts if equals}
+    return found
+
+
+def number(line: str, value: str) -> int:
+    """A value of a line: ways are hexadecimal."""
+    return int(value, 16 if line in CACHE_LINES else 10)
+
+
+def is_mask(ways: int, least: int, *, sparse: bool) -> bool:
+    """Whether the kernel takes `ways`: at least `least` in a row, and all of them unless `sparse`.
+
+    As the kernel's own check in fs/resctrl/ctrlmondata.c.
+    """
+    lowest = ways & -ways
+    row = ((ways + lowest) & ~ways) - lowest if ways else 0
+    return row.bit_count() >= max(1, least) and (sparse or row == ways)
+
+
+def own_ways(
+    rests: Sequence[int], taken: int, count: int, least: int, *, sparse: bool
+) -> int | None:
+    """The lowest `count` ways in a row that all of `rests` have, and that are not in `taken`.
+
+    What remains of each of `rests` must be a mask, too. None when there are no such ways.
+    """
+    for low in range(max(rests).bit_length() - count + 1):
+        row = ((1 << count) - 1) << low
+        if not row & taken and all(
+            row & rest == row and is_mask(rest & ~row, least, sparse=sparse) for rest in rests
+        ):
+            return row
+    return None
+
+
+@dataclass(frozen=True)
+class ResctrlMount(Resource):
+    """The file system, mounted; taken away again unless somebody else has made groups in it."""
+
+    kind: ClassVar[str] = "resctrl"
+
+    folder: str = FOLDER
+
+    @property
+    def label(self) -> str:
+        """Its place."""
+        return self.folder
+
+    @property
+    def claims(self) -> Sequence[str]:
+        """There is one of it."""
+        return ["resctrl mount"]
+
+    def read(self) -> bool:
+        """Whether it is mounted."""
+        return Path(self.folder, "schemata").exists()
+
+    def plan(self) -> bool:
+        """It is."""
+        return True
+
+    def apply(self) -> None:
+        """Mount it. Raises `MachineError`."""
+        self._run("mount", "-t", "resctrl", "resctrl", self.folder)
+        if not self.read():
+            raise MachineError(f"{self.folder} was mounted, and has no schemata")
+
+    def undo(self, old: Value, applied: Value = None) -> str | None:
+        """Unmount it, by which the kernel removes all groups."""
+        if old or not self.read():
+            return None
+        others = sorted(path.parent.name for path in Path(self.folder).glob("*/schemata"))
+        if others:
+            return f"somebody else has made {', '.join(others)} in {self.folder}: it stays mounted"
+        self._run("umount", self.folder)
+        return None
+
+    def _run(self, *command: str) -> None:
+        try:
+            LocalHost().run(command)
+        except CommandFailed as error:
+            raise MachineError(f"`{' '.join(command)}` failed: {error.reason}") from error
+
 
 GROUP = "tailtap"
 """The folder of our group. One device at a time is measured on a machine."""
@@ -135,10 +289,10 @@ class ResourceGroup(Resource):
                 raise MachineError(f"{FOLDER} is not mounted")
             wanted = self.wanted(found)
             if found["own"] is None:
-                files.make_group(folder / GROUP)
+                make_group(folder / GROUP)
             _write_values(folder / GROUP, wanted["own"])
             _write_values(folder, wanted["default"])
-            files.write(folder / GROUP / "cpus_list", self.cpus)
+            write(folder / GROUP / "cpus_list", self.cpus)
             after = self.read() or {}
         for group, values in wanted.items():
             for line, cache, value in _each(values):
@@ -173,13 +327,13 @@ class ResourceGroup(Resource):
             return
         has, mine = set(parse_cpus(now["cpus"])), set(parse_cpus(self.cpus))
         if old is None and has in (set(), mine):
-            files.remove_group(folder)
+            remove_group(folder)
         elif old is None:
             yield f"{folder} (CPUs {now['cpus']})"
         else:
             yield from _values_back(folder, old, now, wanted)
             if has == mine:
-                files.write(folder / "cpus_list", old["cpus"])
+                write(folder / "cpus_list", old["cpus"])
             elif has != set(parse_cpus(old["cpus"])):
                 yield f"{folder} (CPUs {now['cpus']}, before tailtap {old['cpus']})"
 
@@ -211,7 +365,7 @@ def _each(values: Values) -> Iterator[tuple[str, str, str]]:
 def _write_values(folder: Path, values: Values) -> None:
     for line, caches in values.items():
         text = ";".join(f"{cache}={value}" for cache, value in caches.items())
-        files.write(folder / "schemata", f"{line}:{text}")
+        write(folder / "schemata", f"{line}:{text}")
 
 
 def _values_back(folder: Path, old: Any, now: Any, wanted: Values) -> list[str]:

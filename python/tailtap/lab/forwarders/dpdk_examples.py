@@ -1,0 +1,270 @@
+"""DPDK's examples, which ``make forwarders`` builds and puts beside ``tailtap``.
+
+They collect packets before they send them: up to 32, or until the drain time is over. The original
+examples have a drain time of 100 us, so a single packet waits for up to 100 us. The programs that
+tailtap builds read it from their environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from tailtap.base.check import Check, Findings
+from tailtap.base.errors import MachineError
+from tailtap.base.schema import Time
+from tailtap.lab.forwarders import dpdk
+from tailtap.lab.forwarders.program import Program, WorkFolder
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting, find_programs
+from tailtap.lab.generators.flows import Ranges, prefixes
+from tailtap.lab.platforms.dut import Dut
+from tailtap.remote import Host
+
+DRAIN = "TX_DRAIN_NS"
+"""The variable with the drain time; scripts/build-forwarders.sh puts it into the programs."""
+MAX_DRAIN = 1_000_000_000
+
+
+def _at_most(drain: int) -> int:
+    if drain > MAX_DRAIN:
+        raise ValueError("packets can be kept back for 1 s at most")
+    return drain
+
+
+class ExampleOptions(dpdk.DpdkOptions):
+    """DPDK's options, and the drain time."""
+
+    drain: Annotated[Time, AfterValidator(_at_most)] = Field(
+        default=0,
+        description="How long packets may wait for others before they are sent together, 1 s at "
+        "most. It is 100 us in the original example.",
+        examples=["100 us"],
+    )
+
+
+@dataclass(frozen=True)
+class Built(Need):
+    """An example that reads its drain time."""
+
+    def find(self, host: Host) -> str:
+        """Its path on `host`. Raises `MachineError` when it is missing or has no such option."""
+        program = super().find(host)
+        if host.run(["grep", "-q", DRAIN, program], check=False).status != 0:
+            raise MachineError(
+                f"{program} on {host.name} has no option for its drain time, which it has when "
+                f"tailtap builds it: {self.remedy}"
+            )
+        return program
+
+
+class Example(Plain):
+    """What the examples have in common: they poll both ports on CPUs of their own."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """Look for its program."""
+        return find_programs(Path(self.needs[0].program).name, self.needs)
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out what DPDK would miss."""
+        dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
+
+
+def built(name: str) -> Built:
+    """A program beside this interpreter, or else on the path."""
+    beside = Path(sys.executable).with_name(name)
+    program = str(beside) if beside.exists() else name
+    return Built(program, "build it with `make forwarders`, which says what it needs")
+
+
+def draining(program: str, drain: int) -> Sequence[str]:
+    """The command that starts `program` with a drain time in ns."""
+    return ["env", f"{DRAIN}={drain}", program]
+
+
+class L2fwdOptions(ExampleOptions):
+    """Options of the examples, and whether addresses are set."""
+
+    mac_updating: bool = Field(
+        default=False,
+        description="Whether it sets the hardware addresses of packets, as the original example "
+        "does.",
+        examples=[True],
+    )
+
+
+class DpdkL2fwd(Example):
+    """``l2fwd``, polling each port on a CPU of its own as far as the DuT has them."""
+
+    summary = "DPDK's example l2fwd polls both ports and forwards between them (layer 2)."
+    documentation = (
+        "Each port is polled on a CPU of its own as far as the DuT has them. Needs `make "
+        "forwarders`. Ready within 20 s."
+    )
+    Options: type[BaseModel] = L2fwdOptions
+    needs: Sequence[Need] = (built("dpdk-l2fwd"),)
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
+        """Start it. Raises `MachineError`."""
+        chosen = cast("L2fwdOptions", options)
+        program = self.needs[0].find(dut.host)
+        cpus = dut.cpus[:2]
+        with contextlib.ExitStack() as stack:
+            work = stack.enter_context(WorkFolder(dut, setting))
+            ports = dpdk.ports(dut, chosen, setting, stack)
+            command = [
+                *draining(program, chosen.drain),
+                *dpdk.lcores(cpus),
+                *ports.arguments(),
+                "--",
+            ]
+            # Both ports, so many of them for each core, packets to whatever address (cards, and
+            # the ports of virtual machines, drop them otherwise), no statistics on the screen.
+            command += ["-p", "3", "-q", str(2 // len(cpus)), "-P", "-T", "0"]
+            command += [] if chosen.mac_updating else ["--no-mac-updating"]
+            return Program(
+                work,
+                "dpdk-l2fwd",
+                command,
+                stack=stack,
+                ready_seconds=dpdk.READY_SECONDS,
+                version=dpdk.VERSION,
+                facts={**ports.facts, "drain_ns": chosen.drain},
+                holds_ns=chosen.drain,
+                polls=True,
+            )
+
+
+INGRESS, EGRESS = 0, 1
+"""What l3fwd calls the ports."""
+UNUSED = {4: "192.0.2.0/24", 6: "2001:db8::/32"}
+"""Prefixes for documentation: l3fwd wants a route of each version."""
+
+
+class DpdkL3fwd(Example):
+    """``l3fwd`` on the first of the DuT's CPUs: through the kernel, a port has one queue."""
+
+    summary = "DPDK's example l3fwd polls both ports and routes by longest prefix match (layer 3)."
+    documentation = (
+        "It runs on the first of the DuT's CPUs. Its routes are the flows' addresses. Needs `make "
+        "forwarders`. Ready within 20 s."
+    )
+    routes = True
+    Options: type[BaseModel] = ExampleOptions
+    needs: Sequence[Need] = (built("dpdk-l3fwd"),)
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
+        """Start it. Raises `MachineError`."""
+        chosen = cast("ExampleOptions", options)
+        program = self.needs[0].find(dut.host)
+        with contextlib.ExitStack() as stack:
+            work = stack.enter_context(WorkFolder(dut, setting))
+            ports = dpdk.ports(dut, chosen, setting, stack)
+            command = [*draining(program, chosen.drain), *dpdk.lcores(dut.cpus[:1])]
+            command += [*ports.arguments(), "--"]
+            # Both ports, whatever address packets are sent to; queue 0 of each on core 0.
+            command += ["-p", "3", "-P", "--config", f"({INGRESS},0,0),({EGRESS},0,0)"]
+            command += ["--parse-ptype", "--lookup", "lpm"]
+            there, back = (
+                [setting.flows[way.flow].ranges() for way in setting.lab.ways[dut.node]
+                 if way.entered.name == port]
+                for port in (dut.ingress, dut.egress)
+            )  # fmt: skip
+            for version in (4, 6):
+                lines = "\n".join(routes(there, back, setting.ip, version)) + "\n"
+                command += [f"--rule_ipv{version}", str(work.put(f"routes{version}", lines))]
+            for number, mac in zip((INGRESS, EGRESS), dpdk.next_hops(dut, setting), strict=True):
+                command.append(f"--eth-dest={number},{mac}")
+            return Program(
+                work,
+                "dpdk-l3fwd",
+                command,
+                stack=stack,
+                ready_seconds=dpdk.READY_SECONDS,
+                version=dpdk.VERSION,
+                facts={**ports.facts, "drain_ns": chosen.drain},
+                holds_ns=chosen.drain,
+                polls=True,
+            )
+
+
+def routes(there: Sequence[Ranges], back: Sequence[Ranges], ip: int, version: int) -> Iterator[str]:
+    """The lines of l3fwd's file of routes for IP `version`.
+
+    Flows of IP version `ip` come in at the ingress port, and those of `back` at the other one.
+    """
+    if version != ip:
+        yield f"R{UNUSED[version]} {EGRESS}"
+        return
+    ways = [(EGRESS, one.destination) for one in there]
+    ways += [(INGRESS, one.destination) for one in back]
+    ways += [(INGRESS, one.source) for one in there]
+    known: set[str] = set()
+    for port, prefix in ((port, prefix) for port, some in ways for prefix in prefixes(*some)):
+        text = prefix.exploded
+        if text not in known:
+            known.add(text)
+            yield f"R{text} {port}"
+
+
+BUFFERS = 16_384
+"""Packet buffers for both ports; by default testpmd makes room for dozens of queues."""
+
+
+class TestpmdOptions(dpdk.DpdkOptions):
+    """Whether hardware addresses are kept (`io`) or set (`mac`)."""
+
+    mode: Literal["io", "mac"] = Field(
+        default="io",
+        description="io keeps the hardware addresses of packets, mac sets them.",
+        examples=["mac"],
+    )
+
+
+class Testpmd(Plain):
+    """``dpdk-testpmd``; as many cores forward as the DuT has CPUs, up to one for each port."""
+
+    summary = "DPDK's test program polls both ports and forwards between them (layer 2)."
+    documentation = (
+        "As many cores forward as the DuT has CPUs, up to one for each port. Needs `make "
+        "forwarders`, or the Debian package dpdk-dev. Ready within 20 s."
+    )
+    Options: type[BaseModel] = TestpmdOptions
+    needs: Sequence[Need] = (dpdk.TESTPMD,)
+
+    def diagnose(self) -> Iterator[Check]:
+        """Look for its program."""
+        return find_programs("testpmd", self.needs)
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out what DPDK would miss."""
+        dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
+        """Start it. Raises `MachineError`."""
+        chosen = cast("TestpmdOptions", options)
+        program = dpdk.TESTPMD.find(dut.host)
+        cpus = dut.cpus[:2]
+        with contextlib.ExitStack() as stack:
+            work = stack.enter_context(WorkFolder(dut, setting))
+            ports = dpdk.ports(dut, chosen, setting, stack)
+            command = [program, *dpdk.lcores(cpus, idle_main=True), *ports.arguments(), "--"]
+            command += ["--auto-start", "--no-flush-rx", f"--nb-cores={len(cpus)}"]
+            command += [f"--total-num-mbufs={BUFFERS}", f"--forward-mode={chosen.mode}"]
+            for number, mac in enumerate(dpdk.next_hops(dut, setting)):
+                command.append(f"--eth-peer={number},{mac}")
+            return Program(
+                work,
+                "testpmd",
+                command,
+                stack=stack,
+                ready_seconds=dpdk.READY_SECONDS,
+                version=dpdk.VERSION,
+                facts=ports.facts,
+                polls=True,
+            )
