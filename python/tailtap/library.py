@@ -32,7 +32,14 @@ Places = Place | Sequence[Place]
 Described = Place | Mapping[str, Any]
 """An experiment: its file, or what would be in it."""
 
+Progress = Callable[[str], None]
+"""Is told what is worked on."""
+
 LONG_NS, SHORT_NS = 2_000_000_000, 500_000_000
+
+
+def ignore(_step: str) -> None:
+    """Tell nobody."""
 
 
 def run(
@@ -69,12 +76,17 @@ def verdict(
     *,
     select: Sequence[str] = (),
     confidence: float = 0.95,
+    undisturbed: bool = False,
+    junit: Place | None = None,
+    allow_not_shown: bool = False,
+    progress: Progress = ignore,
 ) -> VerdictRecord:
     """Say whether runs meet requirements: `tailtap verdict`.
 
     `runs` are experiment folders, run folders or evaluations; `require` is what must hold, such as
     ``p99.9 < 1 ms`` or ``profile urllc-5g``, and by default what their experiment files say, which
-    may have claims, too.
+    may have claims, too. `undisturbed` latencies are those without pauses from outside. A file
+    `junit` gets JUnit XML, in which what is not shown is skipped where that is allowed.
     """
     from tailtap.analysis.claims.reading import claims_at, with_claims
     from tailtap.analysis.verdict.record import record
@@ -84,8 +96,13 @@ def verdict(
     required = parse_requirements([require] if isinstance(require, str) else require)
     claims = [] if required or select else claims_at(_paths(runs))
     found = judge_runs(
-        _paths(runs), required, runs=select, confidence=confidence, claimed=bool(claims)
-    )
+        _paths(runs), required, runs=select, confidence=confidence, undisturbed=undisturbed,
+        claimed=bool(claims), progress=progress,
+    )  # fmt: skip
+    if junit is not None:
+        from tailtap.analysis.verdict.junit import write_junit
+
+        write_junit(found, Path(junit), allow_not_shown=allow_not_shown)
     return with_claims(record(found), claims)
 
 
@@ -195,6 +212,7 @@ def publish(
     licence: str | None = None,
     authors: Sequence[str] = (),
     check: bool = False,
+    progress: Progress = ignore,
 ) -> PublishRecord:
     """Make a site of an experiment that others can read, check and repeat: `tailtap publish`.
 
@@ -217,7 +235,7 @@ def publish(
         authors=[parse_author(text) for text in authors],
     )
     place = None if out is None else Path(out)
-    return make(Path(folder), place, options, check=check, knobs=remedies())
+    return make(Path(folder), place, options, check=check, knobs=remedies(), progress=progress)
 
 
 def reproduce(

@@ -11,10 +11,13 @@ import atexit
 import gc
 import logging
 import os
+import select
+import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from tailtap.cli.ending import exit_status, finish
+from tailtap.base.errors import Bug, Interrupted, MachineError
+from tailtap.base.writing import refused
 from tailtap.cli.terminal import Telling, escape_undecodable, warn
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 COMPLETE = "_TAILTAP_COMPLETE"
 """What a shell sets when it asks for completions."""
+NOBODY_READS = 128 + signal.SIGPIPE
+"""The exit status of a program whose reader went away before the answer was known."""
 ALLOCATIONS = 50_000
 """How many objects more there are before garbage is looked for. What is imported is none, and by
 Python's own 700 a fifth of the time to start went into looking through it."""
@@ -84,3 +89,62 @@ def _usage(error: ClickException) -> str:
     context = getattr(error, "ctx", None)
     place = f" (see `{context.command_path} --help`)" if context else ""
     return f"{message[0].lower()}{message[1:]}{place}"
+
+
+def exit_status(error: BaseException) -> int:
+    """Say on standard error why a program ends; with which status."""
+    if isinstance(error, SystemExit):
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        _say(f"tailtap: {error.code}")
+        return Bug.exit_status
+    if isinstance(error, KeyboardInterrupt):
+        _say("tailtap: interrupted")
+        return Interrupted.exit_status
+    if isinstance(error, BrokenPipeError) and any(map(_unread, (sys.stdout, sys.stderr))):
+        return NOBODY_READS
+    assert isinstance(error, Exception)
+    from tailtap.base.bugs import ending  # 25 ms that nobody waits for who makes no mistake
+
+    lines, status = ending(error)
+    for line in lines:
+        _say(line)
+    return status
+
+
+def finish(status: int) -> int:
+    """Write out what is printed; the status with which to end.
+
+    Where nobody reads any more the answer stands. Where it could not be written it is not given.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError as error:
+            # The interpreter would try again at its end, and have a status of its own for it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if not isinstance(error, BrokenPipeError):
+                told = refused("the output", error).or_elsewhere("write it elsewhere")
+                _say(f"tailtap: {told}")
+                status = status or MachineError.exit_status
+    return status
+
+
+def _say(text: str) -> None:
+    try:
+        warn(text)
+    except OSError:  # nobody reads that either
+        return
+
+
+def _unread(stream: TextIO | None) -> bool:
+    """Whether it is a pipe whose reader has gone."""
+    if stream is None:
+        return False
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    except (OSError, ValueError):
+        return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tailtap.cli.command import command
+from tailtap.cli.command import Answer, command
 from tailtap.cli.terminal import say, warn
 
 
@@ -25,7 +25,7 @@ def clean(
     dry_run: bool,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Undo what tailtap left changed on this machine, after a crash, a kill -9 or a reboot.
 
     Every tailtap keeps a journal of its changes. This command reads the journals of processes that
@@ -48,7 +48,7 @@ def clean(
     from tailtap.host.changes import clean as library
     from tailtap.host.facts.needs import require_root
     from tailtap.records.printed import CleanRecord, LeftoverRow
-    from tailtap.records.record import made, printed
+    from tailtap.records.record import made
 
     require_root()
     found = library.find()
@@ -77,11 +77,10 @@ def clean(
     left += [item.stays for item in journals if item.stays]
     for sentence in left:
         warn(f"tailtap: {sentence}")
-    if json:
-        record = CleanRecord(
-            dry_run=dry_run,
-            removed=[made(item, LeftoverRow) for item in removed],
-            kept=[made(item, LeftoverRow) for item in kept],
-            left=left,
-        )
-        print(printed(record))
+    record = CleanRecord(
+        dry_run=dry_run,
+        removed=[made(item, LeftoverRow) for item in removed],
+        kept=[made(item, LeftoverRow) for item in kept],
+        left=left,
+    )
+    return Answer(record, lambda: None)

@@ -7,25 +7,116 @@ A command is a function with click's decorators for its arguments and options, a
     def clean(dry_run: bool, json: bool, quiet: bool) -> None:
         \"\"\"Remove what a crash left behind.\"\"\"
 
-The docstring is the help text. A command ends with another status than 0 by an error of
-`tailtap.base.errors` or by `sys.exit`.
+The docstring is the help text. A command gives an `Answer`, or prints by itself what comes bit by
+bit. It ends with another status than 0 by that answer or by an error of `tailtap.base.errors`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tailtap.base.errors import InputError, NothingBegun, NotWritten, Occupied, QuantityError
+from tailtap.base.errors import (
+    InputError,
+    NothingBegun,
+    NotWritten,
+    Occupied,
+    QuantityError,
+    TailtapError,
+)
 from tailtap.cli.caller import become_caller
 
+if TYPE_CHECKING:
+    from tailtap.records.record import Record
+
+
+class Quantity(click.ParamType):
+    """A text with a unit, which the command gets as a number: time as ns, size as bytes."""
+
+    def __init__(self, name: str) -> None:
+        """That `tailtap.base.units` reads as `parse_` with the name."""
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number. Raises `InputError`, which names the option."""
+        from tailtap.base import units
+
+        if not isinstance(value, str):
+            return value
+        try:
+            return getattr(units, f"parse_{self.name}")(value)
+        except InputError as error:
+            raise error.at(_option(param)) from error
+
+
+class Cpus(click.ParamType):
+    """CPUs of a list such as ``0-3,8``."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Their numbers in order. Raises `InputError`, which names the option."""
+        from tailtap.base.units import parse_cpus
+
+        try:
+            cpus = parse_cpus(value)
+        except ValueError:
+            cpus = ()
+        if not cpus or len(set(cpus)) != len(cpus):
+            raise InputError(
+                f"{_option(param)} {value!r} is no list of CPUs: write each once, as in '2-3,5'"
+            )
+        return sorted(cpus)
+
+
+class Percentile(click.ParamType):
+    """A percentile such as ``99.9`` or ``p99.9``, or ``max``; from 0 to 1, which is the maximum."""
+
+    name = "p"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The share of packets below it. Raises `InputError`, which names the option."""
+        from tailtap.analysis.evaluation.percentiles import parse_list
+
+        if value.strip().lower() == "max":
+            return 1.0
+        try:
+            (found,) = parse_list(value.strip().removeprefix("p"))
+        except (InputError, ValueError):
+            raise InputError(
+                f"{_option(param)} {value!r} is no percentile: give one such as 99.9, or max"
+            ) from None
+        return found
+
+
+def _option(parameter: click.Parameter | None) -> str:
+    return "" if parameter is None else parameter.opts[0]
+
+
 PATH = click.Path(path_type=Path)
+PERCENTILE = Percentile()
+TIME, RATE, SIZE, SHARE = map(Quantity, ("time", "rate", "size", "share"))
+CPUS = Cpus()
 PLACES = ("out", "write", "to")
 """The options that say where a command writes."""
 Examples = Sequence[tuple[str, str]]
 """Command lines, each with what it does."""
+
+
+class Answer(NamedTuple):
+    """What a command answers."""
+
+    record: Record
+    """What --json prints."""
+    show: Callable[[], object]
+    """Prints it for a person."""
+    status: int = 0
+    problem: TailtapError | None = None
+    """Raised in the end: the answer is given, but not all is well."""
 
 
 class Command(click.Command):
@@ -35,12 +126,12 @@ class Command(click.Command):
     computes = False
     """It reads and computes: under sudo it runs as whoever typed it."""
 
-    def invoke(self, ctx: click.Context) -> object:
+    def invoke(self, ctx: click.Context) -> None:
         """Do it. A wrong quantity is told with the options that it was given for."""
         if self.computes:
             become_caller(_paths(ctx.params.values()))
         try:
-            return super().invoke(ctx)
+            return self._tell(super().invoke(ctx), json=ctx.params["json"])
         except NotWritten as error:
             # Who reads JSON is a program that has a place of its own for it.
             if self._place is None or ctx.params.get("json"):
@@ -62,6 +153,21 @@ class Command(click.Command):
             if not given or not error.text:
                 raise
             raise InputError(str(error)).at(" or ".join(given)) from error
+
+    def _tell(self, answer: Answer | None, *, json: bool) -> None:
+        """Print an answer, and end with its status."""
+        if answer is None:
+            return
+        if json:
+            from tailtap.records.record import printed
+
+            print(printed(answer.record))
+        else:
+            answer.show()
+        if answer.problem is not None:
+            raise answer.problem
+        if answer.status:
+            sys.exit(answer.status)
 
     @property
     def _place(self) -> str | None:
@@ -89,13 +195,13 @@ def _paths(values: Iterable[object]) -> Iterator[Path]:
 
 def command(
     *, examples: Examples = (), cls: type[Command] = Command, computes: bool = False
-) -> Callable[[Callable[..., None]], Command]:
+) -> Callable[[Callable[..., Answer | None]], Command]:
     """Make a command of a function, with --json and --quiet as its last options.
 
     One that `computes` needs no root, and under sudo runs as whoever typed it.
     """
 
-    def make(function: Callable[..., None]) -> Command:
+    def make(function: Callable[..., Answer | None]) -> Command:
         made = click.command(cls=cls)(function)
         made.examples = examples
         made.computes = computes

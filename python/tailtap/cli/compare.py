@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from tailtap.base.errors import InputError
 from tailtap.base.units import format_share, format_us
-from tailtap.cli.command import PATH, command
+from tailtap.cli.command import PATH, PERCENTILE, SHARE, Answer, command
 from tailtap.cli.gate import Gate, bisected, print_gate, status_of
 from tailtap.cli.options import undisturbed_latencies
 from tailtap.cli.terminal import say, steps, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tailtap.records.compare import (
+        CompareRecord,
         Configured,
         GateRecord,
         LoadRow,
@@ -74,6 +75,7 @@ SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "cluste
     "--percentile",
     "--at",
     "percentile",
+    type=PERCENTILE,
     metavar="P",
     help="What configurations are ranked by: a percentile such as 99.9 or p99.9, or max. When not "
     "given, what `require` in their experiment files asks for, or else the highest that every run "
@@ -81,6 +83,7 @@ SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "cluste
 )
 @click.option(
     "--worse-than",
+    type=SHARE,
     metavar="SHARE",
     help="Say of the first and the second whether the second one is worse by more than this, such "
     "as '5 %', of the latency: better, no worse, worse, or not shown.",
@@ -106,15 +109,15 @@ SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "cluste
 @undisturbed_latencies("compare")
 def compare(
     runs: tuple[str, ...],
-    percentile: str | None,
+    percentile: float | None,
     undisturbed: bool,
-    worse_than: str | None,
+    worse_than: float | None,
     bisect: bool,
     junit: Path | None,
     markdown: Path | None,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Rank configurations by their tail, as far as the data can distinguish them.
 
     Runs that differ only in the repeat are one configuration. Configurations with the same traffic
@@ -131,32 +134,34 @@ def compare(
     answer: 0 for better and no worse, 1 for worse, 5 for not shown. docs/howto/ci.md tells how to
     use it.
     """
-    from tailtap.analysis.compare import compare_runs
-    from tailtap.analysis.compare.record import record
-    from tailtap.base.errors import InputError
-    from tailtap.records.record import printed
+    from tailtap.analysis.compare import compare_runs, judge_change
+    from tailtap.analysis.compare.record import gate_record, record
 
     progress = steps("compare", quiet=quiet)
 
     sources = [_source(text) for text in runs]
     if worse_than is not None:
         with bisected(bisect):
-            change = _judge(sources, worse_than, percentile, undisturbed, progress)
+            change = gate_record(
+                judge_change(
+                    sources, worse_than, percentile, undisturbed=undisturbed, progress=progress
+                )
+            )
             _write(change, junit, markdown)
-        if json:
-            print(printed(change))
-        else:
-            print_gate(change)
-            _tell(change.warnings, quiet=quiet)
-        sys.exit(status_of(change.answer, bisect=bisect))
+        status = status_of(change.answer, bisect=bisect)
+        return Answer(change, lambda: _print_change(change, quiet=quiet), status)
     if bisect or junit or markdown:
         raise InputError("--bisect, --junit and --markdown are about --worse-than: give that, too")
-    found = record(
-        compare_runs(sources, percentile_of(percentile), undisturbed=undisturbed, progress=progress)
-    )
-    if json:
-        print(printed(found))
-        return
+    found = record(compare_runs(sources, percentile, undisturbed=undisturbed, progress=progress))
+    return Answer(found, lambda: _print(found, quiet=quiet))
+
+
+def _print_change(change: GateRecord, *, quiet: bool) -> None:
+    print_gate(change)
+    _tell(change.warnings, quiet=quiet)
+
+
+def _print(found: CompareRecord, *, quiet: bool) -> None:
     if found.undisturbed:
         say("of undisturbed latencies: without the time around pauses from outside")
     for load in found.loads:
@@ -170,27 +175,6 @@ def compare(
     for sentence in found.advice:
         say(sentence)
     _tell(found.warnings, quiet=quiet)
-
-
-def _judge(
-    sources: Sequence[tuple[str, Path]],
-    worse_than: str,
-    percentile: str | None,
-    undisturbed: bool,
-    progress: Callable[[str], None],
-) -> GateRecord:
-    from tailtap.analysis.compare import judge_change
-    from tailtap.analysis.compare.record import gate_record
-    from tailtap.base.units import parse_share
-
-    change = judge_change(
-        sources,
-        parse_share(worse_than),
-        percentile_of(percentile),
-        undisturbed=undisturbed,
-        progress=progress,
-    )
-    return gate_record(change)
 
 
 def _write(found: GateRecord, junit: Path | None, markdown: Path | None) -> None:
@@ -214,24 +198,6 @@ def _source(text: str) -> tuple[str, Path]:
     if Path(text).exists() or not equals or not name:
         return "", Path(text)
     return name, Path(path)
-
-
-def percentile_of(text: str | None, option: str = "--percentile") -> float | None:
-    """The percentile (0 to 1; 1 is the maximum) that an option gives. Raises `InputError`."""
-    from tailtap.analysis.evaluation.percentiles import parse_list
-    from tailtap.base.errors import InputError
-
-    if text is None:
-        return None
-    if text.strip().lower() == "max":
-        return 1.0
-    try:
-        (found,) = parse_list(text.strip().removeprefix("p"))
-    except (InputError, ValueError):
-        raise InputError(
-            f"{option} {text!r} is no percentile: give one such as 99.9, or max"
-        ) from None
-    return found
 
 
 def _print_columns(title: str, heads: Sequence[str], rows: Iterable[Row]) -> None:

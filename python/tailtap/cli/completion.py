@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from tailtap.cli import COMPLETE
-from tailtap.cli.command import command
+from tailtap.cli.command import Answer, command
 
 
 @command(
@@ -25,7 +25,7 @@ from tailtap.cli.command import command
     )
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), help="The shell.")
-def completion(shell: Literal["bash", "zsh", "fish"], json: bool, quiet: bool) -> None:
+def completion(shell: Literal["bash", "zsh", "fish"], json: bool, quiet: bool) -> Answer:
     """Print a script that lets a shell complete what is typed after `tailtap`.
 
     It completes commands, options, files and folders, and what options take, such as the names of
@@ -37,12 +37,9 @@ def completion(shell: Literal["bash", "zsh", "fish"], json: bool, quiet: bool) -
 
     from tailtap.cli.program import program
     from tailtap.records.printed import CompletionRecord
-    from tailtap.records.record import printed
 
     made = get_completion_class(shell)
     assert made is not None
     text = made(program, {}, "tailtap", COMPLETE).source()
-    if json:
-        print(printed(CompletionRecord(shell=shell, script=text)))
-    else:
-        print(text, end="")
+    record = CompletionRecord(shell=shell, script=text)
+    return Answer(record, lambda: print(text, end=""))

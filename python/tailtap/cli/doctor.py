@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tailtap.cli.command import command
+from tailtap.cli.command import Answer, command
 from tailtap.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 def doctor(
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Check what this machine can measure, and say what to install or change for the rest.
 
     Kernel features are tried: a small lab is built and removed, and a container of each kind is
@@ -27,22 +26,16 @@ def doctor(
     can work here, and 3 when it cannot.
     """
     from tailtap import doctor as library
-    from tailtap.records.record import printed
     from tailtap.results.exporters import EXPORTERS
 
     checks = library.examine({"exporters": EXPORTERS})
     able = library.can_run(checks)
-    if json:
-        print(printed(library.record(checks)))
-        sys.exit(0 if able else 3)
-    if not quiet:
-        print_checks(checks)
-    say("tailtap run can work here" if able else "tailtap run cannot work here: see above")
-    sys.exit(0 if able else 3)
+    shown = () if quiet else checks
+    return Answer(library.record(checks), lambda: print_checks(shown, able=able), 0 if able else 3)
 
 
-def print_checks(checks: Sequence[Check]) -> None:
-    """Print what was looked at, area by area."""
+def print_checks(checks: Sequence[Check], *, able: bool) -> None:
+    """Print what was looked at, area by area, and the answer."""
     from tailtap.cli.console import Column, Table
 
     table = Table(
@@ -61,4 +54,6 @@ def print_checks(checks: Sequence[Check]) -> None:
             table.section(area)
         state = f"{check.state}, needed" if check.required and check.state != "ok" else check.state
         table.add(f"  {check.name}", (state, styles[check.state]), check.found, check.remedy)
-    table.print()
+    if checks:
+        table.print()
+    say("tailtap run can work here" if able else "tailtap run cannot work here: see above")

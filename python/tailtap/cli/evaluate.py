@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tailtap.cli.command import PATH, command
-from tailtap.cli.options import writes_into
+from tailtap.cli.command import PATH, SIZE, TIME, command
+from tailtap.cli.options import Where, writes_into
 from tailtap.cli.terminal import unless, warn
-from tailtap.cli.where import Where
 
 if TYPE_CHECKING:
     from tailtap.analysis.evaluation import Evaluation
@@ -151,10 +150,14 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--trim",
+    "trim_ns",
+    type=TIME,
     help="Leave out packets that left the device this soon after the first; by default none.",
 )
 @click.option(
     "--window",
+    "window_ns",
+    type=TIME,
     help="A packet must leave the device within this time, by default 5 s. The same key "
     "after a longer time is another packet.",
 )
@@ -185,7 +188,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--bucket",
+    "bucket_ns",
     default="100 ns",
+    type=TIME,
     help="Width of the histograms' buckets.",
 )
 @click.option(
@@ -252,7 +257,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--chunk",
-    metavar="SIZE",
+    type=SIZE,
     help="Cut larger captures into pieces of this size, 1 GiB by default, and evaluate "
     "these side by side.",
 )
@@ -269,30 +274,22 @@ def evaluate(
     filter_: str | None,
     filter_after: str | None,
     direction: Direction | None,
-    key: str | None,
-    key_after: str | None,
     match: Match,
     since: From,
-    trim: str | None,
-    window: str | None,
     percentiles: str,
     worst: int,
     losses: int,
     by: str | None,
-    bucket: str,
     egress_ahead: str | None,
     back: tuple[Path, Path] | None,
-    format: str | None,
-    nanoseconds: str | None,
-    stamps: str | None,
-    throughout: bool | None,
     out: Path | None,
     replace: bool,
     scheduler: str | None,
-    chunk: str | None,
+    chunk: int | None,
     jobs: int | None,
     json: bool,
     quiet: bool,
+    **options: Any,
 ) -> None:
     """Match the packets of two captures and show the tail of the latency between them.
 
@@ -334,24 +331,14 @@ def evaluate(
     """
     from tailtap.analysis.evaluation.clocks import known, parse_interval
     from tailtap.analysis.evaluation.percentiles import parse_list
-    from tailtap.analysis.evaluation.settings import Settings, typed
+    from tailtap.analysis.evaluation.settings import Settings
     from tailtap.analysis.evaluation.transactions import Transactions
     from tailtap.base.errors import InputError
 
     ps = parse_list(percentiles)
     where = Where(scheduler, chunk, jobs, quiet)
-    given = typed(
-        key=key,
-        key_after=key_after,
-        trim=trim,
-        window=window,
-        worst=worst,
-        bucket=bucket,
-        format=format,
-        nanoseconds=nanoseconds,
-        stamps=stamps,
-        throughout=throughout,
-    )
+    given = {name: value for name, value in options.items() if value is not None}
+    given["worst"] = worst
     selects = (before, behind)
     if egress is not None or any(selects) or not ingress.is_dir():
         if out is not None:
@@ -386,7 +373,7 @@ def evaluate(
         )
     elif direction is not None:
         raise InputError("--direction is for two captures: runs hold one direction")
-    elif not (format is nanoseconds is stamps is key_after is None):
+    elif {"format", "nanoseconds", "stamps", "key_after"} & given.keys():
         raise InputError(
             "--format, --nanoseconds, --stamps and --key-after are for two captures: stamps of "
             "runs say what they are"
@@ -498,9 +485,10 @@ def _evaluate_pair(
     from tailtap.base.errors import TailtapError
 
     pair = Captures(ingress, egress, settings)
-    chunk_bytes = where.chunk_bytes()
     with where.executor() as executor, where.progress() as progress:
-        [(_, found)] = evaluate_many([pair], executor, chunk_bytes=chunk_bytes, progress=progress)
+        [(_, found)] = evaluate_many(
+            [pair], executor, chunk_bytes=where.chunk_bytes(), progress=progress
+        )
     if isinstance(found, TailtapError):
         raise found
     return found
@@ -527,7 +515,6 @@ def _evaluate_folder(
 
     columns = PERCENTILES if percentiles == "default" else parse_list(percentiles)
     runs = find(folder)
-    chunk_bytes = where.chunk_bytes()
     warm_up = warm_up_of(runs.folders[0]) if changes.get("trim_ns") else None
     if warm_up is not None and not quiet and (out is not None or replace):
         warn(f"--trim: {warm_up}")
@@ -539,7 +526,7 @@ def _evaluate_folder(
             runs,
             executor,
             changes,
-            chunk_bytes=chunk_bytes,
+            chunk_bytes=where.chunk_bytes(),
             percentiles=DEFAULT if percentiles == "default" else columns,
             print_line=unless(quiet),
             progress=progress,

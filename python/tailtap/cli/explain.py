@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import command
+from tailtap.cli.command import Answer, command
 from tailtap.cli.options import runs_and_folders
 from tailtap.cli.terminal import say, steps
 from tailtap.library import keep_causes, kept_undisturbed, remedies
@@ -73,7 +73,7 @@ def explain(
     scheduler: str | None,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Say why packets of a run were late, and which knobs may answer the causes.
 
     Needs runs that were measured with `trace: thin` (or full). The late packets are joined with
@@ -91,11 +91,8 @@ def explain(
 
     from tailtap.analysis.causes.many import Told, explain_many
     from tailtap.base.errors import NotTraced
-    from tailtap.cli.where import Where
+    from tailtap.cli.options import Where
     from tailtap.records.causes import ExplainedRecord
-    from tailtap.records.record import printed
-
-    progress = steps("explain", quiet=quiet)
 
     where = Where(scheduler, chunk=None, jobs=None, quiet=quiet)
     try:
@@ -107,35 +104,38 @@ def explain(
                 knobs=remedies(),
                 stalls=TOLD,
                 undisturbed=kept_undisturbed,
-                progress=progress,
+                progress=steps("explain", quiet=quiet),
             )
     except NotTraced as error:
         raise error.or_elsewhere("with `tailtap run --set trace=thin`") from error
     told = [one for _, one in found if isinstance(one, Told)]
     keep_causes(one.folder for one in told)
-    if json and told:
-        records = [one.record for one in told]
-        print(printed(records[0] if len(found) == 1 else ExplainedRecord(runs=records)))
-    elif not json:
-        for one in told:
-            (print_brief if brief else print_causes)(one.record, one.worst)
-    _complain(
+    problem = _problem(
         [(folder.name, one) for folder, one in found if not isinstance(one, Told)], len(found)
+    )
+    if problem is not None and not told:
+        raise problem
+    records = [one.record for one in told]
+    print_one = print_brief if brief else print_causes
+    return Answer(
+        records[0] if len(found) == 1 else ExplainedRecord(runs=records),
+        lambda: [print_one(one.record, one.worst) for one in told],
+        problem=problem,
     )
 
 
-def _complain(errors: Sequence[tuple[str, TailtapError]], runs: int) -> None:
-    """Raise the first of the errors that runs gave, if there are any."""
+def _problem(errors: Sequence[tuple[str, TailtapError]], runs: int) -> TailtapError | None:
+    """What the command ends with, of the errors that runs gave."""
     from tailtap.base.errors import InputError, MachineError
 
     if not errors:
-        return
+        return None
     name, first = errors[0]
     if runs == 1:
-        raise first
+        return first
     machine = any(not isinstance(error, InputError) for _, error in errors)
     kind = MachineError if machine else InputError
-    raise kind(f"{len(errors)} of {runs} runs could not be explained, {name} first: {first}")
+    return kind(f"{len(errors)} of {runs} runs could not be explained, {name} first: {first}")
 
 
 def explain_briefly(folder: Path, runs: Sequence[Path]) -> None:

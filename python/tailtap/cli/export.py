@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from tailtap.cli.command import PATH, command
+from tailtap.base.units import format_count
+from tailtap.cli.command import PATH, Answer, command
 from tailtap.cli.options import writes_into
-from tailtap.cli.terminal import say_whole, warn
+from tailtap.cli.terminal import say_whole, unless, warn
 
 
 @command(computes=True)
@@ -42,7 +43,7 @@ def export(
     packets: bool,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Write results in the formats of other programs.
 
     The stored evaluations are the source; only --packets reads captures again. Existing files of
@@ -51,17 +52,11 @@ def export(
     describes every format.
     """
     from tailtap.records.printed import ExportRecord
-    from tailtap.records.record import printed
     from tailtap.results.exporters import export as export_runs
 
     found = export_runs(source, to, out, packets=packets)
     for name in found.invalid:
         warn(f"warning: {name} is invalid: its generator did not send what was asked of it")
-    if json:
-        print(printed(ExportRecord(to=found.kind, runs=found.runs, written=found.written)))
-    else:
-        for name in found.written:
-            say_whole(name)
-    if not quiet:
-        runs = "1 run" if found.runs == 1 else f"{found.runs} runs"
-        warn(f"exported {runs} as {found.kind}")
+    unless(quiet)(f"exported {format_count(found.runs, 'run')} as {found.kind}")
+    record = ExportRecord(to=found.kind, runs=found.runs, written=found.written)
+    return Answer(record, lambda: [say_whole(name) for name in found.written])

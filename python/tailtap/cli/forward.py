@@ -7,10 +7,10 @@ import re
 import click
 
 from tailtap.base.errors import InputError
-from tailtap.cli.command import command
+from tailtap.cli.command import RATE, TIME, command
 from tailtap.cli.terminal import beginning, say
 
-HOLD_FOR = "1 ms"
+HOLD_FOR_NS = 1_000_000
 QUEUE = 100
 """Packets that wait at a limit."""
 
@@ -32,7 +32,8 @@ QUEUE = 100
 )
 @click.option(
     "--hold-for",
-    help=f"How long to hold them, '2 ms'. [default: {HOLD_FOR}]",
+    type=TIME,
+    help="How long to hold them, '2 ms'. [default: 1 ms]",
 )
 @click.option(
     "--drop",
@@ -44,6 +45,7 @@ QUEUE = 100
 )
 @click.option(
     "--limit",
+    type=RATE,
     help="Let no more pass than this, '20 kpkt/s'; drop the rest.",
 )
 @click.option(
@@ -71,10 +73,10 @@ def forward(
     input: str,
     output: str,
     hold: str | None,
-    hold_for: str | None,
+    hold_for: int | None,
     drop: str | None,
     duplicate: str | None,
-    limit: str | None,
+    limit: int | None,
     queue: int | None,
     cpu: int | None,
     xdp: str | None,
@@ -101,7 +103,6 @@ def forward(
     import json as json_module
 
     from tailtap import _core
-    from tailtap.base.units import parse_rate, parse_time
 
     ready = beginning(
         f"forwarding {input} -> {output}; SIGINT (Ctrl-C) stops", json=json, quiet=quiet
@@ -129,10 +130,10 @@ def forward(
         output,
         ready,
         hold=parse_ids(hold or "", "--hold"),
-        hold_for_ns=parse_time(hold_for or HOLD_FOR),
+        hold_for_ns=HOLD_FOR_NS if hold_for is None else hold_for,
         drop=parse_ids(drop or "", "--drop"),
         duplicate=parse_ids(duplicate or "", "--duplicate"),
-        limit=None if limit is None else (parse_rate(limit), QUEUE if queue is None else queue),
+        limit=None if limit is None else (limit, QUEUE if queue is None else queue),
         cpu=cpu,
     )
     if json:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import InputError, MachineError
+from tailtap.cli import exit_status
 from tailtap.cli.command import Command
-from tailtap.cli.ending import exit_status
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
@@ -36,10 +36,11 @@ class Gate(Command):
         bisecting = "--bisect" in args
         try:
             return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
+        except (click.UsageError, InputError) as error:
             if not bisecting:
                 raise
-            warn(f"tailtap: {error.format_message()}")
+            told = error.format_message() if isinstance(error, click.UsageError) else str(error)
+            warn(f"tailtap: {told}")
             raise Exit(ABORT) from error
 
 

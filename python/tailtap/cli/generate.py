@@ -208,15 +208,15 @@ def generate(
     flow k of n begins k/n of it later (phase_ns in its report).
     """
     from tailtap import _core
-    from tailtap.cli.asked_flow import AskedFlow
+    from tailtap.cli.flow import FlowOptions
     from tailtap.records.generator import SeveralRecord
     from tailtap.records.record import printed
 
-    asked = [AskedFlow(**flow)]
+    asked = [FlowOptions(**flow)]
     for other in context.meta[NEXT]:
         if given := [name for name in COMMON if other.pop(name) not in (None, False)]:
             raise InputError(f"--{given[0]} is of all flows: give it before the first {NEXT}")
-        asked.append(AskedFlow(**other))
+        asked.append(FlowOptions(**other))
     sent = _core.generate([one.sending() for one in asked], cpu=cpu)
     reports = [one.report(told) for told, one in zip(sent, asked, strict=True)]
     several = len(reports) > 1

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.base.units import format_count
-from tailtap.cli.command import PATH, command
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.command import PATH, Answer, command
+from tailtap.cli.terminal import say, warn_of
 
 if TYPE_CHECKING:
-    from tailtap.records.printed import ImportedTree
+    from tailtap.records.printed import ImportedTree, ImportRecord
 
 
 @command(computes=True)
@@ -43,7 +43,7 @@ def import_(
     unit: str | None,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Import published results into the same tables as your own runs.
 
     Reads the published trees, which have nine CSV files for each run (`tailtap export --to papers`
@@ -61,7 +61,6 @@ def import_(
     keeps them.
     """
     from tailtap.records.printed import ImportRecord
-    from tailtap.records.record import printed
     from tailtap.results.importers.importer import import_tree
     from tailtap.results.importers.tools.reading import UNITS
 
@@ -69,24 +68,25 @@ def import_(
     if into.is_dir() or not (into.suffix or into.is_file()):
         into = into / "results.duckdb"
     found = import_tree(tree, into, UNITS[unit] if unit else None)
-    if json:
-        record = ImportRecord(
-            database=str(into),
-            runs=found.runs,
-            new=found.new,
-            replaced=found.replaced,
-            experiments=list(found.trees),
-            warnings=found.warnings,
-        )
-        print(printed(record))
-    else:
-        for tree_found in found.trees:
-            say(described(tree_found))
-        replaced = f", {found.replaced} replaced: their files have changed" * bool(found.replaced)
-        say(f"{into}: {format_count(found.runs, 'run')}, {found.new} of them new{replaced}")
+    record = ImportRecord(
+        database=str(into),
+        runs=found.runs,
+        new=found.new,
+        replaced=found.replaced,
+        experiments=list(found.trees),
+        warnings=found.warnings,
+    )
     if not quiet:
-        for warning in found.warnings:
-            warn(f"warning: {warning.message} [{warning.code}]")
+        warn_of(record.warnings)
+    return Answer(record, lambda: _print(record))
+
+
+def _print(record: ImportRecord) -> None:
+    for tree in record.experiments:
+        say(described(tree))
+    replaced = f", {record.replaced} replaced: their files have changed" * bool(record.replaced)
+    runs = format_count(record.runs, "run")
+    say(f"{record.database}: {runs}, {record.new} of them new{replaced}")
 
 
 def described(tree: ImportedTree) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import PATH, command
+from tailtap.cli.command import CPUS, PATH, SHARE, TIME, Answer, command
 from tailtap.cli.options import measuring, require_out, undisturbed_latencies
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tailtap.measure.improve.conduct import Improvement
     from tailtap.measure.improve.settings import ExperimentPlan, ObservedPlan
     from tailtap.records.search import ImproveRecord, ImproveSettings
@@ -52,11 +53,11 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
     "under its own load. Each run is a stretch of observing it.",
 )
 @click.option(
-    "--for", "stretch", default="10 s", metavar="TIME", help="How long a stretch of --observe is."
+    "--for", "stretch", default="10 s", type=TIME, help="How long a stretch of --observe is."
 )
 @click.option(
     "--cpus",
-    metavar="LIST",
+    type=CPUS,
     help="The CPUs on which packets are served, with --observe; unless given, they are found out.",
 )
 @click.option(
@@ -71,11 +72,11 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
     help="A percentile, such as 'p99.9 < 1 ms', or 'reliability(1 ms) >= 99.9 %'; by default that "
     "of the file.",
 )
-@click.option("--within", default="30min", metavar="TIME", help="When to end at the latest.")
+@click.option("--within", default="30min", type=TIME, help="When to end at the latest.")
 @click.option(
     "--margin",
     default="20%",
-    metavar="SHARE",
+    type=SHARE,
     help="A smaller effect on the share of late packets counts as none.",
 )
 @click.option(
@@ -102,12 +103,12 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
 def improve(
     experiment: Path | None,
     observe: tuple[str, str] | None,
-    stretch: str,
-    cpus: str | None,
+    stretch: int,
+    cpus: list[int] | None,
     filter_: str | None,
     require: str | None,
-    within: str,
-    margin: str,
+    within: int,
+    margin: float,
     disruptive: bool,
     undisturbed: bool,
     keep: bool,
@@ -117,7 +118,7 @@ def improve(
     resume: bool,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Try the knobs that answer why packets are late, and keep those that help.
 
     Measures the experiment with a trace, explains it, and takes the knobs of `tailtap host` that
@@ -139,21 +140,17 @@ def improve(
     not shown.
     """
     from tailtap.base.errors import InputError
-    from tailtap.base.units import parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.progress import listener
     from tailtap.library import remedies
     from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.improve.conduct import improve_experiment, improve_observed
     from tailtap.measure.improve.settings import ExperimentPlan, settings_of
-    from tailtap.records.record import printed
 
     if (experiment is None) == (observe is None):
         raise InputError("give an experiment file, or --observe IN OUT")
     require_out(out, resume=resume)
-    asked = settings_of(
-        parse_time(within), parse_share(margin), disruptive=disruptive, undisturbed=undisturbed
-    )
+    asked = settings_of(within, margin, disruptive=disruptive, undisturbed=undisturbed)
     plan: ExperimentPlan | ObservedPlan
     if observe is not None:
         plan = _observed(observe, stretch, cpus, filter_, require, asked)
@@ -172,14 +169,15 @@ def improve(
     if keep and found.record.kept:
         for name, why in found.apply():
             warn(f"tailtap: {name} helped, and is not kept: {why}")
-    if json:
-        print(printed(found.record))
-    else:
-        print_improvement(found.record)
-        for file in files:
-            say(f"wrote {file}")
-        say(f"results: {folder}")
-    sys.exit({"holds": 0, "violated": 1, "not shown": 5}[found.record.answer])
+    status = {"holds": 0, "violated": 1, "not shown": 5}[found.record.answer]
+    return Answer(found.record, lambda: _print(found.record, files, folder), status)
+
+
+def _print(record: ImproveRecord, files: Sequence[Path], folder: Path) -> None:
+    print_improvement(record)
+    for file in files:
+        say(f"wrote {file}")
+    say(f"results: {folder}")
 
 
 def _experiment(
@@ -196,27 +194,24 @@ def _experiment(
 
 def _observed(
     ends: tuple[str, str],
-    stretch: str,
-    cpus: str | None,
+    stretch: int,
+    cpus: list[int] | None,
     filter_: str | None,
     require: str | None,
     settings: ImproveSettings,
 ) -> ObservedPlan:
     """The plan for a device that is there already. Raises `InputError`."""
     from tailtap.base.errors import InputError
-    from tailtap.base.units import parse_time
-    from tailtap.cli.trace import parse_list
     from tailtap.measure.improve.settings import Goal, ObservedPlan
     from tailtap.measure.observe import Asked, parse_target
 
-    length = parse_time(stretch)
-    if not length:
-        raise InputError(f"--for {stretch!r}: give a time above zero")
+    if not stretch:
+        raise InputError("--for: give a time above zero")
     asked = Asked(
         ingress=parse_target(ends[0]),
         egress=parse_target(ends[1]),
-        duration_ns=length,
-        cpus=() if cpus is None else parse_list(cpus),
+        duration_ns=stretch,
+        cpus=cpus or (),
         filter=filter_,
     )
     return ObservedPlan(asked, Goal.of([] if require is None else [require]), settings)

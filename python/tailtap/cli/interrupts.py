@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import PATH, command
+from tailtap.cli.command import PATH, Answer, command
 from tailtap.cli.options import runs_and_folders, writes_into
-from tailtap.cli.terminal import say, steps, warn
+from tailtap.cli.terminal import say, steps, warn_of
 
 if TYPE_CHECKING:
     from tailtap.analysis.interrupts.analysis import Finding
+    from tailtap.analysis.interrupts.runs import FoundRuns
 
 SHOWN = 10
 """Rows of the table that are not associated; --json has all."""
@@ -74,7 +75,7 @@ def interrupts(
     out: Path | None,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Say which interrupts rise where packets are late, as far as samples can tell.
 
     Runs with `interrupts: counters` sampled /proc/interrupts and /proc/softirqs. For each counter,
@@ -89,7 +90,6 @@ def interrupts(
     """
 
     from tailtap.analysis.interrupts import Options, interrupts_of
-    from tailtap.records.record import printed
 
     progress = steps("interrupts", quiet=quiet)
 
@@ -103,13 +103,13 @@ def interrupts(
                 progress(f"{one.run.slug}: no figure without an offset of the clocks")
             else:
                 write_interrupt_figures(one.finding, one.folder, below=out or one.run.top)
-    if json:
-        print(printed(found.record))
-        return
+    return Answer(found.record, lambda: _print_runs(found))
+
+
+def _print_runs(found: FoundRuns) -> None:
     for one in found.runs:
         _print(one.finding)
-    for warning in found.warnings:
-        warn(f"warning: {warning.message} [{warning.code}]")
+    warn_of(found.warnings)
 
 
 def _offset(text: str) -> int:

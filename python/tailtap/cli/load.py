@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from tailtap.base.errors import InputError
-from tailtap.cli.command import command
+from tailtap.cli.command import SIZE, TIME, command
 from tailtap.cli.terminal import beginning, say
 
 KINDS = ("cpu", "cache", "memory", "interrupts", "packets")
-BUSY, PERIOD, SIZE, BURST = 50, "10 ms", "8 MiB", 64
+BUSY, PERIOD_NS, SIZE_BYTES, BURST = 50, 10_000_000, 8 << 20, 64
 
 
 @command()
@@ -31,12 +31,13 @@ BUSY, PERIOD, SIZE, BURST = 50, "10 ms", "8 MiB", 64
 )
 @click.option(
     "--period",
-    metavar="TIME",
-    help=f"The period, '10 ms'. [default: {PERIOD}]",
+    type=TIME,
+    help="The period, '10 ms'. [default: 10 ms]",
 )
 @click.option(
     "--size",
-    help=f"For cache: how much memory it reads, '32 MiB'. [default: {SIZE}]",
+    type=SIZE,
+    help="For cache: how much memory it reads, '32 MiB'. [default: 8 MiB]",
 )
 @click.option(
     "--per-second",
@@ -64,8 +65,8 @@ def load(
     kind: str,
     cpu: int,
     busy: int | None,
-    period: str | None,
-    size: str | None,
+    period: int | None,
+    size: int | None,
     per_second: int | None,
     burst: int | None,
     nice: int,
@@ -87,7 +88,6 @@ def load(
     import json as json_module
 
     from tailtap import _core
-    from tailtap.base.units import parse_size, parse_time
 
     shares = kind in ("cpu", "cache")
     for option, value, fits in (
@@ -101,9 +101,9 @@ def load(
             raise InputError(f"{kind} has no {option}: leave it out")
     if not shares and per_second is None:
         raise InputError(f"{kind} needs a rate: give --per-second")
-    period_ns = parse_time(period or PERIOD)
-    if period_ns <= 0:
-        raise InputError(f"--period {period!r} is no time to work in: give '10 ms'")
+    if period == 0:
+        raise InputError("--period 0 is no time to work in: give '10 ms'")
+    period_ns = period or PERIOD_NS
 
     ready = beginning(f"loading CPU {cpu}; SIGINT (Ctrl-C) stops", json=json, quiet=quiet)
 
@@ -113,7 +113,7 @@ def load(
         cpu=cpu,
         name=name,
         nice=nice,
-        amount=parse_size(size or SIZE) if kind == "cache" else per_second or 0,
+        amount=size or SIZE_BYTES if kind == "cache" else per_second or 0,
         at_once=burst or BURST,
         busy_ns=period_ns * (BUSY if busy is None else busy) // 100,
         period_ns=period_ns,

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from tailtap.base.units import exact_time, format_rate, format_us, format_wait
-from tailtap.cli.command import command
+from tailtap.cli.command import SHARE, TIME, Answer, command
 from tailtap.cli.options import runs_and_folders, writes_into
-from tailtap.cli.terminal import say, steps, warn
+from tailtap.cli.terminal import say, steps, warn_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtap.records.tail import ExpectedRecord, ModelledRun, RepeatsRow, ThresholdRecord
+    from tailtap.records.tail import (
+        ExpectedRecord,
+        ModelledRun,
+        ModelRecord,
+        RepeatsRow,
+        ThresholdRecord,
+    )
 
 
 @command(computes=True)
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--fit",
     default="20 %",
-    metavar="SHARE",
+    type=SHARE,
     help="The share of each run that is fitted, from its start; the rest checks the "
     "prediction. 100 % fits everything and checks nothing.",
 )
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
 @click.option(
     "--horizon",
     multiple=True,
-    metavar="TIME",
+    type=TIME,
     help="Give the level that one cluster exceeds in this time. May be given several "
     "times; 1 h and 24 h by default.",
 )
@@ -64,14 +70,14 @@ if TYPE_CHECKING:
 def model(
     runs: tuple[Path, ...],
     method: Literal["tailtap", "papers"],
-    fit: str,
+    fit: float,
     threshold: tuple[str, ...],
-    horizon: tuple[str, ...],
+    horizon: tuple[int, ...],
     figures: bool,
     out: Path | None,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Predict the tail on a longer horizon, and check the prediction.
 
     The first part of each run is fitted; the rest checks the prediction. Packets stall together,
@@ -93,16 +99,13 @@ def model(
     from tailtap.analysis.tail.analysis import Options
     from tailtap.analysis.tail.peaks import parse_threshold
     from tailtap.analysis.tail.runs import model_runs
-    from tailtap.base.units import parse_time
-    from tailtap.records.record import printed
 
     progress = steps("model", quiet=quiet)
-
     defaults = Options()
     options = Options(
-        fit=_share(fit),
+        fit=fit,
         thresholds=tuple(map(parse_threshold, threshold)) if threshold else defaults.thresholds,
-        horizons=tuple(map(parse_time, horizon)) if horizon else defaults.horizons,
+        horizons=horizon or defaults.horizons,
     )
     found = model_runs(runs, options, out=out, progress=progress)
     if figures:
@@ -112,28 +115,15 @@ def model(
             progress(f"{modelled.run.slug}: drawing")
             write_tail_figures(modelled.model, modelled.folder, below=out or modelled.run.top)
     content = found.record(method)
-    if json:
-        print(printed(content))
-        return
+    return Answer(content, lambda: _print(content, method))
+
+
+def _print(content: ModelRecord, method: str) -> None:
     for run in content.runs:
         (_print_papers if method == "papers" else _print_model)(run)
     if len(content.runs) > 1 and content.summary:
         _print_summary(content.summary, method)
-    for warning in content.warnings:
-        warn(f"warning: {warning.message} [{warning.code}]")
-
-
-def _share(text: str) -> float:
-    from tailtap.base.errors import InputError
-
-    stripped = text.strip()
-    try:
-        value = float(stripped.removesuffix("%"))
-    except ValueError:
-        raise InputError(
-            f"'{text}' is not a share: give --fit a percentage such as '20 %'"
-        ) from None
-    return value / 100 if stripped.endswith("%") else value
+    warn_of(content.warnings)
 
 
 def _heading(found: ModelledRun) -> None:

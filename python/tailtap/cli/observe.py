@@ -2,22 +2,174 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tailtap.cli.command import command
-from tailtap.cli.live import watched
-from tailtap.cli.options import writes_into
-from tailtap.cli.recording import record_incidents, recorded
+from tailtap.cli.command import CPUS, SHARE, SIZE, TIME, command
+from tailtap.cli.options import watched, writes_into
 from tailtap.cli.terminal import say, steps, warn
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.folder import RunFolder
-    from tailtap.measure.observe import Asked, Prepared
+    from tailtap.measure.observe.asked import Asked
+    from tailtap.measure.observe.prepared import Prepared
     from tailtap.measure.observe.recorder import Recording
+    from tailtap.records.live import RecordingRecord
+
+Function = Callable[..., Any]
+
+
+def recorded(function: Function) -> Function:
+    """The options of the flight recorder, which the function gets as its `recording`."""
+    options = [
+        click.option(
+            "--above",
+            multiple=True,
+            metavar="WHAT",
+            help="Keep incidents only: what was stamped and traced around packets that took longer "
+            "than a time ('200 us'), packets that were lost ('loss'), or a percentile that rose "
+            "('p99.9 > 1 ms over 10 s'). May be given several times. All else goes, but for its "
+            "counts.",
+        ),
+        click.option(
+            "--keep",
+            default="1 s",
+            type=TIME,
+            help="How long before its cause an incident begins; a packet that has not come after "
+            "this time is lost.",
+        ),
+        click.option(
+            "--incidents",
+            type=click.IntRange(min=1),
+            default=100,
+            help="At most so many incidents. What comes then is counted.",
+        ),
+        click.option(
+            "--rate",
+            metavar="NUMBER/TIME",
+            help="At most so many incidents in a time: 1/min, 10/h. What is more is counted.",
+        ),
+        click.option(
+            "--then",
+            metavar="COMMAND",
+            help="Run this by sh for each incident that was kept, with its folder as "
+            "$TAILTAP_INCIDENT, what made it as $TAILTAP_WHY, and its late packets as "
+            "$TAILTAP_PACKETS.",
+        ),
+        click.option(
+            "--memory",
+            default="1 GB",
+            type=SIZE,
+            help="What waits in memory (/dev/shm) takes this much at most.",
+        ),
+    ]
+
+    @functools.wraps(function)
+    def with_recording(
+        *,
+        above: tuple[str, ...],
+        keep: int,
+        incidents: int,
+        rate: str | None,
+        then: str | None,
+        memory: int,
+        **others: Any,
+    ) -> Any:
+        from tailtap.analysis.live.triggers import parse_trigger
+        from tailtap.base.errors import InputError
+        from tailtap.base.units import format_time
+        from tailtap.measure.observe.recorder import Recording, parse_rate
+
+        for text in above:
+            parse_trigger(text)
+        if not 100_000_000 <= keep <= 60_000_000_000:
+            raise InputError(f"--keep {format_time(keep)!r}: give a time from 100 ms to 60 s")
+        recording = Recording(
+            above=above,
+            keep_ns=keep,
+            incidents=incidents,
+            rate=None if rate is None else parse_rate(rate),
+            then=then,
+            memory=memory,
+        )
+        return function(recording=recording, **others)
+
+    declared: Function = with_recording
+    for option in reversed(options):
+        declared = option(declared)
+    return declared
+
+
+def record_incidents(
+    asked: Asked,
+    recording: Recording,
+    out: Path,
+    *,
+    live: bool,
+    metrics: str | None,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Observe, keep incidents in `out`, and print what became of all packets.
+
+    Raises what `record` raises, and `MachineError` when not all incidents could be kept.
+    """
+    from tailtap.analysis.live.numbers import Board
+    from tailtap.base.errors import MachineError
+    from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.progress import showing
+    from tailtap.measure.campaign import Campaign
+    from tailtap.measure.live import away_from
+    from tailtap.measure.observe.recorder import record
+    from tailtap.records.record import printed
+    from tailtap.results.database import kept_current
+
+    board = Board()
+
+    def begun(prepared: Prepared) -> None:
+        cpus = away_from(prepared.serving.cpus)
+        stack.enter_context(showing(board, live=live, metrics=metrics, quiet=quiet, cpus=cpus))
+        for line in () if quiet else told_of(prepared):
+            warn(line)
+
+    def made(path: Path) -> None:
+        if not quiet:
+            warn(f"incident: {path}")
+
+    with results_of_caller(out), kept_current(out), contextlib.ExitStack() as stack:
+        told = record(asked, recording, Campaign(out), board=board, on_begin=begun, on_made=made)
+    if json:
+        print(printed(told))
+    else:
+        _print(told, out)
+    if told.ended is not None:
+        raise MachineError(told.ended)
+
+
+def _print(told: RecordingRecord, out: Path) -> None:
+    """What became of all packets, and of the incidents."""
+    from rich.console import Console
+
+    from tailtap.cli.progress import drawn
+    from tailtap.cli.terminal import width_of
+
+    Console(width=width_of(sys.stdout)).print(drawn(told.numbers))
+    for count, why in (
+        (told.dropped_limit, "were more than --incidents"),
+        (told.dropped_rate, "came faster than --rate"),
+        (told.dropped_busy, "came while too many others were being made"),
+        (told.dropped_disk, "found no room on the disk"),
+    ):
+        if count:
+            say(f"not kept: {count:,} incidents {why}")
+    say(f"results: {out}")
 
 
 @command(
@@ -43,7 +195,7 @@ if TYPE_CHECKING:
     help="The same behind the device. Without it IN is a server's: requests come in by it, and are "
     "answered.",
 )
-@click.option("--for", "duration", metavar="TIME", help="How long, '60 s'; else until SIGINT.")
+@click.option("--for", "duration", type=TIME, help="How long, '60 s'; else until SIGINT.")
 @click.option(
     "--packets",
     type=click.IntRange(min=1),
@@ -60,7 +212,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--cpus",
-    metavar="LIST",
+    type=CPUS,
     help="The CPUs on which packets are served, '2-3,5'. Unless given, they are found out.",
 )
 @click.option(
@@ -88,6 +240,7 @@ if TYPE_CHECKING:
 @click.option(
     "--budget",
     default="2 %",
+    type=SHARE,
     help="The share of the serving cores' time that observing may take, one "
     "half for the taps and one for the trace: the taps stamp fewer packets, and the trace is taken "
     "for a part of the time. '100 %' for any.",
@@ -97,7 +250,7 @@ if TYPE_CHECKING:
 @click.option(
     "--look",
     default="1 s",
-    metavar="TIME",
+    type=TIME,
     help="How long packets are looked at before, twice.",
 )
 def observe(
@@ -127,7 +280,7 @@ def observe(
     """
     from tailtap.analysis.runs.summary import summarize
     from tailtap.cli.caller import results_of_caller
-    from tailtap.cli.runs import require_results
+    from tailtap.cli.runs import problem_of
     from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.observe import observe as observe_devices
     from tailtap.records.record import printed
@@ -156,53 +309,50 @@ def observe(
             print(printed(summary))
         else:
             _show(folder, runs, quiet=quiet)
-    require_results(summary.runs)
+    if problem := problem_of(summary.runs):
+        raise problem
 
 
 def _asked(
     *,
     ingress: str,
     egress: str | None,
-    duration: str | None,
+    duration: int | None,
     packets: int | None,
     both: bool,
     trace: str,
-    cpus: str | None,
+    cpus: list[int] | None,
     served: tuple[str, ...],
     key: str | None,
     filter_: str | None,
     sample: str | None,
-    budget: str,
-    look: str,
+    budget: float,
+    look: int,
 ) -> Asked:
     """What the options amount to. Raises `InputError`."""
     from tailtap.base.errors import InputError
-    from tailtap.base.units import parse_share, parse_time
     from tailtap.cli.tap import parse_sample
-    from tailtap.cli.trace import parse_list
     from tailtap.lab.forwarders.served import Server, records_of
     from tailtap.measure.observe import Asked, parse_target
 
     servers = [Server.parse(one) for one in served]
-    on = () if cpus is None else parse_list(cpus)
-    records_of(servers, on)
-    look_ns = parse_time(look)
-    if not look_ns:
-        raise InputError(f"--look {look!r}: give a time above zero")
+    records_of(servers, cpus or ())
+    if not look:
+        raise InputError("--look: give a time above zero")
     return Asked(
         ingress=parse_target(ingress),
         egress=None if egress is None else parse_target(egress),
         both=both,
-        duration_ns=None if duration is None else parse_time(duration),
+        duration_ns=duration,
         packets=packets,
         trace=trace,
-        cpus=on,
+        cpus=cpus or (),
         served=servers,
         key=key,
         filter=filter_,
         sample=1 if sample is None else 1 << parse_sample(sample),
-        budget=parse_share(budget),
-        look_ns=look_ns,
+        budget=budget,
+        look_ns=look,
     )
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tailtap.cli.command import PATH
+from tailtap.cli.terminal import width_of
+
+if TYPE_CHECKING:
+    from tailtap.analysis.evaluation.executors import Executor
+    from tailtap.analysis.evaluation.many import Progress
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -82,6 +89,28 @@ def measuring(*, resume: str) -> Decorator:
     return declare
 
 
+def watched(function: Function) -> Function:
+    """The options --live and --metrics."""
+    options = [
+        click.option(
+            "--live",
+            is_flag=True,
+            help="Show the numbers so far on a page for browsers of this machine, whose address is "
+            "printed, and in the terminal. For this the taps write every second, and a thread "
+            "counts at low priority on CPUs that the device does not serve packets on.",
+        ),
+        click.option(
+            "--metrics",
+            metavar="[HOST]:PORT",
+            help="Give the numbers so far to a monitoring system, as OpenMetrics at "
+            "http://HOST:PORT/metrics; ':9400' listens on all addresses of this machine.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 on_testbed = click.option(
     "--testbed",
     type=PATH,
@@ -106,3 +135,58 @@ def selected_runs(text: str) -> Decorator:
         metavar="SELECTION",
         help=f"{text} May be given several times: each adds runs. By default all runs.",
     )
+
+
+@dataclass(frozen=True)
+class Where:
+    """What the options say: --scheduler, --chunk, --jobs and --quiet."""
+
+    scheduler: str | None
+    chunk: int | None
+    jobs: int | None
+    quiet: bool
+
+    @property
+    def default(self) -> bool:
+        """Whether no option says where."""
+        return self.scheduler is None and self.chunk is None and self.jobs is None
+
+    def executor(self) -> Executor:
+        """What does the work. Raises `InputError` and `MachineError`."""
+        from tailtap.base.errors import InputError
+
+        if self.scheduler is None:
+            from tailtap.analysis.evaluation.executors import Threads
+
+            return Threads(self.jobs)
+        if self.jobs is not None:
+            raise InputError("--jobs is for this machine: the workers of --scheduler say their own")
+        from tailtap.analysis.evaluation.cluster import Cluster
+
+        return Cluster(self.scheduler)
+
+    def chunk_bytes(self) -> int:
+        """How large a piece is. Raises `InputError`."""
+        from tailtap.analysis.evaluation.many import CHUNK_BYTES
+        from tailtap.base.errors import InputError
+
+        if self.chunk == 0:
+            raise InputError("--chunk: a piece must hold something")
+        return self.chunk or CHUNK_BYTES
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress | None]:
+        """A bar of the pieces done, on a terminal."""
+        import sys
+
+        if self.quiet or not sys.stderr.isatty():
+            yield None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+        columns = ("pieces", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        console = Console(stderr=True, width=width_of(sys.stderr))
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("", total=None)
+            yield lambda done, known: bar.update(task, completed=done, total=known)

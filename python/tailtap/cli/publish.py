@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import PATH, command
+from tailtap import library
+from tailtap.cli.command import PATH, Answer, command
 from tailtap.cli.terminal import say, say_whole, steps, warn
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def publish(
     authors: tuple[str, ...],
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Make a site of an experiment that others can read, check and run again.
 
     The site is a plain folder: it works from a disk and from any web server, and needs no network.
@@ -111,30 +112,16 @@ def publish(
 
     Needs `pip install 'tailtap[publish]'`.
     """
-    from tailtap.library import remedies
-    from tailtap.records.record import printed
-    from tailtap.show.publish import Options, parse_author, parse_licence, where_captures_are
-    from tailtap.show.publish import publish as make
-    from tailtap.show.publish.redaction import allowed_kinds
+    record = library.publish(
+        folder, out, captures=captures, allow=allow.split(","), hide=hide, anonymous=anonymous,
+        licence=licence or None, authors=authors, check=check,
+        progress=steps("publish", quiet=quiet),
+    )  # fmt: skip
+    return Answer(record, lambda: _print(record, leaving=check or not quiet))
 
-    embed, url = where_captures_are(captures)
-    options = Options(
-        allowed=allowed_kinds(allow.split(",")),
-        anonymous=anonymous,
-        hidden=hide,
-        embed=embed,
-        url=url,
-        licence=parse_licence(licence) if licence else None,
-        authors=[parse_author(text) for text in authors],
-    )
 
-    progress = steps("publish", quiet=quiet)
-
-    record = make(folder, out, options, check=check, knobs=remedies(), progress=progress)
-    if json:
-        print(printed(record))
-        return
-    if check or not quiet:
+def _print(record: PublishRecord, *, leaving: bool) -> None:
+    if leaving:
         _print_leaving(record)
     for warning in record.site.warnings:
         warn(f"warning: {warning.message}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tailtap.cli.command import PATH, command
+from tailtap.cli.command import PATH, Answer, command
 from tailtap.cli.options import selected_runs, writes_into
 from tailtap.cli.terminal import say_whole, steps
 
@@ -44,7 +44,7 @@ def report(
     figures: bool,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Write the report of an experiment: one page, and the figures for print.
 
     The page (index.html) holds everything it shows and needs no network: the result of each
@@ -76,10 +76,7 @@ def report(
 
     from tailtap.library import remedies
     from tailtap.records.printed import ReportRecord
-    from tailtap.records.record import printed
     from tailtap.show.report import write_report
-
-    progress = steps("report", quiet=quiet)
 
     result = write_report(
         folder,
@@ -88,17 +85,14 @@ def report(
         runs=runs,
         knobs=remedies(),
         figures_from=figures_from,
-        progress=progress,
+        progress=steps("report", quiet=quiet),
     )
-    if json:
-        record = ReportRecord(
-            page=str(result.page),
-            bytes=result.size,
-            figures=[str(path) for path in result.figures],
-            runs=result.runs,
-            failed=result.failed,
-            imported=result.imported,
-        )
-        print(printed(record))
-    else:
-        say_whole(str(result.page))
+    record = ReportRecord(
+        page=str(result.page),
+        bytes=result.size,
+        figures=[str(path) for path in result.figures],
+        runs=result.runs,
+        failed=result.failed,
+        imported=result.imported,
+    )
+    return Answer(record, lambda: say_whole(record.page))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import PATH, command
+from tailtap.cli.command import PATH, SIZE, command
+from tailtap.cli.command import Answer as Answered
 from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import say, steps
 
@@ -58,7 +58,7 @@ STYLES = {"reproduced": "green", "contradicted": "red", "not shown": "yellow"}
 )
 @click.option(
     "--fetch",
-    metavar="SIZE",
+    type=SIZE,
     help="Fetch captures that are neither there nor in the site, from the addresses that it names: "
     "so many bytes together at most, such as '2 GB'. Each is used only if its checksum is right.",
 )
@@ -86,14 +86,14 @@ def reproduce(
     site: str,
     level: Level,
     captures: Path | None,
-    fetch: str | None,
+    fetch: int | None,
     out: Path | None,
     set_: tuple[str, ...],
     testbed: Path | None,
     allow_commands: bool,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answered:
     """Repeat what was published, in rising cost, and answer: reproduced, not shown, contradicted.
 
     checksums: every file is there, unchanged, and no other. captures: evaluated again, they give
@@ -112,9 +112,7 @@ def reproduce(
     something is contradicted, 5 when something is not shown.
     """
     from tailtap.base.errors import InputError
-    from tailtap.base.units import parse_size
     from tailtap.library import remedies
-    from tailtap.records.record import printed
     from tailtap.show.reproduce import MEASURING, Asked
     from tailtap.show.reproduce import reproduce as repeat
     from tailtap.show.reproduce.fetching import at
@@ -132,13 +130,9 @@ def reproduce(
         require_root()
     measure = _measuring(level, set_, out, testbed, allow_commands, quiet=quiet)
     with at(site, progress) as folder:
-        asked = Asked(level, captures, 0 if fetch is None else parse_size(fetch), remedies())
+        asked = Asked(level, captures, fetch or 0, remedies())
         found = repeat(folder, site, asked, measure if measuring else None, progress)
-    if json:
-        print(printed(found))
-    else:
-        print_reproduction(found)
-    sys.exit(STATUS[found.answer])
+    return Answered(found, lambda: print_reproduction(found), STATUS[found.answer])
 
 
 def _measuring(

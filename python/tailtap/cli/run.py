@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import PATH, command
-from tailtap.cli.live import watched
-from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out
-from tailtap.cli.terminal import unless, warn
+from tailtap import library
+from tailtap.cli.command import PATH, SHARE, TIME, Answer, command
+from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out, watched
+from tailtap.cli.terminal import say, unless, warn
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.boots import Boots
     from tailtap.measure.live import Live
     from tailtap.measure.run import Stations
-    from tailtap.records.verdict import VerdictRecord
+    from tailtap.records.compare import AgainstRecord
 
 
 @command(
@@ -66,13 +66,13 @@ if TYPE_CHECKING:
 @click.option(
     "--worse-than",
     default="5%",
-    metavar="SHARE",
+    type=SHARE,
     help="--against: how much more latency than that of BASE counts as worse.",
 )
 @click.option(
     "--within",
     default="30min",
-    metavar="TIME",
+    type=TIME,
     help="--against: end after this time at the latest.",
 )
 @watched
@@ -86,13 +86,13 @@ def run(
     against: Path | None,
     against_set: tuple[str, ...],
     at: str,
-    worse_than: str,
-    within: str,
+    worse_than: float,
+    within: int,
     live: bool,
     metrics: str | None,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer | None:
     """Measure the latency of every packet through a device under test, on this machine.
 
     The experiment file describes the traffic and the device that it passes:
@@ -130,14 +130,13 @@ def run(
     """
     from tailtap.analysis.runs.summary import summarize
     from tailtap.base.errors import InputError
-    from tailtap.cli.against import run_against
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.explain import explain_briefly
     from tailtap.cli.flows import print_flows
     from tailtap.cli.hops import print_hops
     from tailtap.cli.outlook import differences
     from tailtap.cli.progress import listener
-    from tailtap.cli.runs import print_runs, require_results
+    from tailtap.cli.runs import print_runs, problem_of
     from tailtap.cli.verdict import exit_status, print_claims, print_verdict
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.campaign import Campaign, default_folder
@@ -149,9 +148,9 @@ def run(
             raise InputError(
                 "--against goes with none of --testbed, --check, --resume, --live and --metrics"
             )
-        run_against(
+        return _against(
             experiment, against, set_, against_set, at=at, worse_than=worse_than, within=within,
-            out=out, json=json, quiet=quiet,
+            out=out, quiet=quiet,
         )  # fmt: skip
     if against_set:
         raise InputError("--against-set is for --against BASE: name that file, too")
@@ -168,8 +167,7 @@ def run(
     if check:
         if resume:
             raise InputError("--check asks about the whole experiment: leave --resume out")
-        _check(checked, out or default_folder(checked.name), stations, boots, json=json)
-        return
+        return _check(checked, out or default_folder(checked.name), stations, boots)
     require_out(out, resume=resume)
     from tailtap.results.database import kept_current
 
@@ -190,7 +188,7 @@ def run(
         stack.close()
         summary = summarize(folder, runs)
         if checked.require and any(run.done for run in runs):
-            summary.verdict = _judge(folder, checked.require)
+            summary.verdict = library.verdict(folder, checked.require)
         if checked.claims:
             from tailtap.analysis.claims.reading import claims_at
 
@@ -205,9 +203,11 @@ def run(
                 print_verdict(summary.verdict)
             print_claims(summary.claims)
             explain_briefly(folder, [run.path for run in runs if run.done])
-    require_results(summary.runs)
+    if problem := problem_of(summary.runs):
+        raise problem
     if summary.verdict is not None:
         sys.exit(exit_status(summary.verdict))
+    return None
 
 
 def _watched(
@@ -221,7 +221,7 @@ def _watched(
     """What has packets counted, which are shown as asked until `stack` is left."""
     from tailtap.analysis.live.numbers import Board
     from tailtap.analysis.runs.folder import ExperimentFolder
-    from tailtap.cli.live import showing
+    from tailtap.cli.progress import showing
     from tailtap.measure.live import Live, away_from
 
     board = Board()
@@ -255,35 +255,75 @@ def _check(
     out: Path,
     stations: Stations | None,
     boots: Boots | None,
-    *,
-    json: bool,
-) -> None:
-    """Say what is known before anything is made. Raises `MachineError` when it is not enough."""
+) -> Answer:
+    """What is known before anything is made."""
 
     from tailtap.base.errors import MachineError
     from tailtap.cli.outlook import print_outlook
     from tailtap.measure.check import check_experiment
-    from tailtap.records.record import printed
 
     outlook = check_experiment(checked, out, stations, boots)
-    if json:
-        print(printed(outlook.record))
-    else:
-        print_outlook(outlook)
+    problem = None
     if outlook.whole.problems:
-        raise MachineError(f"nothing would be begun: {outlook.whole.problems[0]}")
-    if outlook.impossible:
+        problem = MachineError(f"nothing would be begun: {outlook.whole.problems[0]}")
+    elif outlook.impossible:
         run, findings = outlook.impossible[0]
-        raise MachineError(
+        problem = MachineError(
             f"{len(outlook.impossible)} of {len(outlook.runs)} runs are not possible, {run.slug} "
             f"first: {findings.problems[0]}"
         )
+    return Answer(outlook.record, lambda: print_outlook(outlook), problem=problem)
 
 
-def _judge(folder: Path, require: Sequence[str]) -> VerdictRecord:
-    """The verdict. Loads SciPy, which takes a while: not before it is needed."""
-    from tailtap.analysis.verdict.record import record
-    from tailtap.analysis.verdict.requirement import parse_requirements
-    from tailtap.analysis.verdict.runs import judge_runs
+def _against(
+    new: Path,
+    base: Path,
+    set_: Sequence[str],
+    base_set: Sequence[str],
+    *,
+    at: str,
+    worse_than: float,
+    within: int,
+    out: Path | None,
+    quiet: bool,
+) -> Answer:
+    """Measure one experiment against another."""
+    from tailtap.analysis.causes.late import percentile_of
+    from tailtap.base.errors import InputError
+    from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.progress import listener
+    from tailtap.experiment.reading import read_experiment
+    from tailtap.measure.against import Question, measure_against
+    from tailtap.measure.campaign import Campaign, default_folder
 
-    return record(judge_runs([folder], parse_requirements(require)))
+    p = percentile_of(at)
+    if p is None:
+        raise InputError(f"--at {at!r}: give a percentile such as p99.9")
+    question = Question(
+        read_experiment(new, set_), new, read_experiment(base, [*set_, *base_set]), base,
+        p, worse_than, within,
+    )  # fmt: skip
+    from tailtap.results.database import kept_current
+
+    folder = out or default_folder(f"{question.new.name}-against")
+    campaign = Campaign(folder, listeners=[listener(quiet=quiet)])
+    with results_of_caller(folder), kept_current(folder):
+        found = measure_against(question, campaign)
+    status = {"better": 0, "no worse": 0, "worse": 1, "not shown": 5}[found.answer]
+    told = f"{against_text(found, worse_than)}\nresults: {folder}"
+    return Answer(found, lambda: [say(line) for line in told.splitlines()], status)
+
+
+def against_text(found: AgainstRecord, worse_than: float) -> str:
+    """The answer and what it rests on."""
+    from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.base.units import format_share
+
+    low = "0" if found.low is None else f"{found.low:.3g}"
+    high = "any" if found.high is None else f"{found.high:.3g}"
+    ratio = "" if found.ratio is None else f"x {found.ratio:.3g} ({low} to {high}), "
+    spoiled = f", {found.spoiled} spoiled" if found.spoiled else ""
+    return (
+        f"{found.answer}: {label(found.p)} against the base {ratio}{len(found.pairs)} pairs"
+        f"{spoiled}; worse is more than {format_share(worse_than)}"
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tailtap.cli.terminal import say
 
 if TYPE_CHECKING:
+    from tailtap.base.errors import MachineError
     from tailtap.records.evaluation import EvaluationRecord
     from tailtap.records.experiment import RunRow
 
@@ -50,8 +51,8 @@ def print_runs(runs: Sequence[RunRow], folder: Path, ps: Sequence[float] = PERCE
     say(f"results: {folder}")
 
 
-def require_results(rows: Sequence[RunRow]) -> None:
-    """Raises `MachineError` when some of these runs failed or are invalid."""
+def problem_of(rows: Sequence[RunRow]) -> MachineError | None:
+    """What a command ends with when some of these runs failed or are invalid."""
     from tailtap.base.errors import MachineError
     from tailtap.records.warnings import invalidating
 
@@ -68,8 +69,7 @@ def require_results(rows: Sequence[RunRow]) -> None:
         verb = "is" if len(invalid) == 1 else "are"
         slug, reason = why[0] if why else (invalid[0].slug, "another flow of it is")
         said.append(f"{len(invalid)} of {len(rows)} runs {verb} invalid, {slug} first: {reason}")
-    if said:
-        raise MachineError("; ".join(said))
+    return MachineError("; ".join(said)) if said else None
 
 
 def _cells(evaluation: EvaluationRecord, ps: Sequence[float]) -> list[str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import command
+from tailtap.cli.command import RATE, SHARE, TIME, Answer, command
 from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out
 from tailtap.cli.terminal import say
 
 if TYPE_CHECKING:
+    from tailtap.measure.search.conduct import Search
     from tailtap.records.search import SearchAnswer
 
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     "--loss",
     multiple=True,
     default=["0"],
-    metavar="SHARE",
+    type=SHARE,
     help="How many packets may be lost: 0, '0.5%' or 0.005; repeatable.",
 )
 @click.option(
     "--from",
     "low",
     default="1 kpkt/s",
-    metavar="RATE",
+    type=RATE,
     help="The lowest rate of interest.",
 )
 @click.option(
     "--to",
     "high",
     default="2 Mpkt/s",
-    metavar="RATE",
+    type=RATE,
     help="The highest rate of interest.",
 )
 @click.option(
     "--precision",
     default="2%",
-    metavar="SHARE",
+    type=SHARE,
     help="The largest distance of the two bounds, as a share of the rate.",
 )
 @click.option(
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 @click.option(
     "--trial",
     default="2 s",
-    metavar="TIME",
+    type=TIME,
     help="Duration of a trial that decides about a rate.",
 )
 @click.option(
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 @click.option(
     "--short",
     default="500 ms",
-    metavar="TIME",
+    type=TIME,
     help="mlr: duration of a trial that only guides the search.",
 )
 @click.option(
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     "--latency-at",
     multiple=True,
     default=["100%", "90%", "50%", "10%"],
-    metavar="SHARE",
+    type=SHARE,
     help="A share of each rate found at which latency is measured; repeatable.",
 )
 @click.option(
@@ -94,17 +94,17 @@ if TYPE_CHECKING:
 @on_testbed
 def search(
     experiment: Path,
-    loss: tuple[str, ...],
-    low: str,
-    high: str,
-    precision: str,
+    loss: tuple[float, ...],
+    low: int,
+    high: int,
+    precision: float,
     method: str,
-    trial: str,
+    trial: int,
     trials: int,
     exceed: float,
-    short: str,
+    short: int,
     latency: bool,
-    latency_at: tuple[str, ...],
+    latency_at: tuple[float, ...],
     keep_stamps: bool,
     set_: tuple[str, ...],
     out: Path | None,
@@ -112,7 +112,7 @@ def search(
     testbed: Path | None,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Find the highest rate at which a device loses no more than allowed, and measure it there.
 
     The experiment file is that of `tailtap run`. The trials use rates and durations of their own.
@@ -134,26 +134,24 @@ def search(
     report` makes a page of the folder. The exit status is 1 when no rate holds, and 3 when a
     measurement at the rates found failed or is invalid.
     """
-    from tailtap.base.units import parse_rate, parse_share, parse_time
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.run import stations_of_file
-    from tailtap.cli.runs import print_runs, require_results
+    from tailtap.cli.runs import problem_of
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.search.conduct import Plan, search_experiment
     from tailtap.measure.search.trial import settings_of
-    from tailtap.records.record import printed
 
     settings = settings_of(
-        losses=sorted(parse_share(one) for one in loss),
-        low=parse_rate(low),
-        high=parse_rate(high),
-        precision=parse_share(precision),
+        losses=sorted(loss),
+        low=low,
+        high=high,
+        precision=precision,
         method=method,
-        trial_ns=parse_time(trial),
+        trial_ns=trial,
         trials=trials,
         exceed=exceed,
-        short_ns=min(parse_time(short), parse_time(trial)),
+        short_ns=min(short, trial),
     )
     checked = read_experiment(experiment, set_, on_testbed=testbed is not None)
     require_out(out, resume=resume)
@@ -163,26 +161,27 @@ def search(
     from tailtap.cli.progress import listener
     from tailtap.results.database import kept_current
 
-    shares = [parse_share(one) for one in latency_at] if latency else ()
+    shares = latency_at if latency else ()
     plan = Plan(checked, experiment, settings, keep_stamps, shares)
 
     folder = out or default_folder(f"{checked.name}-search")
     campaign = Campaign(folder, resume, [listener(quiet=quiet)], stations, testbed, boots)
     with results_of_caller(folder), kept_current(folder):
         found = search_experiment(plan, campaign)
-    if json:
-        print(printed(found.printed()))
+    status = 1 if any(answer.rate is None for answer in found.record.answers) else 0
+    problem = None if status or found.latency is None else problem_of(found.latency.runs)
+    return Answer(found.printed(), lambda: _print(found, folder), status, problem)
+
+
+def _print(found: Search, folder: Path) -> None:
+    from tailtap.cli.runs import print_runs
+
+    print_answers(found.record.answers)
+    if found.latency is None:
+        say(f"results: {folder}")
     else:
-        print_answers(found.record.answers)
-        if found.latency is None:
-            say(f"results: {folder}")
-        else:
-            say()
-            print_runs(found.latency.runs, Path(found.latency.folder))
-    if any(answer.rate is None for answer in found.record.answers):
-        sys.exit(1)
-    if found.latency is not None:
-        require_results(found.latency.runs)
+        say()
+        print_runs(found.latency.runs, Path(found.latency.folder))
 
 
 def print_answers(answers: list[SearchAnswer]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.base.errors import InputError
-from tailtap.cli.command import command
+from tailtap.cli.command import SHARE, TIME, command
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--budget",
-    metavar="SHARE",
+    type=SHARE,
     help="Of marks: take no more than this share of one core's time, '2 %', for all links "
     "together. What the taps take is measured once a second, and the sample becomes thinner and "
     "denser accordingly, never denser than --sample. The files say when.",
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--tell",
-    metavar="TIME",
+    type=TIME,
     help="Say so often what was counted, how many packets passed a second, and what share of a "
     'core\'s time this took; with --json a line {"event": "counts", ...}.',
 )
@@ -139,11 +139,13 @@ if TYPE_CHECKING:
 @click.option(
     "--flush",
     default="1 s",
+    type=TIME,
     help="Write at least this often. With '0 s' nothing is written, and nobody wakes, while less "
     "than half of the room is used, so that nothing disturbs a measurement.",
 )
 @click.option(
     "--duration",
+    type=TIME,
     help="Stop after this time, '10 s'.",
 )
 @click.option(
@@ -172,15 +174,15 @@ def tap(
     hash_: tuple[str, ...],
     filter_: str | None,
     sample: str | None,
-    budget: str | None,
+    budget: float | None,
     behind: tuple[str, ...],
-    tell: str | None,
+    tell: int | None,
     key: str,
     clock: str | None,
     rotate: tuple[str, ...],
     records: tuple[str, ...],
-    flush: str,
-    duration: str | None,
+    flush: int,
+    duration: int | None,
     packets: int | None,
     cpu: int | None,
     cost: bool,
@@ -214,7 +216,6 @@ def tap(
     from tailtap import _core
     from tailtap.base.files import require_new
     from tailtap.base.packet_filters import compile_filter, compile_filter_of_ip
-    from tailtap.base.units import parse_share, parse_time
     from tailtap.host.facts.timekeeping import require_kernel_clock
     from tailtap.lab.instruments.taps.hardware import STAMPERS, stamp
     from tailtap.lab.instruments.taps.links import (
@@ -233,8 +234,7 @@ def tap(
     room, asked = with_rooms(parse_links(links, write), records)
     asked = with_sides(with_hashes(asked, hash_), behind)
     level = 0 if sample is None else parse_sample(sample)
-    limit = None if budget is None else parse_share(budget)
-    if limit == 0:
+    if budget == 0:
         raise InputError("--budget 0 leaves nothing to measure with: give at least 0.1 %")
     filter = None if filter_ is None else compile_filter(filter_)
     names = [link.name for link in asked]
@@ -256,7 +256,6 @@ def tap(
         elif not quiet:
             warn(_told(so_far))
 
-    duration_ns = None if duration is None else parse_time(duration)
     if clock in STAMPERS:
         ours = (rotate, records, cost, filter, sample, budget, tell)
         if snap is not None or key != "moonsniff" or any(ours):
@@ -265,7 +264,7 @@ def tap(
                 "marks, --key, --rotate, --records, --cost, --filter, --sample, --budget and "
                 "--tell are of the eBPF tap"
             )
-        done = stamp(tapped, clock, ready, duration_ns=duration_ns, count=packets, cpu=cpu)
+        done = stamp(tapped, clock, ready, duration_ns=duration, count=packets, cpu=cpu)
     else:
         done = of_core(
             _core.tap(
@@ -277,16 +276,16 @@ def tap(
                 clock=clock or ("realtime" if kind == "pcap" else "monotonic"),
                 rotate=rotation,
                 records=room,
-                flush_ns=parse_time(flush) or None,
-                duration_ns=duration_ns,
+                flush_ns=flush or None,
+                duration_ns=duration,
                 count=packets,
                 cpu=cpu,
                 measure_cost=cost,
                 filter=filter,
                 filter_of_ip=None if filter_ is None else compile_filter_of_ip(filter_),
                 level=level,
-                budget=limit,
-                tell_ns=None if tell is None else parse_time(tell),
+                budget=budget,
+                tell_ns=tell,
                 on_tell=told,
             )
         )

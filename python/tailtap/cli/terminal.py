@@ -13,8 +13,11 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from tailtap.records.record import Notice
 
 UNKNOWN_WIDTH = 80
 """Columns of a terminal that does not say how wide it is."""
@@ -60,6 +63,12 @@ def say(text: str = "", *, stream: TextIO | None = None, flush: bool = False) ->
 def warn(text: str) -> None:
     """Print a sentence on standard error, at once."""
     say(text, stream=sys.stderr, flush=True)
+
+
+def warn_of(notices: Iterable[Notice]) -> None:
+    """Print warnings that are stored with results."""
+    for notice in notices:
+        warn(f"warning: {notice.message} [{notice.code}]")
 
 
 class Telling(logging.Handler):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
 from tailtap.base.errors import InputError
-from tailtap.cli.command import command
+from tailtap.cli.command import CPUS, SHARE, TIME, command
 from tailtap.cli.terminal import beginning, say, warn
 
 
@@ -17,7 +16,7 @@ from tailtap.cli.terminal import beginning, say, warn
 @click.option(
     "--cpus",
     required=True,
-    metavar="LIST",
+    type=CPUS,
     help="The CPUs, '2-3,5'.",
 )
 @click.option(
@@ -37,6 +36,7 @@ from tailtap.cli.terminal import beginning, say, warn
 @click.option(
     "--duration",
     "--for",
+    type=TIME,
     help="Stop after this time, '10 s'.",
 )
 @click.option(
@@ -55,7 +55,7 @@ from tailtap.cli.terminal import beginning, say, warn
 )
 @click.option(
     "--senders",
-    metavar="LIST",
+    type=CPUS,
     help="CPUs that tell the traced ones of packets, as a generator's does: steal, interrupts and "
     "tasks that hold them for 5 us or more are recorded, and nothing of the usual packet.",
 )
@@ -67,7 +67,7 @@ from tailtap.cli.terminal import beginning, say, warn
 )
 @click.option(
     "--floor",
-    metavar="TIME",
+    type=TIME,
     help="Interrupts and softirqs that are shorter are added up; thin: 1 us, full: 0 s.",
 )
 @click.option(
@@ -78,13 +78,14 @@ from tailtap.cli.terminal import beginning, say, warn
 )
 @click.option(
     "--rotate",
-    metavar="TIME",
+    type=TIME,
     help="Go on to the next file after this time: trace-00001.events, trace-00002.events, … Each "
     "is a trace with a .json of its own, which is there once the file is complete.",
 )
 @click.option(
     "--flush",
     default="1 s",
+    type=TIME,
     help="Write at least this often. With '0 s' nothing is written, and nobody wakes, while less "
     "than half of the room is used, so that nothing disturbs a measurement.",
 )
@@ -95,7 +96,7 @@ from tailtap.cli.terminal import beginning, say, warn
 )
 @click.option(
     "--budget",
-    metavar="SHARE",
+    type=SHARE,
     help="The share of one core's time that the programs may take, '2 %'. Where they need more "
     "they are taken away for a part of the time, a second at least; what happens then is unseen.",
 )
@@ -106,20 +107,20 @@ from tailtap.cli.terminal import beginning, say, warn
     "itself costs some tens of nanoseconds.",
 )
 def trace(
-    cpus: str,
+    cpus: list[int],
     out: Path,
     mode: str,
-    duration: str | None,
+    duration: int | None,
     served: tuple[str, ...],
     networks: str | None,
-    senders: str | None,
+    senders: list[int] | None,
     steered: bool,
-    floor: str | None,
+    floor: int | None,
     records: int | None,
-    rotate: str | None,
-    flush: str,
+    rotate: int | None,
+    flush: int,
     cpu: int | None,
-    budget: str | None,
+    budget: float | None,
     cost: bool,
     json: bool,
     quiet: bool,
@@ -141,23 +142,18 @@ def trace(
     import json as json_module
 
     from tailtap.base.files import make_folder, require_new
-    from tailtap.base.units import parse_share, parse_time
+    from tailtap.base.units import format_time, ranges
     from tailtap.base.writing import writing
     from tailtap.lab.forwarders.served import Server
     from tailtap.lab.instruments.tracer import warnings_of
     from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD, take
     from tailtap.records.record import as_json
 
-    chosen = parse_list(cpus)
-    floor_ns = None if floor is None else parse_time(floor)
-    if floor_ns is not None and floor_ns >= 1 << 32:
-        raise InputError(f"--floor {floor!r} is too long: give at most 4 s")
-
-    limit = None if budget is None else parse_share(budget)
-    if limit == 0:
+    if floor is not None and floor >= 1 << 32:
+        raise InputError(f"--floor {format_time(floor)} is too long: give at most 4 s")
+    if budget == 0:
         raise InputError("--budget 0 leaves nothing to measure with: give at least 0.1 %")
-
-    ready = beginning(f"tracing CPUs {cpus}; SIGINT (Ctrl-C) stops", json=json, quiet=quiet)
+    ready = beginning(f"tracing CPUs {ranges(cpus)}; SIGINT (Ctrl-C) stops", json=json, quiet=quiet)
 
     with writing(out, doing="make the folder of the trace"):
         rotated = [] if rotate is None else out.glob(f"{Path(EVENTS).stem}-[0-9]*")
@@ -165,27 +161,27 @@ def trace(
         make_folder(out)
     done = take(
         out,
-        chosen,
+        cpus,
         ready,
-        senders=[] if senders is None else parse_list(senders, "--senders"),
+        senders=senders or [],
         mode=mode,
-        floor_ns=floor_ns,
+        floor_ns=floor,
         served=[Server.parse(text) for text in served],
         networks=[] if networks is None else parse_networks(networks),
         steered=steered,
         records=records,
-        rotate_ns=None if rotate is None else parse_time(rotate),
-        flush_ns=parse_time(flush) or None,
-        duration_ns=None if duration is None else parse_time(duration),
+        rotate_ns=rotate,
+        flush_ns=flush or None,
+        duration_ns=duration,
         cpu=cpu,
-        budget=limit,
+        budget=budget,
         measure_cost=cost,
     )
     if json:
         print(json_module.dumps({"event": "done", "trace": as_json(done)}), flush=True)
         return
     seconds = (done.ended_ns - done.started_ns) / 1e9
-    say(f"{done.records} records of CPUs {cpus} in {seconds:.1f} s -> {out}")
+    say(f"{done.records} records of CPUs {ranges(cpus)} in {seconds:.1f} s -> {out}")
     for name, count in sorted(done.kinds.items(), key=lambda row: -row[1]):
         say(f"  {name:12} {count:10}  {count / seconds:12.1f}/s")
     for line in costs(done.hooks, seconds) if cost else ():
@@ -208,19 +204,6 @@ def costs(hooks: Mapping[str, tuple[int, int, int]], seconds: float) -> Iterator
         if count:
             print_name = f"{name} ({count})"
             yield f"  {print_name:40} {ns / count:6.0f} ns"
-
-
-def parse_list(text: str, option: str = "--cpus") -> list[int]:
-    """CPUs of a list such as ``0-3,8``, which an option gave; raises `InputError`."""
-    from tailtap.base.units import parse_cpus
-
-    try:
-        cpus: tuple[Any, ...] = parse_cpus(text)
-    except ValueError:
-        cpus = ()
-    if not cpus or len(set(cpus)) != len(cpus):
-        raise InputError(f"{option} {text!r} is no list of CPUs: write each once, as in '2-3,5'")
-    return sorted(cpus)
 
 
 def parse_networks(text: str) -> list[int]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import PATH, command
+from tailtap import library
+from tailtap.base.errors import InputError
+from tailtap.cli.command import PATH, SHARE, Answer, command
 from tailtap.cli.options import known, selected_runs, undisturbed_latencies
 from tailtap.cli.terminal import say, steps
 
@@ -73,7 +74,7 @@ def _profiles() -> Iterable[str]:
 @click.option(
     "--confidence",
     default="95 %",
-    metavar="SHARE",
+    type=SHARE,
     help="How sure 'holds' and 'violated' must be.",
 )
 @undisturbed_latencies("judge")
@@ -94,13 +95,13 @@ def verdict(
     profile: tuple[str, ...],
     list_profiles: bool,
     runs: tuple[str, ...],
-    confidence: str,
+    confidence: float,
     undisturbed: bool,
     junit: Path | None,
     allow_not_shown: bool,
     json: bool,
     quiet: bool,
-) -> None:
+) -> Answer:
     """Judge runs by requirements: each holds, is violated, or is not shown.
 
     Requirements: p99.999 < 1 ms (median, mean, max alike) of the packets that arrived;
@@ -120,43 +121,22 @@ def verdict(
     The exit status is 0 when everything holds and 1 otherwise.
     """
 
-    from tailtap.base.errors import InputError
-    from tailtap.records.record import printed
-
     if list_profiles:
-        _print_profiles(json)
-        return
+        from tailtap.analysis.verdict.requirement import PROFILES
+        from tailtap.records.printed import ProfilesRecord
+
+        return Answer(ProfilesRecord(profiles=PROFILES), _print_profiles)
     if not folders:
         raise InputError("give the folders to judge, or --list-profiles")
-    # After what needs no arrays: loading them takes a quarter of a second.
-    from tailtap.analysis.claims.reading import claims_at, with_claims
-    from tailtap.analysis.verdict.record import record
-    from tailtap.analysis.verdict.requirement import parse_requirements
-    from tailtap.analysis.verdict.runs import judge_runs
-
-    progress = steps("verdict", quiet=quiet)
-
-    required = parse_requirements([*require, *(f"profile {name}" for name in profile)])
-    claims = [] if required or runs else claims_at(folders)
-    found = judge_runs(
-        folders,
-        required,
-        runs=runs,
-        confidence=_confidence(confidence),
-        undisturbed=undisturbed,
-        claimed=bool(claims),
-        progress=progress,
-    )
-    if junit is not None:
-        from tailtap.analysis.verdict.junit import write_junit
-
-        write_junit(found, junit, allow_not_shown=allow_not_shown)
-    content = with_claims(record(found), claims)
-    if json:
-        print(printed(content))
-    else:
-        print_verdict(content)
-    sys.exit(exit_status(content, allow_not_shown=allow_not_shown))
+    if not 0.5 <= confidence < 1:
+        raise InputError("--confidence: give at least 50 % and below 100 %, such as '95 %'")
+    content = library.verdict(
+        folders, [*require, *(f"profile {name}" for name in profile)], select=runs,
+        confidence=confidence, undisturbed=undisturbed, junit=junit,
+        allow_not_shown=allow_not_shown, progress=steps("verdict", quiet=quiet),
+    )  # fmt: skip
+    status = exit_status(content, allow_not_shown=allow_not_shown)
+    return Answer(content, lambda: print_verdict(content), status)
 
 
 def exit_status(found: VerdictRecord, *, allow_not_shown: bool = False) -> int:
@@ -238,32 +218,12 @@ def _print_source(name: str) -> None:
     say(f"profile {name}: {row.source}{reading}")
 
 
-def _print_profiles(as_json: bool) -> None:
+def _print_profiles() -> None:
     from tailtap.analysis.verdict.requirement import PROFILES
     from tailtap.cli.console import Column, Table
-    from tailtap.records.printed import ProfilesRecord
-    from tailtap.records.record import printed
 
-    if as_json:
-        print(printed(ProfilesRecord(profiles=PROFILES)))
-        return
     table = Table((Column("profile"), Column("requires", wrap=20), Column("source", wrap=24)))
     for name, row in PROFILES.items():
         requires = ", ".join(row.requirements)
         table.add(name, requires, row.source + (f"; {row.reading}" if row.reading else ""))
     table.print()
-
-
-def _confidence(text: str) -> float:
-    from tailtap.base.errors import InputError
-
-    try:
-        value = float(text.strip().removesuffix("%")) / 100
-    except ValueError:
-        value = 0.0
-    if not text.strip().endswith("%") or not 0.5 <= value < 1:
-        raise InputError(
-            f"'{text}' is no confidence: give --confidence a percentage of at least 50 % and "
-            "below 100 %, such as '95 %'"
-        )
-    return value

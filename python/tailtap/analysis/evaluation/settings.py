@@ -10,7 +10,6 @@ import msgspec
 from tailtap.analysis.evaluation.clocks import Clocks, require_shorter
 from tailtap.analysis.evaluation.values import Matching
 from tailtap.base.errors import InputError, WrongValue
-from tailtap.base.units import parse_time
 from tailtap.records.evaluation import Nanoseconds, Options, Stamps
 
 if TYPE_CHECKING:
@@ -87,18 +86,6 @@ class Settings:
     def parameters(self) -> dict[str, Any]:
         """What the parameters of a run keep of them."""
         return {theirs: getattr(self, ours) for theirs, ours in OF_A_RUN.items()}
-
-
-def typed(
-    *, trim: str | None, window: str | None, bucket: str | None, **others: Any
-) -> dict[str, Any]:
-    """Fields of `Settings` by name, from texts with units and from `others` as they are.
-
-    What is None is left out. Raises `InputError` for what is no time.
-    """
-    times = {"trim_ns": trim, "window_ns": window, "bucket_ns": bucket}
-    parsed = {name: parse_time(text) for name, text in times.items() if text is not None}
-    return parsed | {name: value for name, value in others.items() if value is not None}
 
 
 def of_run(asked: EvaluationSettings | None, **changes: Any) -> Settings:

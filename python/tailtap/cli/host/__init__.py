@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,7 +13,6 @@ from tailtap.cli.options import known
 
 if TYPE_CHECKING:
     from tailtap.host.knobs.purpose import Purpose
-    from tailtap.host.knobs.tree import Tree
 
 Function = TypeVar("Function", bound=Callable[..., None])
 ROLES = ("bare-metal", "container", "vm-host", "vm-guest", "generator")
@@ -36,8 +36,28 @@ also_option: Callable[[Function], Function] = click.option(
 )
 
 
-def purpose_options(function: Function) -> Function:
-    """Add the options that say what the machine is to be ready for, and the names of knobs."""
+def purpose_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the names of knobs, and options that say what this machine is to be ready for.
+
+    The function gets these as `tree` and `purpose`.
+    """
+
+    @functools.wraps(function)
+    def of_purpose(
+        *,
+        role: str | None,
+        cpus: str | None,
+        housekeeping: str | None,
+        interface: tuple[str, ...],
+        **others: Any,
+    ) -> Any:
+        from tailtap.host.knobs.purpose import Purpose
+        from tailtap.host.knobs.tree import Tree
+
+        tree = Tree(Path("/"))
+        purpose = Purpose.of(tree, role, cpus, housekeeping, interface or None)
+        return function(tree=tree, purpose=purpose, **others)
+
     options = (
         click.argument(
             "names",
@@ -73,20 +93,10 @@ def purpose_options(function: Function) -> Function:
             "that have a device.",
         ),
     )
+    declared: Callable[..., Any] = of_purpose
     for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def machine(
-    role: str | None, cpus: str | None, housekeeping: str | None, interface: tuple[str, ...]
-) -> tuple[Tree, Purpose]:
-    """This machine, and what it is to be ready for."""
-    from tailtap.host.knobs.purpose import Purpose
-    from tailtap.host.knobs.tree import Tree
-
-    tree = Tree(Path("/"))
-    return tree, Purpose.of(tree, role, cpus, housekeeping, interface or None)
+        declared = option(declared)
+    return declared
 
 
 def sentence(purpose: Purpose) -> str:

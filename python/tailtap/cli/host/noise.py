@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.base.units import format_share, format_time, format_us
-from tailtap.cli.command import command
+from tailtap.cli.command import CPUS, TIME, Answer, command
 from tailtap.cli.options import writes_into
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, unless, warn_of
 
 if TYPE_CHECKING:
     from tailtap.records.machine import NoiseRecord
@@ -28,23 +28,25 @@ MOST, PARTS = 15, 5
         ),
     )
 )
-@click.option("--cpus", required=True, metavar="LIST", help="The CPUs, '2-3,5'.")
+@click.option("--cpus", required=True, type=CPUS, help="The CPUs, '2-3,5'.")
 @click.option(
     "--for",
     "--duration",
     "lasts",
     default="10 s",
-    metavar="TIME",
+    type=TIME,
     help="How long.",
 )
 @click.option(
     "--above",
     default="1 us",
-    metavar="TIME",
+    type=TIME,
     help="The core was taken if the loop did not run for longer than this.",
 )
 @writes_into("Also write noise.json there; in the folder of an experiment, its report shows it.")
-def noise(cpus: str, lasts: str, above: str, out: Path | None, json: bool, quiet: bool) -> None:
+def noise(
+    cpus: list[int], lasts: int, above: int, out: Path | None, json: bool, quiet: bool
+) -> Answer:
     """Measure what takes cores that nobody asks for anything, and name it.
 
     A loop on each CPU does nothing but read the clock. A gap is a time between two reads that was
@@ -58,22 +60,17 @@ def noise(cpus: str, lasts: str, above: str, out: Path | None, json: bool, quiet
     """
 
     from tailtap.base.files import write_json
-    from tailtap.base.units import parse_cpus, parse_time
+    from tailtap.base.units import ranges
     from tailtap.measure.noise import noise as watch
     from tailtap.records.machine import NOISE
-    from tailtap.records.record import as_json, printed
+    from tailtap.records.record import as_json
 
-    chosen = parse_cpus(cpus)
-    if not quiet:
-        warn(f"noise: reading the clock on CPUs {cpus} for {lasts}")
-    found = watch(chosen, parse_time(lasts), parse_time(above))
+    unless(quiet)(f"noise: reading the clock on CPUs {ranges(cpus)} for {format_time(lasts)}")
+    found = watch(cpus, lasts, above)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / NOISE, as_json(found), below=out)
-    if json:
-        print(printed(found))
-        return
-    _print(found)
+    return Answer(found, lambda: _print(found))
 
 
 def _print(found: NoiseRecord) -> None:
@@ -125,5 +122,4 @@ def _print(found: NoiseRecord) -> None:
             for part in gap.parts[:PARTS]
         )
         say(f"CPU {gap.cpu}, {format_us(gap.ns)} us: {parts}")
-    for warning in found.warnings:
-        warn(f"warning: {warning.message} [{warning.code}]")
+    warn_of(found.warnings)

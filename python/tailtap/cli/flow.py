@@ -1,4 +1,4 @@
-"""A flow as somebody asks `tailtap generate` for it: options as text, checked and understood."""
+"""A flow of `tailtap generate`: its options as text, checked and understood."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_SIZE = "64 B"
 
 
 @dataclass(frozen=True)
-class AskedFlow:
+class FlowOptions:
     """The options of one flow; those of `tailtap generate --help` that are of a flow."""
 
     interface: str

@@ -1,0 +1,253 @@
+"""`tailtap host bootline` and `export`: what other programs set, as they read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailtap.base.errors import InputError
+from tailtap.cli.command import PATH, Answer, command
+from tailtap.cli.host import also_option, purpose_options, sentence
+from tailtap.cli.terminal import say, unless, warn
+
+if TYPE_CHECKING:
+    from tailtap.host.knobs.purpose import Purpose
+    from tailtap.host.knobs.tree import Tree
+    from tailtap.host.tuning.bootline import Bootline
+    from tailtap.records.printed import StepRecord, UninstalledRecord
+
+FORMATS = ("tuned", "sysctl", "ansible")
+"""Those of `tailtap.host.tuning.exports`, spelled here as they take long to import."""
+LOADERS = ("grub", "systemd-boot")
+"""Those of `tailtap.host.loaders`, spelled here as they take long to import."""
+STATES = {
+    "there": "there",
+    "missing": "",
+    "other": "as {}",
+}
+"""What is said of a word, as the line that runs has it."""
+
+
+@command(
+    examples=(
+        ("tailtap host bootline --cpus 2-5", "print the words for a device on four cores"),
+        ("tailtap host bootline --with nohz-full", "with a word that helps some devices only"),
+        ("sudo tailtap host bootline --install", "let the next boot take them"),
+    )
+)
+@purpose_options
+@also_option
+@click.option(
+    "--install",
+    "install_",
+    is_flag=True,
+    help="Write the words to a file of tailtap's own that the boot loader reads.",
+)
+@click.option(
+    "--remove",
+    "remove_",
+    is_flag=True,
+    help="Remove the file that --install wrote.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only say what --install or --remove would change.",
+)
+@click.option(
+    "--loader",
+    metavar="NAME",
+    type=click.Choice(LOADERS),
+    help=f"The boot loader: {' or '.join(LOADERS)}; by default the one that is there.",
+)
+@click.option(
+    "--entry",
+    metavar="FILE",
+    help="The entry of systemd-boot to copy; by default the one that was booted.",
+)
+def bootline(
+    names: tuple[str, ...],
+    tree: Tree,
+    purpose: Purpose,
+    also: tuple[str, ...],
+    install_: bool,
+    remove_: bool,
+    dry_run: bool,
+    loader: str | None,
+    entry: str | None,
+    json: bool,
+    quiet: bool,
+) -> Answer:
+    """Print the words for the kernel's command line, what each does and why; or install them.
+
+    The last line is the words alone. A word that this kernel was not built for, or does not know,
+    is left out, and so is what is only there to compare, unless it is named. Conflicts on the
+    line that runs, and with these words, are listed on standard error.
+
+    --install writes /etc/default/grub.d/99-tailtap.cfg for GRUB, for the normal entries only. For
+    systemd-boot it copies the entry that was booted, as _-tailtap.conf. It shows the difference
+    and says what to call next. It changes no file of anybody else's, so that it calls no
+    update-grub, and it never reboots. A word with another value in such a file is an error.
+    --remove and `tailtap host revert` undo it. After the reboot `tailtap host audit` says whether
+    the kernel took the words.
+    """
+
+    from msgspec.structs import replace
+
+    from tailtap.host.facts.needs import require_root
+    from tailtap.host.tuning import bootline as library
+    from tailtap.records.printed import StepRecord, UninstalledRecord
+
+    if install_ and remove_:
+        raise InputError("--install and --remove exclude each other: choose one")
+    if not install_:
+        for option, given in (("--loader", loader), ("--entry", entry)):
+            if given is not None:
+                raise InputError(f"{option} is for --install: say that too, or leave it out")
+    if dry_run and not (install_ or remove_):
+        raise InputError("--dry-run is for --install and --remove: nothing is changed without them")
+    if (install_ or remove_) and not dry_run:
+        require_root()
+    if remove_:
+        done = library.remove(tree, dry_run=dry_run)
+        removal = UninstalledRecord(
+            dry_run=dry_run, removed=list(done.removed), left=list(done.left), then=done.then
+        )
+        return Answer(removal, lambda: _print_removal(removal))
+    made = library.bootline(tree, purpose, names, also)
+    if not install_:
+        return Answer(made.record, lambda: _print_line(made, quiet=quiet))
+    step = library.install(tree, made, loader=loader, entry=entry, dry_run=dry_run)
+    told = StepRecord(file=step.path, difference=step.difference, then=step.then)
+    record = replace(made.record, dry_run=dry_run, install=told)
+    return Answer(record, lambda: _print_step(made, told, dry_run=dry_run, quiet=quiet))
+
+
+def _print_removal(done: UninstalledRecord) -> None:
+    for path in done.removed:
+        say(f"{'would remove' if done.dry_run else 'removed'} {path}")
+    if not (done.removed or done.left):
+        say("nothing to remove")
+    for left in done.left:
+        warn(f"tailtap: {left}")
+    if done.then and not done.dry_run:
+        say(done.then)
+
+
+def _print_line(made: Bootline, *, quiet: bool) -> None:
+    if not quiet:
+        _print_words(made)
+    _warn(made)
+    print(made.line)  # to be copied: one line on every terminal
+
+
+def _print_step(made: Bootline, step: StepRecord, *, dry_run: bool, quiet: bool) -> None:
+    _warn(made)
+    if not step.difference:
+        say(f"nothing to install in {step.file}: {step.then}")
+        return
+    if not quiet:
+        print(step.difference, end="")
+    say(f"{'would write' if dry_run else 'wrote'} {step.file}: {step.then}")
+
+
+def _print_words(made: Bootline) -> None:
+    """Each word with its reason, then the knobs that are left out with theirs."""
+    from tailtap.cli.console import Column, Table
+
+    say(sentence(made.purpose))
+    table = Table(
+        (
+            Column("word"),
+            Column("on the line", wrap=10),
+            Column("what it does", wrap=18),
+            Column("why", wrap=20, spare=1),
+            Column("risk", right=True, spare=2),
+            Column("source", wrap=24, spare=3),
+        )
+    )
+    for word in made.words:
+        knob = word.knob
+        there = STATES[word.state].format(word.running)
+        table.add(word.text, there, knob.does, knob.why, str(knob.risk), knob.source)
+    table.print()
+    for name, why in made.left:
+        say(f"left {name}: {why}")
+
+
+def _warn(made: Bootline) -> None:
+    for clause in made.wrong:
+        warn(f"tailtap: {clause}")
+
+
+@command(
+    computes=True,
+    examples=(
+        ("tailtap host export --format tuned --cpus 2-5", "print a profile of tuned"),
+        (
+            "tailtap host export --format ansible --out tasks.yaml memory timers",
+            "write a task list for two groups",
+        ),
+    ),
+)
+@purpose_options
+@click.option(
+    "--format",
+    "format_",
+    required=True,
+    metavar="FORMAT",
+    type=click.Choice(FORMATS),
+    help="tuned: a profile's tuned.conf. sysctl: a file for sysctl.d. ansible: a task list.",
+)
+@also_option
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="FILE",
+    help="Where it goes; standard output when not given. Only an earlier export is replaced.",
+)
+def export(
+    names: tuple[str, ...],
+    tree: Tree,
+    purpose: Purpose,
+    format_: str,
+    also: tuple[str, ...],
+    out: Path | None,
+    json: bool,
+    quiet: bool,
+) -> Answer:
+    """Write what tunes a host like this one as a tuned profile, a sysctl file or Ansible tasks.
+
+    The values are those of `tailtap host apply` and `tailtap host bootline` for the same options,
+    each with the reason as a comment. Comments at the end name what such a file cannot set, what
+    does not apply to this machine, and what takes links down. Nothing on this machine is changed.
+    """
+
+    from tailtap.base.files import named
+    from tailtap.base.foreign import read_head
+    from tailtap.base.writing import writing
+    from tailtap.host.tuning.exports import FORMATS as KNOWN
+    from tailtap.host.tuning.exports import HEAD, content
+    from tailtap.records.printed import HostExportRecord, Left
+
+    found = content(tree, purpose, names, also)
+    made = KNOWN[format_](found)
+    if out is not None:
+        with writing(out, "name another file by --out"):
+            if out.is_file() and HEAD.encode() not in read_head(out):
+                raise InputError(f"--out: {out} is there, and is no export: name another file")
+            with named(out) as file:
+                file.write(made.text.encode())
+    record = HostExportRecord(
+        format=format_,
+        out=None if out is None else str(out),
+        text=made.text,
+        left=[Left(name=name, why=why) for name, why in made.left],
+    )
+    if out is None:
+        return Answer(record, lambda: print(made.text, end=""))
+    done = {one.knob.name for one in (*found.settings, *found.words)} - dict(made.left).keys()
+    told = f"wrote {len(done)} knobs to {out}, {len(made.left)} left"
+    return Answer(record, lambda: unless(quiet)(told))

@@ -1,0 +1,206 @@
+"""`tailtap host audit`, `apply` and `revert`: knobs judged, set, and put back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tailtap.cli.command import Answer, command
+from tailtap.cli.host import purpose_options, sentence
+from tailtap.cli.terminal import say, warn
+
+if TYPE_CHECKING:
+    from tailtap.host.knobs.purpose import Purpose
+    from tailtap.host.knobs.tree import Tree
+    from tailtap.host.tuning.audit import Audit
+    from tailtap.records.printed import RevertRecord
+
+STYLES = {"met": "green", "not-met": "red", "unknown": "yellow", "not-applicable": "dim"}
+
+
+@command(
+    examples=(
+        ("tailtap host audit", "judge all knobs for what this machine seems to be"),
+        ("tailtap host audit --role container --cpus 2-5 --housekeeping 0-1", "say what it is for"),
+        ("tailtap host audit memory stat-interval", "judge a group and a knob, and say why"),
+    )
+)
+@purpose_options
+@click.option("--all", "all_", is_flag=True, help="Also list what does not apply, and why.")
+@click.option("--why", is_flag=True, help="Say what each knob does, and who says so.")
+def audit(
+    names: tuple[str, ...],
+    tree: Tree,
+    purpose: Purpose,
+    all_: bool,
+    why: bool,
+    json: bool,
+    quiet: bool,
+) -> Answer:
+    """Judge what on this machine adds tail latency: what it should be, why, and who says so.
+
+    Nothing is changed, and no root is needed; what only root may read is unknown to others. A knob
+    is met, not-met, unknown, or not-applicable, which is decided by what is there, not by the
+    kernel's version. Exit status 1 when a knob is known to be other than it should be, else 0. What
+    only the host of a virtual machine can mend is shown, and does not count.
+    """
+
+    from tailtap.host.tuning import audit as library
+
+    found = library.audit(tree, purpose, names)
+    return Answer(
+        found.record,
+        lambda: _print_audit(found, purpose, names, all_=all_, why=why, quiet=quiet),
+        0 if found.met else 1,
+    )
+
+
+def _print_audit(
+    found: Audit, purpose: Purpose, names: tuple[str, ...], *, all_: bool, why: bool, quiet: bool
+) -> None:
+    from tailtap.cli.console import Column, Table
+    from tailtap.host.tuning.audit import ANSWERS
+
+    shown = [row for row in found.rows if all_ or names or row.answer != "not-applicable"]
+    explained = why or all_ or bool(names)
+    table = Table(
+        (
+            Column(wrap=14),
+            Column("answer"),
+            Column("is", wrap=9),
+            Column("should be", wrap=9),
+            Column("set", spare=1),
+            *((Column("why", wrap=20),) if explained else ()),
+        )
+    )
+    group = ""
+    for row in shown:
+        if row.knob.group != group:
+            group = row.knob.group
+            table.section(group)
+        how = row.knob.settable if row.answer == "not-met" else ""
+        cells = [row.value or "", row.wanted or "", how]
+        if explained:
+            source = "" if row.answer == "unknown" else f" ({row.knob.source})"
+            cells.append(row.reason + (source if why or names else ""))
+        table.add(f"  {row.knob.name}", (row.answer, STYLES[row.answer]), *cells)
+    if not quiet:
+        say(sentence(purpose))
+        table.print()
+    counts = ", ".join(
+        f"{found.count(answer)} {answer}" for answer in ANSWERS if found.count(answer)
+    )
+    theirs = [row.knob.name for row in found.rows if row.answer == "not-met" and row.knob.elsewhere]
+    counts += f"; {', '.join(theirs)}: nothing on this machine can mend it" if theirs else ""
+    more = [] if explained else ["--why explains them"]
+    more += [] if len(shown) == len(found.rows) else ["--all lists what does not apply"]
+    say(counts + (f" ({', '.join(more)})" if more and not quiet else ""))
+
+
+@command(
+    examples=(
+        ("tailtap host apply --dry-run", "show what would be set"),
+        (
+            "tailtap host apply timers memory --cpus 2-5",
+            "two groups, for a device on four cores",
+        ),
+    )
+)
+@purpose_options
+@click.option("--dry-run", is_flag=True, help="Only say what would be set.")
+@click.option(
+    "--disruptive",
+    is_flag=True,
+    help="Also set what takes links down or stops what runs, but never the interface of the "
+    "default route.",
+)
+def apply(
+    names: tuple[str, ...],
+    tree: Tree,
+    purpose: Purpose,
+    dry_run: bool,
+    disruptive: bool,
+    json: bool,
+    quiet: bool,
+) -> Answer:
+    """Set the knobs that `tailtap host audit` finds not met, as far as the running kernel can.
+
+    All of them, or those that are named. A knob that is only there to compare is set when it is
+    named itself. What is met is not touched. Each value is read back; when the machine refuses one,
+    all are put back, and the message names it. The tuning stays until `tailtap host revert` or a
+    reboot; `tailtap clean` leaves it. A second apply adds to the first.
+    """
+
+    from tailtap.host.facts.needs import require_superuser
+    from tailtap.host.tuning.apply import apply as set_all
+    from tailtap.host.tuning.plan import plan
+    from tailtap.records.printed import ApplyRecord, Left
+
+    steps = plan(tree, purpose, names, disruptive=disruptive)
+    if not (json or quiet):
+        say(sentence(purpose))
+        verb = "would set" if dry_run else "setting"
+        for change in steps.changes:
+            row = change.row
+            say(f"{verb} {row.name}: {row.before} to {row.to}", flush=True)
+        for name, why in steps.left:
+            say(f"left {name}: {why}")
+    partly = []
+    if not dry_run and steps.changes:
+        require_superuser("setting the kernel's values")
+        partly = [(row.knob.name, row.value) for row in set_all(steps)]
+    for name, value in partly:
+        warn(
+            f"tailtap: {name}: now {value}: the kernel does not let the others be changed, as it "
+            "chose their CPUs itself; nothing is to be done about these",
+        )
+    record = ApplyRecord(
+        dry_run=dry_run,
+        changes=[change.row for change in steps.changes],
+        met=list(steps.met),
+        left=[Left(name=name, why=why) for name, why in steps.left],
+        partly=[name for name, _ in partly],
+    )
+    count = len(steps.changes)
+    done = f"{count} would be set" if dry_run else f"{count} set"
+    undo = ": `tailtap host revert` puts them back" if count and not dry_run else ""
+    told = f"{done}, {len(steps.met)} met already, {len(steps.left)} left{undo}"
+    return Answer(record, lambda: say(told))
+
+
+@command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be put back.")
+def revert(dry_run: bool, json: bool, quiet: bool) -> Answer:
+    """Put back all that `tailtap host apply` has set, newest first, also when it was killed.
+
+    A value that somebody else has changed in the meantime is left as it is, and named. A reboot
+    has ended what was set while the machine ran: that is named, and files are put back, such as
+    that of `tailtap host bootline --install`. A second call finds nothing to do.
+    """
+
+    from tailtap.host.facts.needs import require_superuser
+    from tailtap.host.tuning import apply as library
+    from tailtap.records.printed import RevertRecord
+
+    require_superuser("putting back the kernel's values")
+    done = library.revert(dry_run=dry_run)
+    record = RevertRecord(
+        dry_run=dry_run,
+        undone=list(done.undone),
+        left=list(done.left),
+        ended_by_reboot=list(done.ended),
+    )
+    return Answer(record, lambda: _print_reverted(record, quiet=quiet))
+
+
+def _print_reverted(record: RevertRecord, *, quiet: bool) -> None:
+    if not quiet:
+        for label in record.undone:
+            say(f"{'would put back' if record.dry_run else 'put back'} {label}")
+        for label in record.ended_by_reboot:
+            say(f"ended by the reboot {label}")
+        if not (record.undone or record.left or record.ended_by_reboot):
+            say("nothing to put back")
+    for left in record.left:
+        warn(f"tailtap: {left}")

@@ -1,1 +1,0 @@
-"""`tailtap testbed`: several machines, and what a person asks of them."""
