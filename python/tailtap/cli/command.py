@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tailtap.records.record import Record
 
 
-class Quantity(click.ParamType):
+class Quantity(click.ParamType[Any]):
     """A text with a unit, which the command gets as a number: time as ns, size as bytes."""
 
     def __init__(self, name: str) -> None:
@@ -53,7 +53,7 @@ class Quantity(click.ParamType):
             raise error.at(_option(param)) from error
 
 
-class Cpus(click.ParamType):
+class Cpus(click.ParamType[Any]):
     """CPUs of a list such as ``0-3,8``."""
 
     name = "list"
@@ -73,7 +73,7 @@ class Cpus(click.ParamType):
         return sorted(cpus)
 
 
-class Percentile(click.ParamType):
+class Percentile(click.ParamType[Any]):
     """A percentile such as ``99.9`` or ``p99.9``, or ``max``; from 0 to 1, which is the maximum."""
 
     name = "p"

@@ -59,4 +59,4 @@ def export(
         warn(f"warning: {name} is invalid: its generator did not send what was asked of it")
     unless(quiet)(f"exported {format_count(found.runs, 'run')} as {found.kind}")
     record = ExportRecord(to=found.kind, runs=found.runs, written=found.written)
-    return Answer(record, lambda: [say_whole(name) for name in found.written])
+    return Answer(record, lambda: say_whole(*found.written))

@@ -310,8 +310,12 @@ def _against(
     with results_of_caller(folder), kept_current(folder):
         found = measure_against(question, campaign)
     status = {"better": 0, "no worse": 0, "worse": 1, "not shown": 5}[found.answer]
-    told = f"{against_text(found, worse_than)}\nresults: {folder}"
-    return Answer(found, lambda: [say(line) for line in told.splitlines()], status)
+
+    def show() -> None:
+        say(against_text(found, worse_than))
+        say(f"results: {folder}")
+
+    return Answer(found, show, status)
 
 
 def against_text(found: AgainstRecord, worse_than: float) -> str:

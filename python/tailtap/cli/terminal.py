@@ -101,9 +101,10 @@ def beginning(text: str, *, json: bool, quiet: bool) -> Callable[[], None]:
     return begun
 
 
-def say_whole(text: str) -> None:
-    """Print what is copied, such as a path, on standard output as one line."""
-    print(printable(text))
+def say_whole(*texts: str) -> None:
+    """Print what is copied, such as paths, on standard output, each as one line."""
+    for text in texts:
+        print(printable(text))
 
 
 def folded(text: str, width: int) -> str:

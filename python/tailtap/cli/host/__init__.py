@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,7 @@ from tailtap.cli.options import known
 if TYPE_CHECKING:
     from tailtap.host.knobs.purpose import Purpose
 
-Function = TypeVar("Function", bound=Callable[..., None])
+Function = Callable[..., Any]
 ROLES = ("bare-metal", "container", "vm-host", "vm-guest", "generator")
 """Those of `tailtap.host.knobs.purpose`, spelled here as they take long to import."""
 

@@ -248,6 +248,7 @@ def export(
     )
     if out is None:
         return Answer(record, lambda: print(made.text, end=""))
-    done = {one.knob.name for one in (*found.settings, *found.words)} - dict(made.left).keys()
+    done = {one.knob.name for one in found.settings} | {one.knob.name for one in found.words}
+    done -= dict(made.left).keys()
     told = f"wrote {len(done)} knobs to {out}, {len(made.left)} left"
     return Answer(record, lambda: unless(quiet)(told))
