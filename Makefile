@@ -262,6 +262,10 @@ test-nested: compiled emulator ## Test cards and virtual functions passed throug
 .PHONY: test-all
 test-all: test test-slow test-nested ## Run every check and every test
 
+.PHONY: size
+size: setup $(VENV)/complete ## Print how large the program is: statements, lines, words, and what commands load
+	@$(BIN)/python scripts/size.py
+
 .PHONY: format
 format: setup $(VENV)/complete ## Format all sources
 	@cargo fmt --all
@@ -290,7 +294,7 @@ MANUAL := tailtap.data/data/share/man/man1
 
 .PHONY: man
 man: setup ## Write the manual pages, which a wheel that is built then contains, into tailtap.data
-	@$(BIN)/python -m tailtap.cli.reference $(MANUAL)
+	@$(BIN)/python -m tailtap.cli.manual $(MANUAL)
 
 SCHEMAS := tailtap.data/data/share/tailtap/schemas
 
