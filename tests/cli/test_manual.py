@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.cli.program import COMMANDS, GROUPS, find, program
-from tailtap.cli.reference import manuals
+from tailtap.cli.manual import manuals
+from tailtap.cli.program import find, program
+from tailtap.cli.registry import COMMANDS, GROUPS
 
 NAMES = ["", *GROUPS, *COMMANDS]
 PAGES = dict(manuals())

@@ -1,0 +1,321 @@
+"""The folders that the stories are about: one of each kind, and the same each time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import comparisons
+import experiment_folders
+import numpy as np
+import runs
+import sites
+import two_clocks
+import two_machines
+from captures import pcap, write_many
+from exchanges import dns, ping
+from placed_runs import ABLATED, placed_run, recorded, tuned
+from pos_trees import write_crate, write_old_tree
+from published_trees import write_mixed
+from tails import write_tail
+from told import write_told
+from traced import arrivals, hog, kworker, random_blocks, simulate, steal, tick
+from traced import write_run as write_traced
+
+from tests.fuzz import readers
+
+SECOND = 1_000_000_000
+PLATFORMS = (("wire", 0.1), ("bare-metal", 1.0), ("container", 2.0))
+LOOPS = [{"pkt_sz": 64, "pkt_rate": rate} for rate in (100_000, 200_000)]
+WRK = """\
+Running 10s test @ http://127.0.0.1/
+  2 threads and 10 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency   635.91us    0.89ms  12.92ms   93.69%
+    Req/Sec    56.20k     8.07k   62.00k    86.54%
+  Latency Distribution
+     50%  250.00us
+     75%  491.00us
+     90%  700.00us
+     99%    5.80ms
+  22464657 requests in 10.00s, 17.76GB read
+Requests/sec: 748868.53
+Transfer/sec:    606.33MB
+"""
+SOCKPERF = """\
+sockperf: == version #3.7-no.git ==
+sockperf: Test ended
+sockperf: [Valid Duration] RunTime=0.552 sec; SentMessages=10323; ReceivedMessages=10323
+sockperf: ====> avg-latency=53.442 (std-dev=387.133)
+sockperf: # dropped messages = 7; # duplicated messages = 0; # out-of-order messages = 0
+sockperf: Summary: Latency is 53.442 usec
+sockperf: Total 10323 observations; each percentile contains 103.23 observations
+sockperf: ---> <MAX> observation = 7798.605
+sockperf: ---> percentile 99.999 = 7798.605
+sockperf: ---> percentile 99.900 = 5223.847
+sockperf: ---> percentile 50.000 =    9.594
+sockperf: ---> <MIN> observation =    9.153
+"""
+NETWORK = """\
+name: network
+question: Which way is slower?
+dut:
+  forwarder: kernel-route
+  cpus: [0]
+  nodes: {firewall: {forwarder: tc-mirred}, router: {count: 3}}
+  links: [in - firewall - router1 - router2 - out, firewall - router3 - out]
+  flows:
+    upstream: {path: [in, firewall, router1, router2, out], rate: 10 kpkt/s}
+    beside: {path: [in, firewall, router3, out]}
+traffic: {rate: 1 kpkt/s}
+vary: {dut.route_by: [address, port]}
+repeat: 2
+"""
+
+
+def change(run: Path, **changes: Any) -> None:
+    """Have the record of a run say this."""
+    record = json.loads((run / "run.json").read_text("utf-8"))
+    (run / "run.json").write_text(json.dumps(record | changes), "utf-8")
+
+
+def own(folder: Path) -> None:
+    """Ten finished runs and a failed one, as Parquet only."""
+    experiment_folders.write_experiment(folder, packets=3_000)
+    (folder / "experiment.yaml").write_text(
+        "name: container-vs-bare-metal\nquestion: What does a container cost?\n"
+        "require: [p99 < 1 ms, loss == 0]\n"
+    )
+
+
+def stamped(folder: Path) -> None:
+    """A floor and two devices, four repeats each, with stamps; a failed run and an invalid one."""
+    number = 0
+    for platform, scale in PLATFORMS:
+        for repeat in range(1, 5):
+            number += 1
+            run = comparisons.write_run(
+                folder, number, {"dut.platform": platform},
+                scale=scale, repeat=repeat, lost=range(100, 100 + number % 3), packets=2_000,
+            )  # fmt: skip
+            change(run, counters=readers.COUNTERS, energy=readers.ENERGY)
+    broken: tuple[dict[str, Any], ...] = (
+        {"status": "failed", "error": "interface tt-tap0 vanished during the run"},
+        {"valid": False, "warnings": [{"code": "steal", "message": "the host took 3 %"}]},
+    )
+    for number, changes in enumerate(broken, 13):
+        change(comparisons.write_run(folder, number, {"dut.platform": "vm"}), **changes)
+    (folder / "experiment.yaml").write_text(
+        "name: stamped\ntraffic: {rate: 10 kpkt/s}\nrepeat: 4\nrequire: [p99 < 1 ms]\n"
+        "vary: {dut.platform: [wire, bare-metal, container]}\n"
+        "claims:\n"
+        "  - {id: later, says: A container is later., for: {dut.platform: container},\n"
+        "     against: {dut.platform: bare-metal}, at: p99, is: worse}\n"
+        "figures:\n"
+        "  - {kind: hdr, panels: [dut.platform], line: p99 < 1 ms, repeats: worst}\n"
+        "  - {kind: percentile, percentile: p99, over: {by: dut.platform}}\n"
+        "  - {kind: counter, counter: LOC, per: second}\n"
+    )
+
+
+def site(folder: Path) -> None:
+    """An experiment with claims, to be published."""
+    sites.write_experiment(folder)
+
+
+def modelled(folder: Path) -> None:
+    """Two runs of a hundred thousand packets."""
+    random = np.random.default_rng(1)
+    for number in (1, 2):
+        run = experiment_folders.write_run(
+            folder, number, {"dut.platform": "container"}, repeat=number, packets=300
+        )
+        latency = 4_000 + (random.pareto(3, 100_000) * 2_000).astype(np.int64)
+        shutil.rmtree(run / "evaluation")
+        write_tail(run / "evaluation", latency, lost=100 * (number - 1))
+
+
+def captured(folder: Path) -> None:
+    """Captures of packets, of two clocks, of requests and answers; samples of interrupts."""
+    folder.mkdir()
+    times = [SECOND + 100_000 * number for number in range(20_000)]
+    write_many(folder / "in.pcap", times, range(20_000))
+    took = [500 + (80_000 if number % 1000 < 10 else 0) + number % 7 for number in range(20_000)]
+    there = [number for number in range(20_000) if number % 3_000 != 2_999]
+    write_many(folder / "out.pcap", [times[n] + took[n] for n in there], there)
+    rows = [f"{at * 10_000};{at // 10};{at}\r\n" for at in range(300)]
+    (folder / "irq.csv").write_text(
+        "timestamp_us;TLB_shootdowns_CPU1;LOC_Local_timer_interrupts_CPU1\r\n" + "".join(rows)
+    )
+    two_clocks.TwoClocks(offset_ns=5_000_000, drift=1e-6).write(folder / "clocks", 3)
+    packets = []
+    for number in range(300):
+        time = SECOND + 1_000_000 * number
+        packets += [(time, ping(True, number)), (time + 50_000 + 97 * number, ping(False, number))]
+        packets.append((time + 10, dns(True, number, "a.example")))
+        if number % 10:
+            packets.append((time + 300_001, dns(False, number, "a.example")))
+    (folder / "both.pcap").write_bytes(pcap(sorted(packets)))
+
+
+def traced(folder: Path) -> None:
+    """Repeats whose late packets have causes, of which one is from outside."""
+    random = np.random.default_rng(8)
+    causes = (
+        ((hog, 9, 1_200_000), (kworker, 12, 400_000)),
+        ((steal, 6, 800_000), (tick, 60, 9_000)),
+    )
+    for number, ones in enumerate(causes, 1):
+        blocks = [
+            block
+            for made, count, longest in ones
+            for block in random_blocks(made, count, (longest // 2, longest), 0.5, random)
+        ]
+        simulated = simulate(arrivals(10_000, 0.5, random), blocks, random)
+        run = write_traced(folder / f"runs/{number:03}-traced", simulated)
+        change(run, number=number, repeat=number)
+    (folder / "experiment.yaml").write_text("name: traced\n")
+
+
+def improved(folder: Path) -> None:
+    """A traced run, and what was tried against its causes."""
+    readers.write_trace(folder)
+
+
+def guest(folder: Path) -> None:
+    """A run in a virtual machine, with the traces of both machines."""
+    readers.write_guest(folder)
+
+
+def stations(folder: Path) -> None:
+    """A traced run whose packets another machine stamped, and runs placed on a machine."""
+    run = write_told(folder)
+    two_machines.move_apart(run, two_machines.Apart(ahead_ns=3_000_000, drift=1e-6))
+    there = recorded("intel-two-sockets", folder / "machine")
+    told = tuned(folder / "tuned", ABLATED[:2])
+    for number, platform in enumerate(("bare-metal", "container"), 2):
+        placed_run(folder, number, there, platform=platform, dut=[1, 2], generator=6, taps=[0, 3],
+                   tuning=told)  # fmt: skip
+    shutil.rmtree(folder / "machine")
+    shutil.rmtree(folder / "tuned")
+
+
+def line(folder: Path) -> None:
+    """A run of three nodes, with stamps between them."""
+    readers.write_line(folder)
+
+
+def observed(folder: Path) -> None:
+    """A run of a device that was there before."""
+    run = comparisons.write_run(folder, 1, {}, packets=4_000)
+    points = [
+        {"target": f"blue/{name}", "interface": name, "at": "arrival", "inode": 7,
+         "kind": "veth, a port of the bridge br0", "namespace": "network namespace blue",
+         "stamped": "As the interface is handed a packet."}
+        for name in ("eth0", "eth1")
+    ]  # fmt: skip
+    servers = [
+        {"by": "task", "cpus": [2, 3], "threads": {"81": "nginx"}, "share": 0.96},
+        {"by": "softirq", "cpus": [3]},
+    ]
+    change(run, observed={
+        "points": points, "servers": servers, "found": ["one thing", "another"],
+        "unknown": ["who sends"],
+        "cost": {"budget": 0.02, "taps": 0.0061, "trace": 0.012, "measured_ns": 1},
+    })  # fmt: skip
+
+
+def searched(folder: Path) -> None:
+    """A search for the highest rate, and the latencies there."""
+    folder.mkdir()
+    readers.write_search(folder)
+
+
+def published(folder: Path) -> None:
+    """Runs whose results are exported as the papers published theirs, and imported again."""
+    for number, platform in enumerate(("wire", "bare-metal", "container"), 1):
+        experiment_folders.write_run(folder, number, {"dut.platform": platform}, packets=3_000)
+
+
+def mixed(folder: Path) -> None:
+    """Own runs and imported ones in one folder."""
+    write_mixed(folder / "made", packets=3_000)
+    shutil.move(folder / "made/experiment", folder / "experiment")
+    shutil.rmtree(folder / "made")
+
+
+def pos(folder: Path) -> None:
+    """Trees of pos of both layouts with histograms."""
+    for name, write in (("old", write_old_tree), ("new", write_crate)):
+        tree = write(folder / name, LOOPS)
+        host = tree / ("loadgen" if name == "old" else "files/a")
+        for number in range(len(LOOPS)):
+            rows = [(1_000 + number, 900), (2_000, 90), (50_000, 10)]
+            text = "".join(f"{latency},{count}\n" for latency, count in rows)
+            (host / f"histogram_run{number}.csv").write_text(text)
+
+
+def tools(folder: Path) -> None:
+    """Results of other tools."""
+    folder.mkdir()
+    (folder / "wrk.txt").write_text(WRK)
+    (folder / "sockperf.log").write_text(SOCKPERF)
+
+
+def broken(folder: Path) -> None:
+    """Runs of which one is whole; the others failed, were interrupted, or lack something."""
+    runs.write_experiment(folder, (2_000,) * 4)
+    (folder / "results.duckdb").unlink()
+    _, no_file, no_table, no_stamps, _ = sorted((folder / "runs").iterdir())
+    (no_file / "evaluation/evaluation.json").unlink()
+    (no_table / "evaluation/worst.parquet").write_bytes(b"")
+    (no_stamps / "egress.stamps").unlink()
+    runs.write_run(folder / "runs", 6, status="interrupted")
+
+
+def gated(folder: Path) -> None:
+    """A base, the same again, and a slower one."""
+    for name, scale, seed in (("base", 1.0, 0), ("same", 1.0, 20), ("slow", 4.0, 50)):
+        for repeat in range(1, 7):
+            comparisons.write_run(
+                folder / name, seed + repeat, {"dut.platform": "vm"}, packets=1_000,
+                repeat=repeat, scale=scale,
+            )  # fmt: skip
+
+
+def watched(folder: Path) -> None:
+    """Two runs of a device and two without one, of each of 12 commits; the eighth made it slow."""
+    for commit in range(12):
+        for number, (platform, scale) in enumerate(
+            [("wire", 0.1), ("vm", 1.0 if commit < 7 else 5.0)] * 2, 1
+        ):
+            comparisons.write_run(
+                folder / f"{commit:02}/nightly", number, {"dut.platform": platform}, scale=scale,
+                packets=500, repeat=(number + 1) // 2,
+            )  # fmt: skip
+
+
+def drawn(folder: Path) -> None:
+    """A run whose file asks for figures of all kinds."""
+    readers.write_drawn(folder)
+
+
+def described(folder: Path) -> None:
+    """Experiment files."""
+    folder.mkdir()
+    (folder / "network.yaml").write_text(NETWORK)
+    readers.write_texts(folder)
+
+
+def other(folder: Path) -> None:
+    """Nothing."""
+
+
+FOLDERS = {
+    make.__name__: make
+    for make in (own, stamped, site, modelled, captured, traced, improved, guest, stations, line,
+                 observed, searched, drawn, published, mixed, pos, tools, broken, gated, watched,
+                 described, other)
+}  # fmt: skip

@@ -1,0 +1,185 @@
+"""What commands say of fixed folders is what is stored; README.md says how it is written anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from goldens import Story
+
+from tests.golden import folders
+
+REQUIRED = ("--require", "p99.9 < 1 ms", "--require", "return_level(24 h) < 1 ms",
+            "--require", "reliability(1 ms) >= 99.999 %", "--profile", "urllc-5g")  # fmt: skip
+FORMATS = ("csv", "hgrm", "hlog", "github-action-benchmark", "papers", "pos")
+
+
+def reported(story: Story, name: str, folder: str) -> None:
+    """The page of a folder, and what its figures draw."""
+    story.json(f"report {name}".strip(), "report", folder, "--no-figures")
+    story.page(f"report {name}".strip(), f"{folder}/report/index.html")
+
+
+def own(story: Story) -> None:
+    reported(story, "", "own")
+    story.run("compare", "compare", "own", as_json=True)
+    story.run("model refused", "model", "own/runs/001-wire-10000-1", as_json=True)
+    story.run("verdict", "verdict", "own", "--junit", "verdict.xml", as_json=True)
+    for kind in FORMATS:
+        story.json(f"export {kind}", "export", "own", "--to", kind, "--out", f"exported/{kind}")
+    story.files("exported", "exported")
+
+
+def modelled(story: Story) -> None:
+    story.run("model", "model", "modelled", as_json=True)
+    story.run("model papers", "model", "modelled", "--method", "papers")
+    story.run("verdict", "verdict", "modelled", *REQUIRED, as_json=True)
+    reported(story, "", "modelled")
+
+
+def captured(story: Story) -> None:
+    pair = ("captured/in.pcap", "captured/out.pcap")
+    clocks = ("captured/clocks/ingress.stamps", "captured/clocks/egress.stamps")
+    back = ("captured/clocks/back-before.stamps", "captured/clocks/back-after.stamps")
+    story.run(
+        "evaluate",
+        "evaluate",
+        *pair,
+        "--losses",
+        "5",
+        "--by",
+        "flow",
+        "--out",
+        "pair",
+        as_json=True,
+    )
+    story.run("evaluate papers", "evaluate", *pair, "--percentiles", "papers", "--worst", "5")
+    story.run("evaluate clocks", "evaluate", *clocks, "--back", *back, "--out", "clocks",
+              as_json=True)  # fmt: skip
+    story.run("evaluate transactions", "evaluate", "captured/both.pcap", "--out", "waits",
+              as_json=True)  # fmt: skip
+    samples = ("interrupts", "pair", "--samples", "captured/irq.csv", "--figures")
+    story.run("interrupts", *samples, as_json=True)
+    story.run("model", "model", "pair", "--fit", "50 %", as_json=True)
+    story.run("verdict", "verdict", "pair", *REQUIRED, as_json=True)
+    story.run("compare", "compare", "a=pair", "b=waits/icmp-echo", as_json=True)
+    for name in ("pair", "clocks", "waits/dns"):
+        reported(story, name.replace("/", " "), name)
+    story.json("export csv", "export", "waits/dns", "--to", "csv", "--out", "exported")
+    story.files("exported", "exported")
+
+
+def traced(story: Story) -> None:
+    story.run("explain", "explain", "traced", as_json=True)
+    story.run("explain briefly", "explain", "traced", "--brief", "--late", "100 us")
+    reported(story, "", "traced")
+    story.json("evaluate", "evaluate", "traced")
+    story.json("verdict undisturbed", "verdict", "traced", "--require", "p99 < 1 ms",
+               "--undisturbed")  # fmt: skip
+    story.run("compare undisturbed", "compare", "traced", "--undisturbed")
+    story.json("export csv", "export", "traced", "--to", "csv", "--out", "exported")
+    story.files("exported", "exported")
+
+
+def improved(story: Story) -> None:
+    story.run("explain", "explain", "improved", as_json=True)
+    reported(story, "", "improved")
+
+
+def guest(story: Story) -> None:
+    story.run("explain", "explain", "guest", as_json=True)
+    reported(story, "", "guest")
+
+
+def line(story: Story) -> None:
+    story.run("evaluate", "evaluate", "line")
+    story.json("evaluate percentiles", "evaluate", "line", "--percentiles", "99,99.9")
+    reported(story, "", "line")
+    story.json("export csv", "export", "line", "--to", "csv", "--out", "exported")
+    story.files("exported", "exported")
+
+
+def observed(story: Story) -> None:
+    story.run("verdict", "verdict", "observed", *REQUIRED, as_json=True)
+    reported(story, "", "observed")
+
+
+def searched(story: Story) -> None:
+    reported(story, "", "searched")
+    story.run("verdict", "verdict", "searched", "--require", "p99 < 1 ms", as_json=True)
+
+
+def drawn(story: Story) -> None:
+    reported(story, "", "drawn")
+    story.run("interrupts", "interrupts", "drawn", as_json=True)
+
+
+def published(story: Story) -> None:
+    story.json("export papers", "export", "published", "--to", "papers", "--out", "tree")
+    story.run("import", "import", "tree", "--into", "results")
+    story.json("import again", "import", "tree", "--into", "results")
+    reported(story, "", "results")
+    story.run("compare", "compare", "results", as_json=True)
+    story.run("verdict", "verdict", "results", "--require", "p99 < 1 ms", as_json=True)
+    for name in ("model", "interrupts", "explain", "evaluate"):
+        story.run(name, name, "results")
+    story.run("reproduce", "reproduce", "tree")
+    for kind in ("csv", "hgrm", "papers"):
+        story.run(f"export {kind}", "export", "results", "--to", kind, "--out", f"exported/{kind}")
+    story.files("exported", "exported")
+
+
+def pos(story: Story) -> None:
+    for tree in ("old", "new"):
+        story.run(f"import {tree}", "import", f"pos/{tree}", "--into", f"results-{tree}",
+                  as_json=True)  # fmt: skip
+        reported(story, tree, f"results-{tree}")
+        story.run(f"model {tree}", "model", f"results-{tree}")
+        story.run(f"compare {tree}", "compare", f"results-{tree}")
+    story.run("reproduce", "reproduce", "pos/new", as_json=True)
+
+
+def tools(story: Story) -> None:
+    story.run("import", "import", "tools", "--into", "results", as_json=True)
+    reported(story, "", "results")
+    story.run("verdict", "verdict", "results", "--require", "p99 < 1 ms", as_json=True)
+
+
+def broken(story: Story) -> None:
+    commands: dict[str, tuple[str, ...]] = {
+        "compare": (), "verdict": ("--require", "p99 < 1 ms"), "model": (), "explain": (),
+        "interrupts": (), "export": ("--to", "csv", "--out", "exported"), "evaluate": (),
+    }  # fmt: skip
+    reported(story, "", "broken")
+    for name, options in commands.items():
+        story.run(name, name, "broken", *options, as_json=name in ("compare", "verdict"))
+        story.run(f"{name} nothing", name, "nothing", *options)
+    record = story.folder / "broken/runs/001-bare-metal/run.json"
+    record.write_text('{"schema": "tailtap.run/1"')
+    for name, options in commands.items():
+        story.run(f"{name} damaged", name, "broken", *options)
+
+
+def described(story: Story) -> None:
+    for name in ("network", "quickstart", "patterns"):
+        story.plan(name, f"described/{name}.yaml")
+
+
+def other(story: Story) -> None:
+    story.run("profiles", "verdict", "--list-profiles", as_json=True)
+
+
+STORIES: dict[str, Callable[[Story], None]] = {
+    tell.__name__: tell
+    for tell in (own, modelled, captured, traced, improved, guest, line, observed, searched, drawn,
+                 published, pos, tools, broken, described, other)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_commands_say_what_is_stored(name: str, tmp_path: Path) -> None:
+    story = Story(name, tmp_path)
+    folders.FOLDERS[name](tmp_path / name)
+    STORIES[name](story)
+    story.check()
