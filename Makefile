@@ -294,7 +294,7 @@ MANUAL := tailtap.data/data/share/man/man1
 
 .PHONY: man
 man: setup ## Write the manual pages, which a wheel that is built then contains, into tailtap.data
-	@$(BIN)/python -m tailtap.cli.manual $(MANUAL)
+	@$(BIN)/python -m tailtap.cli.reference $(MANUAL)
 
 SCHEMAS := tailtap.data/data/share/tailtap/schemas
 

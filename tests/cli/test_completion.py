@@ -15,8 +15,7 @@ from program import TAILTAP, one_line_error, tailtap
 from tailtap.analysis.evaluation.directions import DIRECTIONS
 from tailtap.analysis.evaluation.settings import NANOSECONDS
 from tailtap.analysis.verdict.requirement import PROFILES
-from tailtap.cli.program import find
-from tailtap.cli.registry import listed
+from tailtap.cli.program import find, listed
 from tailtap.host.loaders import LOADERS
 from tailtap.host.tuning.exports import FORMATS
 from tailtap.lab.generators.own import BACK_ENDS

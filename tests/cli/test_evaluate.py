@@ -15,7 +15,7 @@ from captures import frame, pcap, write_many
 from forms import fits
 from program import TAILTAP, one_line_error, tailtap
 
-from tailtap.cli.registry import listed
+from tailtap.cli.program import listed
 
 Pair = tuple[Path, Path]
 

@@ -52,7 +52,7 @@ def test_a_named_knob_is_explained() -> None:
     [
         (("audit", "--cpus", "4096"), "--cpus: this machine has no CPU 4096: it has"),
         (("audit", "--cpus", "x"), "--cpus x: this is no list of CPUs"),
-        (("audit", "--role", "bare"), "--role: there is no role 'bare'"),
+        (("audit", "--role", "bare"), "'bare' is not one of 'bare-metal', 'container'"),
         (("audit", "stat-intervall"), "no knob or group 'stat-intervall': did you mean"),
         (("apply", "--dry-run", "--interface", "none0"), "--interface: there is no 'none0'"),
         (("apply", "--dry-run", "skew-tick"), "skew-tick is set on the kernel's command line"),

@@ -11,7 +11,7 @@ def test_bad_usage_is_one_line(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.write_text("vm.swappiness = 1\n")
     cases = {
-        ("--format", "tund"): "--format: there is no 'tund': did you mean 'tuned'?",
+        ("--format", "tund"): "'tund' is not one of 'tuned', 'sysctl', 'ansible'",
         ("--format", "tuned", "--out", str(mine)): "is there, and is no export: name another file",
         ("--format", "tuned", "nothing"): "there is no knob or group 'nothing'",
     }

@@ -8,8 +8,8 @@ import pytest
 from improvements import helped, improvement, trial
 from program import in_process, one_line_error
 
-from tailtap.cli.against import print_against
 from tailtap.cli.improve import print_improvement
+from tailtap.cli.run import against_text
 from tailtap.records.compare import AgainstRecord
 from tailtap.records.printed import Left
 
@@ -33,7 +33,6 @@ def path(tmp_path: Path) -> Path:
         (["--require", "p99 < 1 ms", "--within", "5"], "--within: "),
         (["--require", "p99 < 1 ms", "--within", "0 s"], "--within: give a time above zero"),
         (["--require", "p99 < 1 ms", "--margin", "0"], "--margin: give a share from 1 %"),
-        (["--require", "p99 < 1 ms", "--export", "tund"], "--export: there is no 'tund'"),
         (
             ["--require", "p99 < 1 ms", "--set", "vary.traffic.size=['64 B', '128 B']"],
             "an improvement looks at one configuration",
@@ -108,8 +107,6 @@ def test_the_answer_against_a_base_says_what_it_rests_on(
         within_ns=1, parameters={}, base_parameters={}, started="", finished="", answer="worse",
         pairs=[[2, 1]] * 5, spoiled=1, ratio=2.0, low=1.2, high=None, runs=[],
     )  # fmt: skip
-    print_against(record, "5 %")
-    assert capsys.readouterr().out == (
-        "worse: p99.9 against the base x 2 (1.2 to any), 5 pairs, 1 spoiled; worse is more than "
-        "5 %\n"
+    assert against_text(record, 0.05) == (
+        "worse: p99.9 against the base x 2 (1.2 to any), 5 pairs, 1 spoiled; worse is more than 5 %"
     )

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.cli.manual import manuals
-from tailtap.cli.program import find, program
-from tailtap.cli.registry import COMMANDS, GROUPS
+from tailtap.cli.program import COMMANDS, GROUPS, find, program
+from tailtap.cli.reference import manuals
 
 NAMES = ["", *GROUPS, *COMMANDS]
 PAGES = dict(manuals())

@@ -19,7 +19,6 @@ FILE = "name: a\ntraffic: {rate: 10 kpkt/s}\n"
         (["--loss", "0", "--loss", "0%"], "twice"),
         (["--from", "3 Mpkt/s"], "--from 3 Mpkt/s is not below --to 2 Mpkt/s"),
         (["--precision", "0"], "--precision must be at least 0.01 %"),
-        (["--method", "trinary"], "known: mlr, binary"),
         (["--exceed", "1"], "--exceed"),
         (["--trials", "0"], "--trials"),
         (["--trial", "1 h"], "more packets than the 32-bit ids can tell apart"),

@@ -33,7 +33,7 @@ from tailtap.cli.flows import print_flows
 from tailtap.cli.progress import listener
 from tailtap.cli.search import print_answers
 from tailtap.cli.terminal import folded
-from tailtap.cli.testbed.check import print_found
+from tailtap.cli.testbed import print_cables
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.testbed.check import CableFinding, Found
@@ -225,8 +225,8 @@ SHOWS: dict[str, Callable[[], object]] = {
     "host export": partial(command, "host", "export", "--format", "sysctl", "--out", "x.conf"),
     "host revert": partial(command, "host", "revert", "--dry-run"),
     "clean": partial(command, "clean", "--dry-run"),
-    "doctor": lambda: print_checks(checks()),
-    "testbed check": lambda: print_found(cabling()),
+    "doctor": lambda: print_checks(checks(), able=True),
+    "testbed check": lambda: print_cables(cabling()),
     "export": partial(command, "export", "runs", "--to", "hgrm", "--out", "exported"),
     "import": partial(command, "import", "exported", "--into", "imported"),
     "bad usage": partial(command, "evaluate", "in.pcap", "out.pcap", "--key", "x" * 20 + " y" * 90),

@@ -186,7 +186,7 @@ def test_a_link_without_a_clock_is_refused(namespace: Namespace, tmp_path: Path)
 
 
 BAD: list[tuple[list[str], int, str]] = [
-    (["in", "--clock", "atomic"], 2, "no clock 'atomic' for a tap"),
+    (["in", "--clock", "atomic"], 2, "'atomic' is not one of"),
     (["tt-none", "--clock", "hardware"], 2, "no interface 'tt-none'"),
     (["tt-none", "--clock", "software"], 2, "no interface 'tt-none'"),
     (["in:gen", *SOFTWARE], 2, "forwards nothing"),

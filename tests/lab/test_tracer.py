@@ -270,7 +270,7 @@ def test_a_person_sees_what_there_was(tmp_path: Path) -> None:
     [
         (["--cpus", "4095"], "CPU 4095 cannot be traced"),
         (["--cpus", "1", "--records", "0"], "0 records are not possible"),
-        (["--cpus", "1", "--mode", "thick"], "there is no mode"),
+        (["--cpus", "1", "--mode", "thick"], "'thick' is not one of"),
     ],
 )
 def test_what_cannot_be_traced_is_refused(tmp_path: Path, words: Sequence[str], says: str) -> None:

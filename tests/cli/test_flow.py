@@ -8,7 +8,7 @@ import click
 import pytest
 
 from tailtap.base.errors import InputError
-from tailtap.cli.asked_flow import AskedFlow
+from tailtap.cli.flow import FlowOptions
 from tailtap.cli.generate import generate
 from tailtap.lab.generators.flows import Sending
 from tailtap.lab.generators.model import Traffic
@@ -32,7 +32,7 @@ def test_one_process_is_told_of_all_flows() -> None:
     assert (first.pop("cpu"), first.pop("json"), first.pop("quiet")) == (3, True, False)
     for other in others:
         assert (other.pop("cpu"), other.pop("json"), other.pop("quiet")) == (None, False, False)
-    asked = [AskedFlow(**flow).sending() for flow in (first, *others)]
+    asked = [FlowOptions(**flow).sending() for flow in (first, *others)]
     assert [flow["interface"] for flow in asked] == ["a", "b"]
     assert [flow["rate"] for flow in asked] == [10_000, 7]
     assert [flow["back_end"] for flow in asked] == ["af_xdp", "af_xdp"]
