@@ -39,7 +39,7 @@ MOST_ROWS, FILE_ROWS, LONGEST = 30, 9, 300
 """The same for rows of tables, for lines of files, and for the characters of one."""
 POINTS = 7
 """So many numbers of a figure's column are stored, and what all of them add up to."""
-MACHINE = ("can_run", "problems", "as_root")
+MACHINE = ("can_run", "problems", "as_root", "notes")
 """What a plan says of the machine at hand."""
 PALETTES = ("causes", "curves")
 """Colours of a page."""
@@ -87,7 +87,7 @@ class Story:
         for path in sorted(top.rglob("*")):
             if path.is_file():
                 parts.append(f"== {path.relative_to(top)}")
-                parts += _content(path) if path.match(shown) else []
+                parts += _content(path, f"{self.folder}/") if path.match(shown) else []
         self.said[f"{name}.files"] = self._same("\n".join(parts))
 
     def check(self) -> None:
@@ -209,11 +209,11 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:12]
 
 
-def _content(path: Path) -> Sequence[str]:
+def _content(path: Path, home: str) -> Sequence[str]:
     if path.suffix in (".svg", ".html"):
         return ()
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8").replace(home, "")
     except UnicodeDecodeError:
         return ()
     if path.suffix == ".json":
