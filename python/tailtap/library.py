@@ -279,7 +279,7 @@ def measure_again(
     out: Path | None = None,
     testbed: Path | None = None,
     allow_commands: bool = False,
-    connect: Callable[[CheckedExperiment], tuple[Stations, Boots | None]] | None = None,
+    connect: Callable[[CheckedExperiment], tuple[Stations | None, Boots | None]] | None = None,
     around: Callable[[Path], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     listeners: Sequence[Listener] = (),
 ) -> Path:

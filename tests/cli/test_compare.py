@@ -42,55 +42,11 @@ def count(run: Path, instructions: int) -> None:
 
 
 def test_what_was_counted_is_compared(experiment: Path) -> None:
-    run = tailtap("compare", experiment, "--quiet")
-    assert "10 kpkt/s: counted per packet" in run.stdout
-    lines = [line.split() for line in run.stdout.splitlines()]
-    means = [line for line in lines if line[:1] == ["instructions"]]
-    assert [line[1:3] for line in means[:2]] == [["bare-metal", "1002"], ["container", "2002"]]
-    assert means[2][1:4] == ["container", "bare-metal", "more"]
-    assert "+1000 (+997 to +1003)" in run.stdout
-    assert "dTLB" not in run.stdout
     told = json.loads(tailtap("compare", experiment, "--json", "--quiet").stdout)
     (load,) = told["loads"]
     pairs = {row["counter"]: row for row in load["counters"]["comparisons"]}
     assert pairs["instructions"]["difference"] == pytest.approx(1000)
     assert (pairs["LOC"]["answer"], pairs["LOC"]["ratio"]) == ("not shown", 1)
-
-
-def test_an_experiment(experiment: Path) -> None:
-    run = tailtap("compare", experiment)
-    assert run.returncode == 0, run
-    assert "10 kpkt/s: p99.9 in us, the worst repeat first" in run.stdout
-    lines = [line.split() for line in run.stdout.splitlines()]
-    ranks = {line[1]: line[0] for line in lines if len(line) > 6 and line[0] in "12floor"}
-    assert ranks["bare-metal"] == "1" and ranks["container"] == "2" and ranks["wire"] == "floor"
-    assert "no good run" in run.stdout
-    assert "virtualisation: not met: container over bare-metal: x" in run.stdout
-    assert "of the fastest device's" in run.stdout
-    assert "left out: interface tt-tap0 vanished during the run [left-out]" in run.stderr
-    assert "0.25 of 1" in run.stdout and "3.0 MB" in run.stdout and "separated" in run.stdout
-    assert "nan" not in run.stdout.lower()
-
-
-def test_json(experiment: Path) -> None:
-    run = tailtap("compare", experiment, "--json", "--quiet", "--percentile", "99")
-    assert (run.returncode, run.stderr) == (0, "")
-    found = json.loads(run.stdout)
-    fits(found)
-    assert (found["schema"], found["alpha"]) == ("tailtap.compare/1", 0.05)
-    (load,) = found["loads"]
-    assert (load["load"], load["percentile"]) == ("10 kpkt/s", 0.99)
-    labels = [entry["label"] for entry in load["configurations"]]
-    assert labels == ["bare-metal", "container"]
-    assert [entry["rank"]["best"] for entry in load["configurations"]] == [1, 2]
-    assert [len(entry["repeats"]) for entry in load["configurations"]] == [4, 4]
-    assert load["configurations"][0]["isolation"]["judgement"] is True
-    assert [entry["label"] for entry in load["floors"]] == ["wire"]
-    assert load["unranked"][0]["left_out"][0]["reason"].startswith("interface")
-    (pair,) = load["comparisons"]
-    assert (pair["slower"], pair["significant"]) == ("container", True)
-    assert [entry["answer"] for entry in found["recommendations"]] == [
-        "not met", "met", "cannot be told", "cannot be told", "not met"]  # fmt: skip
 
 
 def test_the_same_experiment_before_and_after(experiment: Path, tmp_path: Path) -> None:

@@ -42,16 +42,6 @@ def test_json_keeps_the_contract(pair: Pair) -> None:
     assert found["warnings"] == []
 
 
-def test_table_shows_the_tail(pair: Pair) -> None:
-    run = tailtap("evaluate", *pair, "--percentiles", "50,99.9", "--quiet")
-    assert run.returncode == 0
-    assert "\x1b" not in run.stdout
-    lines = {line.split()[0]: line for line in run.stdout.splitlines() if line.strip()}
-    assert "0.599 " in lines["p50"]
-    assert "p99.9" in lines and "p90" not in lines
-    assert "0.0000%" in lines["lost"]
-
-
 def test_a_number_may_stand_elsewhere_behind_the_device(tmp_path: Path) -> None:
     """Both places are told, stored, and part of what another evaluation may not replace."""
     tagged = [(10**12 + 10_000 * n + 700, frame(n, tags=[9])) for n in range(100)]
@@ -233,10 +223,3 @@ def test_lost_packets_are_in_the_object_when_asked_for(lossy: Pair) -> None:
         {"ingress_ns": 1_012_000_000, "position": 6, "key": "6", **same},
     ]
     assert "losses" not in json.loads(tailtap("evaluate", *lossy, "--json", "--quiet").stdout)
-
-
-def test_where_nothing_is_lost_there_is_no_table(pair: Pair) -> None:
-    run = tailtap("evaluate", *pair, "--losses", "3", "--quiet")
-    assert run.stdout.splitlines()[-1] == "no packet was lost"
-    found = json.loads(tailtap("evaluate", *pair, "--losses", "3", "--json", "--quiet").stdout)
-    assert found["losses"] == []

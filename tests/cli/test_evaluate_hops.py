@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +42,6 @@ def test_pieces_give_the_same_hops(run: Path) -> None:
     files = {path.name: path.read_bytes() for path in (run / "evaluation").iterdir()}
     assert evaluated(run, "--chunk", "50 kB", "--jobs", "2") == whole
     assert {path.name: path.read_bytes() for path in (run / "evaluation").iterdir()} == files
-
-
-def test_the_table_says_who_was_slow(run: Path) -> None:
-    done = tailtap("evaluate", str(run))
-    assert done.returncode == 0, done.stderr
-    assert "hops of 001-bare-metal" in done.stdout
-    assert re.search(r"^dut2 +19,999 +1 ", done.stdout, re.MULTILINE)
-    assert re.search(rf"^packet {STALLED}: .* of which dut3 3\.9 ms, dut[12] ", done.stdout, re.M)
 
 
 def test_a_capture_that_is_gone_keeps_what_was(run: Path) -> None:

@@ -78,17 +78,6 @@ def test_a_pair_is_split_over_a_cluster(pair: Pair, cluster: DaskCluster) -> Non
         assert (there.returncode, there.stdout, there.stderr) == (0, here.stdout, here.stderr)
 
 
-def test_the_table_has_a_row_for_each_run(experiment: Path) -> None:
-    run = tailtap("evaluate", experiment, "--percentiles", "50,90", "--jobs", "1", "--quiet")
-    assert (run.returncode, run.stderr) == (0, "")
-    heading, *lines = run.stdout.splitlines()
-    assert heading.split() == ["run", "packets", "p50", "p90", "max", "loss", "warnings"]
-    assert [line.split()[0] for line in lines[:4]] == [
-        f"{number:03}-bare-metal" for number in range(1, 5)
-    ]
-    assert lines[3].split()[1] == "failed"
-
-
 def test_json_has_each_run_with_its_evaluation(experiment: Path) -> None:
     run = tailtap("evaluate", experiment, "--percentiles", "42", "--json", "--quiet")
     found = json.loads(run.stdout)

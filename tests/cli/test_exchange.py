@@ -17,26 +17,6 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_experiment(tmp_path_factory.mktemp("exchange") / "experiment", packets=300)
 
 
-@pytest.mark.parametrize(
-    ("kind", "count"), [("parquet", 14), ("csv", 14), ("hgrm", 10), ("papers", 90)]
-)
-def test_export_lists_what_it_wrote(
-    experiment: Path, tmp_path: Path, kind: str, count: int
-) -> None:
-    run = tailtap("export", experiment, "--to", kind, "--out", tmp_path / "out")
-    assert run.returncode == 0, run
-    paths = run.stdout.splitlines()
-    assert len(set(paths)) == count and all(Path(path).stat().st_size for path in paths)
-    assert run.stderr == f"exported 10 runs as {kind}\n"
-    again = tailtap("export", experiment, "--to", kind, "--out", tmp_path / "out", "--json")
-    assert json.loads(again.stdout) == {
-        "schema": "tailtap.export/1",
-        "to": kind,
-        "runs": 10,
-        "written": paths,
-    }
-
-
 def test_a_tree_of_pos_goes_out_and_comes_back(experiment: Path, tmp_path: Path) -> None:
     tree, folder = tmp_path / "tree", tmp_path / "folder"
     run = tailtap("export", experiment, "--to", "pos", "--out", tree)

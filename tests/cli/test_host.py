@@ -1,9 +1,10 @@
-"""`tailtap host` as a user calls it, without root and without changing anything."""
+"""`tailtap host` on the machine that runs the tests: nothing is set and nothing installed."""
 
 from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from program import one_line_error, tailtap
@@ -11,6 +12,8 @@ from program import one_line_error, tailtap
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.knob import GROUPS
 from tailtap.host.knobs.purpose import ROLES
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.loaders import LOADERS
 
 CPUS = max(os.sched_getaffinity(0)) + 1
 
@@ -70,3 +73,56 @@ def test_cores_that_leave_nothing_or_are_both_are_refused() -> None:
     assert "leaves no housekeeping core" in said
     said = one_line_error(tailtap("host", "audit", "--cpus", "0", "--housekeeping", "0"), 2)
     assert "--cpus and --housekeeping both have CPU 0" in said
+
+
+NOT_HERE = not any(loader.found(Tree(Path("/"))) for loader in LOADERS.values())
+
+
+def test_the_purpose_decides() -> None:
+    content = json.loads(tailtap("host", "bootline", "--json", "skew-tick").stdout)
+    assert content["line"] == "skew_tick=1"
+    if len(os.sched_getaffinity(0)) > 1:
+        made = tailtap(
+            "host", "bootline", "--quiet", "--cpus", "0", "isolated-cpus", "--role", "bare-metal"
+        )
+        assert made.stdout == "isolcpus=domain,managed_irq,0\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--install", "--remove"), "--install and --remove exclude each other"),
+        (("--loader", "grub"), "--loader is for --install"),
+        (("--remove", "--entry", "a.conf"), "--entry is for --install"),
+        (("--dry-run",), "--dry-run is for --install and --remove"),
+        (("--with", "nohz-ful"), "no knob or group 'nohz-ful': did you mean 'nohz-full'"),
+        (("hung-task",), "hung-task is no word of the kernel's command line"),
+        (("--cpus", "9999"), "--cpus: this machine has no CPU 9999"),
+    ],
+)
+def test_a_bad_line_is_told(options: tuple[str, ...], said: str) -> None:
+    assert said in one_line_error(tailtap("host", "bootline", *options), 2)
+
+
+@pytest.mark.skipif(not NOT_HERE, reason="this machine has a boot loader")
+def test_a_machine_without_a_boot_loader() -> None:
+    made = tailtap("host", "bootline", "--install", "--dry-run", "--quiet")
+    assert made.returncode == 3
+    assert "neither GRUB nor systemd-boot" in made.stderr.splitlines()[-1]
+
+
+def test_a_bad_export_is_told(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("vm.swappiness = 1\n")
+    cases = {
+        ("--format", "tund"): "'tund' is not one of 'tuned', 'sysctl', 'ansible'",
+        ("--format", "tuned", "--out", str(mine)): "is there, and is no export: name another file",
+        ("--format", "tuned", "nothing"): "there is no knob or group 'nothing'",
+    }
+    for options, said in cases.items():
+        assert said in one_line_error(tailtap("host", "export", *options), 2)
+    done = tailtap("host", "export", "--format", "tuned", "--out", str(mine / "x"))
+    said = "x: cannot write: Not a directory: name another file by --out"
+    assert said in one_line_error(done, 3)
+    assert mine.read_text() == "vm.swappiness = 1\n"
+    assert "--format" in tailtap("host", "export").stderr

@@ -58,7 +58,7 @@ def test_what_cannot_be_improved_is_one_line(path: Path, options: list[str], sai
     [
         (["--against", "none.yaml"], "none.yaml"),
         (["--against-set", "traffic.rate=1 kpkt/s"], "--against-set is for --against BASE"),
-        (["--at", "worst"], "--at 'worst': give a percentile such as p99.9"),
+        (["--at", "worst"], "--at 'worst' is no percentile: give one such as 99.9"),
         (["--at", "p100"], "a percentile lies between p0 and p100"),
         (["--worse-than", "2000 %"], "--worse-than: "),
         (["--within", "0 s"], "--within: give a time above zero"),

@@ -41,7 +41,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("evaluate picture.png picture.png --trim 1", "--trim: 1 has no unit: write '1 s'"),
         ("evaluate picture.png picture.png --window 5sec", "--window: '5sec' is not a time: write"),
         ("evaluate picture.png", "picture.png: not a capture that tailtap reads"),
-        ("evaluate e.yaml e.yaml --direction up", "--direction 'up': give there, back, both"),
+        ("evaluate e.yaml e.yaml --direction up", "'up' is not one of 'there', 'back', 'both'"),
         (
             "evaluate e.yaml e.yaml --ingress eth0",
             "'eth0' chooses no packets: give interface:NUMBER",

@@ -38,17 +38,6 @@ def test_an_experiment(experiment: Path) -> None:
         assert (folder / "tail.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_json(experiment: Path) -> None:
-    run = tailtap("model", experiment, "--json", "--quiet", "--threshold", "99.5", "--fit", "0.5")
-    assert (run.returncode, run.stderr) == (0, "")
-    found = json.loads(run.stdout)
-    assert (found["schema"], found["method"]) == ("tailtap.model/1", "tailtap")
-    assert [entry["packets"]["fitted"] for entry in found["runs"]] == [50_000, 50_000]
-    assert [len(entry["thresholds"]) for entry in found["runs"]] == [1, 1]
-    (row,) = found["summary"]
-    assert (row["label"], row["runs"], row["models"]) == ("wire", 2, 1)
-
-
 def test_a_run_that_nobody_can_model(tmp_path: Path) -> None:
     write_tail(tmp_path, np.array([1_000, 2_000, 3_000, 4_000, 5_000]))
     run = tailtap("model", tmp_path, "--quiet")
@@ -69,14 +58,6 @@ def test_an_invalid_run_says_so_and_is_in_no_summary(experiment: Path, tmp_path:
     [warning] = [one for one in found["warnings"] if one["code"] == "invalid-run"]
     assert "did not send what was asked of it" in warning["message"]
     assert "002-wire-10000-2 (invalid): " in tailtap("model", folder, "--quiet").stdout
-
-
-def test_the_published_method(experiment: Path, tmp_path: Path) -> None:
-    source = experiment / "runs/001-wire-10000-1"
-    run = tailtap("model", source, "--method", "papers", "--out", tmp_path, "--quiet")
-    assert run.returncode == 0 and "the published method" in run.stdout
-    assert "once in" not in run.stdout
-    assert (tmp_path / source.name / "tail.json").is_file()
 
 
 def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:

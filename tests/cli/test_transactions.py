@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,15 +54,6 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "answers.pcap").write_bytes(pcap(says))
     (folder / "both.pcap").write_bytes(pcap(sorted(asks + says)))
     return folder
-
-
-def test_the_table_of_kinds(captures: Path) -> None:
-    done = in_process("evaluate", str(captures / "both.pcap"), "--match", "transactions")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"icmp-echo +12,000 +0 +109\.990 +168\.790 +169\.870 +169\.990", done.stdout)
-    assert re.search(r"dns +100 +10 +300\.000 +300\.000", done.stdout)
-    assert "icmp-echo: echo request to echo reply" in done.stdout
-    assert "requests of dns were answered" in done.stderr
 
 
 def test_one_capture_and_two_directions_give_the_same_and_say_why(captures: Path) -> None:

@@ -44,28 +44,12 @@ def test_no_and_not_shown_are_status_1(experiment: Path) -> None:
     assert run.returncode == 0
 
 
-def test_json_and_junit(experiment: Path, tmp_path: Path) -> None:
-    file = tmp_path / "verdict.xml"
-    run = tailtap("verdict", experiment, "--json", "--quiet", "--junit", file)
-    assert (run.returncode, run.stderr) == (0, "")
-    assert json.loads(run.stdout)["schema"] == "tailtap.verdict/1"
-    assert file.read_text().startswith("<?xml") and file.read_text().count("<testcase") == 2
-
-
 def test_confidence(experiment: Path) -> None:
     bounds = []
     for share in ("90 %", "99.9 %"):
         run = tailtap("verdict", experiment, "--confidence", share, "--json", "--quiet")
         bounds.append(json.loads(run.stdout)["verdicts"][0]["runs"][0]["figures"]["upper"])
     assert bounds[1] == pytest.approx(3 * bounds[0], rel=0.01)
-
-
-def test_profiles_are_listed_with_their_sources() -> None:
-    run = tailtap("verdict", "--list-profiles")
-    assert run.returncode == 0
-    assert "urllc-5g" in run.stdout and "3GPP TR 38.913 clause 7.9" in run.stdout
-    listed = json.loads(tailtap("verdict", "--list-profiles", "--json").stdout)
-    assert listed["profiles"]["5qi-82"]["requirements"] == ["reliability(10 ms) >= 99.99 %"]
 
 
 def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:

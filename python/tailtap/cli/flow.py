@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 
 from tailtap.base.errors import InputError, naming
-from tailtap.base.units import parse_rate, parse_time
 from tailtap.lab.generators.flows import DEFAULT_TTL, Flows, Ranges, numbered
 from tailtap.lab.generators.pattern import parse_pattern
 from tailtap.lab.generators.sizes import least_size, parse_sizes, sizes_of
@@ -19,33 +17,8 @@ from tailtap.records.generator import GeneratorRecord
 DEFAULT_SIZE = "64 B"
 
 
-@dataclass(frozen=True)
-class FlowOptions:
-    """The options of one flow; those of `tailtap generate --help` that are of a flow."""
-
-    interface: str
-    rate: str | None
-    pattern: str
-    size: str
-    duration: str | None
-    count: int | None
-    warm_up: str | None
-    warm_up_packets: int
-    pause: str
-    flows: int | None
-    src: str | None
-    dst: str | None
-    sport: str | None
-    dport: str | None
-    ip: int
-    vlan: int | None
-    ttl: int | None
-    replay: Path | None
-    stamp_ids: bool
-    generator: str
-    no_bypass: bool
-    src_mac: str
-    dst_mac: str
+class FlowOptions(SimpleNamespace):
+    """The options of one flow, as `tailtap generate` declares them."""
 
     def sending(self) -> Any:
         """The flow as `tailtap._core.generate` takes it.
@@ -53,19 +26,18 @@ class FlowOptions:
         Raises `InputError` for options that say nothing, or contradict each other.
         """
         self._check()
-        length_ns = None if self.duration is None else parse_time(self.duration)
-        length: Any = None if length_ns is None else ("ns", length_ns)
+        length = None if self.duration is None else ("ns", self.duration)
         if self.count is not None:
             length = ("packets", self.count)
-        warm_up: Any = ("packets", self.warm_up_packets)
+        warm_up = ("packets", self.warm_up_packets)
         if self.warm_up is not None:
-            warm_up = ("ns", parse_time(self.warm_up))
+            warm_up = ("ns", self.warm_up)
         with naming("--size"):
             sizes = parse_sizes(self.size)
         return {
             "interface": self.interface,
-            "rate": None if self.rate is None else parse_rate(self.rate),
-            "pattern": parse_pattern(self.pattern).values(length_ns),
+            "rate": self.rate,
+            "pattern": parse_pattern(self.pattern).values(self.duration),
             "sizes": sizes_of(sizes, least_size(self.ip, self.vlan is not None)),
             **self._ranges()._asdict(),
             "vlan": self.vlan,
@@ -75,7 +47,7 @@ class FlowOptions:
             "replay": None if self.replay is None else (self.replay, self.stamp_ids),
             "length": length,
             "warm_up": warm_up,
-            "pause_ns": parse_time(self.pause),
+            "pause_ns": self.pause,
             "back_end": self.generator,
             "bypass": not self.no_bypass,
         }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tailtap.base.errors import InputError, Interrupted
-from tailtap.cli.command import PATH, Command, command
+from tailtap.cli.command import PATH, RATE, TIME, Command, command
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class Several(Command):
 )
 @click.option(
     "--rate",
+    type=RATE,
     help="Packet rate, '10 kpkt/s'. Without it a --replay keeps its own pace.",
 )
 @click.option(
@@ -77,6 +78,7 @@ class Several(Command):
 )
 @click.option(
     "--duration",
+    type=TIME,
     help="Send for this time, '10 s'; '0 s' sends the warm-up alone.",
 )
 @click.option(
@@ -86,6 +88,7 @@ class Several(Command):
 )
 @click.option(
     "--warm-up",
+    type=TIME,
     help="Before the measurement, send at the same rate for this time. These packets have "
     "the type byte 0x00 instead of 0x55; taps count them as other packets.",
 )
@@ -98,6 +101,7 @@ class Several(Command):
 @click.option(
     "--pause",
     default="0 s",
+    type=TIME,
     help="Silence between warm-up and measurement, '1 s'.",
 )
 @click.option(

@@ -140,10 +140,8 @@ def improve(
     not shown.
     """
     from tailtap.base.errors import InputError
-    from tailtap.cli.caller import results_of_caller
-    from tailtap.cli.progress import listener
+    from tailtap.cli.progress import campaign_in
     from tailtap.library import remedies
-    from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.improve.conduct import improve_experiment, improve_observed
     from tailtap.measure.improve.settings import ExperimentPlan, settings_of
 
@@ -156,11 +154,7 @@ def improve(
         plan = _observed(observe, stretch, cpus, filter_, require, asked)
     elif experiment is not None:
         plan = _experiment(experiment, set_, require, asked)
-    from tailtap.results.database import kept_current
-
-    folder = out or default_folder(f"{plan.name}-improve")
-    campaign = Campaign(folder, resume, [listener(quiet=quiet)])
-    with results_of_caller(folder), kept_current(folder):
+    with campaign_in(out, f"{plan.name}-improve", quiet=quiet, resume=resume) as campaign:
         if isinstance(plan, ExperimentPlan):
             found = improve_experiment(plan, campaign, knobs=remedies())
         else:
@@ -170,7 +164,7 @@ def improve(
         for name, why in found.apply():
             warn(f"tailtap: {name} helped, and is not kept: {why}")
     status = {"holds": 0, "violated": 1, "not shown": 5}[found.record.answer]
-    return Answer(found.record, lambda: _print(found.record, files, folder), status)
+    return Answer(found.record, lambda: _print(found.record, files, campaign.out), status)
 
 
 def _print(record: ImproveRecord, files: Sequence[Path], folder: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailtap.cli.terminal import folded, printable, warn, width_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from tailtap.analysis.live.numbers import Board
+    from tailtap.measure.campaign import Campaign
     from tailtap.records.live import LiveFlow, LiveRecord
 
 
@@ -123,6 +125,24 @@ def listener(*, quiet: bool, watched: bool = False) -> Listener:
 Function = Callable[..., Any]
 CAUSES = 5
 """So many causes are shown."""
+
+
+@contextlib.contextmanager
+def campaign_in(
+    out: Path | None, name: str, *, quiet: bool, resume: bool = False, **more: Any
+) -> Iterator[Campaign]:
+    """A campaign in `out`, by default a folder of the name and the time of day.
+
+    What it leaves there is of whoever typed the command, and in the folder's database if that has
+    one. `more` are fields of `Campaign`.
+    """
+    from tailtap.cli.caller import results_of_caller
+    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.results.database import kept_current
+
+    folder = out or default_folder(name)
+    with results_of_caller(folder), kept_current(folder):
+        yield Campaign(folder, resume, [listener(quiet=quiet)], **more)
 
 
 @contextlib.contextmanager

@@ -150,10 +150,9 @@ def _measuring(
     from tailtap.cli.progress import listener
     from tailtap.library import measure_again
 
-    def connect(checked: CheckedExperiment) -> tuple[Stations, Boots | None]:
+    def connect(checked: CheckedExperiment) -> tuple[Stations | None, Boots | None]:
         from tailtap.cli.run import stations_of_file
 
-        assert testbed is not None  # else nobody asks
         return stations_of_file(checked, testbed, quiet=quiet)
 
     return partial(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap import library
-from tailtap.cli.command import PATH, SHARE, TIME, Answer, command
+from tailtap.cli.command import PATH, PERCENTILE, SHARE, TIME, Answer, command
 from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out, watched
 from tailtap.cli.terminal import say, unless, warn
 
@@ -61,7 +61,11 @@ if TYPE_CHECKING:
     help="Replace one value of BASE only; --set is for both. May be given several times.",
 )
 @click.option(
-    "--at", default="p99.9", metavar="P", help="--against: the percentile that is compared."
+    "--at",
+    default="p99.9",
+    type=PERCENTILE,
+    metavar="P",
+    help="--against: the percentile that is compared.",
 )
 @click.option(
     "--worse-than",
@@ -85,7 +89,7 @@ def run(
     check: bool,
     against: Path | None,
     against_set: tuple[str, ...],
-    at: str,
+    at: float,
     worse_than: float,
     within: int,
     live: bool,
@@ -155,15 +159,13 @@ def run(
     if against_set:
         raise InputError("--against-set is for --against BASE: name that file, too")
     checked = read_experiment(experiment, set_, on_testbed=testbed is not None)
-    stations, boots = None, None
     watching = live or metrics is not None
-    if testbed is not None:
-        if watching:
-            raise InputError(
-                "--live and --metrics count stamps that this machine writes: leave them out with "
-                "--testbed, or watch `tailtap tap` where the stamps are written"
-            )
-        stations, boots = stations_of_file(checked, testbed, quiet=quiet)
+    if testbed is not None and watching:
+        raise InputError(
+            "--live and --metrics count stamps that this machine writes: leave them out with "
+            "--testbed, or watch `tailtap tap` where the stamps are written"
+        )
+    stations, boots = stations_of_file(checked, testbed, quiet=quiet)
     if check:
         if resume:
             raise InputError("--check asks about the whole experiment: leave --resume out")
@@ -234,11 +236,13 @@ def _watched(
 
 
 def stations_of_file(
-    checked: CheckedExperiment, path: Path, *, quiet: bool
-) -> tuple[Stations, Boots | None]:
+    checked: CheckedExperiment, path: Path | None, *, quiet: bool
+) -> tuple[Stations | None, Boots | None]:
     """The stations of a testbed, between whose cards the experiment is measured then, and what
-    boots the DuT's.
+    boots the DuT's; without a file none of them.
     """
+    if path is None:
+        return None, None
     from tailtap.base.errors import naming
     from tailtap.measure.testbed.model import read_testbed
     from tailtap.measure.testbed.stations import booting_of, stations_of
@@ -281,39 +285,28 @@ def _against(
     set_: Sequence[str],
     base_set: Sequence[str],
     *,
-    at: str,
+    at: float,
     worse_than: float,
     within: int,
     out: Path | None,
     quiet: bool,
 ) -> Answer:
     """Measure one experiment against another."""
-    from tailtap.analysis.causes.late import percentile_of
-    from tailtap.base.errors import InputError
-    from tailtap.cli.caller import results_of_caller
-    from tailtap.cli.progress import listener
+    from tailtap.cli.progress import campaign_in
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.against import Question, measure_against
-    from tailtap.measure.campaign import Campaign, default_folder
 
-    p = percentile_of(at)
-    if p is None:
-        raise InputError(f"--at {at!r}: give a percentile such as p99.9")
     question = Question(
         read_experiment(new, set_), new, read_experiment(base, [*set_, *base_set]), base,
-        p, worse_than, within,
+        at, worse_than, within,
     )  # fmt: skip
-    from tailtap.results.database import kept_current
-
-    folder = out or default_folder(f"{question.new.name}-against")
-    campaign = Campaign(folder, listeners=[listener(quiet=quiet)])
-    with results_of_caller(folder), kept_current(folder):
+    with campaign_in(out, f"{question.new.name}-against", quiet=quiet) as campaign:
         found = measure_against(question, campaign)
     status = {"better": 0, "no worse": 0, "worse": 1, "not shown": 5}[found.answer]
 
     def show() -> None:
         say(against_text(found, worse_than))
-        say(f"results: {folder}")
+        say(f"results: {campaign.out}")
 
     return Answer(found, show, status)
 

@@ -134,11 +134,9 @@ def search(
     report` makes a page of the folder. The exit status is 1 when no rate holds, and 3 when a
     measurement at the rates found failed or is invalid.
     """
-    from tailtap.cli.caller import results_of_caller
     from tailtap.cli.run import stations_of_file
     from tailtap.cli.runs import problem_of
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.search.conduct import Plan, search_experiment
     from tailtap.measure.search.trial import settings_of
 
@@ -155,22 +153,19 @@ def search(
     )
     checked = read_experiment(experiment, set_, on_testbed=testbed is not None)
     require_out(out, resume=resume)
-    stations, boots = None, None
-    if testbed is not None:
-        stations, boots = stations_of_file(checked, testbed, quiet=quiet)
-    from tailtap.cli.progress import listener
-    from tailtap.results.database import kept_current
+    stations, boots = stations_of_file(checked, testbed, quiet=quiet)
+    from tailtap.cli.progress import campaign_in
 
     shares = latency_at if latency else ()
     plan = Plan(checked, experiment, settings, keep_stamps, shares)
-
-    folder = out or default_folder(f"{checked.name}-search")
-    campaign = Campaign(folder, resume, [listener(quiet=quiet)], stations, testbed, boots)
-    with results_of_caller(folder), kept_current(folder):
+    with campaign_in(
+        out, f"{checked.name}-search", quiet=quiet, resume=resume, stations=stations,
+        testbed=testbed, boots=boots,
+    ) as campaign:  # fmt: skip
         found = search_experiment(plan, campaign)
     status = 1 if any(answer.rate is None for answer in found.record.answers) else 0
     problem = None if status or found.latency is None else problem_of(found.latency.runs)
-    return Answer(found.printed(), lambda: _print(found, folder), status, problem)
+    return Answer(found.printed(), lambda: _print(found, campaign.out), status, problem)
 
 
 def _print(found: Search, folder: Path) -> None:
