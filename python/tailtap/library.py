@@ -89,7 +89,6 @@ def verdict(
     `junit` gets JUnit XML, in which what is not shown is skipped where that is allowed.
     """
     from tailtap.analysis.claims.reading import claims_at, with_claims
-    from tailtap.analysis.verdict.record import record
     from tailtap.analysis.verdict.requirement import parse_requirements
     from tailtap.analysis.verdict.runs import judge_runs
 
@@ -103,7 +102,7 @@ def verdict(
         from tailtap.analysis.verdict.junit import write_junit
 
         write_junit(found, Path(junit), allow_not_shown=allow_not_shown)
-    return with_claims(record(found), claims)
+    return with_claims(found, claims)
 
 
 def compare(

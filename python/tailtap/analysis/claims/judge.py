@@ -106,16 +106,15 @@ def _evidence(experiment: Experiment, claim: Claim) -> Iterator[ClaimEvidence]:
 
 
 def _required(experiment: Experiment, require: Sequence[str]) -> Iterator[ClaimEvidence]:
-    for row in judge_experiment(experiment, parse_requirements(require), CONFIDENCE).rows:
-        worst = row.worst
-        who = f"{worst.run}: " if row.findings[1:] else ""
+    for row in judge_experiment(experiment, parse_requirements(require), CONFIDENCE).verdicts:
+        who = f"{row.decided_by}: " if row.runs[1:] else ""
         yield ClaimEvidence(
             configuration=row.configuration,
-            test=row.requirement.text,
+            test=row.requirement,
             answer=_OF_VERDICT[row.answer],
-            measured=worst.measured,
-            reason=f"{who}{worst.reason}",
-            runs=len(row.findings),
+            measured=row.measured,
+            reason=f"{who}{row.reason}",
+            runs=len(row.runs),
         )
 
 

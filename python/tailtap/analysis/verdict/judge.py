@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -25,7 +24,7 @@ from tailtap.base.units import (
     format_time,
     format_wait,
 )
-from tailtap.records.verdict import Answer
+from tailtap.records.verdict import Answer, RunFinding
 
 SECOND_NS = 1_000_000_000
 #: Quantities that are latencies, or about such.
@@ -36,34 +35,15 @@ OF_ARRIVED = frozenset(("percentile", "mean", "max", "reordered", "return_level"
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
-class Finding:
-    """The answer of one run to one requirement."""
-
-    requirement: Requirement
-    run: str
-    answer: Answer
-    #: Why, in one line.
-    reason: str
-    #: What was measured of the quantity, as text; empty where there is nothing.
-    measured: str = ""
-    #: Numbers behind the answer, for programs.
-    figures: Mapping[str, Any] = field(default_factory=dict)
-    #: Codes of warnings: of the run, and of the model if one was used.
-    doubts: tuple[str, ...] = ()
-    #: Whether the clocks of its captures leave more open than is required: nothing can be claimed.
-    refused: bool = False
-
-
-def judge(requirement: Requirement, run: Evidence, confidence: float = CONFIDENCE) -> Finding:
+def judge(requirement: Requirement, run: Evidence, confidence: float = CONFIDENCE) -> RunFinding:
     """Hold one requirement against one run. `confidence` is that of bounds, below 1."""
-    doubts = tuple(dict.fromkeys(warning.code for warning in run.warnings))
-    if run.refusal is not None:
-        return Finding(requirement, run.name, "not shown", run.refusal, doubts=doubts)
-    if too_wide := unclaimable(requirement, run):
-        return Finding(requirement, run.name, "not shown", too_wide, doubts=doubts, refused=True)
-    found = JUDGES[requirement.quantity](requirement, run, confidence)
-    return replace(found, doubts=tuple(dict.fromkeys((*doubts, *found.doubts))))
+    refusal = run.refusal or unclaimable(requirement, run)
+    if refusal:
+        found = _finding(requirement, run, "not shown", refusal)
+    else:
+        found = JUDGES[requirement.quantity](requirement, run, confidence)
+    found.doubts = list(dict.fromkeys([*(one.code for one in run.warnings), *found.doubts]))
+    return found
 
 
 def unclaimable(requirement: Requirement, run: Evidence) -> str:
@@ -84,11 +64,13 @@ def unclaimable(requirement: Requirement, run: Evidence) -> str:
 def _finding(
     requirement: Requirement, run: Evidence, answer: Answer, reason: str, measured: str = "",
     **figures: Any,
-) -> Finding:  # fmt: skip
-    return Finding(requirement, run.name, answer, reason, measured, figures)
+) -> RunFinding:  # fmt: skip
+    return RunFinding(
+        run=run.name, answer=answer, reason=reason, measured=measured, figures=figures, doubts=[]
+    )
 
 
-def _percentile(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _percentile(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     """Of packets that arrived. Holds when few enough of them are at the limit."""
     limit, p = int(requirement.limit), requirement.argument or Fraction(0)
     late, packets = run.late(limit, strict=requirement.strict), run.packets
@@ -115,7 +97,7 @@ def _percentile(requirement: Requirement, run: Evidence, confidence: float) -> F
     )  # fmt: skip
 
 
-def _reliability(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _reliability(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     """Of all packets: a lost one never was in time."""
     deadline = int(requirement.argument or 0)
     late, lost = run.late(deadline, strict=False), run.gone
@@ -137,7 +119,7 @@ def _reliability(requirement: Requirement, run: Evidence, confidence: float) -> 
     )  # fmt: skip
 
 
-def _max(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _max(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     """Of the run: no packet that arrived was late. Says what that is worth elsewhere."""
     late, packets = run.late(int(requirement.limit), strict=requirement.strict), run.packets
     if run.maximum is None:
@@ -163,7 +145,7 @@ def _max(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
     )
 
 
-def _mean(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _mean(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     """Of the run alone: nothing bounds the mean of a tail that nobody knows."""
     if run.mean is None or not run.packets:
         return _unknown(requirement, run)
@@ -187,21 +169,21 @@ def _mean(requirement: Requirement, run: Evidence, confidence: float) -> Finding
     )
 
 
-def _loss(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _loss(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     if run.lost is None or run.packets is None:
         return _unknown(requirement, run)
     whole = run.packets + run.lost[1]
     return _counted(requirement, run, run.lost, whole, confidence, "lost")
 
 
-def _errors(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _errors(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     if run.errors is None or not run.offered:
         return _unknown(requirement, run)
     found = (run.errors, run.errors)
     return _counted(requirement, run, found, run.offered, confidence, "failed", "request")
 
 
-def _duplicates(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _duplicates(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     count, whole = run.counts.get("duplicate_egress"), run.counts.get("egress")
     if count is None or whole is None:
         return _unknown(requirement, run)
@@ -216,7 +198,7 @@ def _duplicates(requirement: Requirement, run: Evidence, confidence: float) -> F
     return _counted(requirement, run, (max(count - before, 0), most), whole, confidence, what)
 
 
-def _reordered(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _reordered(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     count, whole = run.counts.get("reordered"), run.packets
     if count is None or whole is None:
         return _unknown(requirement, run)
@@ -234,7 +216,7 @@ def _counted(
     confidence: float,
     what: str,
     unit: str = "packet",
-) -> Finding:
+) -> RunFinding:
     """`found` (fewest, most) of so many packets; where none is allowed, of the run."""
     if not packets:
         return _unknown(requirement, run)
@@ -251,7 +233,7 @@ def _counted(
     )  # fmt: skip
 
 
-def _gap(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _gap(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     """Gaps between packets after the device, known to a bucket."""
     limit, p = int(requirement.limit), requirement.argument or 0
     fewest, most, gaps = run.late_gaps(limit, strict=requirement.strict)
@@ -268,7 +250,7 @@ def _gap(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
     )
 
 
-def _blocked(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _blocked(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     """How long nothing came out around events."""
     events = events_of(requirement, run)
     if not events:
@@ -279,7 +261,7 @@ def _blocked(requirement: Requirement, run: Evidence, confidence: float) -> Find
     return _finding(requirement, run, answer, reason, measured, events=len(events))
 
 
-def _return_level(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+def _return_level(requirement: Requirement, run: Evidence, confidence: float) -> RunFinding:
     """What the tail model says is exceeded once in a time, by its 95 % interval."""
     horizon = int(requirement.argument or 0)
     model = run.model(horizon)
@@ -287,10 +269,9 @@ def _return_level(requirement: Requirement, run: Evidence, confidence: float) ->
         return _finding(requirement, run, "not shown", run.without_tail)
     level = model.levels[0].level
     if level is None:
-        return replace(
-            _finding(requirement, run, "not shown", _no_level(model, horizon)),
-            doubts=_model_doubts(model),
-        )
+        found = _finding(requirement, run, "not shown", _no_level(model, horizon))
+        found.doubts = _model_doubts(model)
+        return found
     text = level_text(level)
     answer: Answer = "not shown"
     if level.high is not None and level.low is not None:
@@ -307,7 +288,8 @@ def _return_level(requirement: Requirement, run: Evidence, confidence: float) ->
         requirement, run, answer, reason, text,
         level_ns=level.value, low_ns=level.low, high_ns=level.high, packets=model.tail.packets,
     )  # fmt: skip
-    return replace(found, doubts=_model_doubts(model))
+    found.doubts = _model_doubts(model)
+    return found
 
 
 def _no_level(model: TailModel, horizon: int) -> str:
@@ -321,8 +303,8 @@ def _no_level(model: TailModel, horizon: int) -> str:
     return "; ".join(told) or f"the tail model gives no level for {exact_time(horizon)}"
 
 
-def _model_doubts(model: TailModel) -> tuple[str, ...]:
-    return tuple(w.code for w in model.warnings if w.code not in OF_RUN | {"no-model"})
+def _model_doubts(model: TailModel) -> list[str]:
+    return [w.code for w in model.warnings if w.code not in OF_RUN | {"no-model"}]
 
 
 def _of_share(
@@ -337,7 +319,7 @@ def _of_share(
     measured: str,
     unit: str = "packet",
     **more: Any,
-) -> Finding:
+) -> RunFinding:
     """Whether at most a share of `packets` is `what`, of which `late` are (fewest, most)."""
     answer = shares.judge(late, packets, allowed, effect, confidence)
     fewest, most = late
@@ -384,7 +366,7 @@ def _of_run(
     what: str,
     measured: str,
     unit: str = "packet",
-) -> Finding:
+) -> RunFinding:
     """Whether none of the run's `packets` is `what`, of which `late` are (fewest, most)."""
     fewest, most = late
     whole = format_count(packets, unit)
@@ -432,7 +414,7 @@ def _late_words(requirement: Requirement) -> str:
     return f"at {limit} or above" if requirement.strict else f"above {limit}"
 
 
-def _unknown(requirement: Requirement, run: Evidence) -> Finding:
+def _unknown(requirement: Requirement, run: Evidence) -> RunFinding:
     """What the run does not tell, in one line."""
     if run.packets == 0:
         reason = "no packet was seen on both sides"
@@ -444,7 +426,7 @@ def _unknown(requirement: Requirement, run: Evidence) -> Finding:
     return _finding(requirement, run, "not shown", reason)
 
 
-JUDGES: Mapping[str, Callable[[Requirement, Evidence, float], Finding]] = {
+JUDGES: Mapping[str, Callable[[Requirement, Evidence, float], RunFinding]] = {
     "percentile": _percentile,
     "mean": _mean,
     "max": _max,

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from junitparser import Failure, JUnitXml, Properties, Property, Skipped, TestCase, TestSuite
 
-from tailtap.analysis.verdict.runs import Judged, Verdict
 from tailtap.base.files import named
 from tailtap.base.writing import writing
+from tailtap.records.verdict import VerdictRecord, VerdictRow
 
 
-def write_junit(verdict: Verdict, file: Path, *, allow_not_shown: bool = False) -> None:
+def write_junit(verdict: VerdictRecord, file: Path, *, allow_not_shown: bool = False) -> None:
     """Write a verdict to `file`. Raises `MachineError` when it cannot be written."""
     whole = JUnitXml("tailtap verdict")
-    for label, rows in itertools.groupby(verdict.rows, key=lambda row: row.configuration):
+    for label, rows in itertools.groupby(verdict.verdicts, key=lambda row: row.configuration):
         suite = TestSuite(printable(label))
         suite.add_property("confidence", f"{verdict.confidence:g}")
         suite.add_testcases([_case(row, allow_not_shown) for row in rows])
@@ -34,13 +34,13 @@ def save(whole: JUnitXml, file: Path) -> None:
         whole.write(draft, pretty=True)
 
 
-def _case(row: Judged, allow_not_shown: bool) -> TestCase:
-    case = TestCase(row.requirement.text, classname=printable(row.configuration))
+def _case(row: VerdictRow, allow_not_shown: bool) -> TestCase:
+    case = TestCase(row.requirement, classname=printable(row.configuration))
     properties = Properties()
-    facts = {"answer": row.answer, "decided by": row.worst.run, "reason": row.worst.reason}
-    if row.requirement.profile:
-        facts["profile"] = row.requirement.profile
-    for found in row.findings:
+    facts = {"answer": row.answer, "decided by": row.decided_by, "reason": row.reason}
+    if row.profile:
+        facts["profile"] = row.profile
+    for found in row.runs:
         facts[f"{found.run}: answer"] = found.answer
         for name, value in found.figures.items():
             facts[f"{found.run}: {name}"] = f"{value}"
@@ -49,7 +49,7 @@ def _case(row: Judged, allow_not_shown: bool) -> TestCase:
     for name, value in facts.items():
         properties.add_property(Property(printable(name), printable(value)))
     case.append(properties)
-    message = printable(f"{row.answer}: {row.worst.run}: {row.worst.reason}")
+    message = printable(f"{row.answer}: {row.decided_by}: {row.reason}")
     if row.answer == "not shown" and allow_not_shown:
         case.result = [Skipped(message, "not shown")]
     elif row.answer != "holds":

@@ -5,8 +5,8 @@ Runs that differ in nothing but the repeat answer together: all must hold, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tailtap.analysis.evaluation.values import NOTHING_UNREAD, Unread
@@ -16,52 +16,13 @@ from tailtap.analysis.runs.run import NO_TIMES, Experiment, Run, RunEvaluation
 from tailtap.analysis.runs.selection import select
 from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.analysis.verdict.evidence import Evidence
-from tailtap.analysis.verdict.judge import CONFIDENCE, Finding, judge
+from tailtap.analysis.verdict.judge import CONFIDENCE, judge, unclaimable
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
 from tailtap.base.errors import InputError
-from tailtap.records.record import Notice
-from tailtap.records.verdict import Answer
+from tailtap.records.verdict import Answer, RunFinding, RunNotice, VerdictRecord, VerdictRow
 
 #: From the best answer to the worst.
 ANSWERS: tuple[Answer, ...] = ("holds", "not shown", "violated")
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One requirement over the repeats of one configuration."""
-
-    configuration: str
-    requirement: Requirement
-    #: One of each run, in the order of repeats.
-    findings: tuple[Finding, ...]
-
-    @property
-    def worst(self) -> Finding:
-        """The finding that decides: the worst answer, and of these the one nearest to worse."""
-        return max(self.findings, key=lambda found: (ANSWERS.index(found.answer), _badness(found)))
-
-    @property
-    def answer(self) -> Answer:
-        """What all repeats together show."""
-        return self.worst.answer
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What some runs show of what is required."""
-
-    rows: tuple[Judged, ...]
-    #: The one-sided confidence of bounds.
-    confidence: float
-    #: Warnings of runs, each with the run's name, by code.
-    warnings: tuple[tuple[str, Notice], ...]
-    #: Whether latencies without the pauses from outside were judged.
-    undisturbed: bool = False
-
-    @property
-    def answer(self) -> Answer:
-        """The worst answer of all."""
-        return max((row.answer for row in self.rows), key=ANSWERS.index, default="holds")
 
 
 def judge_runs(
@@ -73,7 +34,7 @@ def judge_runs(
     undisturbed: bool = False,
     claimed: bool = False,
     progress: Callable[[str], None] = lambda _: None,
-) -> Verdict:
+) -> VerdictRecord:
     """Hold requirements against runs.
 
     Each of `paths` is what `tailtap report` takes: an experiment folder, a run folder or an
@@ -106,17 +67,10 @@ def judge_runs(
                 "nothing is required: give --require 'p99.999 < 1 ms' or "
                 "--profile urllc-5g, or put `require: [...]` into the experiment file"
             ).at(home)
-        verdicts.append(judge_experiment(experiment, required, confidence, progress))
-    rows = (row for verdict in verdicts for row in verdict.rows)
-    for finding in (finding for row in rows for finding in row.findings):
-        if finding.refused:
-            raise InputError(finding.reason)
-    return Verdict(
-        tuple(row for verdict in verdicts for row in verdict.rows),
-        confidence,
-        tuple(warning for verdict in verdicts for warning in verdict.warnings),
-        undisturbed,
-    )
+        verdicts.append(judge_experiment(experiment, required, confidence, progress, refuse=True))
+    rows = [row for verdict in verdicts for row in verdict.verdicts]
+    notices = [notice for verdict in verdicts for notice in verdict.warnings]
+    return _verdict(rows, confidence, notices, undisturbed=undisturbed)
 
 
 def judge_experiment(
@@ -124,22 +78,66 @@ def judge_experiment(
     requirements: Sequence[Requirement],
     confidence: float = CONFIDENCE,
     progress: Callable[[str], None] = lambda _: None,
-) -> Verdict:
-    """Hold requirements against the runs of an experiment that was read."""
-    rows: list[Judged] = []
-    warnings: list[tuple[str, Notice]] = []
+    *,
+    refuse: bool = False,
+) -> VerdictRecord:
+    """Hold requirements against the runs of an experiment that was read.
+
+    With `refuse`, raises `InputError` for a run whose clocks leave more open than is required;
+    otherwise such a run shows nothing.
+    """
+    rows: list[VerdictRow] = []
+    notices: list[RunNotice] = []
     for members in group(experiment.runs):
         label = configuration_label(members[0], experiment.name)
         evidence = []
         for run in members:
             progress(run.slug)
             evidence.append(evidence_of(run))
-            warnings.extend((run.slug, warning) for warning in evidence[-1].warnings)
-        rows.extend(
-            Judged(label, wanted, tuple(judge(wanted, one, confidence) for one in evidence))
-            for wanted in requirements
-        )
-    return Verdict(tuple(rows), confidence, tuple(warnings))
+            notices += [
+                RunNotice(run=run.slug, code=notice.code, message=notice.message)
+                for notice in evidence[-1].warnings
+            ]
+        for wanted in requirements:
+            for one in evidence if refuse else ():
+                if too_wide := unclaimable(wanted, one):
+                    raise InputError(too_wide)
+            rows.append(_row(label, wanted, [judge(wanted, one, confidence) for one in evidence]))
+    return _verdict(rows, confidence, notices)
+
+
+def _row(label: str, requirement: Requirement, found: list[RunFinding]) -> VerdictRow:
+    """One requirement over the repeats of a configuration: the worst answer decides, and of equal
+    ones that which is nearest to worse."""
+    worst = max(found, key=lambda one: (ANSWERS.index(one.answer), _badness(one)))
+    return VerdictRow(
+        configuration=label,
+        requirement=requirement.text,
+        profile=requirement.profile,
+        answer=worst.answer,
+        decided_by=worst.run,
+        measured=worst.measured,
+        reason=worst.reason,
+        runs=found,
+    )
+
+
+def _verdict(
+    rows: list[VerdictRow],
+    confidence: float,
+    notices: list[RunNotice],
+    *,
+    undisturbed: bool = False,
+) -> VerdictRecord:
+    listed = [row.answer for row in rows]
+    return VerdictRecord(
+        answer=max(listed, key=ANSWERS.index, default="holds"),
+        answers={answer: listed.count(answer) for answer in reversed(ANSWERS)},
+        confidence=confidence,
+        undisturbed=undisturbed,
+        verdicts=rows,
+        warnings=notices,
+    )
 
 
 def required_by(folder: Path) -> tuple[Requirement, ...]:
@@ -207,16 +205,10 @@ def good_of(evaluation: RunEvaluation) -> int | None:
     return None if packets is None else max(packets - among, 0)
 
 
-def _badness(found: Finding) -> float:
+def _badness(found: RunFinding) -> float:
     """How near a finding is to the next worse answer, or how far it went, for one requirement."""
     figures = found.figures
     if found.answer == "violated" and "late_at_least" in figures:
         return float(figures["late_at_least"] / figures["packets"])
     keys = ("upper", "high_ns", "level_ns", "mean_ns")
     return next((float(figures[key]) for key in keys if figures.get(key) is not None), 0.0)
-
-
-def answers(rows: Iterable[Judged]) -> dict[Answer, int]:
-    """How many rows have which answer, the worst first."""
-    listed = [row.answer for row in rows]
-    return {answer: listed.count(answer) for answer in reversed(ANSWERS)}

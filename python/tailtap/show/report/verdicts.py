@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tailtap.analysis.claims.reading import claims_shown
 from tailtap.analysis.runs.run import Experiment
 from tailtap.analysis.runs.text import with_micro_sign
-from tailtap.analysis.verdict.record import record
 from tailtap.analysis.verdict.runs import judge_experiment, required_by
 from tailtap.show.report.tables import Cell
 
@@ -33,7 +32,7 @@ def verdict_rows(experiment: Experiment) -> list[VerdictRow]:
     if not required or not own.runs:
         return []
     rows = []
-    for row in record(judge_experiment(own, required)).verdicts:
+    for row in judge_experiment(own, required).verdicts:
         cells = (
             Cell(row.requirement),
             Cell(row.answer, LOOKS[row.answer]),

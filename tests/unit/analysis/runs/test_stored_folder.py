@@ -18,7 +18,6 @@ from tailtap.analysis.runs.again import evaluate_again, find
 from tailtap.analysis.runs.groups import configurations, finding
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.analysis.tail import model_runs
-from tailtap.analysis.verdict.record import record as verdict_record
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.records.record import as_json
@@ -112,7 +111,7 @@ def test_they_are_modelled_as_before(
 
 @pytest.mark.usefixtures("evaluated")
 def test_they_are_judged_as_before(folder: Path, expected: dict[str, Any]) -> None:
-    found = msgspec.to_builtins(verdict_record(judge_runs([folder], parse_requirements(REQUIRED))))
+    found = msgspec.to_builtins(judge_runs([folder], parse_requirements(REQUIRED)))
     rows = [
         [row["configuration"], row["requirement"], row["answer"], row["decided_by"]]
         for row in found["verdicts"]

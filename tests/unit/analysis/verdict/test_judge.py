@@ -11,11 +11,12 @@ from tails import load_tail, write_tail
 
 from tailtap.analysis.evaluation.values import Histogram
 from tailtap.analysis.verdict.evidence import Evidence
-from tailtap.analysis.verdict.judge import JUDGES, Finding, judge
+from tailtap.analysis.verdict.judge import JUDGES, judge
 from tailtap.analysis.verdict.requirement import QUANTITIES, parse_requirement
 from tailtap.records.evaluation import Percentile
 from tailtap.records.record import Notice
 from tailtap.records.run import Blocked, Event
+from tailtap.records.verdict import RunFinding
 
 US = 1_000
 
@@ -37,7 +38,7 @@ def evidence(
     )
 
 
-def answer(text: str, run: Evidence) -> Finding:
+def answer(text: str, run: Evidence) -> RunFinding:
     found = judge(parse_requirement(text), run)
     assert "\n" not in found.reason and "nan" not in found.reason and "inf" not in found.reason
     return found
@@ -116,7 +117,7 @@ def test_stamps_that_the_tap_missed_are_no_proof_of_loss() -> None:
     assert answer("loss < 0.01 %", run).answer == "not shown"
     assert answer("loss < 1 %", run).answer == "holds"
     assert answer("reliability(1 ms) >= 99.99 %", run).answer == "not shown"
-    assert found.doubts == ("stamps-lost",)
+    assert found.doubts == ["stamps-lost"]
 
 
 def test_packets_that_published_counts_do_not_explain() -> None:

@@ -15,7 +15,6 @@ from published_trees import write_mixed
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.verdict.junit import write_junit
-from tailtap.analysis.verdict.record import record
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.base.errors import InputError, MachineError
@@ -48,37 +47,39 @@ def change(run: Path, **values: Any) -> None:
 
 def test_the_worst_repeat_decides(folder: Path) -> None:
     found = judge_runs([folder], required("p99.9 < 1 ms"), runs=["bare-metal, 10 kpkt/s"])
-    (row,) = found.rows
-    late = {one.run: one.figures["late"] for one in row.findings}
+    (row,) = found.verdicts
+    late = {one.run: one.figures["late"] for one in row.runs}
     assert list(late) == [f"00{n}-bare-metal-10000-{n - 4}" for n in (5, 6, 7)]
-    assert row.worst.answer == row.answer == found.answer
+    assert row.answer == found.answer
     ranks = ["holds", "not shown", "violated"]
-    assert ranks.index(row.answer) == max(ranks.index(one.answer) for one in row.findings)
+    assert ranks.index(row.answer) == max(ranks.index(one.answer) for one in row.runs)
 
 
 def test_among_equal_answers_the_nearest_to_the_limit_decides(folder: Path) -> None:
     found = judge_runs([folder], required("max < 10 s", "loss == 0"), runs=["bare-metal"])
-    for row in found.rows:
+    for row in found.verdicts:
         figure = "upper" if row.answer == "holds" else "late"
-        assert row.worst.figures[figure] == max(one.figures[figure] for one in row.findings)
+        assert next(one.figures[figure] for one in row.runs if one.run == row.decided_by) == max(
+            one.figures[figure] for one in row.runs
+        )
 
 
 def test_failed_runs_show_nothing(folder: Path) -> None:
     found = judge_runs([folder], required("median < 1 s"))
-    rows = {row.configuration: row for row in found.rows}
+    rows = {row.configuration: row for row in found.verdicts}
     assert len(rows) == 5
     failed = rows["container · 10 kpkt/s"]
     assert failed.answer == found.answer == "not shown"
-    assert failed.worst.reason == "no result: lxc-start is not installed: apt install lxc"
+    assert failed.reason == "no result: lxc-start is not installed: apt install lxc"
 
 
 def test_an_invalid_run_shows_nothing(copy: Path) -> None:
     slip = [{"code": "generator-slip", "message": "1 % of the packets left late"}]
     change(copy / "runs/001-wire-10000-1", valid=False, warnings=slip)
-    (row,) = judge_runs([copy], required("median < 1 s"), runs=["wire, 10 kpkt/s"]).rows
-    assert [one.answer for one in row.findings] == ["not shown", "holds"]
-    assert row.worst.run == "001-wire-10000-1"
-    assert row.worst.reason.startswith("the run is invalid (generator-slip): ")
+    (row,) = judge_runs([copy], required("median < 1 s"), runs=["wire, 10 kpkt/s"]).verdicts
+    assert [one.answer for one in row.runs] == ["not shown", "holds"]
+    assert row.decided_by == "001-wire-10000-1"
+    assert row.reason.startswith("the run is invalid (generator-slip): ")
 
 
 def test_runs_that_were_planned_and_never_made_show_nothing(copy: Path) -> None:
@@ -86,9 +87,9 @@ def test_runs_that_were_planned_and_never_made_show_nothing(copy: Path) -> None:
     row = {"repeat": 3, "parameters": {"traffic": {"rate": 10_000}}, "variables": variables}
     rows = [{"number": n, "slug": f"{n:03}-wire", **row} for n in (1, 12)]
     (copy / "plan.json").write_text(json.dumps({"name": "made", "runs": rows}))
-    (found,) = judge_runs([copy], required("median < 1 s"), runs=["wire, 10 kpkt/s"]).rows
-    assert [one.answer for one in found.findings] == ["holds", "holds", "not shown"]
-    assert found.worst.run == "012-wire" and "never made" in found.worst.reason
+    (found,) = judge_runs([copy], required("median < 1 s"), runs=["wire, 10 kpkt/s"]).verdicts
+    assert [one.answer for one in found.runs] == ["holds", "holds", "not shown"]
+    assert found.decided_by == "012-wire" and "never made" in found.reason
     # One run alone is judged alone.
     one = copy / "runs/001-wire-10000-1"
     assert judge_runs([one], required("median < 1 s")).answer == "holds"
@@ -96,17 +97,17 @@ def test_runs_that_were_planned_and_never_made_show_nothing(copy: Path) -> None:
 
 def test_run_folders_of_one_experiment_are_repeats(folder: Path, copy: Path) -> None:
     runs = [folder / "runs/001-wire-10000-1", folder / "runs/002-wire-10000-2"]
-    (row,) = judge_runs([*runs, runs[0]], required("median < 1 s")).rows
-    assert len(row.findings) == 2
+    (row,) = judge_runs([*runs, runs[0]], required("median < 1 s")).verdicts
+    assert len(row.runs) == 2
     both = judge_runs([runs[0], copy / "runs/001-wire-10000-1"], required("median < 1 s"))
-    assert [len(row.findings) for row in both.rows] == [1, 1]
+    assert [len(row.runs) for row in both.verdicts] == [1, 1]
 
 
 def test_bare_evaluations_are_no_repeats_of_one_another(folder: Path) -> None:
     paths = [folder / f"runs/00{n}-wire-10000-{n}/evaluation" for n in (1, 2)]
     found = judge_runs(paths, required("median < 1 s", "return_level(1 s) < 1 s"))
-    assert [len(row.findings) for row in found.rows] == [1, 1, 1, 1]
-    assert found.rows[0].answer == "holds"
+    assert [len(row.runs) for row in found.verdicts] == [1, 1, 1, 1]
+    assert found.verdicts[0].answer == "holds"
 
 
 def test_what_the_experiment_file_requires(copy: Path) -> None:
@@ -115,12 +116,12 @@ def test_what_the_experiment_file_requires(copy: Path) -> None:
     (copy / "experiment.yaml").write_text(REQUIRE)
     for path in (copy, copy / "runs/001-wire-10000-1"):
         found = judge_runs([path])
-        assert {row.requirement.text for row in found.rows} == {
+        assert {row.requirement for row in found.verdicts} == {
             "p99 < 1 ms",
             "reliability(1 ms) >= 99.999 %",
         }
     # The command line takes its place.
-    assert {row.requirement.text for row in judge_runs([copy], required("loss == 0")).rows} == {
+    assert {row.requirement for row in judge_runs([copy], required("loss == 0")).verdicts} == {
         "loss == 0"
     }
     (copy / "experiment.yaml").write_text('name: load\nrequire: ["p99 < 1"]\n')
@@ -131,14 +132,14 @@ def test_what_the_experiment_file_requires(copy: Path) -> None:
 def test_imported_runs_are_judged_when_asked_for(tmp_path: Path) -> None:
     mixed = write_mixed(tmp_path)
     own = judge_runs([mixed], required("median < 1 s"))
-    assert [row.configuration for row in own.rows] == ["wire", "bare-metal"]
+    assert [row.configuration for row in own.verdicts] == ["wire", "bare-metal"]
     texts = ("median < 1 s", "p99.9 < 10 ms", "mean < 1 s", "return_level(1 h) < 1 s")
     found = judge_runs([mixed], required(*texts), runs=["imported"])
     answers: dict[str, dict[str, str]] = {}
-    for row in found.rows:
+    for row in found.verdicts:
         name = row.configuration.split(" ")[0]
-        answers.setdefault(name, {})[row.requirement.text] = row.answer
-        assert row.answer == "holds" or row.worst.reason
+        answers.setdefault(name, {})[row.requirement] = row.answer
+        assert row.answer == "holds" or row.reason
     assert [answers["whole"][text] for text in texts] == ["holds", "holds", *["not shown"] * 2]
     assert answers["uncounted"]["median < 1 s"] == "not shown"
     assert answers["worst"]["mean < 1 s"] == "not shown"
@@ -151,14 +152,14 @@ def test_imported_runs_are_judged_like_their_originals(tmp_path: Path) -> None:
     wanted = required(*(f"p{p} < {limit}" for p in (50, 99, 99.9) for limit in limits))
     own = judge_runs([mixed], wanted, runs=["own, bare-metal"])
     imported = judge_runs([mixed], wanted, runs=["imported, whole"])
-    pairs = [(a.answer, b.answer) for a, b in zip(own.rows, imported.rows, strict=True)]
+    pairs = [(a.answer, b.answer) for a, b in zip(own.verdicts, imported.verdicts, strict=True)]
     assert all(two in (one, "not shown") for one, two in pairs)
     assert {"holds", "violated"} <= {two for _, two in pairs}
 
 
 def test_the_record(folder: Path) -> None:
     found = judge_runs([folder], required("p99 < 1 ms", "profile fronthaul"), runs=["wire"])
-    content = json.loads(printed(record(found)))
+    content = json.loads(printed(found))
     assert content["schema"] == "tailtap.verdict/1"
     assert content["answer"] == "not shown" and content["confidence"] == 0.95
     assert len(content["verdicts"]) == 6
@@ -181,8 +182,8 @@ def test_junit(folder: Path, tmp_path: Path) -> None:
             (str(case.get("classname")), str(case.get("name"))): case
             for case in root.iter("testcase")
         }
-        assert len(cases) == len(found.rows) == 9
-        listed = [row.answer for row in found.rows]
+        assert len(cases) == len(found.verdicts) == 9
+        listed = [row.answer for row in found.verdicts]
         no, unshown = listed.count("violated"), listed.count("not shown")
         assert no and unshown
         assert int(root.get("failures", "")) == (no if allowed else no + unshown)
@@ -214,7 +215,7 @@ def test_measured_is_what_the_evaluation_says(folder: Path) -> None:
     names = ("50", "75", "90", "95", "99", "99.9", "99.99", "99.999", "99.9999")
     found = judge_runs([run], required(*(f"p{name} < 1 s" for name in names)))
     listed = [format_time(row.value) for row in evaluation.percentiles()]
-    assert [row.worst.measured for row in found.rows] == listed
+    assert [row.measured for row in found.verdicts] == listed
 
 
 def test_the_report_tells_the_verdict(copy: Path) -> None:

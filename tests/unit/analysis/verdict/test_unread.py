@@ -179,7 +179,7 @@ def test_the_resolution_is_part_of_every_answer(tmp_path: Path, text: str, answe
     took[-1] = 7_200
     folder = write(tmp_path, took, MICROSECONDS)
     verdict = judge_runs([folder], [parse_requirement(text)])
-    finding = verdict.rows[0].worst
+    finding = verdict.verdicts[0]
     assert finding.answer == answer, finding.reason
     if answer == "not shown":
         assert "the stamps come in steps of 1 us" in finding.reason
@@ -208,6 +208,6 @@ def test_packets_of_another_link_type_are_no_loss(tmp_path: Path) -> None:
     evaluate(tmp_path / "in", tmp_path / "out").write(tmp_path / "found")
     wanted = [parse_requirement(text) for text in ("loss == 0", "max < 10 us", "mean < 10 us")]
     verdict = judge_runs([tmp_path / "found"], wanted)
-    assert [row.answer for row in verdict.rows] == ["not shown"] * 3
-    assert not any(warning.code == "overload" for _, warning in verdict.warnings)
-    assert "not read" in verdict.rows[0].worst.reason
+    assert [row.answer for row in verdict.verdicts] == ["not shown"] * 3
+    assert not any(warning.code == "overload" for warning in verdict.warnings)
+    assert "not read" in verdict.verdicts[0].reason
