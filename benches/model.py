@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.values import Columns
 from tailtap.analysis.tail import analyse, tail_of
-from tailtap.analysis.tail.record import record
+from tailtap.analysis.tail.analysis import record
 from tailtap.records.evaluation import Sides
 from tailtap.records.record import printed
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailtap.analysis.causes.remedies import Knob
-    from tailtap.analysis.runs.run import Experiment
+    from tailtap.analysis.runs.run import Experiment, Run
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.boots import Boots
     from tailtap.measure.campaign import Listener
@@ -342,18 +342,17 @@ def remedies() -> list[Knob]:
     ]
 
 
-def kept_undisturbed(folder: Path, below: Path | None) -> UndisturbedRecord | None:
+def kept_undisturbed(run: Run) -> UndisturbedRecord | None:
     """The latencies of a run without pauses from outside; they are stored in its folder.
 
     None where nothing tells of pauses, and where the stamps are gone. Raises `InputError` when the
     run's files cannot be read.
     """
     from tailtap.analysis.causes.late import StampsGone
-    from tailtap.analysis.undisturbed import keep_undisturbed, refuse_links
+    from tailtap.analysis.undisturbed import keep_undisturbed
 
-    refuse_links(folder, below)
     try:
-        found = keep_undisturbed(folder, below)
+        found = keep_undisturbed(run)
     except StampsGone:  # what explains a run needs less than all of its packets
         return None
     return None if found is None else found.record

@@ -16,6 +16,7 @@ from runs import write_run as write_evaluated
 from traced import arrivals, hog, random_blocks, simulate, steal, write_run
 
 from tailtap.analysis.causes import explain_runs
+from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.undisturbed import keep_undisturbed
 from tailtap.results.database import add_run
 
@@ -35,7 +36,7 @@ def explained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = write_run(folder / RUN, simulate(arrivals(10_000, 0.2, random), blocks, random))
     store(folder, improvement(helped("groups")))
     explain_runs([folder])
-    assert keep_undisturbed(run) is not None
+    assert keep_undisturbed(finished_runs(run)[0]) is not None
     return folder
 
 

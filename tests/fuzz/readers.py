@@ -28,6 +28,7 @@ from traced import write_run as write_traced
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import evaluate
+from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.tail import model_runs
 from tailtap.analysis.undisturbed import keep_undisturbed
 from tailtap.base.errors import MachineError
@@ -144,7 +145,7 @@ def write_trace(folder: Path) -> None:
 def write_stolen(folder: Path) -> None:
     """A run whose time around pauses from outside was left out."""
     run = write_traced(folder / "runs" / "001-stolen", _traffic(hog, steal))
-    assert keep_undisturbed(run) is not None
+    assert keep_undisturbed(finished_runs(run)[0]) is not None
 
 
 def write_guest(folder: Path) -> None:

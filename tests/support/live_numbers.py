@@ -6,7 +6,8 @@ import numpy as np
 
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.live.counting import Histogram
-from tailtap.records.live import LiveFlow, LiveRecord, LiveWorst
+from tailtap.records.evaluation import WorstRecord
+from tailtap.records.live import LiveFlow, LiveRecord
 
 SECOND = 1_000_000_000
 
@@ -47,7 +48,7 @@ def _flow(name: str, lost: int) -> LiveFlow:
         below=histogram.cumulative,
         exponential=histogram.exponential,
         worst=[
-            LiveWorst(
+            WorstRecord(
                 latency=int(value), ingress_ns=490 * SECOND, egress_ns=490 * SECOND, key=f"{place}"
             )
             for place, value in enumerate(np.sort(latencies)[:-6:-1])

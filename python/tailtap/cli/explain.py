@@ -109,7 +109,7 @@ def explain(
     except NotTraced as error:
         raise error.or_elsewhere("with `tailtap run --set trace=thin`") from error
     told = [one for _, one in found if isinstance(one, Told)]
-    keep_causes(one.folder for one in told)
+    keep_causes(folder for folder, one in found if isinstance(one, Told))
     problem = _problem(
         [(folder.name, one) for folder, one in found if not isinstance(one, Told)], len(found)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from tailtap.records.evaluation import UndisturbedRecord
+from tailtap.records.evaluation import PacketsBothWays, UndisturbedRecord
 from tailtap.records.record import (
     Count,
     Cpu,
@@ -212,13 +212,6 @@ class HostClockTold(Record, kw_only=True):
     coarse: Annotated[Count, says("Late packets that it is too coarse for")]
 
 
-class BothWays(Record, kw_only=True):
-    """Packets that two clocks were compared by."""
-
-    there: Count
-    back: Count
-
-
 class GuestClockTold(Record, kw_only=True):
     """How a guest's clock stood to its host's."""
 
@@ -228,7 +221,7 @@ class GuestClockTold(Record, kw_only=True):
     drifts: list[Number]
     width_ns: Whole
     widest_ns: Whole
-    packets: BothWays
+    packets: PacketsBothWays
 
 
 class GuestTold(Record, kw_only=True):

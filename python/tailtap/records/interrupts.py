@@ -76,6 +76,7 @@ class CounterRow(Record, kw_only=True):
     late_per_s: Annotated[Number, says("Increments a second where packets are late")]
     elsewhere_per_s: Number
     p_value: Annotated[Share | None, says("Corrected for the number of counters")]
+    """None where no test was possible, or where it rose in too few windows."""
     associated: bool
 
 

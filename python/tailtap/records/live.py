@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from tailtap.records.evaluation import Percentile
+from tailtap.records.evaluation import Percentile, WorstRecord
 from tailtap.records.record import Count, Cpu, Number, Record, Texts, Whole, says
 from tailtap.records.trace import By
-
-
-class LiveWorst(Record, kw_only=True):
-    """One of the worst packets so far."""
-
-    latency: Whole
-    ingress_ns: Whole
-    egress_ns: Whole
-    key: str
 
 
 class LiveCause(Record, kw_only=True):
@@ -63,7 +54,7 @@ class LiveFlow(Record, kw_only=True, omit_defaults=True):
         says("Matched packets not later than 1 us, 2 us, 5 us, … 5 s; exact"),
     ] = []
     exponential: Annotated[list[LiveBucket], says("Matched packets later than 0 ns")] = []
-    worst: list[LiveWorst] = []
+    worst: list[WorstRecord] = []
     tap_lost: Annotated[
         Count | None, says("Stamps that found no room; none where the taps do not tell")
     ] = None

@@ -45,6 +45,16 @@ class LevelRecord(Record, kw_only=True):
     low: Number | None
     high: Annotated[Number | None, says("Null where nothing bounds the level from above")]
 
+    def widened(self, ns: int) -> LevelRecord:
+        """The level where every latency may be off by so much to either side.
+
+        Latencies that are off by at most this are exceeded no more often than those with it added,
+        and no less often than those with it taken off, and so are the levels of both.
+        """
+        low = None if self.low is None else self.low - ns
+        high = None if self.high is None else self.high + ns
+        return LevelRecord(packets=self.packets, value=self.value, low=low, high=high)
+
 
 class GoodnessRecord(Record, kw_only=True):
     """Anderson-Darling's statistic, and the probability of a larger one if the model holds."""
@@ -149,14 +159,14 @@ class PapersThreshold(Record, kw_only=True):
     percentile: Annotated[Number | None, says("In per cent")]
     latency_ns: Number | None
     exceedances: Count
-    xi: Number | None
-    sigma_ns: Number | None
-    jensen_shannon: Number | None
-    level_ns: Number | None
-    limit_ns: Number | None
-    bounded: bool | None
-    packets_above: Count | None
-    bursts_above: Count | None
+    xi: Number | None = None
+    sigma_ns: Number | None = None
+    jensen_shannon: Number | None = None
+    level_ns: Number | None = None
+    limit_ns: Number | None = None
+    bounded: bool | None = None
+    packets_above: Count | None = None
+    bursts_above: Count | None = None
 
 
 class PapersModel(Record, kw_only=True):

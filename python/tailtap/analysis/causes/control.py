@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tailtap.analysis.runs.reader import read_runs
+from tailtap.analysis.runs.reader import own_run, run_folders
 from tailtap.analysis.runs.run import Run
-from tailtap.base.errors import InputError
 from tailtap.base.units import format_time
 from tailtap.records.causes import Control, TraceCost
 
@@ -17,28 +16,28 @@ MODE = "trace"
 SHOWN = {0.5: "median", 0.999: "p99.9"}
 
 
-def controls(runs: Iterable[Run]) -> dict[Path | None, Control | None]:
+def controls(runs: Collection[Run]) -> dict[Path | None, Control | None]:
     """The control of each run, by the run's folder; None where the experiment has none.
 
     A control is a run with the same varied values, of the same repeat, that was measured without a
     trace; invalid runs are none, and have none. All such pairs of the run's mode count: of the
     median and of the 99.9th percentile, what is told is the median over the pairs.
     """
+    read = {run.own_folder.absolute(): run for run in runs if run.own_folder is not None}
     experiments: dict[Path, Sequence[Run]] = {}
     found: dict[Path | None, Control | None] = {}
     for run in runs:
         if run.home not in experiments:
-            experiments[run.home] = _beside(run.home)
+            experiments[run.home] = _beside(run.home, read)
         found[run.own_folder] = _control(run, experiments[run.home])
     return found
 
 
-def _beside(home: Path) -> Sequence[Run]:
-    """The runs of an experiment, none where it cannot be read. No evaluation is loaded yet."""
-    try:
-        return read_runs(home, imported=False).runs
-    except InputError:
-        return ()
+def _beside(home: Path, read: Mapping[Path, Run]) -> Sequence[Run]:
+    """The runs of an experiment, those that were read already among them. No evaluation is loaded
+    yet.
+    """
+    return [read.get(folder.absolute()) or own_run(folder, home) for folder in run_folders(home)]
 
 
 def _control(run: Run, beside: Iterable[Run]) -> Control | None:

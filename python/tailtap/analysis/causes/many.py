@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -39,15 +39,14 @@ BRIEF_BYTES = 64_000_000
 """What is explained while somebody waits: 50 MB take two seconds of CPU time."""
 Progress = Callable[[str], None]
 Keep = Callable[[Explained], object]
-Beside = Callable[[Path, Path | None], UndisturbedRecord | None]
-"""Of a run folder, and of that below which no folder may be a link. Raises `InputError`."""
+Outside = Callable[[Run], UndisturbedRecord | None]
+"""What is left of a run without pauses from outside. Raises `InputError`."""
 
 
 @dataclass(frozen=True)
 class Told:
     """Why the late packets of a run were late, as it is stored and printed."""
 
-    folder: Path
     record: CausesRecord
     tables: Mapping[str, pa.Table]
     worst: Sequence[Line]
@@ -82,7 +81,7 @@ def explain_many(
     late: str = DEFAULT,
     knobs: Sequence[Knob] = (),
     stalls: int = 0,
-    undisturbed: Beside = lambda *_: None,
+    undisturbed: Outside = lambda _: None,
     progress: Progress = lambda _: None,
 ) -> list[tuple[Path, Told | TailtapError]]:
     """Explain the late packets of runs, and write `causes.json` and its tables into their folders.
@@ -116,26 +115,29 @@ def explain_runs(
     """
     found: list[Explained] = []
     asked = (late, tuple(knobs), 0, found.append)
-    for _, told in _each(_traced(paths), Here(), progress, lambda *_: None, *asked):
+    for _, told in _each(_traced(paths), Here(), progress, lambda _: None, *asked):
         if isinstance(told, TailtapError):
             raise told
     return found
 
 
 def tell(
-    folder: Path,
+    run: Run | Path,
     control: Control | None,
     late: str,
     knobs: Sequence[Knob],
     stalls: int,
     keep: Keep | None = None,
 ) -> Told:
-    """The task that explains the run in `folder`; `keep` gets all of it. Writes nothing."""
-    [run] = finished_runs(folder)
+    """The task that explains a run, read already or in a folder; `keep` gets all of it.
+
+    Writes nothing.
+    """
+    [run] = [run] if isinstance(run, Run) else finished_runs(run)
     found = explain(run, late=late, knobs=knobs, control=control)
     if keep is not None:
         keep(found)
-    return Told(folder, record(found), tables(found), worst_stalls(found, stalls))
+    return Told(record(found), tables(found), worst_stalls(found, stalls))
 
 
 def size_of(folder: Path) -> int:
@@ -145,10 +147,10 @@ def size_of(folder: Path) -> int:
 
 
 def _each(
-    runs: Mapping[Path, Run],
+    runs: dict[Path, Run],
     executor: Executor,
     progress: Progress,
-    undisturbed: Beside,
+    undisturbed: Outside,
     *asked: object,
 ) -> Iterator[tuple[Path, Told | TailtapError]]:
     """The folders of runs as they come to an end, and what is told of them once it is on the disk.
@@ -165,7 +167,8 @@ def _each(
     def begin(folder: Path) -> None:
         progress(folder.name)
         under_way.add(folder)
-        task = executor.submit(tell, executor.place(folder), known[folder], *asked)
+        given = runs[folder] if isinstance(executor, Here) else executor.place(folder)
+        task = executor.submit(tell, given, known[folder], *asked)
         task.add_done_callback(lambda _: news.put((folder, task)))
 
     while waiting or under_way:
@@ -180,13 +183,14 @@ def _each(
         told = _result(executor, folder, task)
         if isinstance(told, Told):
             try:
-                told.record.undisturbed = undisturbed(folder, runs[folder].top)
+                told.record.undisturbed = undisturbed(runs[folder])
             except ThroughLink:
                 raise
             except InputError as error:
                 unknown = Notice("not-undisturbed", str(error))
                 told.record.warnings = [*told.record.warnings, unknown]
             files.write(folder, told.tables, {"causes": told.record}, below=runs[folder].top)
+        runs[folder] = replace(runs[folder])  # what was read of it is not needed any more
         yield folder, told
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from tailtap.analysis.clocks.alignment import Alignment, Crossings, Times, align, matched, on_lines
 from tailtap.base.errors import InputError
-from tailtap.records.causes import BothWays, GuestClockTold
+from tailtap.records.causes import GuestClockTold
+from tailtap.records.evaluation import PacketsBothWays
 from tailtap.records.stamps import read_stamps
 
 INGRESS, EGRESS = "guest-ingress.stamps", "guest-egress.stamps"
@@ -89,7 +90,7 @@ class GuestClock:
             drifts=[float(corners.min()), float(corners.max())],
             width_ns=self.width_ns,
             widest_ns=self.alignment.widest_ns(ends),
-            packets=BothWays(there=self.there, back=self.back),
+            packets=PacketsBothWays(there=self.there, back=self.back),
         )
 
 

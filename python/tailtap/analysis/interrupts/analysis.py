@@ -12,8 +12,6 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.interrupts.association import (
     LEAST_WINDOWS,
     LEVEL,
-    Counter,
-    OwnEffect,
     associated,
     described,
     own_effect,
@@ -33,7 +31,6 @@ from tailtap.records.interrupts import (
     SamplesRow,
     Took,
 )
-from tailtap.records.record import made
 
 """Why an offset is what it is: one clock for both, two that were compared, somebody's word, the
 data."""
@@ -71,9 +68,9 @@ class Finding:
     windows: Windows
     """Those that the captures cover, on their clock; all of the samples without an offset."""
     late: Late
-    counters: tuple[Counter, ...]
+    counters: tuple[CounterRow, ...]
     """Those that rose, the most surely associated first."""
-    own_effect: OwnEffect | None
+    own_effect: SamplerRow | None
     reason: str | None
     """Why nothing can be told; None where something can."""
     threshold_ns: int = field(default=0)
@@ -89,7 +86,7 @@ class Finding:
     @property
     def record(self) -> InterruptsRun:
         """The run in what `tailtap interrupts --json` prints."""
-        found, own, took = self.suggestion, self.own_effect, self.took_ns
+        found, took = self.suggestion, self.took_ns
         suggested = None if found is None else (found.low_ns, found.high_ns)
         low, high = self.bounds_ns or suggested or (None, None)
         return InterruptsRun(
@@ -112,8 +109,8 @@ class Finding:
                 searched_ns=None if found is None else list(found.searched_ns),
             ),
             late=LateRow(packets=len(self.late.ingress_ns), threshold_ns=self.threshold_ns),
-            counters=[made(row, CounterRow) for row in self.counters],
-            sampler=None if own is None else made(own, SamplerRow),
+            counters=list(self.counters),
+            sampler=self.own_effect,
         )
 
 
@@ -150,7 +147,7 @@ def analyse(
     if offset is not None:
         windows = windows_of(samples, offset).within(late.first_ns, late.last_ns)
     reason = _reason(windows, late, offset, suggestion)
-    counters: list[Counter] = []
+    counters: list[CounterRow] = []
     if offset is not None and windows.number and suggestion is not None:
         p_values = [suggestion.counters.get(name) for name in windows.names]
         counters = described(windows, late, p_values)

@@ -15,11 +15,10 @@ a p-value of that size: it takes an irregular cause, or a short window, to be to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tailtap.analysis.interrupts.windows import Integers, Late, Windows, scores
+from tailtap.records.interrupts import CounterRow, SamplerRow
 
 SHIFTS = 999
 LEVEL = 0.01
@@ -32,43 +31,7 @@ LATE_SHARE = 10
 _CHUNK = 100
 
 
-@dataclass(frozen=True)
-class Counter:
-    """What is said of one counter."""
-
-    name: str
-    increments: int
-    late_per_s: float
-    """Increments a second in the latest tenth of the windows, as far as packets were late there."""
-    elsewhere_per_s: float
-    """The same in all other windows."""
-    p_value: float | None
-    """Corrected for the number of counters; None where no test was possible, or where it rose in
-    fewer windows than `LEAST_RISES`."""
-
-    @property
-    def associated(self) -> bool:
-        """Whether it rises where packets are late, more than chance explains."""
-        return self.p_value is not None and self.p_value <= LEVEL
-
-
-@dataclass(frozen=True)
-class OwnEffect:
-    """Whether packets were late while the sampler sampled."""
-
-    packets: int
-    """Late packets that were in the device during a sample."""
-    expected: float
-    """The mean over the shifts."""
-    p_value: float
-
-    @property
-    def delays(self) -> bool:
-        """Whether the sampler made packets late, more than chance explains."""
-        return self.p_value <= LEVEL
-
-
-def associated(windows: Windows, late: Late) -> list[Counter]:
+def associated(windows: Windows, late: Late) -> list[CounterRow]:
     """All counters that rose, the most surely associated first. At least one window."""
     statistics = _statistics(windows, late, _shifts(windows))
     heights = standardised(statistics)
@@ -86,20 +49,26 @@ def described(
     late: Late,
     p_values: list[float | None] | None = None,
     heights: list[float] | None = None,
-) -> list[Counter]:
+) -> list[CounterRow]:
     """The counters with these p-values, by p-value, then height, then name."""
     chosen = latest(late.lateness(windows.bounds_ns))
     lengths = windows.lengths_ns
     inside, outside = int(lengths[chosen].sum()), int(lengths[~chosen].sum())
     rows = [
-        Counter(
-            name,
-            int(rises.sum()),
-            _per_second(int(rises[chosen].sum()), inside),
-            _per_second(int(rises[~chosen].sum()), outside),
-            None if p_values is None else p_values[place],
+        CounterRow(
+            name=name,
+            increments=int(rises.sum()),
+            late_per_s=_per_second(int(rises[chosen].sum()), inside),
+            elsewhere_per_s=_per_second(int(rises[~chosen].sum()), outside),
+            p_value=p,
+            associated=p is not None and p <= LEVEL,
         )
-        for place, (name, rises) in enumerate(zip(windows.names, windows.increments, strict=True))
+        for name, rises, p in zip(
+            windows.names,
+            windows.increments,
+            p_values or [None] * len(windows.names),
+            strict=True,
+        )
     ]
     order = sorted(
         range(len(rows)),
@@ -113,7 +82,7 @@ def described(
     return [rows[k] for k in order]
 
 
-def own_effect(starts_ns: Integers, took_ns: Integers, late: Late) -> OwnEffect | None:
+def own_effect(starts_ns: Integers, took_ns: Integers, late: Late) -> SamplerRow | None:
     """Whether late packets were in the device while samples were taken; None without any.
 
     The sum of their excess is held against shifts of the packets, as above.
@@ -133,7 +102,12 @@ def own_effect(starts_ns: Integers, took_ns: Integers, late: Late) -> OwnEffect 
         sums.append(int(late.excess_ns[inside][hit].sum()))
         numbers.append(int(hit.sum()))
     p_value = float(np.mean(np.array(sums) >= sums[0]))
-    return OwnEffect(numbers[0], float(np.mean(numbers)), p_value)
+    return SamplerRow(
+        packets=numbers[0],
+        expected=float(np.mean(numbers)),
+        p_value=p_value,
+        delays=p_value <= LEVEL,
+    )
 
 
 def latest(lateness: Integers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

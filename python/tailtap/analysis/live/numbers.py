@@ -13,7 +13,8 @@ from tailtap.analysis.evaluation.values import WorstPacket
 from tailtap.analysis.live.counting import NEVER, Counted, Counter
 from tailtap.analysis.live.written import Written
 from tailtap.records.causes import CauseRow
-from tailtap.records.live import LiveCause, LiveFlow, LiveRecord, LiveWorst
+from tailtap.records.evaluation import WorstRecord
+from tailtap.records.live import LiveCause, LiveFlow, LiveRecord
 
 WORST = 10
 """So many of the worst packets of a flow are shown."""
@@ -156,7 +157,7 @@ class _Flow:
             percentiles=latencies.percentiles(DEFAULT),
             below=latencies.cumulative,
             exponential=latencies.exponential,
-            worst=[LiveWorst(**packet._asdict()) for packet in self._worst],
+            worst=[WorstRecord(**packet._asdict()) for packet in self._worst],
         )
 
 

@@ -61,7 +61,7 @@ def read_runs(path: Path, *, imported: bool = True) -> Experiment:
         return replace(measured, folder=path, runs=own)
     else:
         database, name = path / DATABASE, path.resolve().name
-        pairs = [_own_run(folder, path) for folder in run_folders(path)]
+        pairs = [own_run(folder, path) for folder in run_folders(path)]
         if not pairs and (path / "evaluation.json").is_file():
             pairs = [
                 Run(
@@ -241,7 +241,7 @@ def _measured(folder: Path) -> Path:
     return folder / measured[0]
 
 
-def _own_run(folder: Path, top: Path) -> Run:
+def own_run(folder: Path, top: Path) -> Run:
     """The run of a run folder; damage becomes the reason why it has no result."""
     home = home_of(folder)
     home = folder.absolute().parent if home == folder.absolute() else home

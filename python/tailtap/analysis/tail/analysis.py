@@ -10,16 +10,27 @@ import numpy as np
 from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
 from tailtap.analysis.tail import blocks as series
 from tailtap.analysis.tail import papers as published
-from tailtap.analysis.tail.assessment import REFUSALS, Assessment, Level, assess, check
-from tailtap.analysis.tail.blocks import CrossCheck, Stationarity
+from tailtap.analysis.tail.assessment import REFUSALS, Assessment, assess, check, level_words
+from tailtap.analysis.tail.blocks import CrossCheck
 from tailtap.analysis.tail.clusters import unevenness
 from tailtap.analysis.tail.forecast import forecast
-from tailtap.analysis.tail.papers import PapersFit
 from tailtap.analysis.tail.peaks import PERCENTILES, Part, Threshold, split, spread, tick_of
 from tailtap.base.errors import InputError
 from tailtap.base.units import exact_time, format_time
 from tailtap.records.record import Notice
-from tailtap.records.tail import ForecastRecord
+from tailtap.records.tail import (
+    BlockMaxima,
+    ForecastRecord,
+    HorizonLevel,
+    LevelRecord,
+    ModelledPackets,
+    PapersModel,
+    PapersThreshold,
+    Shape,
+    StationarityRow,
+    TailRecord,
+    ThresholdRecord,
+)
 
 HOUR_NS = 3600 * SECOND_NS
 #: Warnings that are of the measurement, whatever the method.
@@ -56,14 +67,6 @@ class Options:
 
 
 @dataclass(frozen=True)
-class HorizonLevel:
-    """What is exceeded once in `horizon_ns`; `level` None where the model gives no number."""
-
-    horizon_ns: int
-    level: Level | None
-
-
-@dataclass(frozen=True)
 class TailModel:
     """The tail model of one run, and the published method beside it."""
 
@@ -73,14 +76,14 @@ class TailModel:
     tick: float
     fitted: Part
     rest: Part
-    stationarity: tuple[Stationarity, ...]
+    stationarity: tuple[StationarityRow, ...]
     assessments: tuple[Assessment, ...]
     #: The lowest threshold whose diagnostics hold; None when there is none.
     chosen: Assessment | None
     levels: tuple[HorizonLevel, ...]
     block_maxima: CrossCheck | None
-    papers: tuple[PapersFit, ...]
-    papers_chosen: PapersFit | None
+    papers: tuple[PapersThreshold, ...]
+    papers_chosen: PapersThreshold | None
     warnings: tuple[Notice, ...]
     #: What each horizon brings, whether a model holds or not; none where the run has no length.
     forecasts: tuple[ForecastRecord, ...] = ()
@@ -113,7 +116,7 @@ def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
         for horizon in options.horizons
     )
     levels = tuple(
-        HorizonLevel(horizon, None if level is None else level.widened(tail.within_ns))
+        _horizon(tail, horizon, None if level is None else level.widened(tail.within_ns))
         for horizon, level in zip(options.horizons, found, strict=True)
     )
     horizon = float(rest.packets or fitted.packets)
@@ -123,6 +126,11 @@ def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
         papers, published.choose(papers), (), _forecasts(tail, assessments, options.horizons),
     )  # fmt: skip
     return replace(model, warnings=tuple(_warnings(model)))
+
+
+def _horizon(tail: StoredTail, horizon_ns: int, level: LevelRecord | None) -> HorizonLevel:
+    words = level_words(horizon_ns, tail.rate, level)
+    return HorizonLevel(horizon_ns=horizon_ns, words=words, level=level)
 
 
 def _forecasts(
@@ -291,3 +299,74 @@ def _why_none(assessments: Sequence[Assessment]) -> str:
         reasons.setdefault(message, []).append(found.threshold.text)
     told = "; ".join(f"over {', '.join(over)}: {message}" for message, over in reasons.items())
     return f"no threshold gives a model: {told}"
+
+
+def record(model: TailModel) -> TailRecord:
+    """What `tail.json` says. Latencies are in ns; what there is not, is None."""
+    tail = model.tail
+    return TailRecord(
+        run=tail.name,
+        packets=ModelledPackets(
+            matched=tail.packets,
+            lost=tail.lost,
+            fitted=model.fitted.packets,
+            checked=model.rest.packets,
+        ),
+        rate=tail.rate,
+        tick_ns=model.tick,
+        within_ns=tail.within_ns,
+        resolution_ns=tail.resolution_ns,
+        fit=model.options.fit,
+        stationarity=list(model.stationarity),
+        thresholds=[_assessment(found) for found in model.assessments],
+        chosen=None if model.chosen is None else model.chosen.threshold.text,
+        levels=list(model.levels),
+        block_maxima=_block_maxima(model),
+        papers=PapersModel(
+            thresholds=list(model.papers),
+            chosen=None if model.papers_chosen is None else model.papers_chosen.threshold,
+        ),
+        forecasts=list(model.forecasts),
+        warnings=list(model.warnings),
+    )
+
+
+def _assessment(found: Assessment) -> ThresholdRecord:
+    # What a refused threshold predicts is no answer; why it is refused is in its flags.
+    fit, bursts = found.fit, found.bursts
+    low, high = found.xi_interval or (None, None)
+    return ThresholdRecord(
+        threshold=found.threshold.text,
+        percentile=found.threshold.percentile,
+        latency_ns=found.latency,
+        exceedances=found.exceedances,
+        bursts=bursts.count if bursts else None,
+        extremal_index=bursts.extremal_index if bursts else None,
+        run_length=bursts.run_length if bursts else None,
+        xi=None if fit is None else Shape(value=fit.xi, low=low, high=high),
+        sigma_ns=fit.sigma if fit else None,
+        limit_ns=None if found.refused else found.limit,
+        anderson_darling=found.goodness,
+        jensen_shannon=found.divergence,
+        check=None if found.refused else found.check,
+        refused=found.refused,
+        flags=list(found.flags),
+    )
+
+
+def _block_maxima(model: TailModel) -> BlockMaxima | None:
+    """The cross-check of the model; without one that holds, it has no level of its own."""
+    cross = model.block_maxima
+    if cross is None:
+        return None
+    usable = model.chosen is not None and not model.chosen.refused
+    low, high = cross.interval or (None, None)
+    level = LevelRecord(packets=cross.packets, value=cross.level, low=low, high=high)
+    return BlockMaxima(
+        width_ns=cross.width_ns,
+        blocks=cross.gev.n,
+        mu_ns=cross.gev.mu,
+        sigma_ns=cross.gev.sigma,
+        xi=cross.gev.xi,
+        level=level if usable else None,
+    )

@@ -14,7 +14,7 @@ from tailtap.analysis.tail.gpd import IRREGULAR, Excesses, Fit, Floats, Profile,
 from tailtap.analysis.tail.peaks import Part, Threshold
 from tailtap.base.units import exact_time, format_rate, format_time
 from tailtap.records.record import Notice
-from tailtap.records.tail import GoodnessRecord
+from tailtap.records.tail import GoodnessRecord, LevelCheck, LevelRecord
 
 #: With fewer clusters nothing is fitted; below `ENOUGH` the intervals' coverage is said.
 FEWEST, ENOUGH = 30, 500
@@ -44,43 +44,6 @@ REFUSALS = frozenset(
 
 
 @dataclass(frozen=True)
-class Level:
-    """What is exceeded once in `packets` packets (ns), with its 95 % interval.
-
-    `low` and `high` are None where likelihood gives no interval, and `high` where nothing bounds
-    the level from above.
-    """
-
-    packets: float
-    value: float
-    low: float | None
-    high: float | None
-
-    def widened(self, ns: int) -> Level:
-        """The level where every latency may be off by so much to either side.
-
-        Latencies that are off by at most this are exceeded no more often than those with it added,
-        and no less often than those with it taken off, and so are the levels of both.
-        """
-        low = None if self.low is None else self.low - ns
-        return replace(self, low=low, high=None if self.high is None else self.high + ns)
-
-
-@dataclass(frozen=True)
-class Check:
-    """A level held against the rest of the run: packets and clusters above it; one is expected.
-
-    `beyond` counts the clusters above the upper end of its interval, or above the model's limit
-    where there is no interval; None where the interval is open.
-    """
-
-    level: Level
-    packets: int
-    bursts: int
-    beyond: int | None
-
-
-@dataclass(frozen=True)
 class Assessment:
     """Everything about one threshold; latencies in ns, None where there is no fit."""
 
@@ -97,7 +60,8 @@ class Assessment:
     xi_interval: tuple[float, float] | None = None
     goodness: GoodnessRecord | None = None
     divergence: float | None = None
-    check: Check | None = None
+    check: LevelCheck | None = None
+    """Of the rest of the run, in which one cluster is expected above the level."""
     flags: tuple[Notice, ...] = ()
 
     @property
@@ -116,7 +80,7 @@ class Assessment:
         """The same with another flag."""
         return replace(self, flags=(*self.flags, Notice(code, message)))
 
-    def level(self, packets: float) -> Level | None:
+    def level(self, packets: float) -> LevelRecord | None:
         """What one cluster exceeds in so many packets, on average.
 
         None without a fit, where the level would lie below the threshold, or beyond a year.
@@ -134,9 +98,11 @@ class Assessment:
         low = high = None
         if self.profile is not None:
             left, right = self.profile.level_interval(excess, log_m)
-            low = self.latency + left
-            high = None if right is None else self.latency + right
-        return Level(packets, self.latency + excess, low, high)
+            low = float(self.latency + left)
+            high = None if right is None else float(self.latency + right)
+        return LevelRecord(
+            packets=float(packets), value=float(self.latency + excess), low=low, high=high
+        )
 
 
 def coverage(bursts: int) -> float:
@@ -255,7 +221,13 @@ def check(found: Assessment, rest: Part) -> Assessment:
     # Without intervals the limit is all that can be held against the rest.
     end = found.limit if level.low is None else level.high
     beyond = None if end is None else count(end)[1]
-    result = replace(found, check=Check(level, packets, bursts, beyond))
+    held = LevelCheck(
+        level=level,
+        packets_above=packets,
+        bursts_above=bursts,
+        bursts_above_interval=beyond,
+    )
+    result = replace(found, check=held)
     if level.low is None and beyond:
         return result.with_flag(
             "prediction-failed",
@@ -273,14 +245,14 @@ def check(found: Assessment, rest: Part) -> Assessment:
 _UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 
 
-def level_words(horizon_ns: int, rate: float, level: Level | None) -> str:
+def level_words(horizon_ns: int, rate: float, level: LevelRecord | None) -> str:
     """``once in 24 h at 10 kpkt/s: 34.0 us (31.9 to 40.2)``, or that there is no number."""
     return f"once in {exact_time(horizon_ns)} at {format_rate(rate)}: " + (
         "no number" if level is None else level_text(level)
     )
 
 
-def level_text(level: Level) -> str:
+def level_text(level: LevelRecord) -> str:
     """A level and its 95 % interval in one unit: ``34.0 us (31.9 to 40.2)``."""
     unit, factor = next(
         ((unit, factor) for unit, factor in _UNITS if level.value >= factor), _UNITS[-1]

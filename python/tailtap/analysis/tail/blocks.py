@@ -20,6 +20,7 @@ from tailtap.analysis.tail import gev as generalised
 from tailtap.analysis.tail.gev import Gev
 from tailtap.analysis.tail.gpd import Floats
 from tailtap.base.units import format_time
+from tailtap.records.tail import StationarityRow
 
 #: The longest series that is tested, and the shortest worth it.
 LONGEST = 512
@@ -27,32 +28,7 @@ SHORTEST = 24
 LEVEL = 0.05
 
 
-@dataclass(frozen=True)
-class Stationarity:
-    """The two tests on one series, of `length` values.
-
-    `kpss_p` comes from a table that ends at 0.01 and 0.1.
-    """
-
-    series: str
-    length: int
-    adf: float
-    adf_p: float
-    kpss: float
-    kpss_p: float
-
-    @property
-    def unit_root(self) -> bool:
-        """Both tests agree that the series is not stationary."""
-        return self.adf_p >= LEVEL and self.kpss_p < LEVEL
-
-    @property
-    def stationary(self) -> bool:
-        """Both tests agree that the series is stationary."""
-        return self.adf_p < LEVEL and self.kpss_p >= LEVEL
-
-
-def stationarity(series: Floats, name: str) -> Stationarity | None:
+def stationarity(series: Floats, name: str) -> StationarityRow | None:
     """ADF and KPSS of a series with a constant mean; None when too short or constant."""
     if series.size < SHORTEST or np.ptp(series) == 0:
         return None
@@ -63,8 +39,20 @@ def stationarity(series: Floats, name: str) -> Stationarity | None:
         warnings.simplefilter("ignore")  # says that p lies beyond the table
         adf, adf_p, *_ = adfuller(scaled, regression="c", autolag="AIC")
         statistic, kpss_p, *_ = kpss(scaled, regression="c", nlags="auto")
-    values = (float(adf), float(adf_p), float(statistic), float(kpss_p))
-    return Stationarity(name, series.size, *values) if np.isfinite(values).all() else None
+    values = [float(one) for one in (adf, adf_p, statistic, kpss_p)]
+    if not np.isfinite(values).all():
+        return None
+    adf, adf_p, statistic, kpss_p = values
+    return StationarityRow(
+        series=name,
+        length=series.size,
+        adf=adf,
+        adf_p=adf_p,
+        kpss=statistic,
+        kpss_p=kpss_p,
+        stationary=adf_p < LEVEL and kpss_p >= LEVEL,
+        unit_root=adf_p >= LEVEL and kpss_p < LEVEL,
+    )
 
 
 #: Maxima of fewer packets than this are no maxima in the sense of the theory.
@@ -116,7 +104,7 @@ def series(blocks: Blocks, packets: int, most: int) -> Series:
     return Series(blocks.width_ns * factor, counts, sums / counts, maxima)
 
 
-def tests(blocks: Blocks, packets: int) -> list[Stationarity]:
+def tests(blocks: Blocks, packets: int) -> list[StationarityRow]:
     """ADF and KPSS of the block means and maxima of the first `packets` packets."""
     found = series(blocks, packets, LONGEST)
     width = format_time(found.width_ns)

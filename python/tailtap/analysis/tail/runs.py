@@ -13,8 +13,7 @@ from tailtap.analysis.runs.groups import configuration_label, group
 from tailtap.analysis.runs.imported import has_imported
 from tailtap.analysis.runs.reader import DATABASE, finished_runs
 from tailtap.analysis.runs.run import INVALID, NO_TIMES, Run
-from tailtap.analysis.tail.analysis import Options, TailModel, analyse
-from tailtap.analysis.tail.record import record
+from tailtap.analysis.tail.analysis import Options, TailModel, analyse, record
 from tailtap.base.errors import InputError
 from tailtap.records.record import Notice
 from tailtap.records.tail import ModelledRun, ModelRecord, RepeatsRow
@@ -128,9 +127,11 @@ def sum_up(label: str, models: Sequence[TailModel]) -> RepeatsRow:
         label=label,
         runs=len(models),
         models=len(chosen),
-        bursts=_mean(found.check.bursts for found in chosen if found.check),
+        bursts=_mean(found.check.bursts_above for found in chosen if found.check),
         bounded=_mean(found.limit is not None for found in chosen),
-        papers_bursts=_mean(found.bursts for found in papers if found.bursts is not None),
+        papers_bursts=_mean(
+            found.bursts_above for found in papers if found.bursts_above is not None
+        ),
         papers_bounded=_mean(bool(found.bounded) for found in papers),
     )
 

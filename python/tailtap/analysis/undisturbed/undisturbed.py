@@ -21,7 +21,7 @@ from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.settings import of_evaluation
 from tailtap.analysis.evaluation.values import Column
-from tailtap.analysis.runs.reader import as_shown, finished_runs
+from tailtap.analysis.runs.reader import as_shown
 from tailtap.analysis.runs.run import Run, RunEvaluation
 from tailtap.analysis.undisturbed.pauses import Pauses, of_generator, of_guest, of_trace
 from tailtap.analysis.undisturbed.stretches import (
@@ -167,27 +167,25 @@ def read_undisturbed(folder: Path, evaluation: Evaluation) -> Undisturbed | None
     return Undisturbed(record, Spans(*spans), found) if current else None
 
 
-def keep_undisturbed(folder: Path, below: Path | None = None) -> Undisturbed | None:
-    """Find out what a run folder has not yet, and write it there.
+def keep_undisturbed(run: Run) -> Undisturbed | None:
+    """Find out what a run's folder has not yet, and write it there.
 
-    No folder from `below` on may be a link; that of the run's experiment unless given. Raises
-    `InputError` as `undisturbed_of` does, and `MachineError` when it cannot be written.
+    Raises `InputError` as `undisturbed_of` does, and where the folder would be read or written by
+    a link, and `MachineError` when it cannot be written.
     """
-    [run] = finished_runs(folder)
+    folder = run.own_folder
+    if folder is None:
+        return None
+    place = folder / FOLDER
+    if place.is_symlink() or place.exists():
+        with opened(place, below=run.top):
+            pass
     found = _usable(run)
     if found is None:
         found = find_undisturbed(run)
         if found is not None:
-            found.write(folder, below=below or run.top)
+            found.write(folder, below=run.top)
     return found
-
-
-def refuse_links(folder: Path, below: Path | None) -> None:
-    """Raises `InputError` when what is kept in a run folder would be read or written by a link."""
-    place = folder / FOLDER
-    if place.is_symlink() or place.exists():
-        with opened(place, below=below):
-            pass
 
 
 def find_undisturbed(run: Run) -> Undisturbed | None:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailtap.analysis.interrupts.analysis import Finding
-from tailtap.analysis.interrupts.association import Counter
 from tailtap.analysis.interrupts.runs import finding_of
 from tailtap.analysis.interrupts.windows import Integers
 from tailtap.analysis.runs.groups import Configuration, Member
 from tailtap.analysis.runs.text import count_text, time_text, with_micro_sign
 from tailtap.base.errors import InputError
+from tailtap.records import interrupts
 from tailtap.records.interrupts import FILE
 from tailtap.show.report.tables import DASH, Cell
 
@@ -125,7 +125,7 @@ def _summary(finding: Finding, sure: int) -> str:
     )
 
 
-def _row(row: Counter, increments: Integers, windows: int) -> CounterRow:
+def _row(row: interrupts.CounterRow, increments: Integers, windows: int) -> CounterRow:
     most = int(increments.max()) if windows else 0
     cells = (
         Cell(count_text(most)),

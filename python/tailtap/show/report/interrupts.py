@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tailtap.analysis.interrupts.analysis import Finding
-from tailtap.analysis.interrupts.association import Counter
 from tailtap.analysis.runs.text import broken, count_text
 from tailtap.base.writing import writing
+from tailtap.records.interrupts import CounterRow
 from tailtap.show.report.figures import BEFORE, SETTINGS, TIMES, WIDTH, log_ticks, save_figure
 
 COLOR = "#1f5fa8"
@@ -77,6 +77,6 @@ def _title(finding: Finding) -> str:
     return f"{many} (normalised; red: associated)"
 
 
-def _label(row: Counter) -> str:
+def _label(row: CounterRow) -> str:
     name = broken(row.name.replace("_", " "), NAME_LETTERS)
     return name if row.p_value is None else f"{name}\np = {row.p_value:.3f}"

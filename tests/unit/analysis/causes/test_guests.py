@@ -35,7 +35,8 @@ from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.clocks.guest import guest_clock
-from tailtap.records.causes import BothWays, ServedBy
+from tailtap.records.causes import ServedBy
+from tailtap.records.evaluation import PacketsBothWays
 
 SECONDS = 2.0
 KNOBS = (
@@ -153,7 +154,9 @@ def test_its_clock_is_told_with_the_truth_in_it(
     assert least <= ahead <= most
     assert clock.drifts[0] <= Clock().drift <= clock.drifts[1]
     assert IN_NS + OUT_NS <= clock.width_ns <= 2 * (IN_NS + OUT_NS)
-    assert clock.packets == BothWays(there=simulated.ingress.size, back=simulated.ingress.size)
+    assert clock.packets == PacketsBothWays(
+        there=simulated.ingress.size, back=simulated.ingress.size
+    )
 
 
 def test_knobs_of_a_guest_are_named_so(explained: tuple[Explained, Simulated, Path]) -> None:

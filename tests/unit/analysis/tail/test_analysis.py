@@ -16,16 +16,15 @@ import pytest
 from scipy import stats
 from tails import START, load_tail, write_tail
 
-from tailtap.analysis.tail import Options, TailModel, analyse
-from tailtap.analysis.tail.assessment import Level, level_text, level_words
+from tailtap.analysis.tail.analysis import Options, TailModel, analyse, record
+from tailtap.analysis.tail.assessment import level_text, level_words
 from tailtap.analysis.tail.gpd import Floats
 from tailtap.analysis.tail.peaks import Threshold
-from tailtap.analysis.tail.record import record
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_us
 from tailtap.cli.model import _print_model
 from tailtap.records.record import printed
-from tailtap.records.tail import ModelledRun
+from tailtap.records.tail import LevelRecord, ModelledRun
 
 Fit = Callable[..., TailModel]
 RATE = 10_000
@@ -87,7 +86,7 @@ def test_a_pareto_tail_is_found_again(fit: Fit) -> None:
         truth = 8_000 + 2_000 * (0.01 * level.packets) ** xi / xi - 2_000 / xi
         assert level.low <= truth <= level.high
         assert level.value < level.high < 3 * level.value
-    assert chosen.check is not None and chosen.check.bursts <= 4
+    assert chosen.check is not None and chosen.check.bursts_above <= 4
     assert codes(model) == {"far"}
     cross = model.block_maxima
     assert cross is not None and cross.interval is not None
@@ -124,7 +123,7 @@ def test_a_queue_is_declustered(fit: Fit) -> None:
     # exp(-g / scale) is the chance that a wait exceeds g: scale solves the queue's equation.
     scale = 1 / stats_root()
     assert chosen.fit.sigma == pytest.approx(scale, rel=0.25)
-    assert chosen.check is not None and chosen.check.bursts <= 4
+    assert chosen.check is not None and chosen.check.bursts_above <= 4
 
 
 def stats_root() -> float:
@@ -179,7 +178,7 @@ def test_a_prediction_that_failed_gives_no_number(
     model = fit(latency)
     assert model.chosen is not None and model.chosen.refused and none_given(model)
     assert "prediction-failed" in codes(model)
-    assert model.chosen.check is not None and (model.chosen.check.beyond or 0) >= 4
+    assert model.chosen.check is not None and (model.chosen.check.bursts_above_interval or 0) >= 4
     # What a refused threshold predicts stands nowhere, neither does what was to confirm it.
     stored = record(model)
     for row in stored.thresholds:
@@ -326,16 +325,19 @@ def test_options_that_make_no_sense() -> None:
         Options(thresholds=())
 
 
+def level(value: float, low: float, high: float | None) -> LevelRecord:
+    return LevelRecord(packets=1.0, value=value, low=low, high=high)
+
+
 def test_words() -> None:
     hour = 3_600_000_000_000
-    level = Level(8.64e8, 34_019.3, 31_866.0, 40_212.0)
-    assert level_words(24 * hour, 10_000, level) == (
+    assert level_words(24 * hour, 10_000, level(34_019.3, 31_866.0, 40_212.0)) == (
         "once in 24 h at 10 kpkt/s: 34.0 us (31.9 to 40.2)"
     )
-    assert level_text(Level(1, 1_234_567.0, 1_200_000.0, 1_300_000.0)) == "1.23 ms (1.20 to 1.30)"
-    assert level_text(Level(1, 34_019.3, 34_011.0, 34_024.0)) == "34.019 us (34.011 to 34.024)"
-    assert level_text(Level(1, 95_000.0, 41_000.0, None)) == "95.0 us (41.0 or more)"
-    assert level_text(Level(1, 950.0, 940.0, 990.0)) == "950 ns (940 to 990)"
+    assert level_text(level(1_234_567.0, 1_200_000.0, 1_300_000.0)) == "1.23 ms (1.20 to 1.30)"
+    assert level_text(level(34_019.3, 34_011.0, 34_024.0)) == "34.019 us (34.011 to 34.024)"
+    assert level_text(level(95_000.0, 41_000.0, None)) == "95.0 us (41.0 or more)"
+    assert level_text(level(950.0, 940.0, 990.0)) == "950 ns (940 to 990)"
     assert level_words(90 * 10**9, 1_000_000, None) == "once in 90 s at 1 Mpkt/s: no number"
 
 

@@ -14,8 +14,8 @@ from tails import load_tail, write_tail
 from tailtap.analysis.evaluation.values import Blocks
 from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
 from tailtap.analysis.tail import Options, analyse
+from tailtap.analysis.tail.analysis import record
 from tailtap.analysis.tail.forecast import forecast
-from tailtap.analysis.tail.record import record
 from tailtap.records.tail import ForecastRecord
 
 RATE = 100_000

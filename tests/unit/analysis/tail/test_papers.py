@@ -37,15 +37,15 @@ def test_the_published_script_says_the_same(latency: npt.NDArray[np.int64], tmp_
     found = model.papers[0]
     assert found.exceedances == 30
     for ours, theirs in (
-        (found.latency, "threshold"),
+        (found.latency_ns, "threshold"),
         (found.xi, "tail_estimate"),
-        (found.sigma, "scale_estimate"),
-        (found.level, "return_levels"),
-        (found.limit, "return_level_convergence"),
+        (found.sigma_ns, "scale_estimate"),
+        (found.level_ns, "return_levels"),
+        (found.limit_ns, "return_level_convergence"),
     ):
         assert ours == pytest.approx(expected[theirs], rel=5e-7), theirs
-    assert found.above == expected["num_exceedances"] == 0
-    assert found.bursts == 0 and found.bounded
+    assert found.packets_above == expected["num_exceedances"] == 0
+    assert found.bursts_above == 0 and found.bounded
     assert model.papers_chosen == found
 
 
@@ -58,7 +58,7 @@ def test_the_run_has_the_ticks_of_its_timestamper(
     assert "coarse-clock" in [warning.code for warning in model.warnings]
     # Our threshold is the 99.95th percentile too: below it, no Pareto distribution fits.
     assert model.chosen is not None and model.chosen.threshold.percentile == 99.95
-    assert model.chosen.check is not None and model.chosen.check.bursts == 0
+    assert model.chosen.check is not None and model.chosen.check.bursts_above == 0
     refused = {a.threshold.percentile for a in model.assessments if a.refused}
     assert refused == {99.5, 99.9, 99.99, 99.999}
 
@@ -71,15 +71,15 @@ def test_bursts_above_the_level_are_counted(tmp_path: Path) -> None:
         latency[start : start + 20] = np.linspace(90_000, 60_000, 20)
     model = analyse(load_tail(write_tail(tmp_path, latency.astype(np.int64)), "stalls"))
     for found in model.papers:
-        if found.threshold.percentile in (99.5, 99.9, 99.95):
-            assert (found.above, found.bursts) == (100, 5)
+        if found.percentile in (99.5, 99.9, 99.95):
+            assert (found.packets_above, found.bursts_above) == (100, 5)
     assert model.papers_chosen is not None
-    assert model.papers_chosen.divergence == min(
-        found.divergence for found in model.papers if found.divergence is not None
+    assert model.papers_chosen.jensen_shannon == min(
+        found.jensen_shannon for found in model.papers if found.jensen_shannon is not None
     )
 
 
 def test_what_cannot_be_fitted_is_none(tmp_path: Path) -> None:
     tail = load_tail(write_tail(tmp_path, np.array([600, 700, 800, 900, 5_000])), "five")
     for found in analyse(tail).papers:
-        assert (found.xi, found.level, found.limit, found.bounded) == (None, None, None, None)
+        assert (found.xi, found.level_ns, found.limit_ns, found.bounded) == (None, None, None, None)

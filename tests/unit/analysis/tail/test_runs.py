@@ -49,7 +49,7 @@ def test_repeats_are_summed_up(experiment: Path) -> None:
     assert (rows["wire"].runs, rows["wire"].models) == (1, 0)
     assert (rows["wire"].bursts, rows["wire"].bounded) == (None, None)
     models = [run.model for run in found.runs[:3]]
-    bursts = [m.chosen.check.bursts for m in models if m.chosen and m.chosen.check]
+    bursts = [m.chosen.check.bursts_above for m in models if m.chosen and m.chosen.check]
     assert rows["bare-metal"].bursts == pytest.approx(sum(bursts) / 3)
     bounded = [bool(m.papers_chosen.bounded) for m in models if m.papers_chosen]
     assert rows["bare-metal"].papers_bounded == pytest.approx(np.mean(bounded))
