@@ -317,9 +317,9 @@ def test_two_clocks_widen_the_levels_and_say_so(fit: Fit, tmp_path: Path) -> Non
 
 def test_options_that_make_no_sense() -> None:
     for share in (0.0, 1.1):
-        with pytest.raises(InputError, match=r"^fit"):
+        with pytest.raises(InputError, match=r"^--fit"):
             Options(fit=share)
-    with pytest.raises(InputError, match="every horizon"):
+    with pytest.raises(InputError, match="every --horizon"):
         Options(horizons=(0,))
     with pytest.raises(InputError, match="give at least one --threshold"):
         Options(thresholds=())
