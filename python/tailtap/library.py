@@ -128,12 +128,11 @@ def judge_change(
     worse or not shown.
     """
     from tailtap.analysis.compare import judge_change as judge
-    from tailtap.analysis.compare.record import gate_record
 
     sides = {"base": base, "new": new}
     alone = all(len(_paths(places)) == 1 for places in sides.values())
     sources = [("", _paths(places)[0]) for places in sides.values()] if alone else _sources(sides)
-    return gate_record(judge(sources, worse_than, percentile))
+    return judge(sources, worse_than, percentile)
 
 
 def explain(runs: Places, *, late: str = "p99.9") -> list[CausesRecord]:

@@ -135,17 +135,15 @@ def compare(
     use it.
     """
     from tailtap.analysis.compare import compare_runs, judge_change
-    from tailtap.analysis.compare.record import gate_record, record
+    from tailtap.analysis.compare.record import record
 
     progress = steps("compare", quiet=quiet)
 
     sources = [_source(text) for text in runs]
     if worse_than is not None:
         with bisected(bisect):
-            change = gate_record(
-                judge_change(
-                    sources, worse_than, percentile, undisturbed=undisturbed, progress=progress
-                )
+            change = judge_change(
+                sources, worse_than, percentile, undisturbed=undisturbed, progress=progress
             )
             _write(change, junit, markdown)
         status = status_of(change.answer, bisect=bisect)

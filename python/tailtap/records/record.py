@@ -122,6 +122,11 @@ def made(source: object, kind: type[R]) -> R:
     return msgspec.convert(source, kind, from_attributes=True)
 
 
+def unfilled(kind: type[R], **known: object) -> R:
+    """A record of which no more than `known` is said yet: all other fields are None."""
+    return kind(**dict.fromkeys(kind.__struct_fields__) | known)
+
+
 def opened(place: object, content: Mapping[str, Any], kind: type[R]) -> Open[R]:
     """The open part of a record that `content` is. Raises `InputError` like `parsed`."""
     return Open(parsed(place, content, kind), content)

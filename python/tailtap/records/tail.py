@@ -159,14 +159,14 @@ class PapersThreshold(Record, kw_only=True):
     percentile: Annotated[Number | None, says("In per cent")]
     latency_ns: Number | None
     exceedances: Count
-    xi: Number | None = None
-    sigma_ns: Number | None = None
-    jensen_shannon: Number | None = None
-    level_ns: Number | None = None
-    limit_ns: Number | None = None
-    bounded: bool | None = None
-    packets_above: Count | None = None
-    bursts_above: Count | None = None
+    xi: Number | None
+    sigma_ns: Number | None
+    jensen_shannon: Number | None
+    level_ns: Number | None
+    limit_ns: Number | None
+    bounded: bool | None
+    packets_above: Count | None
+    bursts_above: Count | None
 
 
 class PapersModel(Record, kw_only=True):

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist, fmean
 
@@ -63,8 +62,8 @@ from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.units import format_share
-from tailtap.records.compare import GateAnswer
-from tailtap.records.record import Notice
+from tailtap.records.compare import GateAnswer, GateRecord, GateRow
+from tailtap.records.record import Notice, unfilled
 
 ALPHA = 0.0025
 """The probability that any row is called worse, or any better, where nothing changed: of 200
@@ -83,40 +82,6 @@ _REASONS = 3
 Source = tuple[str, Path]
 
 
-@dataclass(frozen=True)
-class Judged:
-    """One configuration under one load; `base` and `new` are None where nothing is ranked."""
-
-    configuration: str
-    load: str
-    percentile: float
-    answer: GateAnswer
-    reason: str
-    base: Standing | None = None
-    new: Standing | None = None
-    ratio: Shift | None = None
-    p_worse: float | None = None
-    p_no_worse: float | None = None
-    p_better: float | None = None
-    needed: int | None = None
-
-
-@dataclass(frozen=True)
-class Gate:
-    """The answer about a change."""
-
-    base: str
-    new: str
-    margin: float
-    rows: tuple[Judged, ...]
-    warnings: tuple[Notice, ...]
-
-    @property
-    def answer(self) -> GateAnswer:
-        """The worst answer of all rows."""
-        return min((row.answer for row in self.rows), key=ORDER.index)
-
-
 def judge_change(
     sources: Sequence[Source],
     margin: float,
@@ -124,7 +89,7 @@ def judge_change(
     *,
     undisturbed: bool = False,
     progress: Callable[[str], None] = lambda _: None,
-) -> Gate:
+) -> GateRecord:
     """Whether the second of two sides is worse than the first, by more than `margin` (a share).
 
     A side is a path, or all paths of one name; paths are those of `compare_runs`, and so are
@@ -152,7 +117,7 @@ def judge_loaded(
     *,
     required: set[float] | frozenset[float] = frozenset(),
     names: tuple[str, str] = ("base", "new"),
-) -> Gate:
+) -> GateRecord:
     """The same for runs that have been read; no run of the one has the `root` of the other."""
     if {run.root for run in base} & {run.root for run in new}:
         raise InputError(f"{names[0]} and {names[1]} are the same runs: give two measurements")
@@ -169,7 +134,18 @@ def judge_loaded(
     rows = [_judged(ranking, margin, alpha) for ranking in rankings]
     told = [Notice("unpaired", text) for text in alone]
     told += _warnings([*base, *new], rankings)
-    return Gate(*names, margin, tuple(rows), tuple(dict.fromkeys(told)))
+    answers = [row.answer for row in rows]
+    return GateRecord(
+        answer=min(answers, key=ORDER.index),
+        answers={name: answers.count(name) for name in ORDER},
+        base=names[0],
+        new=names[1],
+        margin=margin,
+        alpha=ALPHA,
+        alpha_no_worse=ALPHA_NO_WORSE,
+        rows=rows,
+        warnings=list(dict.fromkeys(told)),
+    )
 
 
 def smallest_one_sided(one: int, other: int) -> float:
@@ -244,29 +220,44 @@ def _label(configuration: Configuration) -> str:
     return " · ".join(label_parts(configuration.runs[0], ASKED)) or "the device"
 
 
-def _judged(ranking: Ranking, margin: float, alpha: float) -> Judged:
+def _judged(ranking: Ranking, margin: float, alpha: float) -> GateRow:
     first, second = ranking.load.configurations[:2]
-    row = (_label(second), ranking.load.label, ranking.percentile)
+    percentile = ranking.percentile
+    known = not math.isnan(percentile)
+    row = unfilled(
+        GateRow,
+        configuration=_label(second),
+        load=ranking.load.label,
+        percentile=percentile if known else None,
+        percentile_text=percentile_text(percentile) if known else "",
+        answer="not shown",
+        reason=ranking.reason,
+        base=[],
+        new=[],
+    )
     if ranking.reason:
-        return Judged(*row, "not shown", ranking.reason)
+        return row
     by_configuration = {id(one.configuration): one for one in ranking.standings}
     base, new = by_configuration[id(first)], by_configuration[id(second)]
     places = [ranking.standings.index(one) for one in (new, base)]
-    worse, no_worse = p_above(new, base, margin), p_below(new, base, margin)
-    better = p_below(new, base, 0.0)
+    row.base, row.new = ([value.row for value in one.values] for one in (base, new))
+    row.p_worse = p_above(new, base, margin)
+    row.p_no_worse = p_below(new, base, margin)
+    row.p_better = p_below(new, base, 0.0)
     ratio = ranking.over(*places)
+    row.ratio, row.ratio_low, row.ratio_high = ratio.ratio, ratio.low, ratio.high
     answer: GateAnswer = "not shown"
-    if worse <= alpha:
+    if row.p_worse <= alpha:
         answer = "worse"
-    elif better <= alpha:
+    elif row.p_better <= alpha:
         answer = "better"
-    elif no_worse <= ALPHA_NO_WORSE:
+    elif row.p_no_worse <= ALPHA_NO_WORSE:
         answer = "no worse"
-    needed = _needed(base, new, margin, alpha)
-    reason = _why(answer, base, new, ratio, margin, alpha, needed)
-    if any(value.supported is False for value in (*base.values, *new.values)) and row[2] < 1:
+    row.repeats_needed = _needed(base, new, margin, alpha)
+    reason = _why(answer, base, new, ratio, margin, alpha, row.repeats_needed)
+    if any(value.supported is False for value in (*base.values, *new.values)) and percentile < 1:
         answer = "not shown"
-        reason = f"fewer than ten packets lie above {percentile_text(row[2])} in some runs"
+        reason = f"fewer than ten packets lie above {row.percentile_text} in some runs"
     elif moved := (
         _processors(base, new)
         or _moved(ranking, first, answer, margin)
@@ -276,7 +267,8 @@ def _judged(ranking: Ranking, margin: float, alpha: float) -> Judged:
     else:
         answer, told = _fails_more(base, new, answer)
         reason += told
-    return Judged(*row, answer, reason, base, new, ratio, worse, no_worse, better, needed)
+    row.answer, row.reason = answer, reason
+    return row
 
 
 def p_above(new: Standing, base: Standing, margin: float) -> float:

@@ -34,7 +34,7 @@ from tailtap.analysis.evaluation.flows import HEAVY_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.tail import StoredTail
 from tailtap.base.errors import InputError
-from tailtap.records.compare import Answer, Choice
+from tailtap.records.compare import Answer, Choice, RepeatRow, Within
 
 STRETCHES = 100
 SAMPLES = 1_000
@@ -121,6 +121,26 @@ class Value:
     def order(self) -> tuple[float, int]:
         """The order by which the worst repeat is chosen."""
         return self.number, self.run.maximum or 0
+
+    @property
+    def row(self) -> RepeatRow:
+        """What is told of the run."""
+        run, low, high = self.run, self.interval.low, self.interval.high
+        return RepeatRow(
+            run=run.slug,
+            number=run.number,
+            repeat=run.repeat,
+            source=run.origin.source if run.origin else str(run.folder),
+            packets=run.packets,
+            lost=run.lost,
+            loss=run.loss,
+            latency=self.latency,
+            supported=self.supported,
+            interval=None if low is None or high is None else Within(low=low, high=high),
+            no_interval=self.interval.reason or None,
+            max=run.maximum,
+            within_ns=run.within_ns,
+        )
 
     @property
     def number(self) -> float:

@@ -10,12 +10,10 @@ from msgspec import structs
 
 from tailtap.analysis.compare.comparison import Comparison, Traits
 from tailtap.analysis.compare.configurations import Configuration
-from tailtap.analysis.compare.gate import ALPHA as ALPHA_GATE
-from tailtap.analysis.compare.gate import ALPHA_NO_WORSE, ORDER, Gate, Judged
-from tailtap.analysis.compare.ranking import RULE, Pair, Ranking, Standing, Value
+from tailtap.analysis.compare.ranking import RULE, Pair, Ranking, Standing
 from tailtap.analysis.compare.significance import ALPHA, percentile_text, ratio_text
 from tailtap.records import compare
-from tailtap.records.compare import CompareRecord, GateRecord, GateRow, LoadRow, PairRow, RepeatRow
+from tailtap.records.compare import CompareRecord, LoadRow, PairRow
 
 
 def record(found: Comparison) -> CompareRecord:
@@ -32,42 +30,6 @@ def record(found: Comparison) -> CompareRecord:
         advice=list(found.advice),
         repeats_needed=found.repeats_needed,
         warnings=list(found.warnings),
-    )
-
-
-def gate_record(found: Gate) -> GateRecord:
-    """What `tailtap compare --worse-than --json` prints."""
-    return GateRecord(
-        answer=found.answer,
-        answers={name: [row.answer for row in found.rows].count(name) for name in ORDER},
-        base=found.base,
-        new=found.new,
-        margin=found.margin,
-        alpha=ALPHA_GATE,
-        alpha_no_worse=ALPHA_NO_WORSE,
-        rows=[_gate_row(row) for row in found.rows],
-        warnings=list(found.warnings),
-    )
-
-
-def _gate_row(row: Judged) -> GateRow:
-    known, ratio = not math.isnan(row.percentile), row.ratio
-    return GateRow(
-        configuration=row.configuration,
-        load=row.load,
-        percentile=row.percentile if known else None,
-        percentile_text=percentile_text(row.percentile) if known else "",
-        answer=row.answer,
-        reason=row.reason,
-        base=[_value(value) for value in row.base.values] if row.base else [],
-        new=[_value(value) for value in row.new.values] if row.new else [],
-        ratio=ratio.ratio if ratio else None,
-        ratio_low=ratio.low if ratio else None,
-        ratio_high=ratio.high if ratio else None,
-        p_worse=row.p_worse,
-        p_no_worse=row.p_no_worse,
-        p_better=row.p_better,
-        repeats_needed=row.needed,
     )
 
 
@@ -117,31 +79,12 @@ def _standing(standing: Standing) -> dict[str, Any]:
         **_configuration(standing.configuration),
         "rank": None if best is None or last is None else compare.Rank(best=best, last=last),
         "worst": None if worst is None else worst.run.slug,
-        "repeats": [_value(value) for value in standing.values],
+        "repeats": [value.row for value in standing.values],
         "worst_first": [
             standing.values.index(value)
             for value in sorted(standing.values, key=lambda value: value.order, reverse=True)
         ],
     }
-
-
-def _value(value: Value) -> RepeatRow:
-    run, low, high = value.run, value.interval.low, value.interval.high
-    return RepeatRow(
-        run=run.slug,
-        number=run.number,
-        repeat=run.repeat,
-        source=run.origin.source if run.origin else str(run.folder),
-        packets=run.packets,
-        lost=run.lost,
-        loss=run.loss,
-        latency=value.latency,
-        supported=value.supported,
-        interval=None if low is None or high is None else compare.Within(low=low, high=high),
-        no_interval=value.interval.reason or None,
-        max=run.maximum,
-        within_ns=run.within_ns,
-    )
 
 
 def _traits(traits: Traits | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tailtap.analysis.tail.clusters import decluster, with_run_length
 from tailtap.analysis.tail.goodness import jensen_shannon
 from tailtap.analysis.tail.gpd import Excesses, growth
 from tailtap.analysis.tail.peaks import Part, Threshold
+from tailtap.records.record import unfilled
 from tailtap.records.tail import PapersThreshold
 
 
@@ -26,8 +27,8 @@ def fit(fitted: Part, rest: Part, threshold: Threshold) -> PapersThreshold:
     What cannot be had is None: everything from `xi` on without at least two different exceedances,
     `limit_ns` of an unbounded tail, levels where nothing is checked.
     """
-    found = PapersThreshold(
-        threshold=threshold.text, percentile=threshold.percentile, latency_ns=None, exceedances=0
+    found = unfilled(
+        PapersThreshold, threshold=threshold.text, percentile=threshold.percentile, exceedances=0
     )
     latency = peaks.latency(fitted, threshold)
     over = None if latency is None else fitted.over(latency)

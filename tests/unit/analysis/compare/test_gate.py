@@ -19,17 +19,15 @@ from scipy import stats
 
 from tailtap.analysis.compare.gate import (
     ALPHA,
-    Gate,
     judge_loaded,
     repeats_needed,
     smallest_one_sided,
 )
 from tailtap.analysis.compare.gate_files import markdown, write_junit
-from tailtap.analysis.compare.record import gate_record
 from tailtap.analysis.compare.significance import above_test
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError, MachineError
-from tailtap.records.compare import GateAnswer
+from tailtap.records.compare import GateAnswer, GateRecord
 from tailtap.records.record import as_json
 
 COMPARISONS = 200
@@ -45,7 +43,7 @@ def side(name: str, latencies: Latencies, label: str = "bare-metal", **more: Any
     return [replace(run, home=Path(name)) for run in runs]
 
 
-def judge(base: Latencies, new: Latencies, margin: float = 0.05) -> Gate:
+def judge(base: Latencies, new: Latencies, margin: float = 0.05) -> GateRecord:
     return judge_loaded(side("base", base), side("new", new), margin, 0.999)
 
 
@@ -106,7 +104,7 @@ def test_three_runs_never_show_that_it_is_worse() -> None:
     [row] = found.rows
     assert (found.answer, smallest_one_sided(3, 3)) == ("not shown", 0.05)
     assert "can never show that it is worse" in row.reason
-    assert row.needed is not None and 5 < row.needed < repeats_needed(0.09, 0.05)
+    assert row.repeats_needed is not None and 5 < row.repeats_needed < repeats_needed(0.09, 0.05)
 
 
 def test_every_row_must_be_no_worse_and_alarms_are_rarer_with_more_rows() -> None:
@@ -160,7 +158,7 @@ def test_lost_packets_are_late_packets() -> None:
     new = side("new", np.linspace(1e5, 1.1e5, 6), lost=5_000)
     found = judge_loaded(base, new, 0.05, 0.999)
     assert found.answer == "worse" and "packets were lost" in found.rows[0].reason
-    assert found.rows[0].needed is None
+    assert found.rows[0].repeats_needed is None
     assert {"loss"} <= {one.code for one in found.warnings}
 
 
@@ -215,7 +213,7 @@ def test_runs_that_were_made_one_after_the_other() -> None:
 def test_files_for_programs_that_show_test_results(tmp_path: Path) -> None:
     base = [*side("base", np.linspace(1e5, 1.1e5, 6)), *side("base", [1e5] * 2, "v|m")]
     new = [*side("new", np.linspace(2e5, 2.2e5, 6)), *side("new", [1e5] * 2, "v|m")]
-    found = gate_record(judge_loaded(base, new, 0.05, 0.999))
+    found = judge_loaded(base, new, 0.05, 0.999)
     fits(as_json(found))
     write_junit(found, tmp_path / "gate.xml")
     [suite] = junitparser.JUnitXml.fromfile(str(tmp_path / "gate.xml"))
