@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.base.errors import InputError
-from tailtap.base.units import TIME_UNITS, parse_rate, parse_share, parse_size, parse_time
+from tailtap.base.units import (
+    TIME_UNITS,
+    cpu_mask,
+    list_cpus,
+    parse_cpus,
+    parse_rate,
+    parse_share,
+    parse_size,
+    parse_time,
+)
 
 LARGEST = 9 * 10**18
 
@@ -53,3 +62,31 @@ def test_shares(text: str, share: float) -> None:
 def test_a_share_of_more_than_everything(text: str) -> None:
     with pytest.raises(InputError, match="more than everything"):
         parse_share(text)
+
+
+def test_lists_of_cpus() -> None:
+    assert parse_cpus("0-2,5,8-9\n") == (0, 1, 2, 5, 8, 9)
+    assert parse_cpus("\n") == ()
+    assert list_cpus((3, 1)) == "1,3"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "mask"),
+    [
+        ([0], "00000001"),
+        ([1], "00000002"),
+        ([0, 1, 5], "00000023"),
+        ([31], "80000000"),
+        ([32], "00000001,00000000"),
+        ([0, 64], "00000001,00000000,00000001"),
+    ],
+)
+def test_cpu_masks_are_written_as_the_kernel_reads_them(cpus: list[int], mask: str) -> None:
+    assert cpu_mask(cpus) == mask
+
+
+def test_a_list_holds_no_more_cpus_than_a_kernel_has() -> None:
+    for text in ("0-99999999999", "99999999999"):
+        with pytest.raises(ValueError, match="no machine has a CPU 99999999999"):
+            parse_cpus(text)
+    assert parse_cpus("0-8191")[-1] == 8191

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from stamps import write_stamps
 from traced import Record, packed
 
 from tailtap import _core
+from tailtap._core import TRACE_KINDS
 
 UNTIL = 160
 ENDED = 150
@@ -147,3 +149,21 @@ def test_parts_states_and_stalls_are_those_of_the_reference(
 
 def columns(packets: Sequence[Stay]) -> Any:
     return tuple(np.array([packet[at] for packet in packets], np.int64) for at in range(4))
+
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_the_page_of_files_tells_every_kind() -> None:
+    [page] = (ROOT / "docs").rglob("files.md")
+    _, _, table = page.read_text(encoding="utf-8").partition("| kind | what | `id` | `aux` |\n")
+    rows = re.findall(r"^\| ([0-9]+) \|", table.partition("\n\n")[0], re.MULTILINE)
+    assert [*map(int, rows)] == sorted(TRACE_KINDS.values())
+
+
+def test_no_number_has_two_names() -> None:
+    text = (ROOT / "bpf/trace_kinds.h").read_text(encoding="utf-8")
+    rows = re.findall(r'^KIND\(\w+, ([0-9]+), "([a-z-]+)"\)', text, re.MULTILINE)
+    listed = {name: int(number) for number, name in rows}
+    assert listed == TRACE_KINDS
+    assert len(set(listed.values())) == len(listed)
