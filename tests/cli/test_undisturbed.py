@@ -45,18 +45,19 @@ def folder(made: Path, tmp_path: Path) -> Path:
 def test_what_is_left_is_the_device(folder: Path) -> None:
     calm, stolen = read_runs(folder).runs
     found, plain = undisturbed_of(stolen), undisturbed_of(calm)
-    assert found is not None and found.shown and plain is not None and plain.shown
-    assert plain.left_out_ns == 0 and plain.packets == calm.packets
+    assert found is not None and found.record.shown
+    assert plain is not None and plain.record.shown
+    assert plain.record.left_out_ns == 0 and plain.record.packets == calm.packets
     [row] = [one for one in found.record.pauses if one.by == "steal"]
     assert 20 <= row.pauses <= 30 and row.longest_ns <= 900_000
-    assert row.pause_ns < found.left_out_ns < 0.1 * found.of_ns
+    assert row.pause_ns < found.record.left_out_ns < 0.1 * found.record.of_ns
     p999, ours, theirs = (one.percentile(0.999) for one in (stolen, found, calm))
     assert p999 is not None and ours is not None and theirs is not None
     assert theirs.low is not None and theirs.high is not None
     assert theirs.low <= ours.value <= theirs.high < 100_000 < p999.value
     assert found.evaluation is not None and stolen.packets is not None
-    assert found.evaluation.counts.matched == found.packets
-    assert found.packets + found.record.left_out == stolen.packets
+    assert found.evaluation.counts.matched == found.record.packets
+    assert found.record.packets + found.record.left_out == stolen.packets
 
 
 def test_explain_stores_it_and_says_so(folder: Path) -> None:
@@ -80,7 +81,7 @@ def test_explain_stores_it_and_says_so(folder: Path) -> None:
         rows = connection.execute(
             "SELECT run, shown, packets, left_out_ns FROM undisturbed"
         ).fetchall()
-        assert rows == [(2, True, stored.packets, stored.left_out_ns)]
+        assert rows == [(2, True, stored.record.packets, stored.record.left_out_ns)]
         [value] = connection.execute(
             "SELECT value FROM undisturbed_percentiles WHERE p = 0.99"
         ).fetchone() or [None]

@@ -272,13 +272,13 @@ def test_stops_of_a_guest_are_left_out(tmp_path: Path) -> None:
         runs.append(run)
     assert found is not None
     (calm, ours), run = map(undisturbed_of, runs), runs[1]
-    assert calm is not None and ours is not None and ours.shown, ours
+    assert calm is not None and ours is not None and ours.record.shown, ours
     side = run.stored.inputs.ingress
     during = [one for one in found.injections
               if side.first_ns < one.start_ns and one.end_ns < side.last_ns]  # fmt: skip
     assert len(during) > 15
     parts = [injectors.part_of([one], ours.out) for one in during]
-    assert injectors.part_of(during, ours.out) > 0.98, (parts, ours.words)
+    assert injectors.part_of(during, ours.out) > 0.98, (parts, ours.record.words)
     for p, worse in ((0.9, 1.5), (0.95, 2), (0.99, 4)):
         rows = (one.percentile(p) for one in (run, ours, calm))
         plain, left, wanted = (row.value for row in rows if row is not None)

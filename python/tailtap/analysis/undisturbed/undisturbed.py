@@ -68,36 +68,6 @@ class Undisturbed:
     evaluation: Evaluation | None
     """Of the packets that are left; None where it is not shown."""
 
-    @property
-    def shown(self) -> bool:
-        """Whether its percentiles are those of the device."""
-        return self.record.shown
-
-    @property
-    def reason(self) -> str:
-        """Why they are not, or empty."""
-        return self.record.reason or ""
-
-    @property
-    def words(self) -> str:
-        """What was left out, in a sentence."""
-        return self.record.words
-
-    @property
-    def packets(self) -> int:
-        """How many packets are left."""
-        return self.record.packets
-
-    @property
-    def left_out_ns(self) -> int:
-        """How much time is left out."""
-        return self.record.left_out_ns
-
-    @property
-    def of_ns(self) -> int:
-        """How much time there is from the first packet to the last."""
-        return self.record.of_ns
-
     def percentile(self, p: float) -> Percentile | None:
         """The percentile `p` (0 to 1) of the packets that are left; None where it is not shown.
 
@@ -389,7 +359,9 @@ def _read(run: Run) -> RunEvaluation:
     if found is None:
         raise InputError(str(UNKNOWN)).at(run.slug)
     if found.evaluation is None:
-        raise InputError(f"its undisturbed percentiles are not shown: {found.reason}").at(run.slug)
+        raise InputError(f"its undisturbed percentiles are not shown: {found.record.reason}").at(
+            run.slug
+        )
     return as_shown(found.evaluation)
 
 

@@ -38,4 +38,4 @@ def _beside(member: Member, damage: list[Notice]) -> Member:
     if found is None or not found.record.stretches:
         return member
     evaluation = None if found.evaluation is None else as_shown(found.evaluation)
-    return replace(member, undisturbed=evaluation, left_out=found.words)
+    return replace(member, undisturbed=evaluation, left_out=found.record.words)

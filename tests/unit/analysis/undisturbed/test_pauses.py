@@ -121,7 +121,7 @@ def test_what_a_guest_alone_tells(tmp_path: Path) -> None:
         (folder / name).unlink()
     [run] = finished_runs(folder)
     without = undisturbed_of(run)
-    assert without is not None and without.shown
+    assert without is not None and without.record.shown
     record = without.record
     assert record.known_by == ["guest-trace"]
     [row] = record.pauses
