@@ -114,7 +114,7 @@ def compare(
     configuration where nothing was varied. `percentile` is from 0 to 1, 1 being the maximum.
     """
     from tailtap.analysis.compare import compare_runs
-    from tailtap.analysis.compare.record import record
+    from tailtap.analysis.compare.comparison import record
 
     return record(compare_runs(_sources(sources), percentile))
 

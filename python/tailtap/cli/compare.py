@@ -135,7 +135,7 @@ def compare(
     use it.
     """
     from tailtap.analysis.compare import compare_runs, judge_change
-    from tailtap.analysis.compare.record import record
+    from tailtap.analysis.compare.comparison import record
 
     progress = steps("compare", quiet=quiet)
 

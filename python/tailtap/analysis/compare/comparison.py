@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from msgspec import structs
 
 from tailtap.analysis.compare.checks import advise, check
 from tailtap.analysis.compare.configurations import Configuration, Load, gather
 from tailtap.analysis.compare.counters import counters
-from tailtap.analysis.compare.ranking import Ranking, needed, rank
+from tailtap.analysis.compare.ranking import RULE, Pair, Ranking, Standing, needed, rank
 from tailtap.analysis.compare.resources import common_cache, judge, resources
-from tailtap.analysis.compare.significance import ALPHA, percentile_text
+from tailtap.analysis.compare.significance import ALPHA, percentile_text, ratio_text
 from tailtap.analysis.runs.reader import home_of, read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.tail import analyse
@@ -21,7 +25,17 @@ from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.analysis.verdict.runs import required_by
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_share
-from tailtap.records.compare import Cache, Counters, Isolation, Recommendation, Resources
+from tailtap.records import compare
+from tailtap.records.compare import (
+    Cache,
+    CompareRecord,
+    Counters,
+    Isolation,
+    LoadRow,
+    PairRow,
+    Recommendation,
+    Resources,
+)
 from tailtap.records.record import Notice
 from tailtap.records.tail import RepeatsRow
 
@@ -100,7 +114,7 @@ def compare_loaded(
         reasons = dict.fromkeys(f"{found.load.label}: {found.reason}" for found in rankings)
         raise InputError(f"nothing can be ranked: {'; '.join(list(reasons)[:_REASONS])}")
     damage: list[Notice] = []
-    traits = tuple(_traits(loads, progress, damage))
+    traits = tuple(_traits_of(loads, progress, damage))
     return Comparison(
         tuple(rankings),
         traits,
@@ -141,7 +155,7 @@ def _require_two(runs: Sequence[Run], loads: Sequence[Load]) -> None:
     )
 
 
-def _traits(
+def _traits_of(
     loads: Sequence[Load], progress: Callable[[str], None], damage: list[Notice]
 ) -> Iterator[Traits]:
     """What is known of the configurations; `damage` is told which tails cannot be read."""
@@ -299,3 +313,117 @@ def _identity(run: Run) -> object:
     if run.folder is not None:
         return run.folder.resolve()
     return run.root, run.slug, run.origin.source if run.origin else ""
+
+
+def record(found: Comparison) -> CompareRecord:
+    """What `tailtap compare --json` prints."""
+    return CompareRecord(
+        alpha=ALPHA,
+        worst_repeat=RULE,
+        undisturbed=found.undisturbed,
+        loads=[
+            structs.replace(load_record(ranking, found.traits), counters=counted)
+            for ranking, counted in zip(found.rankings, found.counters, strict=True)
+        ],
+        recommendations=list(found.checks),
+        advice=list(found.advice),
+        repeats_needed=found.repeats_needed,
+        warnings=list(found.warnings),
+    )
+
+
+def load_record(ranking: Ranking, found: Sequence[Traits] = ()) -> LoadRow:
+    """The configurations under one load, with what is known of them besides their latency."""
+    traits = {id(entry.configuration): entry for entry in found}
+    percentile = None if math.isnan(ranking.percentile) else ranking.percentile
+    labels, pairs = [one.configuration.label for one in ranking.standings], ranking.pairs
+    return LoadRow(
+        load=ranking.load.label,
+        traffic=dict(ranking.load.load),
+        percentile=percentile,
+        percentile_text=None if percentile is None else percentile_text(percentile),
+        percentile_by=None if percentile is None else ranking.chosen_by,
+        configurations=[
+            compare.Standing(
+                **_standing(standing),
+                **_traits(traits.get(id(standing.configuration))),
+                over_first=ratio_text(ranking.over(place, 0)) if place and pairs else None,
+            )
+            for place, standing in enumerate(ranking.standings)
+        ],
+        floors=[compare.Standing(**_standing(standing)) for standing in ranking.floors],
+        unranked=[
+            compare.Configured(**_configuration(left), **_traits(traits.get(id(left))))
+            for left in ranking.unranked
+        ],
+        comparisons=[_pair(pair, ranking, labels) for pair in pairs],
+        reason=ranking.reason or None,
+    )
+
+
+def _configuration(found: Configuration) -> dict[str, Any]:
+    return {
+        "label": found.label,
+        "imported": found.imported,
+        "aspects": dict(found.aspects),
+        "left_out": [
+            compare.LeftOut(run=run.slug, reason=run.excluded or "") for run in found.excluded
+        ],
+    }
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    worst, best, last = standing.worst, standing.best, standing.last
+    return {
+        **_configuration(standing.configuration),
+        "rank": None if best is None or last is None else compare.Rank(best=best, last=last),
+        "worst": None if worst is None else worst.run.slug,
+        "repeats": [value.row for value in standing.values],
+        "worst_first": [
+            standing.values.index(value)
+            for value in sorted(standing.values, key=lambda value: value.order, reverse=True)
+        ],
+    }
+
+
+def _traits(traits: Traits | None) -> dict[str, Any]:
+    if traits is None:
+        return {}
+    summary = traits.predictability
+    return {
+        "predictability": None
+        if summary is None
+        else compare.Predictability(
+            runs=summary.runs,
+            models=summary.models,
+            bursts_above=summary.bursts,
+            bounded=summary.bounded,
+            papers_bursts_above=summary.papers_bursts,
+            papers_bounded=summary.papers_bounded,
+        ),
+        "resources": traits.resources,
+        "cache": traits.cache,
+        "isolation": traits.isolation,
+    }
+
+
+def _pair(pair: Pair, ranking: Ranking, labels: list[str]) -> PairRow:
+    first, second = ranking.given(pair)
+    return PairRow(
+        first=labels[first],
+        second=labels[second],
+        answer=ranking.answer(pair),
+        second_over_first=ratio_text(ranking.over(second, first)),
+        slower=labels[pair.slower],
+        faster=labels[pair.faster],
+        p=pair.p,
+        p_corrected=pair.corrected,
+        smallest_p=pair.least,
+        significant=pair.significant,
+        ratio=pair.shift.ratio,
+        ratio_low=pair.shift.low,
+        ratio_high=pair.shift.high,
+        ratio_text=ratio_text(pair.shift),
+        shift_ns=pair.shift.difference,
+        runs_apart=pair.apart,
+    )

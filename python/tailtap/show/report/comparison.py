@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tailtap.analysis.compare.checks import advise
-from tailtap.analysis.compare.comparison import required_percentiles
+from tailtap.analysis.compare.comparison import load_record, required_percentiles
 from tailtap.analysis.compare.configurations import gather
 from tailtap.analysis.compare.ranking import rank
-from tailtap.analysis.compare.record import load_record
 from tailtap.analysis.compare.significance import rank_text
 from tailtap.analysis.runs.groups import Configuration
 from tailtap.analysis.runs.run import Experiment

@@ -12,7 +12,7 @@ from experiment_folders import write_run
 from scipy import stats
 
 from tailtap.analysis.compare import compare_runs
-from tailtap.analysis.compare.record import record
+from tailtap.analysis.compare.comparison import record
 from tailtap.records.compare import Counters
 
 PACKETS, CAME = 400, 1000

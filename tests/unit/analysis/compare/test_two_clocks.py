@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from two_clocks import TwoClocks
 
-from tailtap.analysis.compare.comparison import Comparison, compare_runs
-from tailtap.analysis.compare.record import record
+from tailtap.analysis.compare.comparison import Comparison, compare_runs, record
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.evaluation.clocks import known
 

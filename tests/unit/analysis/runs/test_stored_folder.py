@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tailtap.analysis.compare import compare_runs
-from tailtap.analysis.compare.record import record as compare_record
+from tailtap.analysis.compare.comparison import record as compare_record
 from tailtap.analysis.evaluation.executors import Threads
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.runs.again import evaluate_again, find
