@@ -76,7 +76,7 @@ def test_triggers_are_read(text: str, trigger: object) -> None:
 
 @pytest.mark.parametrize("text", ["", "200", "p99.9 > 1 ms", "p100 > 1 ms over 1 s", "loss > 1"])
 def test_what_is_no_trigger_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"^above"):
+    with pytest.raises(InputError, match=r"^--above"):
         parse_trigger(text)
 
 
