@@ -78,9 +78,9 @@ def circles_of(crate: Path) -> list[list[str]]:
     modules = {_module(path.relative_to(source)): path for path in source.rglob("*.rs")}
     uses = {
         name: {
-            used
+            module
             for path in _used(modules[name].read_text("utf-8"), name)
-            if (used := _longest(path, modules)) is not None and used != name
+            if (module := _longest(path, modules)) is not None and module != name
         }
         for name in modules
     }

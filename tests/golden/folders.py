@@ -11,23 +11,17 @@ import comparisons
 import experiment_folders
 import numpy as np
 import runs
-import sites
 import two_clocks
-import two_machines
 from captures import pcap, write_many
 from exchanges import dns, ping
-from placed_runs import ABLATED, placed_run, recorded, tuned
 from pos_trees import write_crate, write_old_tree
-from published_trees import write_mixed
 from tails import write_tail
-from told import write_told
 from traced import arrivals, hog, kworker, random_blocks, simulate, steal, tick
 from traced import write_run as write_traced
 
 from tests.fuzz import readers
 
 SECOND = 1_000_000_000
-PLATFORMS = (("wire", 0.1), ("bare-metal", 1.0), ("container", 2.0))
 LOOPS = [{"pkt_sz": 64, "pkt_rate": rate} for rate in (100_000, 200_000)]
 WRK = """\
 Running 10s test @ http://127.0.0.1/
@@ -88,41 +82,6 @@ def own(folder: Path) -> None:
         "name: container-vs-bare-metal\nquestion: What does a container cost?\n"
         "require: [p99 < 1 ms, loss == 0]\n"
     )
-
-
-def stamped(folder: Path) -> None:
-    """A floor and two devices, four repeats each, with stamps; a failed run and an invalid one."""
-    number = 0
-    for platform, scale in PLATFORMS:
-        for repeat in range(1, 5):
-            number += 1
-            run = comparisons.write_run(
-                folder, number, {"dut.platform": platform},
-                scale=scale, repeat=repeat, lost=range(100, 100 + number % 3), packets=2_000,
-            )  # fmt: skip
-            change(run, counters=readers.COUNTERS, energy=readers.ENERGY)
-    broken: tuple[dict[str, Any], ...] = (
-        {"status": "failed", "error": "interface tt-tap0 vanished during the run"},
-        {"valid": False, "warnings": [{"code": "steal", "message": "the host took 3 %"}]},
-    )
-    for number, changes in enumerate(broken, 13):
-        change(comparisons.write_run(folder, number, {"dut.platform": "vm"}), **changes)
-    (folder / "experiment.yaml").write_text(
-        "name: stamped\ntraffic: {rate: 10 kpkt/s}\nrepeat: 4\nrequire: [p99 < 1 ms]\n"
-        "vary: {dut.platform: [wire, bare-metal, container]}\n"
-        "claims:\n"
-        "  - {id: later, says: A container is later., for: {dut.platform: container},\n"
-        "     against: {dut.platform: bare-metal}, at: p99, is: worse}\n"
-        "figures:\n"
-        "  - {kind: hdr, panels: [dut.platform], line: p99 < 1 ms, repeats: worst}\n"
-        "  - {kind: percentile, percentile: p99, over: {by: dut.platform}}\n"
-        "  - {kind: counter, counter: LOC, per: second}\n"
-    )
-
-
-def site(folder: Path) -> None:
-    """An experiment with claims, to be published."""
-    sites.write_experiment(folder)
 
 
 def modelled(folder: Path) -> None:
@@ -189,19 +148,6 @@ def guest(folder: Path) -> None:
     readers.write_guest(folder)
 
 
-def stations(folder: Path) -> None:
-    """A traced run whose packets another machine stamped, and runs placed on a machine."""
-    run = write_told(folder)
-    two_machines.move_apart(run, two_machines.Apart(ahead_ns=3_000_000, drift=1e-6))
-    there = recorded("intel-two-sockets", folder / "machine")
-    told = tuned(folder / "tuned", ABLATED[:2])
-    for number, platform in enumerate(("bare-metal", "container"), 2):
-        placed_run(folder, number, there, platform=platform, dut=[1, 2], generator=6, taps=[0, 3],
-                   tuning=told)  # fmt: skip
-    shutil.rmtree(folder / "machine")
-    shutil.rmtree(folder / "tuned")
-
-
 def line(folder: Path) -> None:
     """A run of three nodes, with stamps between them."""
     readers.write_line(folder)
@@ -239,13 +185,6 @@ def published(folder: Path) -> None:
         experiment_folders.write_run(folder, number, {"dut.platform": platform}, packets=3_000)
 
 
-def mixed(folder: Path) -> None:
-    """Own runs and imported ones in one folder."""
-    write_mixed(folder / "made", packets=3_000)
-    shutil.move(folder / "made/experiment", folder / "experiment")
-    shutil.rmtree(folder / "made")
-
-
 def pos(folder: Path) -> None:
     """Trees of pos of both layouts with histograms."""
     for name, write in (("old", write_old_tree), ("new", write_crate)):
@@ -275,28 +214,6 @@ def broken(folder: Path) -> None:
     runs.write_run(folder / "runs", 6, status="interrupted")
 
 
-def gated(folder: Path) -> None:
-    """A base, the same again, and a slower one."""
-    for name, scale, seed in (("base", 1.0, 0), ("same", 1.0, 20), ("slow", 4.0, 50)):
-        for repeat in range(1, 7):
-            comparisons.write_run(
-                folder / name, seed + repeat, {"dut.platform": "vm"}, packets=1_000,
-                repeat=repeat, scale=scale,
-            )  # fmt: skip
-
-
-def watched(folder: Path) -> None:
-    """Two runs of a device and two without one, of each of 12 commits; the eighth made it slow."""
-    for commit in range(12):
-        for number, (platform, scale) in enumerate(
-            [("wire", 0.1), ("vm", 1.0 if commit < 7 else 5.0)] * 2, 1
-        ):
-            comparisons.write_run(
-                folder / f"{commit:02}/nightly", number, {"dut.platform": platform}, scale=scale,
-                packets=500, repeat=(number + 1) // 2,
-            )  # fmt: skip
-
-
 def drawn(folder: Path) -> None:
     """A run whose file asks for figures of all kinds."""
     readers.write_drawn(folder)
@@ -315,7 +232,6 @@ def other(folder: Path) -> None:
 
 FOLDERS = {
     make.__name__: make
-    for make in (own, stamped, site, modelled, captured, traced, improved, guest, stations, line,
-                 observed, searched, drawn, published, mixed, pos, tools, broken, gated, watched,
-                 described, other)
+    for make in (own, modelled, captured, traced, improved, guest, line,
+                 observed, searched, drawn, published, pos, tools, broken, described, other)
 }  # fmt: skip
