@@ -39,12 +39,10 @@ class BootFile(Resource):
 
     @property
     def label(self) -> str:
-        """Its path."""
         return self.path
 
     @property
     def claims(self) -> Sequence[str]:
-        """The file."""
         return [f"file {self.path}"]
 
     def read(self) -> dict[str, Any]:
@@ -61,7 +59,6 @@ class BootFile(Resource):
         return state
 
     def plan(self) -> Value:
-        """The text, in its folder."""
         return {"text": self.text, "folder": True}
 
     def apply(self) -> None:
@@ -78,7 +75,6 @@ class BootFile(Resource):
             raise MachineError(f"{self.path} is not what was written to it")
 
     def undo(self, old: Value, applied: Value = None) -> str | None:
-        """Put back the text before, or remove the file, and its folder if tailtap made it."""
         now = self._state()["text"]
         if now not in (self.text, old["text"]):
             return f"somebody else changed {self.path}: it is left as it is"
@@ -100,7 +96,6 @@ class BootFile(Resource):
         return None
 
     def pending(self, old: Value, applied: Value = None) -> bool:
-        """Whether the file, or a draft or an empty folder of ours is there."""
         folder = self._file.parent
         empty = not old["folder"] and folder.is_dir() and not any(folder.iterdir())
         return empty or bool(drafts_in(folder)) or self._state()["text"] != old["text"]
@@ -210,7 +205,6 @@ class Grub:
     name = "grub"
 
     def found(self, tree: Tree) -> bool:
-        """Whether it is configured here."""
         return tree.exists(SETTINGS)
 
     def draft(self, tree: Tree, words: Sequence[tuple[str, str]], base: str | None) -> Draft:
@@ -231,11 +225,9 @@ class Grub:
         return Draft(DROP_IN, text, others, None, self.afterwards(tree))
 
     def ours(self, tree: Tree) -> list[str]:
-        """The drop-in."""
         return [DROP_IN]
 
     def afterwards(self, tree: Tree) -> str:
-        """What writes GRUB's menu anew."""
         if any(tree.exists(f"{folder}/update-grub") for folder in _FOLDERS):
             return "call `update-grub`, then reboot"
         program = (_mkconfig(tree) or "grub-mkconfig").rpartition("/")[2]
@@ -281,7 +273,6 @@ class SystemdBoot:
     name = "systemd-boot"
 
     def found(self, tree: Tree) -> bool:
-        """Whether it is installed here, and has entries."""
         installed = variable(tree, "LoaderInfo").startswith("systemd-boot") or any(
             tree.exists(f"{place}/loader/loader.conf") or tree.exists(f"{place}/EFI/systemd")
             for place in PLACES
@@ -289,7 +280,6 @@ class SystemdBoot:
         return installed and _folder(tree) is not None
 
     def draft(self, tree: Tree, words: Sequence[tuple[str, str]], base: str | None) -> Draft:
-        """The copy of an entry: the one named, else the one that was booted."""
         folder = _folder(tree)
         if folder is None:
             raise MachineError(
@@ -319,11 +309,9 @@ class SystemdBoot:
         return Draft(f"{folder}/{ENTRY}", text, others, path, then)
 
     def ours(self, tree: Tree) -> list[str]:
-        """Our entry, wherever entries are."""
         return [f"{place}/loader/entries/{ENTRY}" for place in PLACES]
 
     def afterwards(self, tree: Tree) -> str:
-        """The other entries are as they were."""
         return "reboot: if it was made the default, `bootctl set-default` takes another entry"
 
     def _base(self, tree: Tree, folder: str, asked: str | None) -> str:

@@ -67,35 +67,27 @@ class Host(Protocol):
         """Whether it runs another kernel than this machine's, whose counters then tell nothing of
         it, and whose processes here only stand for those there.
         """
-        ...
 
     @property
     def own_files(self) -> bool:
         """Whether what is written on it stays off this machine's file system."""
-        ...
 
     @property
     def name(self) -> str:
         """The host's name in messages."""
-        ...
 
     @property
     def program(self) -> Sequence[str]:
         """How the `tailtap` program is called on this host."""
-        ...
 
     def run(self, command: Sequence[str], *, stdin: str = "", check: bool = True) -> Completed:
         """Run `command` to its end. Raises `CommandFailed` on a failure unless `check` is off."""
-        ...
 
     def start(self, command: Sequence[str]) -> Process:
         """Start `command`; it ends at the latest when tailtap does."""
-        ...
 
     def put(self, source: Path, target: Path) -> None:
         """Copy a file of this machine to the host."""
-        ...
 
     def get(self, source: Path, target: Path) -> None:
         """Copy a file of the host to this machine."""
-        ...

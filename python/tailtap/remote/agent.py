@@ -91,28 +91,23 @@ class Command(Handler):
             self.roomy(channel, stream)
 
     def received(self, channel: Channel, stream: int, data: bytes) -> None:
-        """Hand it over as input."""
         self._input += data
         self._feed()
 
     def ended(self, channel: Channel, stream: int) -> None:
-        """End the input after what has come."""
         self._input_over = True
         self._feed()
 
     def signalled(self, channel: Channel, number: int) -> None:
-        """Pass a signal on to the process; its whole session is killed."""
         if self._status is None:
             with contextlib.suppress(OSError, OverflowError):  # it may be no signal at all
                 (os.killpg if number == signal.SIGKILL else os.kill)(self._pid, number)
 
     def roomy(self, channel: Channel, stream: int) -> None:
-        """Read its output again."""
         if stream in self._pipes:
             self._loop.watch(self._pipes[stream], reading=lambda: self._relay(stream))
 
     def closed(self, channel: Channel, result: Json) -> None:
-        """End it: nobody wants it any more."""
         self.signalled(channel, signal.SIGKILL)
         for stream in list(self._pipes):
             self._forget(stream)

@@ -174,14 +174,12 @@ class Ran(Handler):
         self.result: Json | None = None
 
     def received(self, channel: Channel, stream: int, data: bytes) -> None:
-        """Keep what it says."""
         if stream not in (OUT, ERR):
             raise ProtocolError(f"speaks on stream {stream} of a command")
         (self.out if stream == OUT else self.err).extend(data)
         channel.grant(len(data), stream)
 
     def closed(self, channel: Channel, result: Json) -> None:
-        """It has ended."""
         self.result = result
 
     @property

@@ -34,7 +34,6 @@ class ContainerHost(LocalHost):
 
     @property
     def name(self) -> str:
-        """The host's name in messages."""
         return f"container {self.container}"
 
     def start(self, command: Sequence[str]) -> Process:
@@ -45,12 +44,10 @@ class ContainerHost(LocalHost):
         return Attached([*self.prefix, *within, *command], self.title(command))
 
     def put(self, source: Path, target: Path) -> None:
-        """Copy a file into the container, which resolves `target`."""
         with source.open("rb") as file:
             self._copy(["sh", "-c", 'cat > "$1"', "put", str(target)], file.fileno(), None)
 
     def get(self, source: Path, target: Path) -> None:
-        """Copy a file out of the container, which resolves `source`."""
         with drafted(target) as file:
             self._copy(["cat", str(source)], subprocess.DEVNULL, file.fileno())
 
@@ -82,11 +79,9 @@ class ImageHost(NamespaceHost):
 
     @property
     def name(self) -> str:
-        """The host's name in messages."""
         return f"container {self.namespace}"
 
     def start(self, command: Sequence[str]) -> Process:
-        """Start `command`, which becomes the one that enters the container."""
         # In the namespace it would not see this machine's control groups.
         return Attached(command, self.title(command))
 

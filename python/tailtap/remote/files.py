@@ -103,7 +103,6 @@ class Outgoing(Handler):
         self.roomy(channel, 0)
 
     def roomy(self, channel: Channel, stream: int) -> None:
-        """Send what there is room for."""
         while self._descriptor >= 0 and (room := channel.room()):
             try:
                 data = os.read(self._descriptor, min(room, PIECE))
@@ -118,7 +117,6 @@ class Outgoing(Handler):
                 channel.close(sha256=self._hash.hexdigest())
 
     def closed(self, channel: Channel, result: Json) -> None:
-        """Let go of the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

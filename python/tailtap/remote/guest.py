@@ -60,7 +60,6 @@ class GuestHost(LocalHost):
 
     @property
     def name(self) -> str:
-        """The host's name in messages."""
         return self._name
 
     def wait_until_up(self, deadline: float) -> None:
@@ -96,18 +95,15 @@ class GuestHost(LocalHost):
         return Completed(out, err, ran.status)
 
     def start(self, command: Sequence[str]) -> Process:
-        """Start `command`; it ends at the latest when tailtap or the guest does."""
         relay = [sys.executable, "-P", "-m", "tailtap.remote.relay", str(self._place), *command]
         self._started = [process for process in self._started if not process.ended]
         self._started.append(Process(relay, self.title(command)))
         return self._started[-1]
 
     def put(self, source: Path, target: Path) -> None:
-        """Copy a file of this machine to `target` in the guest."""
         self._copied("put", source, target)
 
     def get(self, source: Path, target: Path) -> None:
-        """Copy a file of the guest to `target` on this machine."""
         self._copied("get", source, target)
 
     def close(self) -> None:

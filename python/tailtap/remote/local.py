@@ -63,7 +63,6 @@ class LocalHost:
 
     @property
     def name(self) -> str:
-        """The host's name in messages."""
         return "this machine"
 
     @property
@@ -105,7 +104,6 @@ class LocalHost:
         return Completed(done.stdout, done.stderr, done.returncode)
 
     def start(self, command: Sequence[str]) -> Process:
-        """Start `command`; it ends at the latest when tailtap does."""
         return Process([*self.prefix, *command], self.title(command))
 
     def title(self, command: Sequence[str]) -> str:
@@ -114,11 +112,9 @@ class LocalHost:
         return f"{'tailtap ' if self._is_ours(command) else ''}{words[0]}"
 
     def put(self, source: Path, target: Path) -> None:
-        """Copy a file; both paths are on this machine."""
         copy(source, target)
 
     def get(self, source: Path, target: Path) -> None:
-        """Copy a file; both paths are on this machine."""
         copy(source, target)
 
     def _is_ours(self, command: Sequence[str]) -> bool:
@@ -135,5 +131,4 @@ class NamespaceHost(LocalHost):
 
     @property
     def name(self) -> str:
-        """The host's name in messages."""
         return f"namespace {self.namespace}"

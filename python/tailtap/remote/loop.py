@@ -89,7 +89,6 @@ class Link:
                 return
 
     def read(self) -> None:
-        """Take what is there."""
         try:
             received = os.read(self._reading, READ_BYTES)
         except BlockingIOError:

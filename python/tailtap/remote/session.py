@@ -108,26 +108,21 @@ class Session(Protocol):
         Raises the `TailtapError` that kept the role from it, and `MachineError` when there is no
         answer, or nobody who could give one.
         """
-        ...
 
     def fileno(self) -> int:
         """A descriptor that is readable when there may be events."""
-        ...
 
     def events(self) -> list[RoleEvent]:
         """What has happened since the last call, without waiting."""
-        ...
 
     def fetch(self) -> None:
         """Have the files that the role wrote in the `folder` of its plan, on this machine.
 
         They are whole, or an error is raised: `MachineError`, and `OSError` when there is no room.
         """
-        ...
 
     def close(self) -> None:
         """End the role and let go of what it holds. May be called again."""
-        ...
 
 
 class Site(Protocol):
@@ -139,25 +134,21 @@ class Site(Protocol):
         What the role writes belongs into the `folder` of its plan, which is one of this machine.
         It may be on the station only until `Session.fetch`.
         """
-        ...
 
     def keep(self, seconds: float) -> None:
         """Stay for so long though nobody may say a word; `close` ends it all the same.
 
         Whoever hears nothing for longer closes the site. Raises `TailtapError`.
         """
-        ...
 
     def clock(self) -> int:
         """What the machine's monotonic clock shows in ns, some time between question and answer.
 
         Raises `TailtapError`.
         """
-        ...
 
     def timekeeping(self) -> Timekeeping:
         """How its clock is kept, for ``run.json``. Raises `TailtapError`."""
-        ...
 
     def close(self) -> Closed:
         """End all roles, newest first, and put the machine back as it was.
@@ -165,7 +156,6 @@ class Site(Protocol):
         What was observed over the whole life of the site. May be called
         again, and answers the same then. Raises `MachineError` when something could not be undone.
         """
-        ...
 
 
 class Station(Protocol):
@@ -174,26 +164,21 @@ class Station(Protocol):
     @property
     def name(self) -> str:
         """What messages call it."""
-        ...
 
     def environment(self) -> Environment:
         """What a reader needs to know of the machine, for ``run.json``. Raises `TailtapError`."""
-        ...
 
     def foresee(self, setup: Setup) -> Foreseen:
         """What keeps the machine from what the setup asks of it; nothing is made.
 
         Raises `TailtapError` where it cannot be asked.
         """
-        ...
 
     def open(self, setup: Setup) -> Site:
         """Make what a measurement needs whatever its roles do. Raises `TailtapError`."""
-        ...
 
     def clean(self) -> None:
         """Undo what is left of measurements that failed. Raises `TailtapError`."""
-        ...
 
 
 class Told(Record, kw_only=True):

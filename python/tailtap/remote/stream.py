@@ -263,11 +263,9 @@ class StreamSession:
         return self._site.call(self._talk, seconds, ask=request, content=dict(content))
 
     def fileno(self) -> int:
-        """The stream's: all sessions of a site have one."""
         return self._site.process.fileno()
 
     def events(self) -> list[RoleEvent]:
-        """What has happened since the last call, without waiting."""
         return self._site.events(self._talk)
 
     def fetch(self) -> None:
@@ -288,7 +286,6 @@ class StreamSession:
             self._site.connection.get(Path(there.folder) / path, target)
 
     def close(self) -> None:
-        """End the role."""
         if not self._closed:
             self._closed = True
             if not self._site.process.ended:
@@ -309,7 +306,6 @@ class Talk(Handler):
         self._lines = Lines()
 
     def received(self, channel: Channel, stream: int, data: bytes) -> None:
-        """Keep what the whole messages say."""
         for message in self._lines.feed(data):
             match message:
                 case {"event": dict(event)}:
@@ -324,7 +320,6 @@ class Talk(Handler):
         channel.grant(len(data), stream)
 
     def closed(self, channel: Channel, result: Json) -> None:
-        """Nothing more is said."""
         self.result = result
 
 

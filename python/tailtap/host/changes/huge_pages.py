@@ -176,13 +176,11 @@ class Reservation(Resource):
 
     @property
     def label(self) -> str:
-        """Their number and size, with those that are free already."""
         where = "" if self.node is None else f" on node {self.node}"
         return f"{needed(self.size, self.pages)} of {self.size_kib} KiB{where}"
 
     @property
     def claims(self) -> Sequence[str]:
-        """Pages of this size, wherever they are: free ones are anybody's."""
         return [f"huge pages of {self.size_kib} KiB"]
 
     @property
@@ -195,7 +193,6 @@ class Reservation(Resource):
         return {"total": self.pages.total, "missing": self._missing()}
 
     def plan(self) -> int:
-        """How many there are to be."""
         return self.pages.total + self._missing()
 
     def apply(self) -> int:
@@ -207,13 +204,11 @@ class Reservation(Resource):
         return missing
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """Give back as many, once: fewer than before are never left."""
         total = self.pages.total
         if self.pending(old, applied):
             self.pages.resize(max(old["total"], total - _added(old, applied)))
 
     def pending(self, old: Value, applied: Value = None) -> bool:
-        """Whether there are more than before."""
         return _added(old, applied) > 0 and self.pages.total > int(old["total"])
 
     def _missing(self) -> int:

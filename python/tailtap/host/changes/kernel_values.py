@@ -180,7 +180,6 @@ class KernelValue(Joint):
 
     @property
     def label(self) -> str:
-        """The paths, of many the first, and the namespace."""
         where = "" if self.namespace is None else f" in {self.namespace}"
         first, *more = self.paths
         paths = f"{first} and {len(more)} more" if len(more) > 2 else " ".join(self.paths)
@@ -188,16 +187,13 @@ class KernelValue(Joint):
 
     @property
     def claims(self) -> Sequence[str]:
-        """The files, unless they belong to a namespace of tailtap's own."""
         return [f"file {path}" for path in self.paths] if self.namespace is None else ()
 
     def read(self) -> dict[str, str]:
-        """The content of each file that is there."""
         [found] = self.read_all([self])
         return found
 
     def plan(self) -> Value:
-        """The value in each file."""
         return dict.fromkeys(self.paths, self.value)
 
     def apply(self) -> None:
@@ -206,7 +202,6 @@ class KernelValue(Joint):
 
     @classmethod
     def read_all(cls, many: Sequence[KernelValue]) -> list[dict[str, str]]:
-        """The content of each file of each that is there."""
         return _where_they_are(many, cls._read, {})
 
     @classmethod
@@ -220,7 +215,6 @@ class KernelValue(Joint):
 
     @classmethod
     def undo_all(cls, many: Sequence[tuple[KernelValue, Value]]) -> list[str | None]:
-        """Write the old content of each into files that still have the value."""
         old = {id(one): state for one, state in many}
         values = [one for one, _ in many]
         return _where_they_are(values, lambda one: one._undo(old[id(one)]), None)
@@ -253,7 +247,6 @@ class KernelValue(Joint):
                 raise MachineError(f"{path} should be {self.value}, but the kernel says {text}")
 
     def undo(self, old: Value, applied: Value = None) -> str | None:
-        """Write the old content into files that still have the value."""
         return self.undo_all([(self, old)])[0]
 
     def _undo(self, old: Mapping[str, str]) -> str | None:
@@ -271,7 +264,6 @@ class KernelValue(Joint):
         return f"somebody else changed {', '.join(changed)}: it is left as it is"
 
     def pending(self, old: Value, applied: Value = None) -> bool:
-        """Whether a file has another content than before."""
         return any(
             not self._same(text, old[path]) for path, text in self.read().items() if path in old
         )

@@ -86,17 +86,14 @@ class Folder(Resource):
 
     @property
     def label(self) -> str:
-        """Its path."""
         return self.path
 
     def read(self) -> bool:
-        """Whether it is there."""
         with contextlib.suppress(OSError):  # of names that no file can have
             return Path(self.path).is_dir()
         return False
 
     def plan(self) -> Value:
-        """It is there."""
         return True
 
     def apply(self) -> None:
@@ -107,10 +104,8 @@ class Folder(Resource):
             raise MachineError(f"cannot make the folder {self.path}: {error.strerror}") from error
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """Remove it with everything in it."""
         if not old and is_ours(Path(self.path).name):
             shutil.rmtree(self.path, ignore_errors=True)
 
     def pending(self, old: Value, applied: Value = None) -> bool:
-        """Whether it is there under a name that a lab gives, and was made by tailtap."""
         return not old and is_ours(Path(self.path).name) and self.read()

@@ -41,20 +41,16 @@ class StoppedTimers(Resource):
 
     @property
     def label(self) -> str:
-        """The command that stops them."""
         return f"systemctl stop {' '.join(self.units)}"
 
     @property
     def claims(self) -> Sequence[str]:
-        """The timers."""
         return [f"unit {unit}" for unit in self.units]
 
     def read(self) -> dict[str, str]:
-        """Whether each waits (``active``)."""
         return properties(self.units, STATE)
 
     def plan(self) -> dict[str, str]:
-        """None does."""
         return dict.fromkeys(self.units, "inactive")
 
     def apply(self) -> None:
@@ -64,12 +60,10 @@ class StoppedTimers(Resource):
             raise MachineError(f"{', '.join(waiting)} was stopped, and is active all the same")
 
     def undo(self, old: Mapping[str, str], applied: None = None) -> None:
-        """Start those that waited before, and do not now."""
         if stopped := self._stopped(old):
             _systemctl("start", *stopped)
 
     def pending(self, old: Mapping[str, str], applied: None = None) -> bool:
-        """Whether one waited before, and does not now."""
         return bool(self._stopped(old))
 
     def _stopped(self, old: Mapping[str, str]) -> list[str]:
@@ -90,22 +84,18 @@ class SliceCpus(Resource):
 
     @property
     def label(self) -> str:
-        """The units and their CPUs."""
         return f"{CPUS}={self.cpus} of {', '.join(self.units)}"
 
     @property
     def claims(self) -> Sequence[str]:
-        """The units."""
         return [f"{CPUS} of {unit}" for unit in self.units]
 
     def read(self) -> dict[str, str]:
-        """The CPUs of each, as the kernel writes them; empty for all."""
         found = properties(self.units, CPUS)
         # systemd writes spaces where the kernel writes commas.
         return {unit: ranges(parse_cpus(text.replace(" ", ","))) for unit, text in found.items()}
 
     def plan(self) -> dict[str, str]:
-        """The same for each."""
         return dict.fromkeys(self.units, self.cpus)
 
     def apply(self) -> None:
@@ -118,7 +108,6 @@ class SliceCpus(Resource):
                 raise MachineError(f"{unit} should use CPUs {self.cpus}, but systemd says {now}")
 
     def undo(self, old: Mapping[str, str], applied: None = None) -> str | None:
-        """Give those that still have our CPUs what they had before."""
         changed: list[str] = []
         for unit, now in self.read().items():
             before = old.get(unit, now)
@@ -131,7 +120,6 @@ class SliceCpus(Resource):
         return f"somebody else changed the CPUs of {', '.join(changed)}: it is left as it is"
 
     def pending(self, old: Mapping[str, str], applied: None = None) -> bool:
-        """Whether one has other CPUs than before."""
         return any(now != old.get(unit, now) for unit, now in self.read().items())
 
     def _set(self, unit: str, cpus: str) -> None:

@@ -40,20 +40,16 @@ class WakeUp(Resource):
 
     @property
     def label(self) -> str:
-        """The wish."""
         return f"{DEVICE} held at {self.microseconds} us"
 
     @property
     def claims(self) -> Sequence[str]:
-        """Nothing: the kernel follows the shortest of all wishes."""
         return ()
 
     def read(self) -> bool:
-        """Whether this process holds it."""
         return self.microseconds in _held
 
     def plan(self) -> bool:
-        """It does."""
         return True
 
     def apply(self) -> None:
@@ -75,6 +71,5 @@ class WakeUp(Resource):
         _held[self.microseconds] = file
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """Let go of it. The kernel has done so already when its process has ended."""
         if not old and (file := _held.pop(self.microseconds, None)) is not None:
             os.close(file)

@@ -84,43 +84,34 @@ class Engine(Protocol):
     @property
     def program(self) -> str:
         """What it is called, as in ``$PATH``."""
-        ...
 
     @property
     def init(self) -> Sequence[str]:
         """The first process of a container with this machine's files: it reaps orphans."""
-        ...
 
     def folder(self, name: str) -> Path:
         """Where everything of a container lies."""
-        ...
 
     def container(self, name: str, spec: Spec) -> Resource:
         """A container that runs."""
-        ...
 
     def pid_of(self, name: str) -> int:
         """The process id of the first process of a container that runs. Raises `MachineError`."""
-        ...
 
     def inside(self, name: str) -> list[str]:
         """What goes in front of a command that is to run in a container."""
-        ...
 
     def entered(self, name: str, inner: Inner) -> list[str]:
         """The command that runs another one in a container, with no program of this machine in it.
 
         Raises `MachineError` for what it cannot do.
         """
-        ...
 
     def group(self, name: str) -> str:
         """What the control group of a container that runs is called."""
-        ...
 
     def version(self) -> str:
         """Its version."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -136,7 +127,6 @@ class Contained(Resource):
 
     @property
     def label(self) -> str:
-        """Its name."""
         return self.name
 
     @property
@@ -155,7 +145,6 @@ class Contained(Resource):
         return there
 
     def plan(self) -> Value:
-        """It runs."""
         return True
 
     def apply(self) -> None:
@@ -180,12 +169,10 @@ class Contained(Resource):
         """What its control groups are called, in the order in which they end."""
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """End everything in it and remove all that it left."""
         if not old:
             self.remove()
 
     def pending(self, old: Value, applied: Value = None) -> bool:
-        """Whether its folder or a control group of it is there."""
         return self.folder.exists() or any(cgroups.groups(name) for name in self.groups())
 
     def remove(self) -> None:
@@ -211,12 +198,10 @@ class Contained(Resource):
         LocalHost().run(["rm", "-rf", "--one-file-system", str(self.folder)])
 
     def as_json(self) -> dict[str, Any]:
-        """Its name, by which all of it is found."""
         return {"name": self.name}
 
     @classmethod
     def existing(cls) -> list[Self]:
-        """Those that have a folder of ours, running or not."""
         folders = sorted((STATE / cls.place).glob("*"))
         return [cls(path.name) for path in folders if is_ours(path.name)]
 

@@ -36,29 +36,23 @@ class DomainFolder(Resource):
 
     @property
     def label(self) -> str:
-        """The machine's name."""
         return self.name
 
     def read(self) -> bool:
-        """Whether it is there."""
         return (FOLDERS / self.name).exists()
 
     def plan(self) -> Value:
-        """It is there."""
         return True
 
     def apply(self) -> None:
-        """Make it."""
         make_private(STATE)
         (FOLDERS / self.name).mkdir(mode=0o700, parents=True)
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """End the machine's processes and remove the folder."""
         if not old:
             remove(self.name)
 
     def pending(self, old: Value, applied: Value = None) -> bool:
-        """Whether the folder or a process is there."""
         return self.read() or is_running(self.name)
 
     @classmethod

@@ -29,7 +29,6 @@ class Container(Contained):
     place: ClassVar[str] = CONTAINERS.name
 
     def groups(self) -> Sequence[str]:
-        """Its own, and that of LXC's own process."""
         return (self.name, self.name + MONITOR)
 
     def start(self, spec: Spec) -> None:
@@ -50,11 +49,9 @@ class _Lxc:
     init: Sequence[str] = ("/usr/sbin/init.lxc", "-n", "tailtap", "--", "sleep", "infinity")
 
     def folder(self, name: str) -> Path:
-        """Where everything of a container lies."""
         return CONTAINERS / name
 
     def container(self, name: str, spec: Spec) -> Container:
-        """A container that runs."""
         return Container(name, spec)
 
     def pid_of(self, name: str) -> int:
@@ -68,7 +65,6 @@ class _Lxc:
             raise MachineError(f"LXC cannot start a container: {reason}") from error
 
     def inside(self, name: str) -> list[str]:
-        """What goes in front of a command that is to run in a container."""
         return ["lxc-attach", "-P", str(CONTAINERS), "-n", name, "--"]
 
     def entered(self, name: str, inner: Inner) -> list[str]:
@@ -88,11 +84,9 @@ class _Lxc:
         return [*row, "--", *inner.words]
 
     def group(self, name: str) -> str:
-        """It has the container's name."""
         return name
 
     def version(self) -> str:
-        """LXC's version."""
         return LocalHost().run([self.program, "--version"]).stdout.strip()
 
 

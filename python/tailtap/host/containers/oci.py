@@ -81,7 +81,6 @@ class Bundle(Contained):
     runtime: str = "crun"
 
     def groups(self) -> Sequence[str]:
-        """Its own, in every hierarchy."""
         return (self.name,)
 
     def start(self, spec: Spec) -> None:
@@ -112,11 +111,9 @@ class Oci:
     init: Sequence[str] = INIT
 
     def folder(self, name: str) -> Path:
-        """Where everything of a container lies."""
         return STATE / Bundle.place / name
 
     def container(self, name: str, spec: Spec) -> Bundle:
-        """A container that runs."""
         return Bundle(name, spec, self.program)
 
     def pid_of(self, name: str) -> int:
@@ -124,19 +121,15 @@ class Oci:
         return pid_in(self.folder(name), self.program, self.group(name))
 
     def inside(self, name: str) -> list[str]:
-        """What goes in front of a command that is to run in a container."""
         return [*entering(self.program, self.folder(name)), "exec", name]
 
     def entered(self, name: str, inner: Inner) -> list[str]:
-        """The command that runs another one in a container."""
         return executing(self.program, self.folder(name), name, inner)
 
     def group(self, name: str) -> str:
-        """It has the container's name."""
         return name
 
     def version(self) -> str:
-        """The runtime's version: the last word of the first line that it says."""
         return LocalHost().run([self.program, "--version"]).stdout.splitlines()[0].split()[-1]
 
 

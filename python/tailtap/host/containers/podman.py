@@ -57,7 +57,6 @@ class Pod(Contained):
     place: ClassVar[str] = "podman"
 
     def groups(self) -> Sequence[str]:
-        """Its own, which is called after the number that Podman gave it."""
         with contextlib.suppress(OSError):
             return (_group(self.folder),)
         return ()
@@ -83,11 +82,9 @@ class _Podman:
     init: Sequence[str] = INIT
 
     def folder(self, name: str) -> Path:
-        """Where everything of a container lies."""
         return STATE / Pod.place / name
 
     def container(self, name: str, spec: Spec) -> Pod:
-        """A container that runs."""
         return Pod(name, spec)
 
     def pid_of(self, name: str) -> int:
@@ -104,16 +101,13 @@ class _Podman:
         return [*entering(runtime(), self.folder(name)), "exec", number]
 
     def entered(self, name: str, inner: Inner) -> list[str]:
-        """The command that runs another one in a container, by the runtime as well."""
         folder = self.folder(name)
         return executing(runtime(), folder, _number(folder), inner)
 
     def group(self, name: str) -> str:
-        """It is called after the number that Podman gave the container."""
         return _group(self.folder(name))
 
     def version(self) -> str:
-        """Podman's version, and what runs containers for it."""
         said = LocalHost().run([self.program, "--version"]).stdout.split()[-1]
         return f"{said} with {runtime()}"
 

@@ -129,20 +129,16 @@ class ResctrlMount(Resource):
 
     @property
     def label(self) -> str:
-        """Its place."""
         return self.folder
 
     @property
     def claims(self) -> Sequence[str]:
-        """There is one of it."""
         return ["resctrl mount"]
 
     def read(self) -> bool:
-        """Whether it is mounted."""
         return Path(self.folder, "schemata").exists()
 
     def plan(self) -> bool:
-        """It is."""
         return True
 
     def apply(self) -> None:
@@ -152,7 +148,6 @@ class ResctrlMount(Resource):
             raise MachineError(f"{self.folder} was mounted, and has no schemata")
 
     def undo(self, old: Value, applied: Value = None) -> str | None:
-        """Unmount it, by which the kernel removes all groups."""
         if old or not self.read():
             return None
         others = sorted(path.parent.name for path in Path(self.folder).glob("*/schemata"))
@@ -195,12 +190,10 @@ class ResourceGroup(Resource):
 
     @property
     def label(self) -> str:
-        """Its folder and cores."""
         return f"{FOLDER}/{GROUP} for CPUs {self.cpus}"
 
     @property
     def claims(self) -> Sequence[str]:
-        """Groups depend on each other: one measurement divides caches at a time."""
         return ["resctrl"]
 
     @property
@@ -228,7 +221,6 @@ class ResourceGroup(Resource):
         }
 
     def plan(self) -> Value:
-        """The values of both groups that are written."""
         found = self.read()
         return None if found is None else self.wanted(found)
 
@@ -306,7 +298,6 @@ class ResourceGroup(Resource):
             raise MachineError(f"the kernel says CPUs {after['own']['cpus']}").at(self.label)
 
     def undo(self, old: Value, applied: Value = None) -> str | None:
-        """Give the ways back, and remove the group if it was not there."""
         if old is None or not self._folder.exists():
             return None
         with locked(self._folder):
@@ -338,7 +329,6 @@ class ResourceGroup(Resource):
                 yield f"{folder} (CPUs {now['cpus']}, before tailtap {old['cpus']})"
 
     def pending(self, old: Value, applied: Value = None) -> bool:
-        """Whether our group or the default group is other than before."""
         now = self.read()
         if old is None or now is None:
             return False

@@ -44,16 +44,13 @@ class ThreadAffinity(Resource):
 
     @property
     def label(self) -> str:
-        """How many, and where they go."""
         return f"CPUs {self.cpus} for {len(self.threads)} threads of the kernel"
 
     @property
     def claims(self) -> Sequence[str]:
-        """The threads."""
         return [f"thread {number}" for number in self.threads]
 
     def read(self) -> dict[str, str]:
-        """The CPUs of each thread that still is there."""
         found: dict[str, str] = {}
         for number, name in self.threads.items():
             cpus = allowed(read_text(Path("/proc", number, "status")) or "")
@@ -62,7 +59,6 @@ class ThreadAffinity(Resource):
         return found
 
     def plan(self) -> dict[str, str]:
-        """The same CPUs for each."""
         return dict.fromkeys(self.threads, self.cpus)
 
     def apply(self) -> None:
@@ -78,7 +74,6 @@ class ThreadAffinity(Resource):
                 )
 
     def undo(self, old: Mapping[str, str], applied: None = None) -> str | None:
-        """Let those that still are where we put them run where they did before."""
         changed: list[str] = []
         for number, cpus in self.read().items():
             before = old.get(number, cpus)
@@ -91,7 +86,6 @@ class ThreadAffinity(Resource):
         return f"somebody else moved {', '.join(changed)}: it is left as it is"
 
     def pending(self, old: Mapping[str, str], applied: None = None) -> bool:
-        """Whether one may run elsewhere than before; one that has ended may not."""
         return any(cpus != old.get(number, cpus) for number, cpus in self.read().items())
 
     def _move(self, number: str, cpus: str) -> None:
@@ -116,16 +110,13 @@ class ThreadPriority(Resource):
 
     @property
     def label(self) -> str:
-        """How many, and their priority."""
         return f"priority {self.priority} for {len(self.threads)} threads of the kernel"
 
     @property
     def claims(self) -> Sequence[str]:
-        """The threads' places in the order of the scheduler."""
         return [f"priority of thread {number}" for number in self.threads]
 
     def read(self) -> dict[str, list[int]]:
-        """Policy and priority of each thread that still is there; sched(7)."""
         found: dict[str, list[int]] = {}
         for number, name in self.threads.items():
             if _is_still(number, name):
@@ -135,7 +126,6 @@ class ThreadPriority(Resource):
         return found
 
     def plan(self) -> dict[str, list[int]]:
-        """The same for each."""
         return {number: [os.SCHED_FIFO, self.priority] for number in self.threads}
 
     def apply(self) -> None:
@@ -152,7 +142,6 @@ class ThreadPriority(Resource):
                 )
 
     def undo(self, old: Mapping[str, list[int]], applied: None = None) -> str | None:
-        """Give those that still are as we made them what they had before."""
         changed: list[str] = []
         for number, now in self.read().items():
             before = old.get(number, now)
@@ -166,7 +155,6 @@ class ThreadPriority(Resource):
         return f"somebody else changed {', '.join(changed)}: it is left as it is"
 
     def pending(self, old: Mapping[str, list[int]], applied: None = None) -> bool:
-        """Whether one has another priority than before; one that has ended has none."""
         return any(now != old.get(number, now) for number, now in self.read().items())
 
     def _set(self, number: str, order: Sequence[int]) -> None:

@@ -39,12 +39,10 @@ class OtherSteering:
         return Files(f"{CARD}/queues/rx-*/rps_cpus", "mask"), replace(purpose, interfaces=others)
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """The mask of each queue."""
         files, others = self._files(tree, purpose)
         return files.read(tree, others)
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource for all."""
         files, others = self._files(tree, purpose)
         return files.changes(tree, others, value)
 

@@ -43,11 +43,9 @@ class Card:
 
     @property
     def place(self) -> str:
-        """The command that shows it."""
         return f"{self.what} in ethtool {SHOW[self.table]} interface"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """The value of each card that has one."""
         found = {name: self.value(told) for name, told in self._cards(tree, purpose).items()}
         known = {
             f"{self.what} of {name}": value for name, value in found.items() if value is not None
@@ -57,7 +55,6 @@ class Card:
         return known
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource a card that has it; none for a card that is so already."""
         made: list[Resource] = []
         for name, told in self._cards(tree, purpose).items():
             if self.value(told) is not None and (words := self.change(told, value)):

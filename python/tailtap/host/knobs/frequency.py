@@ -40,7 +40,6 @@ class Driven(Files):
     governor: str = ""
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """The content of each file."""
         driver(tree)
         if self.governor and (found := governor(tree)) != self.governor:
             raise Absent(f"the governor {self.governor} is not in use, but {found or 'none'}")
@@ -66,7 +65,6 @@ class DeepStates:
     place: str = f"{CPU}/cpu*/cpuidle/state*/disable of slow states"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """Each switch: 1 means that the state is not used."""
         _ = purpose.isolated
         states = [f"{CPU}/cpu{cpu}/cpuidle/state*/disable" for cpu in purpose.cpus]
         paths = [path for pattern in states for path in tree.glob(pattern)]
@@ -78,7 +76,6 @@ class DeepStates:
         return {path: tree.text(path) for path in slow}
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource for all."""
         return [KernelValue(list(self.read(tree, purpose)), value, self.form, root=str(tree.root))]
 
 
@@ -93,11 +90,9 @@ class Floor:
 
     @property
     def place(self) -> str:
-        """The files."""
         return Files(self.pattern).place
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """Whether each is fixed, or its range."""
         files = Files(self.pattern).read(tree, purpose)
         tops = {path: tree.text(_ceiling(path)) for path in files}
         return {
@@ -106,7 +101,6 @@ class Floor:
         }
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource for all units that may be as fast."""
         tops: dict[str, list[str]] = {}
         for path in Files(self.pattern).read(tree, purpose):
             tops.setdefault(tree.text(_ceiling(path)), []).append(path)
@@ -131,7 +125,6 @@ class WakeUpTime:
     place: str = DEVICE
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """In microseconds; without anybody it is 2000 s."""
         if not tree.exists(DEVICE):
             raise Absent("this kernel takes no such wish")
         driver(tree)
@@ -142,7 +135,6 @@ class WakeUpTime:
             raise Unreadable(f"{DEVICE} cannot be read: {reason}") from None
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource, which lives in this process."""
         if not tree.is_live:
             raise Absent("nobody can hold a file of a recorded machine")
         return [WakeUp(int(value))]

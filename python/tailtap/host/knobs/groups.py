@@ -71,7 +71,6 @@ class Slices:
     place: str = f"AllowedCPUs of {', '.join(UNITS)}"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """The CPUs that each may use; those without the controller have all."""
         if not tree.exists(RUNNING):
             raise Absent("systemd does not run here")
         top = _top(tree, 2)
@@ -87,7 +86,6 @@ class Slices:
         return found
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource for all."""
         return [SliceCpus(list(self.read(tree, purpose)), value)]
 
 
@@ -100,7 +98,6 @@ class Groups:
     place: str = "cpuset.cpus of other groups (version 1)"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """The CPUs of each group that has some, but tailtap's own."""
         top = _top(tree, 1)
         own = f"{top}{_own(tree, 1)}/"
         found = {

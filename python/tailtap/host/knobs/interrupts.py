@@ -58,12 +58,10 @@ class Interrupts:
 
     @property
     def place(self) -> str:
-        """The files, and which of them."""
         of = "of the cards" if self.whose == "cards" else "of all else"
         return f"/proc/irq/*/smp_affinity_list {of}"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """The list of each; one that nobody handles has no folder of a handler."""
         cards = of_cards(tree, purpose)
         found: dict[str, str] = {}
         for path in tree.glob("/proc/irq/*/smp_affinity_list"):
@@ -77,7 +75,6 @@ class Interrupts:
         return found
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource for those that may go elsewhere."""
         wanted = parse(value, "cpus")
         paths = [
             path

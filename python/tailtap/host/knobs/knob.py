@@ -163,16 +163,13 @@ class Files:
 
     @property
     def place(self) -> str:
-        """The pattern."""
         return self.pattern.replace("{", "").replace("}", "")
 
     @property
     def settable(self) -> bool:
-        """Whether the kernel takes other values."""
         return not self.readonly
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """The content of each file."""
         paths = [path for pattern in self.patterns(purpose) for path in tree.glob(pattern)]
         if not paths:
             if folder := tree.closed(self.place):
@@ -181,7 +178,6 @@ class Files:
         return {path: tree.text(path) for path in dict.fromkeys(paths)}
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource that writes all files that do not hold the value already."""
         paths = list(self.read(tree, purpose))
         return [KernelValue(paths, value, self.form, optional=self.optional, root=str(tree.root))]
 
@@ -211,11 +207,9 @@ class Told:
     settable: bool = False
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """What the function says."""
         return self.find(tree, purpose)
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """Never asked for."""
         raise ValueError(f"{self.place} cannot be set")
 
 

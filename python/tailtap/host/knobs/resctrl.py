@@ -43,16 +43,13 @@ class Part:
 
     @property
     def place(self) -> str:
-        """The files."""
         return f"{'L3' if self.what == 'ways' else 'MB'} in {FOLDER}/*/schemata"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """One word for all groups."""
         find = _ways if self.what == "ways" else _bandwidth
         return {self.place: find(tree, purpose)}
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """The group of the device's cores, and the file system if it is not mounted."""
         group = ResourceGroup(
             purpose.isolated,
             _shares(tree, purpose),

@@ -31,7 +31,6 @@ class Preemption:
     settable: bool = True
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """The model: none, voluntary, full or lazy."""
         try:
             return Files(self.place).read(tree, purpose)
         except (Absent, Unreadable):
@@ -41,7 +40,6 @@ class Preemption:
             return {"Dynamic Preempt in the kernel's log": told}
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource, where the switch is."""
         return Files(self.place, self.form).changes(tree, purpose, value)
 
 

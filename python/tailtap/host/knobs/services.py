@@ -48,7 +48,6 @@ class Maintenance:
     place: str = f"systemctl show {TIMERS[0]} and others"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """Whether each that there is waits (``active``) or not."""
         if not tree.exists(RUNNING):
             raise Absent("systemd does not run here")
         try:
@@ -60,7 +59,6 @@ class Maintenance:
         return found
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource for all that wait."""
         found = self.read(tree, purpose)
         return [StoppedTimers([unit for unit, state in found.items() if state != value])]
 

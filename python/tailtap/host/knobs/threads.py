@@ -67,12 +67,10 @@ class Affinity:
 
     @property
     def place(self) -> str:
-        """The file that shows it."""
         names = "rcuo threads" if self.rcu else "other threads of the kernel"
         return f"Cpus_allowed_list of {names} in /proc/*/status"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """The CPUs of each."""
         found = {f"{one.name} ({one.number})": one.cpus for one in self._mine(tree)}
         if not found:
             raise Absent("no core has its callbacks offloaded (rcu_nocbs)" if self.rcu
@@ -80,7 +78,6 @@ class Affinity:
         return found
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource for all that may run elsewhere."""
         if not tree.is_live:
             raise Absent("threads of a recorded machine cannot be moved")
         wish = Wish(value, "within")
@@ -105,14 +102,12 @@ class Priority:
     place: str = "real-time priority of ksoftirqd, ktimers and rcuc in /proc/*/stat"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """The priority of each; 0 is none."""
         found = {one.name: _priority(one) for one in self._mine(tree, purpose)}
         if not found:
             raise Absent("no thread of softirqs can be seen here")
         return found
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """One resource for all that have less."""
         if not tree.is_live:
             raise Absent("threads of a recorded machine cannot be changed")
         wish = Wish(value, "at-least")

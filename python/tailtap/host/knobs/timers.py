@@ -23,7 +23,6 @@ class Watchdog(Files):
     """
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        """Whether the watchdog looks."""
         found = super().read(tree, purpose)
         masters = (
             tree.look(f"/proc/sys/kernel/{name}") for name in ("watchdog", "watchdog_thresh")

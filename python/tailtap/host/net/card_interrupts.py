@@ -75,18 +75,15 @@ class CardInterrupts(Resource):
 
     @property
     def label(self) -> str:
-        """Where the card is."""
         return f"{self.namespace}/{self.port}"
 
     def read(self) -> dict[str, str]:
-        """The CPUs of each interrupt, as a list, by its number."""
         host = LocalHost() if self.namespace is None else NamespaceHost(self.namespace)
         device = Path(self.root, "sys/class/net", self.port, "device")
         told = host.run(["readlink", "--canonicalize-existing", str(device)], check=False).stdout
         return device_interrupts(Path(told.strip()), Path(self.root)) if told else {}
 
     def plan(self) -> dict[str, str]:
-        """The CPUs of each interrupt that there is."""
         return self._wanted(self.read())
 
     def apply(self) -> dict[str, str]:
@@ -101,7 +98,6 @@ class CardInterrupts(Resource):
         return wanted
 
     def undo(self, old: Mapping[str, str], applied: Mapping[str, str] | None = None) -> str | None:
-        """Send them back, unless somebody else has moved them."""
         sent = applied or self._wanted(old)
         changed: list[str] = []
         for number, before in old.items():
@@ -118,7 +114,6 @@ class CardInterrupts(Resource):
         return f"somebody else changed {', '.join(changed)}: it is left as it is"
 
     def pending(self, old: Mapping[str, str], applied: Mapping[str, str] | None = None) -> bool:
-        """Whether one has other CPUs than before."""
         return any(old.get(number, cpus) != cpus for number, cpus in self.read().items())
 
     def _wanted(self, numbers: Iterable[str]) -> dict[str, str]:

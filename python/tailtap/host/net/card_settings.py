@@ -202,12 +202,10 @@ class CardSetting(Resource):
 
     @property
     def label(self) -> str:
-        """The command that makes them."""
         return " ".join(["ethtool", CHANGE[self.table], self.interface, *self._words(self.values)])
 
     @property
     def claims(self) -> Sequence[str]:
-        """The table of that card, unless it is in the lab: it is claimed as a whole then."""
         return [f"{self.table} of card {self.interface}"] if self.namespace is None else ()
 
     def read(self) -> dict[str, Any]:
@@ -224,7 +222,6 @@ class CardSetting(Resource):
         return found
 
     def plan(self) -> dict[str, str]:
-        """The settings that are wanted."""
         return dict(self.values)
 
     def apply(self) -> None:
@@ -271,7 +268,6 @@ class CardSetting(Resource):
         return f"somebody else changed {self.interface}'s {names}: it is left as it is"
 
     def pending(self, old: Mapping[str, Any], applied: None = None) -> bool:
-        """Whether a setting is another than before; a card that is gone has none."""
         return any(value != old.get(name, value) for name, value in self.read().items())
 
     def _now(self) -> dict[str, str]:
@@ -335,7 +331,6 @@ class CardQueues(Resource):
 
     @property
     def label(self) -> str:
-        """How many, and where."""
         return f"{self.count} queues of {self.namespace}/{self.port}"
 
     def read(self) -> dict[str, Any]:
@@ -345,7 +340,6 @@ class CardQueues(Resource):
         return self._setting(_kinds_of(self._told())).read()
 
     def plan(self) -> dict[str, str]:
-        """As many of each kind."""
         return dict.fromkeys(_kinds_of(self._told()), str(self.count))
 
     def apply(self) -> None:
@@ -361,11 +355,9 @@ class CardQueues(Resource):
             self._setting(kinds).apply()
 
     def undo(self, old: Mapping[str, Any], applied: None = None) -> str | None:
-        """Make them as many as before, unless somebody else has changed that."""
         return self._setting(name for name in old if name not in _BESIDE).undo(old) if old else None
 
     def pending(self, old: Mapping[str, Any], applied: None = None) -> bool:
-        """Whether there are other numbers than before; a card that is gone has none."""
         return any(value != old.get(name, value) for name, value in self.read().items())
 
     def _told(self) -> dict[str, str]:

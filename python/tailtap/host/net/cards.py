@@ -103,12 +103,10 @@ class Card(Resource):
 
     @property
     def label(self) -> str:
-        """What it is called on this machine."""
         return self.interface
 
     @property
     def claims(self) -> Sequence[str]:
-        """The card."""
         return [f"card {self.interface}"]
 
     def read(self) -> dict[str, Any]:
@@ -116,7 +114,6 @@ class Card(Resource):
         return asdict(CardState.of(self.interface))
 
     def plan(self) -> dict[str, Any]:
-        """Its place in the lab."""
         return {"namespace": self.namespace, "port": self.port, "mtu": self.mtu,
                 "up": True, "promiscuous": True}  # fmt: skip
 
@@ -171,7 +168,6 @@ class Card(Resource):
         return f"somebody else changed the card {self.interface}, which is left so: {words}"
 
     def pending(self, old: Mapping[str, Any], applied: Mapping[str, str] | None = None) -> bool:
-        """Whether it is still in the lab, or home and not yet what it was."""
         if self.port in ports(self.namespace) or self._is_astray():
             return True
         row = link(None, self.interface)

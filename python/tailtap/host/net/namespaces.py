@@ -38,39 +38,31 @@ class Namespace(Joint):
 
     @property
     def label(self) -> str:
-        """Its name."""
         return self.name
 
     def read(self) -> bool:
-        """Whether there is one of this name."""
         return self.name in _namespaces()
 
     def plan(self) -> Value:
-        """It is there."""
         return True
 
     def apply(self) -> None:
-        """Make it, or give the container's own the name."""
         self.apply_all([self])
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """End the processes in it and delete it, with all its interfaces."""
         self.undo_all([(self, old)])
 
     @classmethod
     def existing(cls) -> list[Namespace]:
-        """Those with a name that a lab gives."""
         return [cls(name) for name in _namespaces() if is_ours(name)]
 
     @classmethod
     def read_all(cls, many: Sequence[Namespace]) -> list[Value]:
-        """Whether there is one of each name."""
         there = set(_namespaces())
         return [one.name in there for one in many]
 
     @classmethod
     def apply_all(cls, many: Sequence[Namespace]) -> None:
-        """Make them, or give containers' own the names."""
         batch(
             f"netns add {one.name}"
             if one.container is None
@@ -112,42 +104,34 @@ class Link(Joint):
 
     @property
     def label(self) -> str:
-        """Its first end."""
         return self.port if self.namespace is None else f"{self.namespace}/{self.port}"
 
     def read(self) -> bool:
-        """Whether the first end is there."""
         return self.port in ports(self.namespace)
 
     def plan(self) -> Value:
-        """It is there."""
         return True
 
     def apply(self) -> None:
-        """Make the pair, both ends up."""
         self.apply_all([self])
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """Delete it, and with it its other end."""
         if not old:
             _delete_link(self.namespace, self.port)
 
     @classmethod
     def existing(cls) -> list[Link]:
-        """Those of this process's own namespace with a name that a lab gives."""
         # What has a device is no link: a network card is called so while it is lent.
         devices = {path.parent.name for path in Path("/sys/class/net").glob("*/device")}
         return [cls(port) for port in sorted(ports(None) - devices) if is_ours(port)]
 
     @classmethod
     def read_all(cls, many: Sequence[Link]) -> list[Value]:
-        """Whether the first end of each is there."""
         known = {namespace: ports(namespace) for namespace in {one.namespace for one in many}}
         return [one.port in known[one.namespace] for one in many]
 
     @classmethod
     def apply_all(cls, many: Sequence[Link]) -> None:
-        """Make the pairs, all ends up."""
         # Both ends are made inside: no link of ours ever shows up among the machine's own. Where
         # they have the same number, the kernel takes them for one physical interface and tells of
         # their state up to a second later (linkwatch_urgent_event()), into the measurement.
@@ -187,15 +171,12 @@ class TapDevice(Resource):
 
     @property
     def label(self) -> str:
-        """Its name, behind that of its namespace."""
         return f"{self.namespace}/{self.port}"
 
     def read(self) -> bool:
-        """Whether it is there."""
         return self.port in ports(self.namespace)
 
     def plan(self) -> Value:
-        """It is there."""
         return True
 
     def apply(self) -> None:
@@ -209,7 +190,6 @@ class TapDevice(Resource):
         host.run(["ip", "link", "set", "dev", self.port, "mtu", str(self.mtu), "up"])
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """Delete it."""
         if not old:
             _delete_link(self.namespace, self.port)
 
@@ -229,18 +209,15 @@ class Junction(Resource):
 
     @property
     def label(self) -> str:
-        """Both names, behind that of the namespace."""
         return f"{self.namespace}/{self.port}+{self.tap}"
 
     def read(self) -> bool:
-        """Whether packets are redirected that come in at the link's end."""
         if self.port not in ports(self.namespace):
             return False
         shown = ["tc", "filter", "show", "dev", self.port, "ingress"]
         return "mirred" in NamespaceHost(self.namespace).run(shown).stdout
 
     def plan(self) -> Value:
-        """They are."""
         return True
 
     def apply(self) -> None:
@@ -249,7 +226,6 @@ class Junction(Resource):
             NamespaceHost(self.namespace).run(["sh", "-ec", _REDIRECT, "join", entered, left])
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """Redirect nothing."""
         there = ports(self.namespace)
         for port in (self.port, self.tap):
             if not old and port in there:
@@ -393,15 +369,12 @@ class Reached(Resource):
 
     @property
     def label(self) -> str:
-        """The port, behind its namespace, and how it is reached."""
         return f"{self.namespace}/{self.port} by {self.way}"
 
     def read(self) -> bool:
-        """Whether the port is there."""
         return self.port in ports(self.namespace)
 
     def plan(self) -> Value:
-        """It is there."""
         return True
 
     def apply(self) -> None:

@@ -161,7 +161,6 @@ class PortThreads(Resource):
 
     @property
     def label(self) -> str:
-        """The port."""
         return f"threads of {self.namespace}/{self.port}"
 
     def read(self) -> dict[str, Any]:
@@ -179,7 +178,6 @@ class PortThreads(Resource):
         return found
 
     def plan(self) -> dict[str, str]:
-        """They do."""
         return {"threaded": "1"}
 
     def apply(self) -> dict[str, Any]:
@@ -219,7 +217,6 @@ class PortThreads(Resource):
         return f"somebody else changed {', '.join(left)}: it is left as it is"
 
     def pending(self, old: Mapping[str, Any], applied: Value = None) -> bool:
-        """Whether it is there and polled otherwise, or by threads that run otherwise."""
         now = self.read().get("threaded", old.get("threaded"))
         return (
             now != old.get("threaded")

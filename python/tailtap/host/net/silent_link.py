@@ -57,12 +57,10 @@ class SilentLink(Resource):
 
     @property
     def label(self) -> str:
-        """The interface."""
         return self.interface
 
     @property
     def claims(self) -> Sequence[str]:
-        """The interface."""
         return [f"card {self.interface}"]
 
     def read(self) -> list[str]:
@@ -88,11 +86,9 @@ class SilentLink(Resource):
         return found
 
     def plan(self) -> list[str]:
-        """It has none of that for a while."""
         return []
 
     def apply(self) -> list[dict[str, int]]:
-        """Start both programs; returns who they are, the one that only brings it up first."""
         kept = self.read()
         latest = LEAD_SECONDS + self.seconds + GRACE_SECONDS
         return [
@@ -101,7 +97,6 @@ class SilentLink(Resource):
         ]
 
     def undo(self, old: list[str], applied: Value = None) -> None:
-        """End what would take it down, bring it up, and only then end what would do so."""
         programs = [Owner(**one) for one in applied or ()]
         for one in programs[1:]:
             _end(one)
@@ -111,7 +106,6 @@ class SilentLink(Resource):
             _end(one)
 
     def pending(self, old: list[str], applied: Value = None) -> bool:
-        """Whether it is down, or something is about to take it down or bring it up."""
         row: Mapping[str, Any] | None = link(None, self.interface)
         if row is None:
             return False

@@ -54,18 +54,15 @@ class TapFilter(Resource):
 
     @property
     def label(self) -> str:
-        """Where it is."""
         where = "" if self.namespace == OWN else f" in {self.namespace}"
         return f"{self.interface} {self.hook}{where}"
 
     def read(self) -> bool:
-        """Whether it is there."""
         here = [(self.namespace, partial(_filters, [self.interface]))]
         [found] = inside_those_left(here, ())
         return any((self.interface, self.hook, self.handle) == one[:3] for one in found)
 
     def plan(self) -> Value:
-        """It is there only where a tap was killed."""
         return False
 
     def apply(self) -> None:
@@ -92,7 +89,6 @@ class TapFilter(Resource):
 
     @classmethod
     def existing(cls) -> Sequence[TapFilter]:
-        """Those of all network namespaces that have a name or a process."""
         return [] if kernel_at_least(WITH_LINKS) else list(left_behind())
 
 

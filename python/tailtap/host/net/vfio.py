@@ -50,21 +50,17 @@ class VfioCard(Resource):
 
     @property
     def label(self) -> str:
-        """Its place and its name."""
         return f"{self.address} {self.interface}"
 
     @property
     def claims(self) -> Sequence[str]:
-        """The card."""
         return [f"card {self.interface}"]
 
     def read(self) -> dict[str, Any]:
-        """The driver that has it, and what the card is when that is the kernel's."""
         card = asdict(CardState.of(self.interface)) if self.interface in ports(None) else None
         return {"driver": pci.driver_of(self.address, Path(self.root)), "card": card}
 
     def plan(self) -> dict[str, Any]:
-        """vfio-pci has it."""
         return {"driver": pci.VFIO}
 
     def apply(self) -> Value:
@@ -89,7 +85,6 @@ class VfioCard(Resource):
         return None
 
     def pending(self, old: Mapping[str, Any], applied: Value = None) -> bool:
-        """Whether it has another driver than before, or is not yet what it was."""
         if pci.driver_of(self.address, Path(self.root)) != old["driver"]:
             return True
         row = None if applied is None or old["card"] is None else link(None, self.interface)

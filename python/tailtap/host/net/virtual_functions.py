@@ -122,12 +122,10 @@ class VirtualFunctions(Resource):
 
     @property
     def label(self) -> str:
-        """The card."""
         return self.interface
 
     @property
     def claims(self) -> Sequence[str]:
-        """The card."""
         return [f"card {self.interface}"]
 
     def read(self) -> dict[str, Any]:
@@ -137,7 +135,6 @@ class VirtualFunctions(Resource):
         return {"card": asdict(state), "drivers": read_text(self._device / _DRIVERS)}
 
     def plan(self) -> dict[str, int]:
-        """They are there."""
         return {"made": self.count}
 
     def apply(self) -> None:
@@ -160,7 +157,6 @@ class VirtualFunctions(Resource):
             )
 
     def undo(self, old: Mapping[str, Any], applied: Value = None) -> str | None:
-        """Remove them, wherever their interfaces are, and make the card what it was."""
         if not (self._device / _MADE).exists():
             return None
         made = Ability.of(self.interface).made
@@ -177,7 +173,6 @@ class VirtualFunctions(Resource):
         return None
 
     def pending(self, old: Mapping[str, Any], applied: Value = None) -> bool:
-        """Whether they are there, or the card is not yet what it was."""
         row = link(None, self.interface)
         if row is None:
             return False
@@ -213,7 +208,6 @@ class VirtualFunction(Resource):
 
     @property
     def label(self) -> str:
-        """Its card, and its number there."""
         return f"{self.card}/{self.number}"
 
     def read(self) -> dict[str, Any]:
@@ -230,7 +224,6 @@ class VirtualFunction(Resource):
         return {}
 
     def plan(self) -> dict[str, Any]:
-        """What its card is to say of it."""
         return {"mac": self.mac, "vlan": self.vlan, "spoofchk": False, "trust": True}
 
     def apply(self) -> dict[str, str]:
@@ -274,7 +267,6 @@ class VirtualFunction(Resource):
         )
 
     def undo(self, old: Mapping[str, Any], applied: Value = None) -> None:
-        """Set it back: some cards keep the settings of functions that are gone."""
         found = self.read()
         for key, value in old.items():
             if found and found.get(key) != value:
@@ -282,7 +274,6 @@ class VirtualFunction(Resource):
                 LocalHost().run([*self._command(), key, _word(value)], check=False)
 
     def pending(self, old: Mapping[str, Any], applied: Value = None) -> bool:
-        """Whether it is there and not what it was."""
         return self.read() not in ({}, old)
 
     def _set(self, settings: Mapping[str, Any]) -> None:

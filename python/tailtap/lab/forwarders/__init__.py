@@ -32,42 +32,33 @@ class Running(Protocol):
     @property
     def process(self) -> Process | None:
         """Its process, if it has one. The run fails when the process ends early."""
-        ...
 
     @property
     def holds_ns(self) -> int:
         """The longest time in ns that it keeps a packet on purpose."""
-        ...
 
     @property
     def ready_seconds(self) -> float:
         """How many seconds may pass until the first packet comes through."""
-        ...
 
     @property
     def warnings(self) -> Sequence[Mapping[str, str]]:
         """Warnings about every measurement with it, as ``{"code", "message"}``."""
-        ...
 
     def served(self) -> Served:
         """By what its packets are served now."""
-        ...
 
     def cpu_time(self) -> CpuTime | None:
         """The CPU time of its process so far; None without a process on this machine."""
-        ...
 
     def failure(self) -> str:
         """Why it ended early or lets nothing through, as one line."""
-        ...
 
     def stop(self) -> dict[str, Any]:
         """End it. Returns its facts for ``run.json``."""
-        ...
 
     def close(self) -> None:
         """Release everything. Does nothing after `stop`."""
-        ...
 
 
 class Forwarder(Protocol):
@@ -99,15 +90,12 @@ class Forwarder(Protocol):
 
     def diagnose(self) -> Iterator[Check]:
         """The checks of `tailtap doctor`: find out whether it works here. Leaves nothing behind."""
-        ...
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
         """Find out what `start` would miss on this machine besides `needs`; changes nothing."""
-        ...
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Running:
         """Begin to forward. Raises `MachineError`, or `InputError` for what the options name."""
-        ...
 
 
 def _built_in() -> Mapping[str, Forwarder]:

@@ -92,11 +92,9 @@ class ExternalForwarder(Plain):
     Options: type[BaseModel] = ExternalOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """Nothing: what it needs depends on its command."""
         return find_programs("external", self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out whether the command is there, but not what the command needs."""
         chosen = cast("ExternalOptions", options)
         if not asked.own_files:
             foresee_command(chosen.command, PLACEHOLDERS, findings)
@@ -266,7 +264,6 @@ class Server(Plain):
     needs: Sequence[Need] = (Need("ip", "apt-get install iproute2"),)
 
     def diagnose(self) -> Iterator[Check]:
-        """Which programs of the examples are missing: it needs none of them itself."""
         missing = []
         for program, package in PROGRAMS.items():
             try:
@@ -281,7 +278,6 @@ class Server(Plain):
         yield Check(AREA, "server", "missing", found, remedy)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out whether the command is there, but not what the command needs."""
         if not asked.own_files:
             foresee_command(cast("ServerOptions", options).command, SERVER_PLACEHOLDERS, findings)
 

@@ -71,7 +71,6 @@ class Example(Plain):
         return find_programs(Path(self.needs[0].program).name, self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out what DPDK would miss."""
         dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
 
 
@@ -238,11 +237,9 @@ class Testpmd(Plain):
     needs: Sequence[Need] = (dpdk.TESTPMD,)
 
     def diagnose(self) -> Iterator[Check]:
-        """Look for its program."""
         return find_programs("testpmd", self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out what DPDK would miss."""
         dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:

@@ -33,21 +33,18 @@ class InKernel:
     warnings: Sequence[Mapping[str, str]] = ()
 
     def served(self) -> Served:
-        """By the softirq that receives, or by threads that do so in its place."""
         return self.kernel
 
     def cpu_time(self) -> None:
         """None: no process does the kernel's work."""
 
     def failure(self) -> str:
-        """Why it lets nothing through, as one line."""
         return (
             f"the forwarder {self.name} lets nothing through: does it work on this kernel? "
             "`tailtap doctor` tells"
         )
 
     def stop(self) -> dict[str, Any]:
-        """Return the facts; the rules stay."""
         return dict(self.facts)
 
     def close(self) -> None:
@@ -80,7 +77,6 @@ class TcMirred(Plain):
     needs: Sequence[Need] = (Need("tc", "apt-get install iproute2"),)
 
     def diagnose(self) -> Iterator[Check]:
-        """Try every classifier; one is enough."""
 
         def attempt(dut: Dut, setting: Setting) -> str:
             return f"mirred with {', '.join(_working(dut))}"
@@ -196,7 +192,6 @@ class Bridge(Plain):
     )
 
     def diagnose(self) -> Iterator[Check]:
-        """Set it up in a lab."""
 
         def attempt(dut: Dut, setting: Setting) -> str:
             self.start(dut, self.Options(vlans=[UNTAGGED]), setting).close()

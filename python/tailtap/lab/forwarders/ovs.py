@@ -128,7 +128,6 @@ class Switch(Program):
         self._threads, self._kernel = threads, kernel
 
     def served(self) -> Served:
-        """By the kernel, or by those of its threads that move packets."""
         if self._kernel is not None:
             return self._kernel
         found = super().served()
@@ -137,7 +136,6 @@ class Switch(Program):
         )
 
     def stop(self) -> dict[str, Any]:
-        """Ask it how many packets each rule had, and end it."""
         if not self.process.ended:
             asked = ["sh", "-c", _TELL, "tell", str(self._work.path)]
             self.tell(counted(self._work.host.run(asked, check=False).stdout))
@@ -217,14 +215,12 @@ class Ovs(Plain):
     needs: Sequence[Need] = (SWITCH, *TOOLS)
 
     def diagnose(self) -> Iterator[Check]:
-        """Look for its programs, and for the kernel's datapath."""
         for check in find_programs("ovs", self.needs):
             kernel = check.state == "ok" and has_kernel_datapath(LocalHost())
             which = "the kernel's datapath" if kernel else "the datapath in user space only"
             yield replace(check, found=which) if check.state == "ok" else check
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out whether its rules are any, and whether the kernel has the datapath."""
         chosen = cast("OvsOptions", options)
         findings.ask(require_rules, LocalHost(), chosen.rules)
         if not asked.own_kernel:
@@ -298,11 +294,9 @@ class OvsDpdk(Plain):
     needs: Sequence[Need] = (POLLING_SWITCH, *TOOLS)
 
     def diagnose(self) -> Iterator[Check]:
-        """Look for its programs."""
         return find_programs("ovs-dpdk", self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out what DPDK would miss, and whether its rules are any."""
         chosen = cast("OvsDpdkOptions", options)
         findings.ask(require_rules, LocalHost(), chosen.rules)
         dpdk.foresee(chosen, asked, findings)

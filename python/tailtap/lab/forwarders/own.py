@@ -62,14 +62,12 @@ class Forwarding:
         return cls(name, process, holds_ns, own_kernel=dut.host.own_kernel)
 
     def served(self) -> Served:
-        """By the kernel, or by threads that wait for packets."""
         if self.kernel is not None:
             return self.kernel
         pids = [self.process.pid, *(one.process.pid for one in self.others.values())]
         return Served("task", [thread for pid in pids for thread in threads_of(pid)])
 
     def cpu_time(self) -> CpuTime | None:
-        """The CPU time of all its threads so far; None when it is gone or out of sight."""
         if self.own_kernel:
             return None
         with contextlib.suppress(OSError):
@@ -77,14 +75,12 @@ class Forwarding:
         return None
 
     def failure(self) -> str:
-        """Why it ended early or lets nothing through, as one line."""
         if self.process.ended:
             return f"the forwarder {self.name}: {self.process.failure()}"
         hint = f": {self.hint}" if self.hint else ""
         return f"the forwarder {self.name} runs and lets nothing through{hint}"
 
     def stop(self) -> dict[str, Any]:
-        """Interrupt it; what it counted."""
         self.process.interrupt()
         done = self.process.expect("done", STOP_SECONDS)
         self.process.close()
@@ -92,7 +88,6 @@ class Forwarding:
         return {**told, **{name: one.stop() for name, one in self.others.items()}}
 
     def close(self) -> None:
-        """End it if it still runs."""
         self.process.close()
         for one in self.others.values():
             one.close()
@@ -189,7 +184,6 @@ class Fault(Plain):
     Options: type[BaseModel] = FaultOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """It is a part of tailtap."""
         return find_programs("fault", self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
@@ -259,7 +253,6 @@ class Xdp(Plain):
     Options: type[BaseModel] = XdpOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """Set it up in a lab."""
 
         def attempt(dut: Dut, setting: Setting) -> str:
             self.start(dut, self.Options(), setting).close()
@@ -268,7 +261,6 @@ class Xdp(Plain):
         return try_in_lab("xdp", attempt)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Only the limit of generic mode; a run shows whether the kernel can do it."""
         if cast("XdpOptions", options).mode == "generic" and not (asked.cards or asked.own_kernel):
             findings.notes.append(f"dut.forwarder: {GENERIC_HINT}")
 

@@ -80,7 +80,6 @@ class KernelRoute(Plain):
     needs: Sequence[Need] = (Need("ip", "apt-get install iproute2"),)
 
     def diagnose(self) -> Iterator[Check]:
-        """Set it up in a lab."""
 
         def attempt(dut: Dut, setting: Setting) -> str:
             self.start(dut, self.Options(), setting).close()
@@ -194,7 +193,6 @@ class Nat(KernelRoute):
     needs: Sequence[Need] = (*KernelRoute.needs, Need("nft", "apt-get install nftables"))
 
     def diagnose(self) -> Iterator[Check]:
-        """Set it up in a lab."""
 
         def attempt(dut: Dut, setting: Setting) -> str:
             for need in self.needs:
@@ -249,7 +247,6 @@ class Ruled(InKernel):
     dut: Dut | None = None
 
     def stop(self) -> dict[str, Any]:
-        """Return the facts and what the rules counted; the rules stay."""
         assert self.dut is not None  # `start` names it
         told = self.dut.host.run(["nft", "list", "ruleset"], check=False).stdout
         return {**super().stop(), "rule_packets": counted(told)}
@@ -276,11 +273,9 @@ class Nftables(KernelRoute):
     needs: Sequence[Need] = (*KernelRoute.needs, Need("nft", "apt-get install nftables"))
 
     def diagnose(self) -> Iterator[Check]:
-        """Look for its programs: what its rules need of the kernel, they say."""
         return find_programs("nftables", self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out whether this kernel takes the rules: in a network of its own, as root."""
         chosen = cast("NftablesOptions", options)
         if os.geteuid() == 0 and not asked.own_kernel:
             findings.ask(_try, chosen.rules)

@@ -206,11 +206,9 @@ class Suricata(Plain):
     needs: Sequence[Need] = (SURICATA,)
 
     def diagnose(self) -> Iterator[Check]:
-        """Look for its program."""
         return find_programs("suricata", self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out what its mode needs and this machine lacks."""
         chosen = cast("SuricataOptions", options)
         findings.ask(_require_cpus, chosen, asked.cpus)
         if chosen.paths:

@@ -32,29 +32,24 @@ class Generator(Protocol):
 
     def diagnose(self) -> Iterator[Check]:
         """The checks of `tailtap doctor`: find out whether it works here. Leaves nothing behind."""
-        ...
 
     def foresee(self, traffic: Traffic, findings: Findings) -> None:
         """Find out what `start` would miss on this machine; changes nothing."""
-        ...
 
     def start(self, host: Host, sendings: Sequence[Sending]) -> Sequence[Process]:
         """Send each traffic into its port, its warm-up first; all of them have the same CPU.
 
         One process sends all of them, or one for each. Raises `MachineError`.
         """
-        ...
 
     def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
         """Send a few warm-up packets of each and return. Raises `MachineError`."""
-        ...
 
     def result(self, processes: Sequence[Process]) -> Sequence[GeneratorRecord]:
         """What the ended processes report of each sending. A class of their own may add fields.
 
         Raises `MachineError` when there is none.
         """
-        ...
 
 
 def _built_in() -> Mapping[str, Generator]:

@@ -80,11 +80,9 @@ class ExternalGenerator:
     Options: type[BaseModel] = NoOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """Nothing: what it needs depends on its command."""
         yield Check("generators", "external", "ok", "needs nothing of its own")
 
     def foresee(self, traffic: Traffic, findings: Findings) -> None:
-        """Find out whether the command is there, but not what the command needs."""
         words = _words("tt", traffic)
         if findings.ask(require_program, words[0], REMEDY) is not None:
             findings.notes.append(

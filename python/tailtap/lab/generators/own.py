@@ -47,7 +47,6 @@ class OwnGenerator:
         self.Options: type[BaseModel] = NoOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """Try to open one of its sockets."""
         area, name, required = "generators", self._back_end, self._back_end == "af_packet"
         family = int(socket.AF_PACKET) if required else AF_XDP
         error = refusal(family)

@@ -142,7 +142,6 @@ class Counting(Quiet):
         return Reading(Facts(energy=spent))
 
     def close(self) -> None:
-        """End the thread."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()

@@ -128,7 +128,6 @@ class Sampler(Quiet):
         return Reading(Facts(interrupts=self._facts()), tuple(self._warnings()), (FILE,))
 
     def close(self) -> None:
-        """End the thread."""
         self._over.set()
         self._thread.join()
 

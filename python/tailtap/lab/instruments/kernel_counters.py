@@ -99,7 +99,6 @@ class Since(Quiet):
         self._scope, self._before, self._began = scope, before, began_ns
 
     def stop(self) -> Reading:
-        """What was counted meanwhile."""
         counters = Counters.read().since(self._before)
         elapsed = time.monotonic_ns() - self._began
         return Reading(
@@ -173,7 +172,6 @@ class Handled(Quiet):
         self._before = counted(_interrupts(proc))
 
     def stop(self) -> Reading:
-        """What was handled meanwhile, and a warning for what was handled elsewhere."""
         after = counted(_interrupts(self._proc))
         facts: dict[str, records.Handled] = {}
         for number, (port, cpus) in self._sent.items():

@@ -25,15 +25,12 @@ class Links(Protocol):
 
     def watch(self) -> Sequence[Process]:
         """Processes that print a line when a link is deleted."""
-        ...
 
     def deleted_port(self, line: str) -> str | None:
         """The port that such a line says is gone; None for any other line."""
-        ...
 
     def broken_ports(self) -> Sequence[object]:
         """Every port that is gone or carries no packets; as text, what is wrong with it."""
-        ...
 
 
 class Counters(Protocol):
@@ -42,15 +39,12 @@ class Counters(Protocol):
     @property
     def asked(self) -> Events:
         """What is counted."""
-        ...
 
     def read(self) -> Any:
         """All of them now."""
-        ...
 
     def of_groups(self, groups: Sequence[Path]) -> AbstractContextManager[Counters]:
         """Counters of the same events that only count what these control groups do."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -146,19 +140,15 @@ class Observation(Protocol):
 
     def sources(self) -> Sequence[Process]:
         """What is readable when `trouble` should be asked; empty for what needs no waiting."""
-        ...
 
     def trouble(self) -> str | None:
         """Why the run is worth nothing from now on, as one line; None when all is well."""
-        ...
 
     def stop(self) -> Reading:
         """End it; what it found out. Raises `MachineError`."""
-        ...
 
     def close(self) -> None:
         """Let go of everything, without a reading. May be called again."""
-        ...
 
 
 class Instrument(Protocol):
@@ -166,7 +156,6 @@ class Instrument(Protocol):
 
     def start(self, scope: Scope) -> Observation | None:
         """Begin to observe; None where there is nothing to observe. Raises `MachineError`."""
-        ...
 
 
 class Quiet:
@@ -202,11 +191,9 @@ class Watching:
         self._silent: set[Process] = set()
 
     def sources(self) -> Sequence[Process]:
-        """Those that may still tell something; `stop` stands in for one that has ended."""
         return [process for process in self._processes if process not in self._silent]
 
     def trouble(self) -> str | None:
-        """The port that vanished, if one has."""
         for process in self.sources():
             lines = process.read_available()
             if lines is None:
@@ -226,7 +213,6 @@ class Watching:
         return Reading()
 
     def close(self) -> None:
-        """End the processes."""
         for process in self._processes:
             process.close()
         self._silent.update(self._processes)

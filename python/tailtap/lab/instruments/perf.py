@@ -209,7 +209,6 @@ class Window(Quiet):
         self._before = self._counting.read()
 
     def stop(self) -> Reading:
-        """What was counted meanwhile."""
         cpus = self._scope.dut_cpus if self._asked.by == "cpu" else None
         counts = window(self._before, self._counting.read(), cpus)
         self.close()
@@ -219,7 +218,6 @@ class Window(Quiet):
         return Reading(Facts(counters={"run": counts}), missing(counts))
 
     def close(self) -> None:
-        """Close what only this window counts."""
         self._stack.close()
 
 

@@ -28,19 +28,15 @@ class Neighbour(Protocol):
 
     def diagnose(self) -> Iterator[Check]:
         """What `tailtap doctor` says of it."""
-        ...
 
     def arguments(self, options: Any) -> Sequence[str]:
         """Those of ``tailtap load`` that say how much."""
-        ...
 
     def asked(self, options: Any) -> float:
         """What each CPU is asked for: the number of `unit` per second, or a share of its time."""
-        ...
 
     def reached(self, done: int, cpu_ns: int, elapsed_ns: int) -> float:
         """The same as it came to be."""
-        ...
 
 
 def _built_in() -> Mapping[str, Neighbour]:

@@ -70,16 +70,13 @@ class Sharing(_Own):
     """A kind of neighbour that is asked for a share of its CPUs' time."""
 
     def arguments(self, options: Any) -> Sequence[str]:
-        """How long in which period."""
         return ["--busy", str(options.busy), "--period", f"{options.period} ns"]
 
     def asked(self, options: Any) -> float:
-        """The share of the CPU's time."""
         share: float = options.busy / 100
         return share
 
     def reached(self, done: int, cpu_ns: int, elapsed_ns: int) -> float:
-        """The share of the CPU's time."""
         return cpu_ns / elapsed_ns
 
 
@@ -87,16 +84,13 @@ class Paced(_Own):
     """A kind of neighbour that is asked for so many `unit` per second."""
 
     def arguments(self, options: Any) -> Sequence[str]:
-        """How many per second."""
         return ["--per-second", f"{self.asked(options):.0f}"]
 
     def asked(self, options: Any) -> float:
-        """So many per second."""
         rate: float = options.rate
         return rate
 
     def reached(self, done: int, cpu_ns: int, elapsed_ns: int) -> float:
-        """So many per second."""
         return done * 1e9 / elapsed_ns
 
 
@@ -139,7 +133,6 @@ class Cache(Sharing):
     Options: type[BaseModel] = CacheOptions
 
     def arguments(self, options: CacheOptions) -> Sequence[str]:
-        """How much memory, how long in which period."""
         return [*super().arguments(options), "--size", f"{options.size} B"]
 
 
@@ -162,7 +155,6 @@ class Memory(Paced):
     Options: type[BaseModel] = MemoryOptions
 
     def asked(self, options: MemoryOptions) -> float:
-        """Bytes per second."""
         return options.rate * 1_000_000
 
 
@@ -213,5 +205,4 @@ class Packets(Paced):
     Options: type[BaseModel] = PacketsOptions
 
     def arguments(self, options: PacketsOptions) -> Sequence[str]:
-        """How many per second, how many at once."""
         return [*super().arguments(options), "--burst", str(options.burst)]

@@ -51,11 +51,9 @@ class Neighbours:
 
     @property
     def sources(self) -> Sequence[Process]:
-        """The processes, which say nothing before their end."""
         return list(self._processes.values())
 
     def trouble(self) -> str | None:
-        """Why one of them ended, as one line; None while all are at work."""
         for (name, cpu), process in self._processes.items():
             if process.readable():
                 return f"the neighbour {name} on CPU {cpu}: {process.failure()}"
@@ -82,7 +80,6 @@ class Neighbours:
         return told
 
     def close(self) -> None:
-        """End those that still run."""
         for process in self._processes.values():
             process.close()
         self._processes.clear()

@@ -59,7 +59,6 @@ class Platform(Protocol):
 
     def diagnose(self) -> Iterator[Check]:
         """What `tailtap doctor` says of it: find out whether it works here. Leaves nothing."""
-        ...
 
     def foresee(
         self,
@@ -72,14 +71,12 @@ class Platform(Protocol):
 
         `cards` are the network cards that are its ports, and its forwarder runs `programs`.
         """
-        ...
 
     def machine(self, spec: DutSpec[Any]) -> Mapping[str, Any]:
         """What is asked of the whole machine, once for all nodes of the DuT: facts of it.
 
         Raises `MachineError` when it is not as the experiment says.
         """
-        ...
 
     def resources(self, name: str, spec: DutSpec[Any], cards: Sequence[str]) -> Sequence[Resource]:
         """What a DuT called `name` needs before it has ports, in the order to make it.
@@ -87,13 +84,11 @@ class Platform(Protocol):
         `cards` are the network cards that are its ports. Makes nothing, but may fetch what is kept
         for later runs. Raises `InputError`, `MachineError` when this machine cannot do it.
         """
-        ...
 
     def memory(self, spec: DutSpec[Any]) -> int:
         """Bytes of this machine's memory that a node has for itself from its start on; 0 if it
         takes what it needs.
         """
-        ...
 
     def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:
         """The nodes of `specs`, when their resources and links are made: start them, side by side
@@ -102,7 +97,6 @@ class Platform(Protocol):
         What must end with the lab is entered by `Lab.keep`. Raises `MachineError` when one is not
         what was asked for.
         """
-        ...
 
 
 Devices = Sequence[tuple[Platform, DutSpec[Any]]]

@@ -38,7 +38,6 @@ class BareMetal:
     Options: type[BaseModel] = KernelOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """It needs nothing but the lab; the kernel is told."""
         kernel = running_kernel()
         yield Check("platforms", "bare-metal", "ok", f"kernel {kernel.release} ({kernel.kind})")
 
@@ -49,27 +48,22 @@ class BareMetal:
         programs: Sequence[str],
         findings: Findings,
     ) -> None:
-        """Find out whether this machine was booted so."""
         findings.ask(check_host_kernel, spec.options.kernel)
         findings.ask(require_boot_of_host, spec)
 
     def machine(self, spec: DutSpec[KernelOptions]) -> Mapping[str, Any]:
-        """It was booted as the experiment says."""
         kernel = check_host_kernel(spec.options.kernel)
         return {"kernel": kernel, "boot": require_boot_of_host(spec)}
 
     def resources(
         self, name: str, spec: DutSpec[KernelOptions], cards: Sequence[str]
     ) -> Sequence[Resource]:
-        """Nothing but this machine."""
         return ()
 
     def memory(self, spec: DutSpec[KernelOptions]) -> int:
-        """What its forwarder needs."""
         return 0
 
     def start(self, lab: Lab, specs: Sequence[DutSpec[KernelOptions]]) -> Sequence[Dut]:
-        """Nothing has to be started."""
         return [
             Dut(lab.host(spec.node), lab.passes(spec.node), spec.cpus, lab.facts(), node=spec.node)
             for spec in specs
@@ -91,7 +85,6 @@ class Wire:
     Options: type[BaseModel] = NoOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """It needs nothing but the lab."""
         yield Check("platforms", "wire", "ok", "needs nothing of its own")
 
     def foresee(
@@ -104,15 +97,12 @@ class Wire:
         """Nothing: there is no DuT."""
 
     def machine(self, spec: DutSpec[Any]) -> Mapping[str, Any]:
-        """Nothing: there is no DuT."""
         return {}
 
     def resources(self, name: str, spec: DutSpec[Any], cards: Sequence[str]) -> Sequence[Resource]:
-        """Nothing: there is no DuT."""
         return ()
 
     def memory(self, spec: DutSpec[Any]) -> int:
-        """None: there is no DuT."""
         return 0
 
     def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:

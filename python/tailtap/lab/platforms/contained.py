@@ -122,7 +122,6 @@ class ContainerPlatform:
         return (name, ROOTS[name]) if name in ROOTS else (name, FolderRoot(Path(name)))
 
     def diagnose(self) -> Iterator[Check]:
-        """A container is started, limited to one CPU, and removed."""
         area, name = "platforms", self.name
         if missing_capabilities():
             yield Check(area, name, "untested", "only root can try it", "run it with sudo")
@@ -148,7 +147,6 @@ class ContainerPlatform:
         programs: Sequence[str],
         findings: Findings,
     ) -> None:
-        """Find out whether this machine was booted so, has LXC, and can limit it."""
         findings.ask(check_host_kernel, spec.options.kernel)
         findings.ask(require_boot_of_host, spec)
         findings.ask(require_program, self.engine.program)
@@ -162,14 +160,12 @@ class ContainerPlatform:
         findings.ask(_Limits, spec, root)
 
     def machine(self, spec: DutSpec[ContainedOptions]) -> Mapping[str, Any]:
-        """It was booted as the experiment says."""
         kernel = check_host_kernel(spec.options.kernel)
         return {"kernel": kernel, "boot": require_boot_of_host(spec)}
 
     def resources(
         self, name: str, spec: DutSpec[ContainedOptions], cards: Sequence[str]
     ) -> Sequence[Resource]:
-        """The container, limited. The first run with a root of its own makes that."""
         _, root = self.root(spec.options)
         init = root.init or self.engine.init
         limits = _Limits(spec, root).settings()
@@ -177,11 +173,9 @@ class ContainerPlatform:
         return [self.engine.container(name, made)]
 
     def memory(self, spec: DutSpec[ContainedOptions]) -> int:
-        """What runs in it needs: a limit reserves nothing."""
         return 0
 
     def start(self, lab: Lab, specs: Sequence[DutSpec[ContainedOptions]]) -> Sequence[Dut]:
-        """Read back what limits them, and wait until their services are up."""
         return [self._started(lab, spec) for spec in specs]
 
     def _started(self, lab: Lab, spec: DutSpec[ContainedOptions]) -> Dut:

@@ -34,6 +34,5 @@ class Podman(ContainerPlatform):
         programs: Sequence[str],
         findings: Findings,
     ) -> None:
-        """Find out as well whether something runs containers for Podman."""
         super().foresee(spec, cards, programs, findings)
         findings.ask(runtime)

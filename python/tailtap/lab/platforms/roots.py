@@ -46,34 +46,27 @@ class Root(Protocol):
     @property
     def init(self) -> Sequence[str] | None:
         """The command that is the container's first process; None for that of its engine."""
-        ...
 
     service_cpus: Sequence[int]
     """CPUs beside the DuT's that its services are limited to; none where it has no services."""
 
     def foresee(self, programs: Iterable[str], findings: Findings) -> None:
         """Find out what `lower` would miss here, and a forwarder that runs `programs` in it."""
-        ...
 
     def lower(self) -> Path:
         """The folder whose content it is, made if need be. Raises `MachineError`."""
-        ...
 
     def shared(self) -> Sequence[Path]:
         """Folders of this machine that it lacks and tailtap needs."""
-        ...
 
     def files(self) -> Mapping[str, str]:
         """Files that differ from those in `lower`."""
-        ...
 
     def wait_until_ready(self, host: Host) -> None:
         """Return when its services have come up. Raises `MachineError`."""
-        ...
 
     def own(self, name: str, engine: Engine) -> OwnFiles | None:
         """What commands of the container `name` are, where it has none of this machine's."""
-        ...
 
 
 class HostRoot:
@@ -86,16 +79,13 @@ class HostRoot:
         """Nothing: it has all that this machine has."""
 
     def lower(self) -> Path:
-        """The root of this machine, without what is mounted below it."""
         return Path("/")
 
     def shared(self) -> Sequence[Path]:
-        """What lies on other file systems."""
         device = Path("/").stat().st_dev
         return [path for path in program_folders() if path.stat().st_dev != device]
 
     def files(self) -> Mapping[str, str]:
-        """None."""
         return {}
 
     def wait_until_ready(self, host: Host) -> None:
@@ -126,7 +116,6 @@ class DebianRoot:
     service_cpus: Sequence[int] = (SERVICE_CPU,)
 
     def foresee(self, programs: Iterable[str], findings: Findings) -> None:
-        """Find out whether it can be made, and whether it has these programs."""
         codename = findings.ask(_codename)
         if codename is not None and not _folder(codename).is_dir():
             findings.ask(require_program, MAKER)
@@ -150,11 +139,9 @@ class DebianRoot:
         return folder
 
     def shared(self) -> Sequence[Path]:
-        """What tailtap needs beyond Debian's Python."""
         return program_folders()
 
     def files(self) -> Mapping[str, str]:
-        """The file that limits services to their CPU; systemd-system.conf(5)."""
         name = "/etc/systemd/system.conf.d/tailtap.conf"
         return {name: f"[Manager]\nCPUAffinity={SERVICE_CPU}\n"}
 
@@ -186,11 +173,9 @@ class FolderRoot:
 
     @property
     def init(self) -> Sequence[str]:
-        """A process that reaps orphans, of this machine."""
         return (str(Path(require_program(PAUSE)).resolve()), "-P")
 
     def foresee(self, programs: Iterable[str], findings: Findings) -> None:
-        """Find out whether it is there."""
         findings.ask(require_program, PAUSE)
         findings.ask(self.lower)
 
@@ -201,18 +186,15 @@ class FolderRoot:
         return self._folder
 
     def shared(self) -> Sequence[Path]:
-        """Its first process, which needs nothing else."""
         return [Path(self.init[0])]
 
     def files(self) -> Mapping[str, str]:
-        """None."""
         return {}
 
     def wait_until_ready(self, host: Host) -> None:
         """Return at once: what its command needs, that starts itself."""
 
     def own(self, name: str, engine: Engine) -> OwnFiles:
-        """Its files; a folder names no command of its own."""
         return OwnFiles(self.lower(), self._image, lambda inner: engine.entered(name, inner))
 
     @property

@@ -336,7 +336,6 @@ class Lab:
         ]
 
     def deleted_port(self, line: str) -> str | None:
-        """The port that a line of a `watch` process says is gone."""
         words = line.split()
         if words[:1] != ["Deleted"] or len(words) < 3:
             return None

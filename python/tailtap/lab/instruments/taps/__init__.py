@@ -47,7 +47,6 @@ class Tap(Protocol):
 
     def diagnose(self) -> Iterator[Check]:
         """What `tailtap doctor` says of it: find out whether it works here. Leaves nothing."""
-        ...
 
     def start(
         self,
@@ -72,14 +71,12 @@ class Tap(Protocol):
 
         Raises `MachineError` when this machine cannot do it.
         """
-        ...
 
     def stop(self, process: Process) -> TapsOfFlows:
         """End the taps; by the flow's folder and the tap's name, what it counted.
 
         Raises `MachineError`.
         """
-        ...
 
 
 def _built_in() -> Mapping[str, Tap]:

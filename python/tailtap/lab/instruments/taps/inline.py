@@ -74,7 +74,6 @@ class InlineTap:
     )
 
     def diagnose(self) -> Iterator[Check]:
-        """Load, attach and stop both taps in a lab that is removed."""
         area, name = "taps", "inline"
         if os.geteuid() != 0 or missing_capabilities():
             found = "only root can try it"
@@ -216,11 +215,9 @@ class PassiveTap(InlineTap):
     )
 
     def diagnose(self) -> Iterator[Check]:
-        """Nothing of its own: it needs what the inline tap needs."""
         return iter(())
 
     def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[TapLink]:
-        """Those of both splitters."""
         return [
             TapLink(INGRESS, flow.ingress.name, absorb=True),
             TapLink(EGRESS, flow.egress.name, absorb=True),
@@ -256,7 +253,6 @@ class CardTap(PassiveTap):
         return started(host, folder, [*self.words(flows, namespaces), "--clock", "hardware"])
 
     def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[TapLink]:
-        """Those of both splitters."""
         return [TapLink(INGRESS, flow.ingress.name), TapLink(EGRESS, flow.egress.name)]
 
 

@@ -190,11 +190,9 @@ class Following:
         self._process = host.start(command).ready(READY_SECONDS)
 
     def sources(self) -> Sequence[Process]:
-        """The process, which says nothing before its end."""
         return [self._process]
 
     def trouble(self) -> str | None:
-        """Its end."""
         return self._process.failure() if self._process.readable() else None
 
     def stop(self) -> Reading:
@@ -211,7 +209,6 @@ class Following:
         return trace
 
     def close(self) -> None:
-        """End it."""
         self._process.close()
 
 

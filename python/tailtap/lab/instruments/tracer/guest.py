@@ -57,7 +57,6 @@ class Untraced(Quiet):
         self._reason = reason
 
     def stop(self) -> Reading:
-        """The warning."""
         return Reading(warnings=[_untraced(self._reason)])
 
 
@@ -78,7 +77,6 @@ class InGuest(Quiet):
             self._stack = stack.pop_all()
 
     def stop(self) -> Reading:
-        """End both and fetch their files; what the guest's trace has, or lacks."""
         folder = self._tracing.folder
         try:
             self._trace.interrupt()
@@ -95,7 +93,6 @@ class InGuest(Quiet):
         return Reading(facts, tuple(self._warnings(trace, files)), files)
 
     def close(self) -> None:
-        """End both."""
         self._stack.close()
 
     def _fetched(self, folder: Path) -> Iterator[str]:

@@ -130,7 +130,6 @@ class Vm:
     Options: type[BaseModel] = VmOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """The programs, then a kernel that is booted under KVM, if one has been unpacked."""
         area, name = "platforms", "vm"
         missing = [PACKAGES.get(one, one) for one in PROGRAMS if shutil.which(one) is None]
         if missing:
@@ -172,7 +171,6 @@ class Vm:
         programs: Sequence[str],
         findings: Findings,
     ) -> None:
-        """Find out whether a guest can be made, and what would run its instructions."""
         for program in PROGRAMS:
             findings.ask(require_program, program)
         memory = findings.ask(_memory, spec)
@@ -206,7 +204,6 @@ class Vm:
             findings.notes += [warning["message"] for warning in _warnings(speed)]
 
     def machine(self, spec: DutSpec[VmOptions]) -> Mapping[str, Any]:
-        """Nothing: it has a kernel of its own."""
         return {}
 
     def resources(
@@ -226,7 +223,6 @@ class Vm:
         return [*pages, *passed, DomainFolder(name)]
 
     def memory(self, spec: DutSpec[VmOptions]) -> int:
-        """The guest's memory, unless it is on huge pages, which are reserved."""
         return 0 if spec.options.huge_pages else _memory_size(spec)
 
     def start(self, lab: Lab, specs: Sequence[DutSpec[VmOptions]]) -> Sequence[Dut]:

@@ -75,7 +75,6 @@ class VmVhost(Vm):
     Options: type[BaseModel] = VhostOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """Its switch; `vm` tells of the rest."""
         try:
             _require_switch()
         except MachineError as error:
@@ -90,7 +89,6 @@ class VmVhost(Vm):
         programs: Sequence[str],
         findings: Findings,
     ) -> None:
-        """Find out whether a guest can be made, and its switch."""
         super().foresee(spec, (), programs, findings)
         findings.ask(_require_switch)
 
@@ -100,7 +98,6 @@ class VmVhost(Vm):
 
     @contextlib.contextmanager
     def ports(self, lab: Lab, spec: DutSpec[Any], folder: Path) -> Iterator[Ports]:
-        """The sockets of a switch that polls."""
         _require_switch()
         names = [port.name for port in lab.graph.ports_of(spec.node)]
         sockets = {name: folder / name for name in names}
