@@ -36,7 +36,7 @@ from tailtap.host.containers import cgroups, lxc
 from tailtap.host.containers.container import Spec
 from tailtap.lab.platforms import PLATFORMS, Dut, DutSpec, alike, build, graph_of
 from tailtap.lab.platforms.boot import host_boot, parameters
-from tailtap.lab.platforms.container import ContainerOptions
+from tailtap.lab.platforms.contained import LxcOptions
 from tailtap.lab.platforms.roots import ROOTS
 from tailtap.lab.topology.graphs import DUT_EGRESS, DUT_INGRESS, smallest
 from tailtap.lab.topology.lab import Lab
@@ -58,7 +58,7 @@ pytestmark = pytest.mark.skipif(
 @contextmanager
 def container(memory: str | None = None) -> Iterator[tuple[Lab, Dut]]:
     """A lab with a container in it, without a forwarder."""
-    options = ContainerOptions.model_validate({"memory": memory})
+    options = LxcOptions.model_validate({"memory": memory})
     with standing("container", DutSpec((1,), options)) as made:
         yield made
 
@@ -167,7 +167,7 @@ def test_a_process_that_somebody_ends_says_how(shared: Dut, number: signal.Signa
 
 def test_started_processes_end_with_tailtap(shared: Dut) -> None:
     name = shared.facts["name"]
-    enter = lxc.LXC.inside(name)
+    enter = lxc.Container(name).inside()
     code = (
         "import sys, time\n"
         "from tailtap.remote.container import ContainerHost\n"
@@ -261,9 +261,9 @@ def test_only_runs_that_ask_for_what_the_machine_was_booted_with_are_made(
 
 
 def test_a_name_that_is_in_use_is_left_alone() -> None:
-    platform, spec = PLATFORMS["container"], DutSpec((1,), ContainerOptions())
+    platform, spec = PLATFORMS["container"], DutSpec((1,), LxcOptions())
     with Lab(graph_of(alike(platform, spec))) as lab:
-        taken = lxc.LXC.folder(lab.name_of("dut"))
+        taken = lxc.Container(lab.name_of("dut")).folder
         taken.mkdir(parents=True)
         (taken / "precious").touch()
         try:
@@ -292,7 +292,7 @@ def test_a_container_that_does_not_start_says_why(
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(MachineError, match="lxc-start is missing: apt-get install "):
             lab.make(lxc.Container(spec.name, spec))
-        assert not lxc.LXC.folder(spec.name).exists()
+        assert not lxc.Container(spec.name).folder.exists()
 
 
 @pytest.mark.apart  # senders of other tests, which are urgent, take the CPU of its forwarder

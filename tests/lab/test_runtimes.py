@@ -26,20 +26,16 @@ from labtools import (
 from standing import standing
 
 from tailtap.host.containers import cgroups, oci
-from tailtap.host.containers.container import Contained, Engine, Limit, Spec
-from tailtap.host.containers.oci import CRUN, RUNC, Bundle
-from tailtap.host.containers.podman import PODMAN, Pod
+from tailtap.host.containers.container import Contained, Limit, Spec
+from tailtap.host.containers.oci import Bundle, Runc
+from tailtap.host.containers.podman import Pod
 from tailtap.lab.platforms import Dut, DutSpec
 from tailtap.lab.platforms.contained import ContainedOptions
 from tailtap.lab.topology.graphs import DUT_EGRESS, DUT_INGRESS
 from tailtap.remote import CommandFailed
 
 MEMORY = 128 * 2**20
-RUNTIMES: dict[str, tuple[Engine, type[Contained]]] = {
-    "crun": (CRUN, Bundle),
-    "runc": (RUNC, Bundle),
-    "podman": (PODMAN, Pod),
-}
+RUNTIMES: dict[str, type[Contained]] = {"crun": Bundle, "runc": Runc, "podman": Pod}
 EXPERIMENT = """\
 name: runtimes
 dut: {forwarder: fault, cpus: [1], memory: 64 MiB}
@@ -56,18 +52,18 @@ pytestmark = pytest.mark.skipif(
     scope="module",
     params=["crun", pytest.param("runc", marks=pytest.mark.slow), "podman"],
 )
-def shared(request: pytest.FixtureRequest) -> Iterator[tuple[Engine, Dut]]:
+def shared(request: pytest.FixtureRequest) -> Iterator[tuple[type[Contained], Dut]]:
     """A container of each kind, for tests that only look at it."""
     options = ContainedOptions.model_validate({"memory": f"{MEMORY} B"})
     with standing(request.param, DutSpec((1,), options)) as (_, device):
-        yield RUNTIMES[request.param][0], device
+        yield RUNTIMES[request.param], device
 
 
-def test_its_limits_are_set_and_read_back(shared: tuple[Engine, Dut]) -> None:
+def test_its_limits_are_set_and_read_back(shared: tuple[type[Contained], Dut]) -> None:
     engine, device = shared
     limits = device.facts["cgroup"]
     group = Path(limits["cpuset"]["path"])
-    assert group.name == engine.group(device.facts["name"])
+    assert group.name == engine(device.facts["name"]).group
     assert (group / "cpuset.cpus").read_text() == "1\n"
     if limits["cpuset"]["version"] == 1:
         assert (group / "cpuset.sched_load_balance").read_text() == "0\n"
@@ -82,7 +78,7 @@ def test_its_limits_are_set_and_read_back(shared: tuple[Engine, Dut]) -> None:
 
 
 def test_it_is_a_machine_of_its_own_with_two_ports(
-    shared: tuple[Engine, Dut], tmp_path: Path
+    shared: tuple[type[Contained], Dut], tmp_path: Path
 ) -> None:
     engine, device = shared
     host = device.host
@@ -106,7 +102,7 @@ def test_it_is_a_machine_of_its_own_with_two_ports(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_is_in_its_groups_and_ends_when_told(
-    shared: tuple[Engine, Dut], number: signal.Signals
+    shared: tuple[type[Contained], Dut], number: signal.Signals
 ) -> None:
     engine, device = shared
     process = device.host.start(["sh", "-c", "echo ready; exec sleep infinity"])
@@ -114,7 +110,7 @@ def test_a_process_is_in_its_groups_and_ends_when_told(
     outside = process.pid
     assert os.sched_getaffinity(outside) == {1}
     lines = Path(f"/proc/{outside}/cgroup").read_text().splitlines()
-    group = engine.group(device.facts["name"])
+    group = engine(device.facts["name"]).group
     for row in cgroups.hierarchies():
         if row.group(group).is_dir() and row.controllers:
             assert any(line.endswith(f"/{group}") for line in lines), row
@@ -124,13 +120,13 @@ def test_a_process_is_in_its_groups_and_ends_when_told(
     process.close()
 
 
-def test_started_processes_end_with_tailtap(shared: tuple[Engine, Dut]) -> None:
+def test_started_processes_end_with_tailtap(shared: tuple[type[Contained], Dut]) -> None:
     engine, device = shared
     name = device.facts["name"]
     code = (
         "import time\n"
         "from tailtap.remote.container import ContainerHost\n"
-        f"host = ContainerHost({name!r}, {engine.inside(name)!r}, [1])\n"
+        f"host = ContainerHost({name!r}, {engine(name).inside()!r}, [1])\n"
         "process = host.start(['sh', '-c', 'echo ready; exec sleep infinity'])\n"
         "process.read_line(20)\n"
         "print(process.pid, flush=True)\n"
@@ -154,8 +150,8 @@ def test_packets_come_through(tmp_path: Path) -> None:
         )
         assert was_made(done), done.stderr
         assert machine.namespaces() == []
-        for engine, _ in RUNTIMES.values():
-            assert machine.run("ls", str(engine.folder("none").parent)).stdout == ""
+        for kind in RUNTIMES.values():
+            assert machine.run("ls", str(kind("none").folder.parent)).stdout == ""
     assert statuses(out) == ["done"] * 3
     for run, platform in zip(sorted((out / "runs").iterdir()), RUNTIMES, strict=True):
         counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
@@ -169,13 +165,13 @@ def test_packets_come_through(tmp_path: Path) -> None:
 @pytest.mark.parametrize("platform", ["crun", "podman"])
 def test_kill_nine_then_clean(tmp_path: Path, platform: str) -> None:
     out = tmp_path / "out"
-    engine, kind = RUNTIMES[platform]
+    kind = RUNTIMES[platform]
     with own_machine() as machine:
         path = write_experiment(tmp_path, EXPERIMENT)
         options = ("--out", str(out), "--set", f"vary={{dut.platform: [{platform}]}}")
         with machine.held(tmp_path, "run", str(path), *options) as running:
             [name] = [name for name in machine.namespaces() if name.endswith("-dut")]
-            number = machine.run("cat", str(engine.folder(name) / "id")).stdout.strip()
+            number = machine.run("cat", str(kind(name).folder / "id")).stdout.strip()
             group = f"libpod-{number}" if number else name
             assert cgroups.groups(group)
             kept = json.loads(machine.tailtap("clean", "--json").stdout)

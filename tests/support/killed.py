@@ -103,7 +103,7 @@ another = Path("/run/tailtap/another-boot")
 another.write_text("another")
 engines = {engine.program: engine for engine in ENGINES}
 for engine in ENGINES:
-    engine.folder("none").parent.mkdir(parents=True, exist_ok=True)
+    engine("none").folder.parent.mkdir(parents=True, exist_ok=True)
 
 
 def lab(cables=None):
@@ -122,7 +122,7 @@ def container():
     name = f"tt-{made.identity}-dut"
     init = root.init or engine.init
     spec = Spec(name, root.lower(), init, (), root.shared(), root.files())
-    with contextlib.closing(made), made.held(engine.container(name, spec)):
+    with contextlib.closing(made), made.held(engine(name, spec)):
         with made.held(Namespace(name, container=name)):
             pass
 
@@ -150,7 +150,7 @@ def state():
     files = [str(path) for folder in FOLDERS for path in folder.glob("*")
              if path.name not in ("lock", "another-boot")]
     containers = [str(path) for engine in ENGINES
-                  for path in engine.folder("none").parent.glob("*")]
+                  for path in engine("none").folder.parent.glob("*")]
     processes = [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline")
                  if "/run/tailtap/" in command_of(path)] if work in engines else []
     # All lab tests share these (what another had mounted is still listed, and goes when it ends):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_folder, make_private, write_text
@@ -23,7 +23,7 @@ from tailtap.host.changes.journal import STATE, is_ours
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.containers import cgroups
 from tailtap.remote import CommandFailed
-from tailtap.remote.local import LocalHost
+from tailtap.remote.local import LocalHost, require_program
 
 REMOVAL_SECONDS = 5.0
 """How long the program that ran a container may hold on to its folder."""
@@ -78,48 +78,18 @@ class Inner:
     gid: int = 0
 
 
-class Engine(Protocol):
-    """A program that runs containers."""
-
-    @property
-    def program(self) -> str:
-        """What it is called, as in ``$PATH``."""
-
-    @property
-    def init(self) -> Sequence[str]:
-        """The first process of a container with this machine's files: it reaps orphans."""
-
-    def folder(self, name: str) -> Path:
-        """Where everything of a container lies."""
-
-    def container(self, name: str, spec: Spec) -> Resource:
-        """A container that runs."""
-
-    def pid_of(self, name: str) -> int:
-        """The process id of the first process of a container that runs. Raises `MachineError`."""
-
-    def inside(self, name: str) -> list[str]:
-        """What goes in front of a command that is to run in a container."""
-
-    def entered(self, name: str, inner: Inner) -> list[str]:
-        """The command that runs another one in a container, with no program of this machine in it.
-
-        Raises `MachineError` for what it cannot do.
-        """
-
-    def group(self, name: str) -> str:
-        """What the control group of a container that runs is called."""
-
-    def version(self) -> str:
-        """Its version."""
-
-
 @dataclass(frozen=True)
 class Contained(Resource):
-    """A container that runs, with its control groups, mounts and folder. An engine has its own."""
+    """A container that runs, with its control groups, mounts and folder: a kind for each program
+    that runs containers.
+    """
 
     place: ClassVar[str]
     """What the folder of all its containers is called below tailtap's state."""
+    program: ClassVar[str]
+    """What runs it, as in ``$PATH``."""
+    init: ClassVar[Sequence[str]]
+    """The first process of a container with this machine's files: it reaps orphans."""
 
     name: str
     spec: Spec | None = None
@@ -165,8 +135,40 @@ class Contained(Resource):
         """Start it in its folder, where `upper` takes what it writes. Raises `MachineError`."""
 
     @abc.abstractmethod
+    def pid(self) -> int:
+        """The process id of its first process. Raises `MachineError` where it does not run."""
+
+    @abc.abstractmethod
+    def inside(self) -> list[str]:
+        """What goes in front of a command that is to run in it."""
+
+    @abc.abstractmethod
+    def entered(self, inner: Inner) -> list[str]:
+        """The command that runs another one in it, with no program of this machine in it.
+
+        Raises `MachineError` for what it cannot do.
+        """
+
+    @classmethod
+    def require(cls) -> None:
+        """Raises `MachineError` when what runs it is missing."""
+        require_program(cls.program)
+
+    @classmethod
+    def version(cls) -> str:
+        """The program's version: the last word of the first line that it says."""
+        return LocalHost().run([cls.program, "--version"]).stdout.splitlines()[0].split()[-1]
+
+    @property
+    def group(self) -> str:
+        """What its control group is called while it runs."""
+        return self.name
+
     def groups(self) -> Sequence[str]:
         """What its control groups are called, in the order in which they end."""
+        with contextlib.suppress(OSError):
+            return (self.group,)
+        return ()
 
     def undo(self, old: Value, applied: Value = None) -> None:
         if not old:

@@ -27,6 +27,10 @@ class Container(Contained):
 
     kind: ClassVar[str] = "container"
     place: ClassVar[str] = CONTAINERS.name
+    program: ClassVar[str] = "lxc-start"
+    init: ClassVar[Sequence[str]] = (
+        "/usr/sbin/init.lxc", "-n", "tailtap", "--", "sleep", "infinity",
+    )  # fmt: skip
 
     def groups(self) -> Sequence[str]:
         return (self.name, self.name + MONITOR)
@@ -41,34 +45,21 @@ class Container(Contained):
         except CommandFailed as error:
             raise MachineError(f"LXC cannot start a container: {_reason(log) or error}") from error
 
-
-class _Lxc:
-    """LXC, by its command line."""
-
-    program = "lxc-start"
-    init: Sequence[str] = ("/usr/sbin/init.lxc", "-n", "tailtap", "--", "sleep", "infinity")
-
-    def folder(self, name: str) -> Path:
-        return CONTAINERS / name
-
-    def container(self, name: str, spec: Spec) -> Container:
-        return Container(name, spec)
-
-    def pid_of(self, name: str) -> int:
-        """The process id of the first process of a container that runs. Raises `MachineError`."""
-        asked = ["lxc-info", "-P", str(CONTAINERS), "-n", name, "-p", "-H"]
+    def pid(self) -> int:
+        """The process id of its first process. Raises `MachineError`."""
+        asked = ["lxc-info", "-P", str(CONTAINERS), "-n", self.name, "-p", "-H"]
         told = LocalHost().run(asked).stdout
         try:
             return int(told)
         except ValueError as error:
-            reason = _reason(self.folder(name) / "log") or told.strip()
+            reason = _reason(self.folder / "log") or told.strip()
             raise MachineError(f"LXC cannot start a container: {reason}") from error
 
-    def inside(self, name: str) -> list[str]:
-        return ["lxc-attach", "-P", str(CONTAINERS), "-n", name, "--"]
+    def inside(self) -> list[str]:
+        return ["lxc-attach", "-P", str(CONTAINERS), "-n", self.name, "--"]
 
-    def entered(self, name: str, inner: Inner) -> list[str]:
-        """The command that runs another one in a container.
+    def entered(self, inner: Inner) -> list[str]:
+        """The command that runs another one in it.
 
         Raises `MachineError` for users other than root, whom LXC gives no capabilities, and for
         folders, which it does not choose.
@@ -78,20 +69,10 @@ class _Lxc:
                 f"dut.image: its commands are user {inner.uid}'s and start in {inner.folder}, "
                 "which LXC cannot do with capabilities: take dut.platform: crun, runc or podman"
             )
-        row = ["lxc-attach", "-P", str(CONTAINERS), "-n", name, "--clear-env"]
+        row = ["lxc-attach", "-P", str(CONTAINERS), "-n", self.name, "--clear-env"]
         for key, value in inner.environment.items():
             row += ["-v", f"{key}={value}"]
         return [*row, "--", *inner.words]
-
-    def group(self, name: str) -> str:
-        return name
-
-    def version(self) -> str:
-        return LocalHost().run([self.program, "--version"]).stdout.strip()
-
-
-LXC = _Lxc()
-"""The one engine of this kind."""
 
 
 def configuration(spec: Spec) -> str:
@@ -102,7 +83,7 @@ def configuration(spec: Spec) -> str:
     """
     rows = [
         ("lxc.uts.name", spec.name),
-        ("lxc.rootfs.path", f"overlayfs:{spec.lower}:{LXC.folder(spec.name)}/upper"),
+        ("lxc.rootfs.path", f"overlayfs:{spec.lower}:{CONTAINERS / spec.name}/upper"),
         ("lxc.net.0.type", "empty"),
         ("lxc.apparmor.profile", "unconfined"),
         ("lxc.mount.auto", "proc:rw sys:rw cgroup:mixed"),

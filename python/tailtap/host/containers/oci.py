@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value, write_text
-from tailtap.host.changes.journal import STATE
 from tailtap.host.changes.processes import is_the_machine_s, network_of
 from tailtap.host.containers import cgroups
 from tailtap.host.containers.container import (
@@ -73,15 +72,22 @@ def write_rest(group: str, limits: Sequence[Limit]) -> None:
 
 @dataclass(frozen=True)
 class Bundle(Contained):
-    """A container that an OCI runtime runs, with its control groups, mounts and folder."""
+    """A container that an OCI runtime runs, ``crun`` here, with its groups, mounts and folder."""
 
     kind: ClassVar[str] = "oci-container"
     place: ClassVar[str] = "oci"
+    program: ClassVar[str] = "crun"
+    init: ClassVar[Sequence[str]] = INIT
 
-    runtime: str = "crun"
+    @classmethod
+    def runtime(cls) -> str:
+        """The OCI runtime. Raises `MachineError` when there is none."""
+        return cls.program
 
-    def groups(self) -> Sequence[str]:
-        return (self.name,)
+    @property
+    def called(self) -> str:
+        """What the runtime calls it."""
+        return self.name
 
     def start(self, spec: Spec) -> None:
         """Start it. Raises `MachineError` when the runtime cannot."""
@@ -90,7 +96,7 @@ class Bundle(Contained):
         write_text(self.folder / "config.json", text, mode=0o600)
         log = self.folder / "log"
         # The container inherits what its runtime has open, so it gets a file, not our pipes.
-        run = [*entering(self.runtime, self.folder), "run", "--detach"]
+        run = [*entering(self.program, self.folder), "run", "--detach"]
         run += ["--bundle", str(self.folder), "--pid-file", str(self.folder / "pid"), self.name]
         script = 'log=$1; shift; exec "$@" < /dev/null > "$log" 2>&1'
         try:
@@ -98,42 +104,25 @@ class Bundle(Contained):
         except CommandFailed as error:
             said = " ".join(log.read_text(encoding="utf-8", errors="replace").split())
             raise MachineError(
-                f"{self.runtime} cannot start a container: {said or error.reason}"
+                f"{self.program} cannot start a container: {said or error.reason}"
             ) from error
         write_rest(self.name, spec.limits)
 
+    def pid(self) -> int:
+        """The process id of its first process. Raises `MachineError`."""
+        return pid_in(self.folder, self.program, self.group)
 
-@dataclass(frozen=True)
-class Oci:
-    """One OCI runtime, by its command line."""
+    def inside(self) -> list[str]:
+        return [*entering(self.runtime(), self.folder), "exec", self.called]
 
-    program: str
-    init: Sequence[str] = INIT
-
-    def folder(self, name: str) -> Path:
-        return STATE / Bundle.place / name
-
-    def container(self, name: str, spec: Spec) -> Bundle:
-        return Bundle(name, spec, self.program)
-
-    def pid_of(self, name: str) -> int:
-        """The process id of the first process of a container that runs. Raises `MachineError`."""
-        return pid_in(self.folder(name), self.program, self.group(name))
-
-    def inside(self, name: str) -> list[str]:
-        return [*entering(self.program, self.folder(name)), "exec", name]
-
-    def entered(self, name: str, inner: Inner) -> list[str]:
-        return executing(self.program, self.folder(name), name, inner)
-
-    def group(self, name: str) -> str:
-        return name
-
-    def version(self) -> str:
-        return LocalHost().run([self.program, "--version"]).stdout.splitlines()[0].split()[-1]
+    def entered(self, inner: Inner) -> list[str]:
+        return executing(self.runtime(), self.folder, self.called, inner)
 
 
-CRUN, RUNC = Oci("crun"), Oci("runc")
+class Runc(Bundle):
+    """A container that ``runc`` runs."""
+
+    program: ClassVar[str] = "runc"
 
 
 def pid_in(folder: Path, program: str, group: str) -> int:

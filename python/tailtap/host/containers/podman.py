@@ -6,7 +6,6 @@ containers of others, and what they are called, do not matter.
 
 from __future__ import annotations
 
-import contextlib
 import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,23 +14,17 @@ from typing import ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import write_text
-from tailtap.host.changes.journal import STATE
 from tailtap.host.containers.container import (
     DEVICES,
-    Contained,
-    Inner,
     Limit,
     Spec,
     environment,
 )
 from tailtap.host.containers.oci import (
-    INIT,
     STATES,
-    entering,
-    executing,
+    Bundle,
     hiding,
     mount_root,
-    pid_in,
     write_rest,
 )
 from tailtap.remote import CommandFailed
@@ -50,21 +43,21 @@ CONFIGURATION = "CONTAINERS_CONF"
 
 
 @dataclass(frozen=True)
-class Pod(Contained):
-    """A container of Podman that runs, with its control groups, mounts and folder."""
+class Pod(Bundle):
+    """A container of Podman that runs, with its control groups, mounts and folder.
+
+    It is entered by the runtime: the parent of what ``podman exec`` runs is a monitor, which lives
+    on when that command is killed.
+    """
 
     kind: ClassVar[str] = "podman-container"
     place: ClassVar[str] = "podman"
-
-    def groups(self) -> Sequence[str]:
-        with contextlib.suppress(OSError):
-            return (_group(self.folder),)
-        return ()
+    program: ClassVar[str] = "podman"
 
     def start(self, spec: Spec) -> None:
         """Start it. Raises `MachineError` when Podman cannot."""
         root = mount_root(self.folder, spec.lower)
-        settings = SETTINGS.format(runtime=runtime())
+        settings = SETTINGS.format(runtime=self.runtime())
         write_text(self.folder / "containers.conf", settings)
         try:
             LocalHost().run(
@@ -72,65 +65,34 @@ class Pod(Contained):
             )
         except CommandFailed as error:
             raise MachineError(f"Podman cannot start a container: {error.reason}") from error
-        write_rest(_group(self.folder), spec.limits)
+        write_rest(self.group, spec.limits)
 
+    @classmethod
+    def runtime(cls) -> str:
+        """What runs containers for Podman here. Raises `MachineError` when nothing does."""
+        for name in RUNTIMES:
+            if LocalHost().run(["sh", "-c", f"command -v {name}"], check=False).status == 0:
+                return name
+        raise MachineError("Podman needs crun or runc: apt-get install crun")
 
-class _Podman:
-    """Podman, by its command line."""
+    @classmethod
+    def require(cls) -> None:
+        super().require()
+        cls.runtime()
 
-    program = "podman"
-    init: Sequence[str] = INIT
+    @property
+    def called(self) -> str:
+        """The number that Podman gave it."""
+        return (self.folder / "id").read_text(encoding="ascii").strip()
 
-    def folder(self, name: str) -> Path:
-        return STATE / Pod.place / name
+    @property
+    def group(self) -> str:
+        return f"libpod-{self.called}"
 
-    def container(self, name: str, spec: Spec) -> Pod:
-        return Pod(name, spec)
-
-    def pid_of(self, name: str) -> int:
-        """The process id of the first process of a container that runs. Raises `MachineError`."""
-        return pid_in(self.folder(name), self.program, self.group(name))
-
-    def inside(self, name: str) -> list[str]:
-        """What goes in front of a command that is to run in a container.
-
-        It enters by the runtime: the parent of what ``podman exec`` runs is a monitor, which lives
-        on when that command is killed.
-        """
-        number = _number(self.folder(name))
-        return [*entering(runtime(), self.folder(name)), "exec", number]
-
-    def entered(self, name: str, inner: Inner) -> list[str]:
-        folder = self.folder(name)
-        return executing(runtime(), folder, _number(folder), inner)
-
-    def group(self, name: str) -> str:
-        return _group(self.folder(name))
-
-    def version(self) -> str:
-        said = LocalHost().run([self.program, "--version"]).stdout.split()[-1]
-        return f"{said} with {runtime()}"
-
-
-PODMAN = _Podman()
-"""The one engine of this kind."""
-
-
-def runtime() -> str:
-    """What runs containers for Podman here. Raises `MachineError` when nothing does."""
-    for name in RUNTIMES:
-        if LocalHost().run(["sh", "-c", f"command -v {name}"], check=False).status == 0:
-            return name
-    raise MachineError("Podman needs crun or runc: apt-get install crun")
-
-
-def _number(folder: Path) -> str:
-    """What Podman calls a container."""
-    return (folder / "id").read_text(encoding="ascii").strip()
-
-
-def _group(folder: Path) -> str:
-    return f"libpod-{_number(folder)}"
+    @classmethod
+    def version(cls) -> str:
+        """Podman's version, and what runs containers for it."""
+        return f"{super().version()} with {cls.runtime()}"
 
 
 def _podman(folder: Path) -> list[str]:
@@ -143,7 +105,7 @@ def _podman(folder: Path) -> list[str]:
         for word in (name, str(folder / path))
     ]
     state = ["--runtime-flag", f"root={folder / STATES}"]
-    hidden = hiding() if runtime() == "crun" else []
+    hidden = hiding() if Pod.runtime() == "crun" else []
     return [*hidden, *settings, "podman", *places, "--storage-driver", "vfs", *state]
 
 

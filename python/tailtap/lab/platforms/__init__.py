@@ -195,20 +195,17 @@ def require_memory(devices: Devices) -> None:
 
 def _built_in() -> Mapping[str, Platform]:
     from tailtap.lab.platforms.bare_metal import BareMetal, Wire
-    from tailtap.lab.platforms.container import Container
-    from tailtap.lab.platforms.crun import Crun
-    from tailtap.lab.platforms.podman import Podman
-    from tailtap.lab.platforms.runc import Runc
+    from tailtap.lab.platforms.contained import CRUN, LXC, PODMAN, RUNC
     from tailtap.lab.platforms.vm import Vm
     from tailtap.lab.platforms.vm.vhost import VmVhost
 
     return {
         "wire": Wire(),
         "bare-metal": BareMetal(),
-        "container": Container(),
-        "crun": Crun(),
-        "runc": Runc(),
-        "podman": Podman(),
+        "container": LXC,
+        "crun": CRUN,
+        "runc": RUNC,
+        "podman": PODMAN,
         "vm": Vm(),
         "vm-vhost": VmVhost(),
     }

@@ -43,7 +43,7 @@ class BareMetal:
 
     def foresee(
         self,
-        spec: DutSpec[KernelOptions],
+        spec: DutSpec[Any],
         cards: Sequence[str],
         programs: Sequence[str],
         findings: Findings,
@@ -51,19 +51,17 @@ class BareMetal:
         findings.ask(check_host_kernel, spec.options.kernel)
         findings.ask(require_boot_of_host, spec)
 
-    def machine(self, spec: DutSpec[KernelOptions]) -> Mapping[str, Any]:
+    def machine(self, spec: DutSpec[Any]) -> Mapping[str, Any]:
         kernel = check_host_kernel(spec.options.kernel)
         return {"kernel": kernel, "boot": require_boot_of_host(spec)}
 
-    def resources(
-        self, name: str, spec: DutSpec[KernelOptions], cards: Sequence[str]
-    ) -> Sequence[Resource]:
+    def resources(self, name: str, spec: DutSpec[Any], cards: Sequence[str]) -> Sequence[Resource]:
         return ()
 
-    def memory(self, spec: DutSpec[KernelOptions]) -> int:
+    def memory(self, spec: DutSpec[Any]) -> int:
         return 0
 
-    def start(self, lab: Lab, specs: Sequence[DutSpec[KernelOptions]]) -> Sequence[Dut]:
+    def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:
         return [
             Dut(lab.host(spec.node), lab.passes(spec.node), spec.cpus, lab.facts(), node=spec.node)
             for spec in specs

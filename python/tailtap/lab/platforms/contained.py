@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -21,11 +22,15 @@ from tailtap.base.schema import Size, Written
 from tailtap.base.units import format_size, format_time, list_cpus, parse_cpus
 from tailtap.host.changes.resource import Resource
 from tailtap.host.containers import cgroups
-from tailtap.host.containers.container import Engine, Limit, Spec
+from tailtap.host.containers.container import Contained, Limit, Spec
 from tailtap.host.containers.images import check_reference
+from tailtap.host.containers.lxc import Container
+from tailtap.host.containers.oci import Bundle, Runc
+from tailtap.host.containers.podman import Pod
 from tailtap.host.facts import machine as machine_facts
 from tailtap.host.facts.needs import missing_capabilities
-from tailtap.lab.platforms.boot import KernelOptions, check_host_kernel, require_boot_of_host
+from tailtap.lab.platforms.bare_metal import BareMetal
+from tailtap.lab.platforms.boot import KernelOptions
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.platforms.roots import ROOTS, FolderRoot, ImageRoot, Root
 from tailtap.lab.topology.graph import NodeKind
@@ -35,7 +40,6 @@ from tailtap.records.machine import BUILT_IN, Traits
 from tailtap.records.record import as_json
 from tailtap.records.run import Image
 from tailtap.remote.container import ContainerHost, ImageHost
-from tailtap.remote.local import require_program
 
 PROBE_CPU = 0
 MIN_MEMORY = 32 * 2**20
@@ -100,19 +104,26 @@ class ContainedOptions(KernelOptions):
     )
 
 
-class ContainerPlatform:
+class LxcOptions(ContainedOptions):
+    """The same; LXC runs an init with services as well."""
+
+    roots: ClassVar[Sequence[str]] = tuple(ROOTS)
+
+
+@dataclass(frozen=True)
+class ContainerPlatform(BareMetal):
     """A container with a root file system of its own, limited to the DuT's CPUs."""
 
-    name: ClassVar[str]
+    name: str
     """What the platform is called in the experiment file."""
+    engine: type[Contained]
+    packages: str
+    """Of Debian, without which none can be started."""
     summary: str
     documentation: str
-    remedy: ClassVar[str]
-    """What `tailtap doctor` advises where none can be started."""
-    engine: Engine
+    Options: type[BaseModel] = ContainedOptions
     traits: Traits = BUILT_IN["container"]
     ports_in: NodeKind | None = "container"
-    Options: type[BaseModel] = ContainedOptions
 
     def root(self, options: ContainedOptions) -> tuple[str, Root]:
         """The container's root file system, and what it is called in the experiment file."""
@@ -127,13 +138,14 @@ class ContainerPlatform:
             yield Check(area, name, "untested", "only root can try it", "run it with sudo")
             return
         try:
-            require_program(self.engine.program)
+            self.engine.require()
             spec = DutSpec((PROBE_CPU,), ContainedOptions())
             with Lab(smallest(self.ports_in, spec.cpus)) as lab:
                 lab.add({DUT: self.resources(lab.name_of(DUT), spec, ())})
                 [made] = self.start(lab, [spec])
         except MachineError as error:
-            yield Check(area, name, "missing", str(error), self.remedy)
+            remedy = f"apt-get install {self.packages}, on a kernel with cpuset control groups"
+            yield Check(area, name, "missing", str(error), remedy)
             return
         version = made.facts["cgroup"]["cpuset"]["version"]
         started = format_time(round(made.facts["start_ns"], -6))
@@ -142,14 +154,13 @@ class ContainerPlatform:
 
     def foresee(
         self,
-        spec: DutSpec[ContainedOptions],
+        spec: DutSpec[Any],
         cards: Sequence[str],
         programs: Sequence[str],
         findings: Findings,
     ) -> None:
-        findings.ask(check_host_kernel, spec.options.kernel)
-        findings.ask(require_boot_of_host, spec)
-        findings.ask(require_program, self.engine.program)
+        super().foresee(spec, cards, programs, findings)
+        findings.ask(self.engine.require)
         _, root = self.root(spec.options)
         before = len(findings.problems)
         root.foresee(programs, findings)
@@ -159,35 +170,27 @@ class ContainerPlatform:
                 findings.ask(own.require_enterable)
         findings.ask(_Limits, spec, root)
 
-    def machine(self, spec: DutSpec[ContainedOptions]) -> Mapping[str, Any]:
-        kernel = check_host_kernel(spec.options.kernel)
-        return {"kernel": kernel, "boot": require_boot_of_host(spec)}
-
-    def resources(
-        self, name: str, spec: DutSpec[ContainedOptions], cards: Sequence[str]
-    ) -> Sequence[Resource]:
+    def resources(self, name: str, spec: DutSpec[Any], cards: Sequence[str]) -> Sequence[Resource]:
         _, root = self.root(spec.options)
         init = root.init or self.engine.init
         limits = _Limits(spec, root).settings()
         made = Spec(name, root.lower(), init, limits, root.shared(), root.files())
-        return [self.engine.container(name, made)]
+        return [self.engine(name, made)]
 
-    def memory(self, spec: DutSpec[ContainedOptions]) -> int:
-        return 0
-
-    def start(self, lab: Lab, specs: Sequence[DutSpec[ContainedOptions]]) -> Sequence[Dut]:
+    def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:
         return [self._started(lab, spec) for spec in specs]
 
-    def _started(self, lab: Lab, spec: DutSpec[ContainedOptions]) -> Dut:
+    def _started(self, lab: Lab, spec: DutSpec[Any]) -> Dut:
         name = lab.name_of(spec.node)
         kind, root = self.root(spec.options)
-        pid = self.engine.pid_of(name)
-        applied = _Limits(spec, root).applied(self.engine.group(name))
+        container = self.engine(name)
+        pid = container.pid()
+        applied = _Limits(spec, root).applied(container.group)
         own = root.own(name, self.engine)
         host = (
             ImageHost(name)
             if own is not None
-            else ContainerHost(name, self.engine.inside(name), spec.cpus)
+            else ContainerHost(name, container.inside(), spec.cpus)
         )
         root.wait_until_ready(host)
         facts = {
@@ -207,8 +210,48 @@ class ContainerPlatform:
             facts,
             node=spec.node,
             own=own,
-            group=cgroups.counted(self.engine.group(name)),
+            group=cgroups.counted(container.group),
         )
+
+
+LXC = ContainerPlatform(
+    "container",
+    Container,
+    "lxc",
+    "A container of LXC, which shares this machine's kernel.",
+    "Its ports are moved into its network namespace. Control groups limit its memory and CPUs; "
+    "`platform` in run.json has what they say. Needs the Debian package lxc, and for "
+    "`root: debian` mmdebstrap.",
+    LxcOptions,
+)
+CRUN = ContainerPlatform(
+    "crun",
+    Bundle,
+    "crun",
+    "A container that crun runs, an OCI runtime (written in C; Podman runs it on Debian).",
+    "It has this machine's files, and all capabilities; the rest is as with `container`. Needs the "
+    "Debian package crun.",
+    traits=BUILT_IN["crun"],
+)
+RUNC = ContainerPlatform(
+    "runc",
+    Runc,
+    "runc",
+    "A container that runc runs, an OCI runtime (the runtime of Docker).",
+    "It has this machine's files, and all capabilities; the rest is as with `container`. Needs the "
+    "Debian package runc.",
+    traits=BUILT_IN["runc"],
+)
+PODMAN = ContainerPlatform(
+    "podman",
+    Pod,
+    "podman crun",
+    "A container of Podman, privileged, which crun or runc runs for it.",
+    "It has this machine's files in place of an image, and no network of Podman's; the rest is as "
+    "with `container`. Podman keeps all it needs in the container's own folder. Needs the Debian "
+    "packages podman and crun.",
+    traits=BUILT_IN["podman"],
+)
 
 
 def _told(image: Image) -> dict[str, Any]:
@@ -219,7 +262,7 @@ def _told(image: Image) -> dict[str, Any]:
 class _Limits:
     """The limits of a container's control groups: written, and read back."""
 
-    def __init__(self, spec: DutSpec[ContainedOptions], root: Root) -> None:
+    def __init__(self, spec: DutSpec[Any], root: Root) -> None:
         """Raises `MachineError` when this machine cannot limit it so."""
         self._cpus = tuple(sorted({*spec.cpus, *root.service_cpus}))
         # A partition's CPUs are taken from everybody else.

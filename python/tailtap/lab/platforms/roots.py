@@ -18,7 +18,7 @@ from typing import Protocol
 import tailtap
 from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
-from tailtap.host.containers.container import Engine
+from tailtap.host.containers.container import Contained
 from tailtap.host.containers.images import Unpacked, unpacked
 from tailtap.lab.platforms.dut import OwnFiles
 from tailtap.records.run import Image
@@ -65,7 +65,7 @@ class Root(Protocol):
     def wait_until_ready(self, host: Host) -> None:
         """Return when its services have come up. Raises `MachineError`."""
 
-    def own(self, name: str, engine: Engine) -> OwnFiles | None:
+    def own(self, name: str, engine: type[Contained]) -> OwnFiles | None:
         """What commands of the container `name` are, where it has none of this machine's."""
 
 
@@ -91,7 +91,7 @@ class HostRoot:
     def wait_until_ready(self, host: Host) -> None:
         """Return at once."""
 
-    def own(self, name: str, engine: Engine) -> None:
+    def own(self, name: str, engine: type[Contained]) -> None:
         """None: it has this machine's programs."""
 
 
@@ -158,7 +158,7 @@ class DebianRoot:
                 )
             time.sleep(0.05)
 
-    def own(self, name: str, engine: Engine) -> None:
+    def own(self, name: str, engine: type[Contained]) -> None:
         """None: it has programs that tailtap knows."""
 
 
@@ -194,8 +194,8 @@ class FolderRoot:
     def wait_until_ready(self, host: Host) -> None:
         """Return at once: what its command needs, that starts itself."""
 
-    def own(self, name: str, engine: Engine) -> OwnFiles:
-        return OwnFiles(self.lower(), self._image, lambda inner: engine.entered(name, inner))
+    def own(self, name: str, engine: type[Contained]) -> OwnFiles:
+        return OwnFiles(self.lower(), self._image, lambda inner: engine(name).entered(inner))
 
     @property
     def _image(self) -> Image | None:
