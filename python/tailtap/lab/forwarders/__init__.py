@@ -91,10 +91,10 @@ class Forwarder(Protocol):
     def diagnose(self) -> Iterator[Check]:
         """The checks of `tailtap doctor`: find out whether it works here. Leaves nothing behind."""
 
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+    def foresee(self, options: Any, asked: Asked, findings: Findings) -> None:
         """Find out what `start` would miss on this machine besides `needs`; changes nothing."""
 
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Running:
+    def start(self, dut: Dut, options: Any, setting: Setting) -> Running:
         """Begin to forward. Raises `MachineError`, or `InputError` for what the options name."""
 
 

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Protocol, cast
+from typing import Annotated, Protocol
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -24,7 +24,6 @@ from tailtap.lab.forwarders.setting import (
     Plain,
     Serves,
     Setting,
-    find_programs,
 )
 from tailtap.lab.generators.flows import CLIENT, SERVER
 from tailtap.lab.platforms.dut import Dut
@@ -87,28 +86,24 @@ class ExternalOptions(Strict):
 class ExternalForwarder(Plain):
     """A command that forwards until it is interrupted, on the DuT's CPUs."""
 
+    name = "external"
     summary = "Any command that forwards between two interfaces until it is interrupted."
     documentation = "It runs on the DuT's CPUs."
     Options: type[BaseModel] = ExternalOptions
 
-    def diagnose(self) -> Iterator[Check]:
-        return find_programs("external", self.needs)
-
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        chosen = cast("ExternalOptions", options)
+    def foresee(self, options: ExternalOptions, asked: Asked, findings: Findings) -> None:
         if not asked.own_files:
-            foresee_command(chosen.command, PLACEHOLDERS, findings)
-        if chosen.driver is not None:
-            foresee_handing(chosen.driver, asked, findings, KEY)
+            foresee_command(options.command, PLACEHOLDERS, findings)
+        if options.driver is not None:
+            foresee_handing(options.driver, asked, findings, KEY)
 
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
+    def start(self, dut: Dut, options: ExternalOptions, setting: Setting) -> Program:
         """Start it. Raises `MachineError`."""
-        chosen = cast("ExternalOptions", options)
         with contextlib.ExitStack() as stack:
-            ports, facts = handed_over(dut, chosen.driver, setting, stack, KEY)
+            ports, facts = handed_over(dut, options.driver, setting, stack, KEY)
             values = dict(zip(("ingress", "egress"), ports, strict=True))
-            ready = chosen.ready / 1e9
-            program = started(dut, setting, chosen, values, ready_seconds=ready, beneath=stack)
+            ready = options.ready / 1e9
+            program = started(dut, setting, options, values, ready_seconds=ready, beneath=stack)
             program.tell(facts)
             return program
 
@@ -253,6 +248,7 @@ class ServerOptions(Strict):
 class Server(Plain):
     """A command that answers until it is interrupted, on the DuT's CPUs."""
 
+    name = "server"
     summary = "Any command that answers clients: a DNS or web server, say."
     documentation = (
         "The DuT has one port, and requests and answers pass the same link. It runs on the DuT's "
@@ -277,21 +273,20 @@ class Server(Plain):
         found = f"the examples need {', '.join(missing)}"
         yield Check(AREA, "server", "missing", found, remedy)
 
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+    def foresee(self, options: ServerOptions, asked: Asked, findings: Findings) -> None:
         if not asked.own_files:
-            foresee_command(cast("ServerOptions", options).command, SERVER_PLACEHOLDERS, findings)
+            foresee_command(options.command, SERVER_PLACEHOLDERS, findings)
 
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
+    def start(self, dut: Dut, options: ServerOptions, setting: Setting) -> Program:
         """Start it, and return when it listens. Raises `MachineError`."""
-        chosen = cast("ServerOptions", options)
         address_server(dut.host, dut.ingress, setting.ip)
         values = {"interface": dut.ingress}
         values |= {"address": SERVER[setting.ip], "client": CLIENT[setting.ip]}
         program = started(
-            dut, setting, chosen, values, ready_seconds=READY_SECONDS, called="server"
+            dut, setting, options, values, ready_seconds=READY_SECONDS, called="server"
         )
         try:
-            _wait(program, dut, chosen)
+            _wait(program, dut, options)
         except BaseException:
             program.close()
             raise

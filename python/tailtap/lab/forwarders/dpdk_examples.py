@@ -12,16 +12,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.base.check import Check, Findings
+from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Time
 from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.program import Program, WorkFolder
-from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting, find_programs
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
 from tailtap.lab.generators.flows import Ranges, prefixes
 from tailtap.lab.platforms.dut import Dut
 from tailtap.remote import Host
@@ -63,15 +63,41 @@ class Built(Need):
         return program
 
 
-class Example(Plain):
-    """What the examples have in common: they poll both ports on CPUs of their own."""
+class Dpdk(Plain):
+    """What DPDK's programs have in common: they poll both ports on CPUs of their own."""
 
-    def diagnose(self) -> Iterator[Check]:
-        """Look for its program."""
-        return find_programs(Path(self.needs[0].program).name, self.needs)
+    def foresee(self, options: dpdk.DpdkOptions, asked: Asked, findings: Findings) -> None:
+        dpdk.foresee(options, asked, findings)
 
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
+    def start(self, dut: Dut, options: Any, setting: Setting) -> Program:
+        """Start it. Raises `MachineError`."""
+        program = self.needs[0].find(dut.host)
+        with contextlib.ExitStack() as stack:
+            work = stack.enter_context(WorkFolder(dut, setting))
+            ports = dpdk.ports(dut, options, setting, stack)
+            lcores, words = self.words(dut, options, setting, work)
+            command = [program, *lcores, *ports.arguments(), "--", *words]
+            facts, drain = ports.facts, getattr(options, "drain", None)
+            if drain is not None:
+                command = ["env", f"{DRAIN}={drain}", *command]
+                facts = {**facts, "drain_ns": drain}
+            return Program(
+                work,
+                self.name,
+                command,
+                stack=stack,
+                ready_seconds=dpdk.READY_SECONDS,
+                version=dpdk.VERSION,
+                facts=facts,
+                holds_ns=drain or 0,
+                polls=True,
+            )
+
+    def words(
+        self, dut: Dut, options: Any, setting: Setting, work: WorkFolder
+    ) -> tuple[list[str], list[str]]:
+        """The options by which it takes its CPUs, and those of its own."""
+        raise NotImplementedError
 
 
 def built(name: str) -> Built:
@@ -79,11 +105,6 @@ def built(name: str) -> Built:
     beside = Path(sys.executable).with_name(name)
     program = str(beside) if beside.exists() else name
     return Built(program, "build it with `make forwarders`, which says what it needs")
-
-
-def draining(program: str, drain: int) -> Sequence[str]:
-    """The command that starts `program` with a drain time in ns."""
-    return ["env", f"{DRAIN}={drain}", program]
 
 
 class L2fwdOptions(ExampleOptions):
@@ -97,9 +118,10 @@ class L2fwdOptions(ExampleOptions):
     )
 
 
-class DpdkL2fwd(Example):
+class DpdkL2fwd(Dpdk):
     """``l2fwd``, polling each port on a CPU of its own as far as the DuT has them."""
 
+    name = "dpdk-l2fwd"
     summary = "DPDK's example l2fwd polls both ports and forwards between them (layer 2)."
     documentation = (
         "Each port is polled on a CPU of its own as far as the DuT has them. Needs `make "
@@ -108,35 +130,14 @@ class DpdkL2fwd(Example):
     Options: type[BaseModel] = L2fwdOptions
     needs: Sequence[Need] = (built("dpdk-l2fwd"),)
 
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
-        """Start it. Raises `MachineError`."""
-        chosen = cast("L2fwdOptions", options)
-        program = self.needs[0].find(dut.host)
+    def words(
+        self, dut: Dut, options: L2fwdOptions, setting: Setting, work: WorkFolder
+    ) -> tuple[list[str], list[str]]:
         cpus = dut.cpus[:2]
-        with contextlib.ExitStack() as stack:
-            work = stack.enter_context(WorkFolder(dut, setting))
-            ports = dpdk.ports(dut, chosen, setting, stack)
-            command = [
-                *draining(program, chosen.drain),
-                *dpdk.lcores(cpus),
-                *ports.arguments(),
-                "--",
-            ]
-            # Both ports, so many of them for each core, packets to whatever address (cards, and
-            # the ports of virtual machines, drop them otherwise), no statistics on the screen.
-            command += ["-p", "3", "-q", str(2 // len(cpus)), "-P", "-T", "0"]
-            command += [] if chosen.mac_updating else ["--no-mac-updating"]
-            return Program(
-                work,
-                "dpdk-l2fwd",
-                command,
-                stack=stack,
-                ready_seconds=dpdk.READY_SECONDS,
-                version=dpdk.VERSION,
-                facts={**ports.facts, "drain_ns": chosen.drain},
-                holds_ns=chosen.drain,
-                polls=True,
-            )
+        # Both ports, so many of them for each core, packets to whatever address (cards, and the
+        # ports of virtual machines, drop them otherwise), no statistics on the screen.
+        words = ["-p", "3", "-q", str(2 // len(cpus)), "-P", "-T", "0"]
+        return dpdk.lcores(cpus), words + ([] if options.mac_updating else ["--no-mac-updating"])
 
 
 INGRESS, EGRESS = 0, 1
@@ -145,9 +146,10 @@ UNUSED = {4: "192.0.2.0/24", 6: "2001:db8::/32"}
 """Prefixes for documentation: l3fwd wants a route of each version."""
 
 
-class DpdkL3fwd(Example):
+class DpdkL3fwd(Dpdk):
     """``l3fwd`` on the first of the DuT's CPUs: through the kernel, a port has one queue."""
 
+    name = "dpdk-l3fwd"
     summary = "DPDK's example l3fwd polls both ports and routes by longest prefix match (layer 3)."
     documentation = (
         "It runs on the first of the DuT's CPUs. Its routes are the flows' addresses. Needs `make "
@@ -157,39 +159,23 @@ class DpdkL3fwd(Example):
     Options: type[BaseModel] = ExampleOptions
     needs: Sequence[Need] = (built("dpdk-l3fwd"),)
 
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
-        """Start it. Raises `MachineError`."""
-        chosen = cast("ExampleOptions", options)
-        program = self.needs[0].find(dut.host)
-        with contextlib.ExitStack() as stack:
-            work = stack.enter_context(WorkFolder(dut, setting))
-            ports = dpdk.ports(dut, chosen, setting, stack)
-            command = [*draining(program, chosen.drain), *dpdk.lcores(dut.cpus[:1])]
-            command += [*ports.arguments(), "--"]
-            # Both ports, whatever address packets are sent to; queue 0 of each on core 0.
-            command += ["-p", "3", "-P", "--config", f"({INGRESS},0,0),({EGRESS},0,0)"]
-            command += ["--parse-ptype", "--lookup", "lpm"]
-            there, back = (
-                [setting.flows[way.flow].ranges() for way in setting.lab.ways[dut.node]
-                 if way.entered.name == port]
-                for port in (dut.ingress, dut.egress)
-            )  # fmt: skip
-            for version in (4, 6):
-                lines = "\n".join(routes(there, back, setting.ip, version)) + "\n"
-                command += [f"--rule_ipv{version}", str(work.put(f"routes{version}", lines))]
-            for number, mac in zip((INGRESS, EGRESS), dpdk.next_hops(dut, setting), strict=True):
-                command.append(f"--eth-dest={number},{mac}")
-            return Program(
-                work,
-                "dpdk-l3fwd",
-                command,
-                stack=stack,
-                ready_seconds=dpdk.READY_SECONDS,
-                version=dpdk.VERSION,
-                facts={**ports.facts, "drain_ns": chosen.drain},
-                holds_ns=chosen.drain,
-                polls=True,
-            )
+    def words(
+        self, dut: Dut, options: ExampleOptions, setting: Setting, work: WorkFolder
+    ) -> tuple[list[str], list[str]]:
+        # Both ports, whatever address packets are sent to; queue 0 of each on core 0.
+        words = ["-p", "3", "-P", "--config", f"({INGRESS},0,0),({EGRESS},0,0)"]
+        words += ["--parse-ptype", "--lookup", "lpm"]
+        there, back = (
+            [setting.flows[way.flow].ranges() for way in setting.lab.ways[dut.node]
+             if way.entered.name == port]
+            for port in (dut.ingress, dut.egress)
+        )  # fmt: skip
+        for version in (4, 6):
+            lines = "\n".join(routes(there, back, setting.ip, version)) + "\n"
+            words += [f"--rule_ipv{version}", str(work.put(f"routes{version}", lines))]
+        for number, mac in zip((INGRESS, EGRESS), dpdk.next_hops(dut, setting), strict=True):
+            words.append(f"--eth-dest={number},{mac}")
+        return dpdk.lcores(dut.cpus[:1]), words
 
 
 def routes(there: Sequence[Ranges], back: Sequence[Ranges], ip: int, version: int) -> Iterator[str]:
@@ -225,9 +211,10 @@ class TestpmdOptions(dpdk.DpdkOptions):
     )
 
 
-class Testpmd(Plain):
+class Testpmd(Dpdk):
     """``dpdk-testpmd``; as many cores forward as the DuT has CPUs, up to one for each port."""
 
+    name = "testpmd"
     summary = "DPDK's test program polls both ports and forwards between them (layer 2)."
     documentation = (
         "As many cores forward as the DuT has CPUs, up to one for each port. Needs `make "
@@ -236,32 +223,14 @@ class Testpmd(Plain):
     Options: type[BaseModel] = TestpmdOptions
     needs: Sequence[Need] = (dpdk.TESTPMD,)
 
-    def diagnose(self) -> Iterator[Check]:
-        return find_programs("testpmd", self.needs)
-
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
-
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
-        """Start it. Raises `MachineError`."""
-        chosen = cast("TestpmdOptions", options)
-        program = dpdk.TESTPMD.find(dut.host)
+    def words(
+        self, dut: Dut, options: TestpmdOptions, setting: Setting, work: WorkFolder
+    ) -> tuple[list[str], list[str]]:
         cpus = dut.cpus[:2]
-        with contextlib.ExitStack() as stack:
-            work = stack.enter_context(WorkFolder(dut, setting))
-            ports = dpdk.ports(dut, chosen, setting, stack)
-            command = [program, *dpdk.lcores(cpus, idle_main=True), *ports.arguments(), "--"]
-            command += ["--auto-start", "--no-flush-rx", f"--nb-cores={len(cpus)}"]
-            command += [f"--total-num-mbufs={BUFFERS}", f"--forward-mode={chosen.mode}"]
-            for number, mac in enumerate(dpdk.next_hops(dut, setting)):
-                command.append(f"--eth-peer={number},{mac}")
-            return Program(
-                work,
-                "testpmd",
-                command,
-                stack=stack,
-                ready_seconds=dpdk.READY_SECONDS,
-                version=dpdk.VERSION,
-                facts=ports.facts,
-                polls=True,
-            )
+        words = ["--auto-start", "--no-flush-rx", f"--nb-cores={len(cpus)}"]
+        words += [f"--total-num-mbufs={BUFFERS}", f"--forward-mode={options.mode}"]
+        hops = enumerate(dpdk.next_hops(dut, setting))
+        return dpdk.lcores(cpus, idle_main=True), [
+            *words,
+            *(f"--eth-peer={number},{mac}" for number, mac in hops),
+        ]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Strict
 from tailtap.lab.forwarders.served import SOFTIRQ, Served, by_kernel
-from tailtap.lab.forwarders.setting import READY_SECONDS, Need, Plain, Serves, Setting, try_in_lab
+from tailtap.lab.forwarders.setting import READY_SECONDS, Need, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.numbering import DESTINATION_MAC, NEXT_HOP_MAC
 from tailtap.remote import Host
@@ -66,6 +65,9 @@ tc filter show dev $in ingress"""
 class TcMirred(Plain):
     """The kernel's own forwarding path for redirected packets."""
 
+    name = "tc-mirred"
+    remedy = "a kernel with CONFIG_NET_ACT_MIRRED and CONFIG_NET_CLS_MATCHALL"
+    required = True
     summary = "The kernel redirects packets from one port to the other (layer 2)."
     documentation = (
         "A clsact queueing discipline, a classifier that matches everything (matchall, else u32) "
@@ -76,22 +78,17 @@ class TcMirred(Plain):
     shares_cpus = True
     needs: Sequence[Need] = (Need("tc", "apt-get install iproute2"),)
 
-    def diagnose(self) -> Iterator[Check]:
+    def attempt(self, dut: Dut, setting: Setting) -> str:
+        return f"mirred with {', '.join(_working(dut))}"
 
-        def attempt(dut: Dut, setting: Setting) -> str:
-            return f"mirred with {', '.join(_working(dut))}"
-
-        remedy = "a kernel with CONFIG_NET_ACT_MIRRED and CONFIG_NET_CLS_MATCHALL"
-        return try_in_lab("tc-mirred", attempt, remedy, required=True)
-
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
+    def start(self, dut: Dut, options: Any, setting: Setting) -> InKernel:
         """Install a rule for each way and read back that it is there. Raises `MachineError`."""
         first, *others = dut.ways
         classifier = install(dut.host, first, CLASSIFIERS)
         for way in others:
             install(dut.host, way, [classifier])
         served = by_kernel(setting.lab, dut)
-        return InKernel("tc-mirred", {"classifier": classifier}, served)
+        return InKernel(self.name, {"classifier": classifier}, served)
 
 
 def _working(dut: Dut) -> list[str]:
@@ -177,6 +174,8 @@ class BridgeOptions(Strict):
 class Bridge(Plain):
     """The kernel's bridge between the ports of a node."""
 
+    name = "bridge"
+    remedy = "a kernel with CONFIG_BRIDGE and CONFIG_BRIDGE_VLAN_FILTERING"
     summary = "The kernel's Ethernet bridge moves packets by destination address (layer 2)."
     documentation = (
         "Without spanning tree and learning: it knows beforehand where packets go. With "
@@ -191,18 +190,13 @@ class Bridge(Plain):
         Need("bridge", "apt-get install iproute2"),
     )
 
-    def diagnose(self) -> Iterator[Check]:
+    def attempt(self, dut: Dut, setting: Setting) -> str:
+        self.start(dut, self.Options(vlans=[UNTAGGED]), setting).close()
+        return "was set up in a lab"
 
-        def attempt(dut: Dut, setting: Setting) -> str:
-            self.start(dut, self.Options(vlans=[UNTAGGED]), setting).close()
-            return "was set up in a lab"
-
-        remedy = "a kernel with CONFIG_BRIDGE and CONFIG_BRIDGE_VLAN_FILTERING"
-        return try_in_lab("bridge", attempt, remedy)
-
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
+    def start(self, dut: Dut, options: BridgeOptions, setting: Setting) -> InKernel:
         """Make it and read back that both ports are in it. Raises `MachineError`."""
-        vlans = cast("BridgeOptions", options).vlans
+        vlans = options.vlans
         flood = dut.both_ways or any(flow.replay is not None for flow in setting.flows.values())
         onward = (way.next.mac for way in setting.lab.ways[dut.node] if way.next is not None)
         macs = [] if flood else dict.fromkeys([DESTINATION_MAC, NEXT_HOP_MAC, *onward])
@@ -217,4 +211,4 @@ class Bridge(Plain):
                 f"vlans CONFIG_BRIDGE_VLAN_FILTERING): {' '.join(done.stderr.split())}"
             )
         facts = {"version": done.stdout.split()[-1], "vlans": list(vlans or ()), "flood": flood}
-        return InKernel("bridge", facts, by_kernel(setting.lab, dut))
+        return InKernel(self.name, facts, by_kernel(setting.lab, dut))

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -25,7 +25,7 @@ from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import RuleFile, read_rules
 from tailtap.lab.forwarders.served import Served, by_kernel
-from tailtap.lab.forwarders.setting import Asked, Need, Plain, Serves, Setting, find_programs
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.remote import Host
 from tailtap.remote.local import LocalHost
@@ -203,6 +203,7 @@ def require_rules(host: Host, rules: str | None) -> None:
 class Ovs(Plain):
     """``ovs-vswitchd`` and its database, in a folder of their own."""
 
+    name = "ovs"
     summary = "Open vSwitch moves packets by rules of OpenFlow (layers 2 to 4)."
     documentation = (
         "The datapath of the kernel where it has one, else that in user space. Database, sockets "
@@ -215,28 +216,26 @@ class Ovs(Plain):
     needs: Sequence[Need] = (SWITCH, *TOOLS)
 
     def diagnose(self) -> Iterator[Check]:
-        for check in find_programs("ovs", self.needs):
+        for check in super().diagnose():
             kernel = check.state == "ok" and has_kernel_datapath(LocalHost())
             which = "the kernel's datapath" if kernel else "the datapath in user space only"
             yield replace(check, found=which) if check.state == "ok" else check
 
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        chosen = cast("OvsOptions", options)
-        findings.ask(require_rules, LocalHost(), chosen.rules)
+    def foresee(self, options: OvsOptions, asked: Asked, findings: Findings) -> None:
+        findings.ask(require_rules, LocalHost(), options.rules)
         if not asked.own_kernel:
-            findings.ask(_datapath, LocalHost(), chosen)
+            findings.ask(_datapath, LocalHost(), options)
 
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Switch:
+    def start(self, dut: Dut, options: OvsOptions, setting: Setting) -> Switch:
         """Start it. Raises `MachineError`, and `InputError` for rules that it does not take."""
-        chosen = cast("OvsOptions", options)
         program, *_ = (need.find(dut.host) for need in self.needs)
-        require_rules(dut.host, chosen.rules)
-        datapath = _datapath(dut.host, chosen)
+        require_rules(dut.host, options.rules)
+        datapath = _datapath(dut.host, options)
         if datapath == "kernel":
             dut.host.run(_LOAD_DATAPATH, check=False)  # where it is built in, there is no module
         with contextlib.ExitStack() as stack:
             work = stack.enter_context(WorkFolder(dut, setting))
-            work.put("rules", openflow(dut, chosen.rules))
+            work.put("rules", openflow(dut, options.rules))
             words = bridge(DATAPATHS[datapath], dict.fromkeys(dut.ports, ()))
             return Switch(
                 work,
@@ -285,6 +284,7 @@ class OvsDpdkOptions(dpdk.DpdkOptions):
 class OvsDpdk(Plain):
     """``ovs-vswitchd-dpdk`` and its database, in a folder of their own."""
 
+    name = "ovs-dpdk"
     summary = "Open vSwitch with DPDK moves packets by rules of OpenFlow (layers 2 to 4), polling."
     documentation = (
         "A thread polls on each of the DuT's CPUs, up to two. Needs `make forwarders`, or the "
@@ -293,24 +293,19 @@ class OvsDpdk(Plain):
     Options: type[BaseModel] = OvsDpdkOptions
     needs: Sequence[Need] = (POLLING_SWITCH, *TOOLS)
 
-    def diagnose(self) -> Iterator[Check]:
-        return find_programs("ovs-dpdk", self.needs)
+    def foresee(self, options: OvsDpdkOptions, asked: Asked, findings: Findings) -> None:
+        findings.ask(require_rules, LocalHost(), options.rules)
+        dpdk.foresee(options, asked, findings)
 
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        chosen = cast("OvsDpdkOptions", options)
-        findings.ask(require_rules, LocalHost(), chosen.rules)
-        dpdk.foresee(chosen, asked, findings)
-
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Switch:
+    def start(self, dut: Dut, options: OvsDpdkOptions, setting: Setting) -> Switch:
         """Start it. Raises `MachineError`, and `InputError` for rules that it does not take."""
-        chosen = cast("OvsDpdkOptions", options)
         program, *_ = (need.find(dut.host) for need in self.needs)
-        require_rules(dut.host, chosen.rules)
+        require_rules(dut.host, options.rules)
         cpus = dut.cpus[:2]
         with contextlib.ExitStack() as stack:
             work = stack.enter_context(WorkFolder(dut, setting))
-            ports = dpdk.ports(dut, chosen, setting, stack)
-            work.put("rules", openflow(dut, chosen.rules))
+            ports = dpdk.ports(dut, options, setting, stack)
+            work.put("rules", openflow(dut, options.rules))
             devices = {
                 port: ("type=dpdk", f'options:dpdk-devargs="{device}"')
                 for port, (_, device) in zip((dut.ingress, dut.egress), ports.devices, strict=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from tailtap.base.check import Check, Findings
+from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Rate, Strict, Time, Written
 from tailtap.base.units import list_cpus
@@ -18,14 +18,13 @@ from tailtap.host.net.port_threads import poll_in_threads
 from tailtap.lab.forwarders.program import parse_cpu_time
 from tailtap.lab.forwarders.served import Served, by_kernel, threads_of
 from tailtap.lab.forwarders.setting import (
+    OTHER_KERNEL,
     READY_SECONDS,
     Asked,
     CpuTime,
     Plain,
     Serves,
     Setting,
-    find_programs,
-    try_in_lab,
 )
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.graph import Port
@@ -174,6 +173,7 @@ class Fault(Plain):
     unchanged.
     """
 
+    name = "fault"
     summary = "Forwards, and holds, drops, duplicates or limits packets as told (layer 2)."
     documentation = (
         "A DuT with a known fault, to try a measurement on. `tailtap forward` on the first of the "
@@ -183,33 +183,26 @@ class Fault(Plain):
     shares_cpus = True
     Options: type[BaseModel] = FaultOptions
 
-    def diagnose(self) -> Iterator[Check]:
-        return find_programs("fault", self.needs)
-
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Nothing: it is a part of tailtap."""
-
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Forwarding:
+    def start(self, dut: Dut, options: FaultOptions, setting: Setting) -> Forwarding:
         """Start the process and wait until it forwards. Raises `MachineError`."""
-        chosen = cast("FaultOptions", options)
         arguments: list[str] = []
-        if chosen.hold is not None and chosen.hold.ids:
-            arguments += ["--hold", _list(chosen.hold.ids)]
-            arguments += ["--hold-for", f"{chosen.hold.time} ns"]
-        if chosen.drop:
-            arguments += ["--drop", _list(chosen.drop)]
-        if chosen.duplicate:
-            arguments += ["--duplicate", _list(chosen.duplicate)]
-        if chosen.limit is not None:
-            arguments += ["--limit", f"{chosen.limit.rate} pkt/s"]
-            arguments += ["--queue", str(chosen.limit.queue)]
+        if options.hold is not None and options.hold.ids:
+            arguments += ["--hold", _list(options.hold.ids)]
+            arguments += ["--hold-for", f"{options.hold.time} ns"]
+        if options.drop:
+            arguments += ["--drop", _list(options.drop)]
+        if options.duplicate:
+            arguments += ["--duplicate", _list(options.duplicate)]
+        if options.limit is not None:
+            arguments += ["--limit", f"{options.limit.rate} pkt/s"]
+            arguments += ["--queue", str(options.limit.queue)]
         others: dict[str, Forwarding] = {}
         with contextlib.ExitStack() as stack:
             for number, (entered, left) in reversed(list(enumerate(dut.ways))):
                 back = (left, entered) in dut.ways[:number]
                 words = [entered, left, "--cpu", str(dut.cpus[-1 if back else 0])]
                 words += [] if back else arguments
-                holds = 0 if back else chosen.longest_ns
+                holds = 0 if back else options.longest_ns
                 running = Forwarding.start("fault", dut, words, holds)
                 stack.callback(running.close)
                 if number:
@@ -243,6 +236,8 @@ class XdpOptions(Strict):
 class Xdp(Plain):
     """``tailtap forward --xdp``; the program stays for as long as that process."""
 
+    name = "xdp"
+    remedy = OTHER_KERNEL
     summary = "tailtap's own XDP program redirects packets from one port to the other (layer 2)."
     documentation = (
         "On the lab's links it runs in a kernel thread on the DuT's CPUs (threaded NAPI, Linux "
@@ -252,21 +247,13 @@ class Xdp(Plain):
     serves: Serves = "ports"
     Options: type[BaseModel] = XdpOptions
 
-    def diagnose(self) -> Iterator[Check]:
-
-        def attempt(dut: Dut, setting: Setting) -> str:
-            self.start(dut, self.Options(), setting).close()
-            return "was set up in a lab"
-
-        return try_in_lab("xdp", attempt)
-
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        if cast("XdpOptions", options).mode == "generic" and not (asked.cards or asked.own_kernel):
+    def foresee(self, options: XdpOptions, asked: Asked, findings: Findings) -> None:
+        if options.mode == "generic" and not (asked.cards or asked.own_kernel):
             findings.notes.append(f"dut.forwarder: {GENERIC_HINT}")
 
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Forwarding:
+    def start(self, dut: Dut, options: XdpOptions, setting: Setting) -> Forwarding:
         """Attach the program. Raises `MachineError`."""
-        mode = cast("XdpOptions", options).mode
+        mode = options.mode
         lab = setting.lab
         cards = lab.graph.cards_of(dut.node)
         if mode == "native":

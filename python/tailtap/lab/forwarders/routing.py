@@ -13,26 +13,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from pydantic import BaseModel, Field
 
-from tailtap.base.check import Check, Findings
+from tailtap.base.check import Findings
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.schema import Strict
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.rules import RuleFile, read_rules
 from tailtap.lab.forwarders.served import by_kernel
 from tailtap.lab.forwarders.setting import (
+    OTHER_KERNEL,
     Asked,
     Need,
     Plain,
     Serves,
     Setting,
-    find_programs,
-    try_in_lab,
 )
 from tailtap.lab.generators.flows import Ranges, Version, prefixes
 from tailtap.lab.platforms.dut import Dut
@@ -66,6 +65,8 @@ for port in "$@"; do echo 0 > $base/$port/disable_ipv6; done""",
 class KernelRoute(Plain):
     """The kernel's own forwarding path of layer 3."""
 
+    name = "kernel-route"
+    remedy = OTHER_KERNEL
     summary = "The kernel routes packets (layer 3)."
     documentation = (
         "dut.route_by says how it tells flows apart. port: packets to a flow's UDP destination "
@@ -79,15 +80,7 @@ class KernelRoute(Plain):
     shares_cpus = True
     needs: Sequence[Need] = (Need("ip", "apt-get install iproute2"),)
 
-    def diagnose(self) -> Iterator[Check]:
-
-        def attempt(dut: Dut, setting: Setting) -> str:
-            self.start(dut, self.Options(), setting).close()
-            return "was set up in a lab"
-
-        return try_in_lab("kernel-route", attempt)
-
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
+    def start(self, dut: Dut, options: Any, setting: Setting) -> InKernel:
         """Set rules, routes and neighbours, and read back where packets go.
 
         Raises `MachineError`.
@@ -183,6 +176,8 @@ class Nat(KernelRoute):
     Not masquerade: that takes the address of the port, and ports of the lab have none.
     """
 
+    name = "nat"
+    remedy = "apt-get install nftables, and CONFIG_NFT_NAT"
     summary = "The kernel routes packets and translates their source addresses (NAT)."
     documentation = (
         "kernel-route with a rule of nftables: all packets leave with the source address "
@@ -192,17 +187,7 @@ class Nat(KernelRoute):
     )
     needs: Sequence[Need] = (*KernelRoute.needs, Need("nft", "apt-get install nftables"))
 
-    def diagnose(self) -> Iterator[Check]:
-
-        def attempt(dut: Dut, setting: Setting) -> str:
-            for need in self.needs:
-                need.find(LocalHost())
-            self.start(dut, self.Options(), setting).close()
-            return "was set up in a lab"
-
-        return try_in_lab("nat", attempt, "apt-get install nftables, and CONFIG_NFT_NAT")
-
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
+    def start(self, dut: Dut, options: Any, setting: Setting) -> InKernel:
         """Route as `kernel-route` does, and translate what leaves. Raises `MachineError`."""
         nft = self.needs[-1].find(dut.host)
         routed = super().start(dut, options, setting)
@@ -264,6 +249,8 @@ def counted(told: str) -> list[dict[str, Any]]:
 class Nftables(KernelRoute):
     """`kernel-route`, and a file of rules."""
 
+    name = "nftables"
+    remedy = ""
     summary = "The kernel routes packets, filtered or translated by rules of nftables."
     documentation = (
         "kernel-route with the rules of a file: a firewall, translation of addresses, or "
@@ -272,24 +259,19 @@ class Nftables(KernelRoute):
     Options: type[BaseModel] = NftablesOptions
     needs: Sequence[Need] = (*KernelRoute.needs, Need("nft", "apt-get install nftables"))
 
-    def diagnose(self) -> Iterator[Check]:
-        return find_programs("nftables", self.needs)
-
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        chosen = cast("NftablesOptions", options)
+    def foresee(self, options: NftablesOptions, asked: Asked, findings: Findings) -> None:
         if os.geteuid() == 0 and not asked.own_kernel:
-            findings.ask(_try, chosen.rules)
+            findings.ask(_try, options.rules)
 
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Ruled:
+    def start(self, dut: Dut, options: NftablesOptions, setting: Setting) -> Ruled:
         """Route as `kernel-route` does, and load the rules.
 
         Raises `MachineError`, and `InputError` for rules that nft or this kernel does not take.
         """
-        chosen = cast("NftablesOptions", options)
         nft = self.needs[-1].find(dut.host)
         routed = super().start(dut, options, setting)
         words = _command(nft, dut.ingress, dut.egress)
-        _require(chosen.rules, dut.host.run(words, stdin=read_rules(chosen.rules), check=False))
+        _require(options.rules, dut.host.run(words, stdin=read_rules(options.rules), check=False))
         return Ruled("nftables", routed.facts, routed.kernel, dut=dut)
 
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 
@@ -122,6 +122,11 @@ class Plain:
     CPUs for itself, and of which only a run shows whether it works here.
     """
 
+    name: str
+    """What it is called in an experiment file."""
+    remedy = ""
+    """What to do where the kernel refuses it, for one that is tried in a lab."""
+    required = False
     in_kernel = False
     routes = False
     serves: Serves = "pair"
@@ -129,10 +134,28 @@ class Plain:
     Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = ()
 
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+    def diagnose(self) -> Iterator[Check]:
+        """Look for its programs, or try it in a lab where it says a remedy."""
+        if not self.remedy:
+            return find_programs(self.name, self.needs)
+        return try_in_lab(self.name, self.attempt, self.remedy, required=self.required)
+
+    def attempt(self, dut: Dut, setting: Setting) -> str:
+        """Set it up in a lab, and say what was found. Raises `TailtapError`."""
+        for need in self.needs:
+            need.find(LocalHost())
+        self.start(dut, self.Options(), setting).close()
+        return "was set up in a lab"
+
+    def foresee(self, options: Any, asked: Asked, findings: Findings) -> None:
         """Nothing."""
 
+    def start(self, dut: Dut, options: Any, setting: Setting) -> Any:
+        """A kind has its own."""
+        raise NotImplementedError
 
+
+OTHER_KERNEL = "another kernel; see docs/reference/forwarders.md"
 AREA = "forwarders"
 PROBE_CPU = 0
 
@@ -150,9 +173,9 @@ def find_programs(name: str, needs: Sequence[Need]) -> Iterator[Check]:
 def try_in_lab(
     name: str,
     attempt: Callable[[Dut, Setting], str],
-    remedy: str = "another kernel; see docs/reference/forwarders.md",
+    remedy: str,
     *,
-    required: bool = False,
+    required: bool,
 ) -> Iterator[Check]:
     """Whether the kernel lets the forwarder `name` work, found out in a lab that is removed.
 

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from tailtap.base.check import Check, Findings
+from tailtap.base.check import Findings
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.schema import Matching, as_value_error
 from tailtap.base.suggest import shown
@@ -32,7 +32,7 @@ from tailtap.base.units import parse_share
 from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import read_set
-from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting, find_programs
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.sizes import header_bytes
 from tailtap.lab.platforms.dut import Dut
@@ -197,6 +197,7 @@ class SuricataOptions(dpdk.DpdkOptions):
 class Suricata(Plain):
     """``suricata``; its worker threads are pinned to the DuT's CPUs."""
 
+    name = "suricata"
     summary = "The intrusion prevention system Suricata 7, between the ports (layers 2 to 7)."
     documentation = (
         "Its worker threads are pinned to the DuT's CPUs. Needs `make forwarders`. Ready within "
@@ -205,47 +206,42 @@ class Suricata(Plain):
     Options: type[BaseModel] = SuricataOptions
     needs: Sequence[Need] = (SURICATA,)
 
-    def diagnose(self) -> Iterator[Check]:
-        return find_programs("suricata", self.needs)
+    def foresee(self, options: SuricataOptions, asked: Asked, findings: Findings) -> None:
+        findings.ask(_require_cpus, options, asked.cpus)
+        if options.paths:
+            findings.ask(read_set, options.paths, options.sha256)
+        if options.mode == "dpdk":
+            dpdk.foresee(options, asked, findings)
 
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        chosen = cast("SuricataOptions", options)
-        findings.ask(_require_cpus, chosen, asked.cpus)
-        if chosen.paths:
-            findings.ask(read_set, chosen.paths, chosen.sha256)
-        if chosen.mode == "dpdk":
-            dpdk.foresee(chosen, asked, findings)
-
-    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
+    def start(self, dut: Dut, options: SuricataOptions, setting: Setting) -> Program:
         """Start it and wait until it has its rules.
 
         Raises `MachineError`, and `InputError` for rules of which it rejects too many.
         """
-        chosen = cast("SuricataOptions", options)
         program = SURICATA.find(dut.host)
-        _require_cpus(chosen, len(dut.cpus))
+        _require_cpus(options, len(dut.cpus))
         files = {_RULES: "".join(f"{rule}\n" for rule in many_rules())}
-        facts: dict[str, Any] = {"mode": chosen.mode, "rules": chosen.rules}
-        if chosen.paths:
-            files, facts["rules_sha256"] = read_set(chosen.paths, chosen.sha256)
+        facts: dict[str, Any] = {"mode": options.mode, "rules": options.rules}
+        if options.paths:
+            files, facts["rules_sha256"] = read_set(options.paths, options.sha256)
         with contextlib.ExitStack() as stack:
             work = stack.enter_context(WorkFolder(dut, setting))
-            content = common(chosen.mode, dut.cpus, work.path, manager=chosen.manager)
-            facts |= {"rules_evaluated": EVALUATED} if chosen.rules == "many" else {}
-            if chosen.mode == "dpdk":
-                ports = dpdk.ports(dut, chosen, setting, stack)
+            content = common(options.mode, dut.cpus, work.path, manager=options.manager)
+            facts |= {"rules_evaluated": EVALUATED} if options.rules == "many" else {}
+            if options.mode == "dpdk":
+                ports = dpdk.ports(dut, options, setting, stack)
                 content |= dpdk_mode(ports, _mtu(setting))
                 facts |= ports.facts
             else:
                 content |= af_packet_mode(dut)
-            if chosen.rules != "none":
-                content |= with_rules(work.path, list(files), chosen.vars)
-                content |= all_protocols() if chosen.paths else {}
+            if options.rules != "none":
+                content |= with_rules(work.path, list(files), options.vars)
+                content |= all_protocols() if options.paths else {}
                 for name, text in files.items():
                     work.put(name, text)
             configuration = work.put(_CONFIGURATION, render(content))
             command = [program, "-c", str(configuration), "-k", "none"]
-            command.append("--dpdk" if chosen.mode == "dpdk" else "--af-packet")
+            command.append("--dpdk" if options.mode == "dpdk" else "--af-packet")
             running = Program(
                 work,
                 "suricata",
@@ -255,10 +251,10 @@ class Suricata(Plain):
                 version=VERSION,
                 facts=facts,
             )
-        if chosen.rules != "none":
+        if options.rules != "none":
             with contextlib.ExitStack() as failed:
                 failed.callback(running.close)
-                _judge(running, work, chosen, dut.patience)
+                _judge(running, work, options, dut.patience)
                 failed.pop_all()
         return running
 
