@@ -49,7 +49,9 @@ def test_kernel_threads_are_moved_and_put_back(tmp_path: Path) -> None:
         number, name = next(key for key, now in inside.items() if now != before.get(key, now))
         os.sched_setaffinity(int(number), purpose.cpus)
     assert len(journal.left) == 1
-    assert f"somebody else moved {name} ({purpose.isolated}, before tailtap" in journal.left[0]
+    assert (
+        f"somebody else changed {name} (CPUs {purpose.isolated}, before tailtap" in journal.left[0]
+    )
     os.sched_setaffinity(int(number), parse_cpus(before[number, name]))
     journal.close()
     after = cpus()

@@ -93,9 +93,6 @@ class Folder(Resource):
             return Path(self.path).is_dir()
         return False
 
-    def plan(self) -> Value:
-        return True
-
     def apply(self) -> None:
         """Make it. Raises `MachineError`."""
         try:

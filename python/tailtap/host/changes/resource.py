@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Self, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from tailtap.base.errors import MachineError
+
 Value = Any
 """The state of a resource as JSON: None, a number, a text, a list or an object."""
 
@@ -60,9 +62,9 @@ class Resource(abc.ABC):
     def read(self) -> Value:
         """Its state now. Raises `TailtapError` when it cannot be changed at all."""
 
-    @abc.abstractmethod
     def plan(self) -> Value:
-        """Its state after `apply`, as far as it is known before."""
+        """Its state after `apply`, as far as it is known before: it is there."""
+        return True
 
     @abc.abstractmethod
     def apply(self) -> Value:
@@ -105,6 +107,64 @@ class Resource(abc.ABC):
     def existing(cls) -> Sequence[Resource]:
         """Those on this machine that are known to be tailtap's by their names alone."""
         return ()
+
+
+@dataclass(frozen=True)
+class SameValue(Resource):
+    """Several places that are to have one value. What somebody else has changed is left."""
+
+    @property
+    @abc.abstractmethod
+    def wanted(self) -> Value:
+        """What each place is to have."""
+
+    @abc.abstractmethod
+    def read(self) -> dict[str, Any]:
+        """What each place has that is there."""
+
+    @abc.abstractmethod
+    def set(self, place: str, value: Value) -> None:
+        """Give a place a value. Raises `MachineError`."""
+
+    def called(self, place: str) -> str:
+        """A place in messages."""
+        return place
+
+    @abc.abstractmethod
+    def told(self, value: Value) -> str:
+        """A value in messages."""
+
+    def plan(self) -> Value:
+        return dict.fromkeys(self.read(), self.wanted)
+
+    def apply(self) -> None:
+        """Set those that differ. Raises `MachineError` for one that stays as it was."""
+        for place, now in self.read().items():
+            if now != self.wanted:
+                self.set(place, self.wanted)
+        for place, now in self.read().items():
+            if now != self.wanted:
+                raise MachineError(
+                    f"{self.called(place)} should have {self.told(self.wanted)}, and has "
+                    f"{self.told(now)}"
+                )
+
+    def undo(self, old: Mapping[str, Any], applied: None = None) -> str | None:
+        """Give those that still are as we made them what they had before."""
+        changed: list[str] = []
+        for place, now in self.read().items():
+            before = old.get(place, now)
+            if now == self.wanted != before:
+                self.set(place, before)
+            elif now != before:
+                words = f"{self.told(now)}, before tailtap {self.told(before)}"
+                changed.append(f"{self.called(place)} ({words})")
+        if not changed:
+            return None
+        return f"somebody else changed {', '.join(changed)}: it is left as it is"
+
+    def pending(self, old: Mapping[str, Any], applied: None = None) -> bool:
+        return any(now != old.get(place, now) for place, now in self.read().items())
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.units import parse_cpus, ranges
-from tailtap.host.changes.resource import Resource
+from tailtap.host.changes.resource import Resource, SameValue
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 
@@ -73,7 +73,7 @@ class StoppedTimers(Resource):
 
 
 @dataclass(frozen=True)
-class SliceCpus(Resource):
+class SliceCpus(SameValue):
     """The CPUs that everything in some slices and scopes may use."""
 
     kind: ClassVar[str] = "slice CPUs"
@@ -95,35 +95,15 @@ class SliceCpus(Resource):
         # systemd writes spaces where the kernel writes commas.
         return {unit: ranges(parse_cpus(text.replace(" ", ","))) for unit, text in found.items()}
 
-    def plan(self) -> dict[str, str]:
-        return dict.fromkeys(self.units, self.cpus)
+    @property
+    def wanted(self) -> str:
+        return self.cpus
 
-    def apply(self) -> None:
-        """Set it. Raises `MachineError` when systemd says otherwise."""
-        for unit, now in self.read().items():
-            if now != self.cpus:
-                self._set(unit, self.cpus)
-        for unit, now in self.read().items():
-            if now != self.cpus:
-                raise MachineError(f"{unit} should use CPUs {self.cpus}, but systemd says {now}")
+    def told(self, value: str) -> str:
+        return f"CPUs {value or 'all'}"
 
-    def undo(self, old: Mapping[str, str], applied: None = None) -> str | None:
-        changed: list[str] = []
-        for unit, now in self.read().items():
-            before = old.get(unit, now)
-            if now == self.cpus != before:
-                self._set(unit, before)
-            elif now != before:
-                changed.append(f"{unit} ({now or 'all'}, before tailtap {before or 'all'})")
-        if not changed:
-            return None
-        return f"somebody else changed the CPUs of {', '.join(changed)}: it is left as it is"
-
-    def pending(self, old: Mapping[str, str], applied: None = None) -> bool:
-        return any(now != old.get(unit, now) for unit, now in self.read().items())
-
-    def _set(self, unit: str, cpus: str) -> None:
-        _systemctl("set-property", "--runtime", unit, f"{CPUS}={cpus}")
+    def set(self, place: str, value: str) -> None:
+        _systemctl("set-property", "--runtime", place, f"{CPUS}={value}")
 
 
 def _systemctl(*words: str) -> str:

@@ -49,9 +49,6 @@ class WakeUp(Resource):
     def read(self) -> bool:
         return self.microseconds in _held
 
-    def plan(self) -> bool:
-        return True
-
     def apply(self) -> None:
         """Hold it. Raises `MachineError`."""
         file = -1

@@ -114,9 +114,6 @@ class Contained(Resource):
             )
         return there
 
-    def plan(self) -> Value:
-        return True
-
     def apply(self) -> None:
         """Start it. Raises `MachineError` when that cannot be."""
         assert self.spec is not None

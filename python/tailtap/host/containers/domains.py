@@ -41,9 +41,6 @@ class DomainFolder(Resource):
     def read(self) -> bool:
         return (FOLDERS / self.name).exists()
 
-    def plan(self) -> Value:
-        return True
-
     def apply(self) -> None:
         make_private(STATE)
         (FOLDERS / self.name).mkdir(mode=0o700, parents=True)

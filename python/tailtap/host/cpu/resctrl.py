@@ -138,9 +138,6 @@ class ResctrlMount(Resource):
     def read(self) -> bool:
         return Path(self.folder, "schemata").exists()
 
-    def plan(self) -> bool:
-        return True
-
     def apply(self) -> None:
         """Mount it. Raises `MachineError`."""
         self._run("mount", "-t", "resctrl", "resctrl", self.folder)

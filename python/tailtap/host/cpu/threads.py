@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.units import parse_cpus
-from tailtap.host.changes.resource import Resource, read_text
+from tailtap.host.changes.resource import SameValue, read_text
 
 
 def allowed(status: str) -> str | None:
@@ -32,7 +32,7 @@ def _is_still(number: str, name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class ThreadAffinity(Resource):
+class ThreadAffinity(SameValue):
     """The CPUs that threads may run on, the same for all of them."""
 
     kind: ClassVar[str] = "thread affinity"
@@ -58,48 +58,28 @@ class ThreadAffinity(Resource):
                 found[number] = cpus
         return found
 
-    def plan(self) -> dict[str, str]:
-        return dict.fromkeys(self.threads, self.cpus)
+    @property
+    def wanted(self) -> str:
+        return self.cpus
 
-    def apply(self) -> None:
-        """Move them. Raises `MachineError` for one that the kernel does not let go."""
-        for number, cpus in self.read().items():
-            if cpus != self.cpus:
-                self._move(number, self.cpus)
-        for number, cpus in self.read().items():
-            if cpus != self.cpus:
-                raise MachineError(
-                    f"{self.threads[number]} should run on CPUs {self.cpus}, but the kernel says "
-                    f"{cpus}"
-                )
+    def called(self, place: str) -> str:
+        return self.threads[place]
 
-    def undo(self, old: Mapping[str, str], applied: None = None) -> str | None:
-        changed: list[str] = []
-        for number, cpus in self.read().items():
-            before = old.get(number, cpus)
-            if cpus == self.cpus != before:
-                self._move(number, before)
-            elif cpus != before:
-                changed.append(f"{self.threads[number]} ({cpus}, before tailtap {before})")
-        if not changed:
-            return None
-        return f"somebody else moved {', '.join(changed)}: it is left as it is"
+    def told(self, value: str) -> str:
+        return f"CPUs {value}"
 
-    def pending(self, old: Mapping[str, str], applied: None = None) -> bool:
-        return any(cpus != old.get(number, cpus) for number, cpus in self.read().items())
-
-    def _move(self, number: str, cpus: str) -> None:
+    def set(self, place: str, value: str) -> None:
         try:
-            os.sched_setaffinity(int(number), parse_cpus(cpus))
+            os.sched_setaffinity(int(place), parse_cpus(value))
         except ProcessLookupError:
             return
         except OSError as error:
-            name = self.threads[number]
-            raise MachineError(f"{name} cannot run on CPUs {cpus}: {error.strerror}") from error
+            name = self.threads[place]
+            raise MachineError(f"{name} cannot run on CPUs {value}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)
-class ThreadPriority(Resource):
+class ThreadPriority(SameValue):
     """The real-time priority of threads (SCHED_FIFO), the same for all of them."""
 
     kind: ClassVar[str] = "thread priority"
@@ -125,51 +105,26 @@ class ThreadPriority(Resource):
                     found[number] = [policy, os.sched_getparam(int(number)).sched_priority]
         return found
 
-    def plan(self) -> dict[str, list[int]]:
-        return {number: [os.SCHED_FIFO, self.priority] for number in self.threads}
+    @property
+    def wanted(self) -> list[int]:
+        return [os.SCHED_FIFO, self.priority]
 
-    def apply(self) -> None:
-        """Set it. Raises `MachineError` when the kernel says otherwise."""
-        wanted = [os.SCHED_FIFO, self.priority]
-        for number, now in self.read().items():
-            if now != wanted:
-                self._set(number, wanted)
-        for number, now in self.read().items():
-            if now != wanted:
-                raise MachineError(
-                    f"{self.threads[number]} should have priority {self.priority}, but the kernel "
-                    f"says {_order(now)}"
-                )
+    def called(self, place: str) -> str:
+        return self.threads[place]
 
-    def undo(self, old: Mapping[str, list[int]], applied: None = None) -> str | None:
-        changed: list[str] = []
-        for number, now in self.read().items():
-            before = old.get(number, now)
-            if now == [os.SCHED_FIFO, self.priority] != before:
-                self._set(number, before)
-            elif now != before:
-                name = self.threads[number]
-                changed.append(f"{name} ({_order(now)}, before tailtap {_order(before)})")
-        if not changed:
-            return None
-        return f"somebody else changed {', '.join(changed)}: it is left as it is"
+    def told(self, value: Sequence[int]) -> str:
+        policy, priority = value
+        names = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "FIFO", os.SCHED_RR: "round robin"}
+        return f"policy {names.get(policy, policy)}, priority {priority}"
 
-    def pending(self, old: Mapping[str, list[int]], applied: None = None) -> bool:
-        return any(now != old.get(number, now) for number, now in self.read().items())
-
-    def _set(self, number: str, order: Sequence[int]) -> None:
-        policy, priority = order
+    def set(self, place: str, value: Sequence[int]) -> None:
+        policy, priority = value
         try:
-            os.sched_setscheduler(int(number), policy, os.sched_param(priority))
+            os.sched_setscheduler(int(place), policy, os.sched_param(priority))
         except ProcessLookupError:
             return
         except OSError as error:
-            name = self.threads[number]
-            raise MachineError(f"{name} cannot have {_order(order)}: {error.strerror}") from error
-
-
-def _order(order: Sequence[int]) -> str:
-    """A policy and a priority as people say them."""
-    policy, priority = order
-    names = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "FIFO", os.SCHED_RR: "round robin"}
-    return f"policy {names.get(policy, policy)}, priority {priority}"
+            name = self.threads[place]
+            raise MachineError(
+                f"{name} cannot have {self.told(value)}: {error.strerror}"
+            ) from error

@@ -43,9 +43,6 @@ class Namespace(Joint):
     def read(self) -> bool:
         return self.name in _namespaces()
 
-    def plan(self) -> Value:
-        return True
-
     def apply(self) -> None:
         self.apply_all([self])
 
@@ -108,9 +105,6 @@ class Link(Joint):
 
     def read(self) -> bool:
         return self.port in ports(self.namespace)
-
-    def plan(self) -> Value:
-        return True
 
     def apply(self) -> None:
         self.apply_all([self])
@@ -176,9 +170,6 @@ class TapDevice(Resource):
     def read(self) -> bool:
         return self.port in ports(self.namespace)
 
-    def plan(self) -> Value:
-        return True
-
     def apply(self) -> None:
         """Make it; it is up when a virtual machine has opened it. Raises `MachineError`."""
         if not TUN.exists():
@@ -216,9 +207,6 @@ class Junction(Resource):
             return False
         shown = ["tc", "filter", "show", "dev", self.port, "ingress"]
         return "mirred" in NamespaceHost(self.namespace).run(shown).stdout
-
-    def plan(self) -> Value:
-        return True
 
     def apply(self) -> None:
         """Redirect both ways. Raises `CommandFailed` on a kernel that cannot."""
@@ -373,9 +361,6 @@ class Reached(Resource):
 
     def read(self) -> bool:
         return self.port in ports(self.namespace)
-
-    def plan(self) -> Value:
-        return True
 
     def apply(self) -> None:
         """Make it, up. Raises `CommandFailed`."""

@@ -129,7 +129,7 @@ def test_slices_leave_the_device_s_cores(tree: Tree, slices: Systemctl, tmp_path
     slices.set("user.slice", AllowedCPUs="2")
     [sentence] = revert(tmp_path / "journals").left
     assert sentence == (
-        "somebody else changed the CPUs of user.slice (2, before tailtap 1,3): it is left as it is"
+        "somebody else changed user.slice (CPUs 2, before tailtap CPUs 1,3): it is left as it is"
     )
     SliceCpus(["user.slice"], "2").undo({"user.slice": "1,3"})
     slices.set("user.slice", AllowedCPUs="1 3")

@@ -128,7 +128,7 @@ def test_a_move_is_undone_from_the_journal_alone(sleeping: subprocess.Popen[byte
     assert again == made
     assert again.pending(old)
     os.sched_setaffinity(sleeping.pid, {mine[0]})
-    assert f"somebody else moved {name} ({mine[0]}," in str(again.undo(old))
+    assert f"somebody else changed {name} (CPUs {mine[0]}," in str(again.undo(old))
     made.apply()
     assert again.undo(old) is None
     assert os.sched_getaffinity(sleeping.pid) == set(mine)
