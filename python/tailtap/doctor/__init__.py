@@ -22,7 +22,7 @@ from tailtap.host.knobs import TABLE
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.instruments.taps import TAPS
-from tailtap.lab.instruments.tracer import Tracer
+from tailtap.lab.instruments.tracer import diagnose_tracer
 from tailtap.lab.neighbours import NEIGHBOURS
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.measure.testbed.boot import WAYS
@@ -67,7 +67,7 @@ def examine(more: Mapping[str, Registry[Any]]) -> list[Check]:
             for check in check_kinds(area, kinds)
         ),
         *check_knobs(),
-        *Tracer().diagnose(),
+        *diagnose_tracer(),
         *check_machine(),
         *check_nics(),
         *check_programs(),

@@ -7,36 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailtap.lab.instruments.energy import Energy
-from tailtap.lab.instruments.interrupts import InterruptSampler
-from tailtap.lab.instruments.kernel_counters import CardInterrupts, KernelCounters
-from tailtap.lab.instruments.memory import Memory
+from tailtap.lab.instruments.energy import count_energy
+from tailtap.lab.instruments.interrupts import sample_interrupts
+from tailtap.lab.instruments.kernel_counters import card_interrupts, kernel_counters
+from tailtap.lab.instruments.memory import forwarder_memory
 from tailtap.lab.instruments.observing import (
     Guest,
     Instrument,
-    LinkWatch,
     Observation,
     Reading,
     Scope,
     Tracing,
+    link_watch,
 )
-from tailtap.lab.instruments.perf import ProcessorCounters
-from tailtap.lab.instruments.tracer import Tracer
-from tailtap.lab.instruments.tracer.guest import GuestTracer
+from tailtap.lab.instruments.perf import processor_counters
+from tailtap.lab.instruments.tracer import trace_device
+from tailtap.lab.instruments.tracer.guest import trace_guest
 
 __all__ = ["INSTRUMENTS", "Guest", "Instrument", "Observation", "Reading", "Scope", "Tracing"]
 
 INSTRUMENTS: Mapping[str, Instrument] = {
     # First and last: where QEMU emulates the CPU, it takes seconds to start.
-    "trace-guest": GuestTracer(),
-    "energy": Energy(),
-    "links": LinkWatch(),
-    "trace": Tracer(),
-    "memory": Memory(),
-    "processor-counters": ProcessorCounters(),
-    "card-interrupts": CardInterrupts(),
-    "kernel-counters": KernelCounters(),
-    "interrupts": InterruptSampler(),
+    "trace-guest": trace_guest,
+    "energy": count_energy,
+    "links": link_watch,
+    "trace": trace_device,
+    "memory": forwarder_memory,
+    "processor-counters": processor_counters,
+    "card-interrupts": card_interrupts,
+    "kernel-counters": kernel_counters,
+    "interrupts": sample_interrupts,
 }
 """Every instrument by its name in ``run.json``, in the order in which they start. They stop in the
 opposite order: what starts last is about the traffic and nothing else.

@@ -90,19 +90,12 @@ MOST_WATTS = 1000
 """No domain of a processor takes more, so that no counter wraps twice between two readings."""
 
 
-class Energy:
+def count_energy(scope: Scope, root: Path = ROOT) -> Counting | None:
     """The energy of each domain of the processors, and the whole machine's power."""
-
-    def __init__(self, root: Path = ROOT) -> None:
-        """`root` stands in for ``/`` in tests."""
-        self._root = root
-
-    def start(self, scope: Scope) -> Counting | None:
-        """Read the counters; None where nothing tells."""
-        # Asking the management controller takes long and uses a processor: it comes before.
-        platform = platform_watts(self._root)
-        before = counters(self._root)
-        return Counting(self._root, before, platform) if before or platform is not None else None
+    # Asking the management controller takes long and uses a processor: it comes before.
+    platform = platform_watts(root)
+    before = counters(root)
+    return Counting(root, before, platform) if before or platform is not None else None
 
 
 class Counting(Quiet):

@@ -87,14 +87,11 @@ def sampling_ns(interrupts: str | Counted) -> int | None:
     return Sampling().period if interrupts == "counters" else None
 
 
-class InterruptSampler:
+def sample_interrupts(scope: Scope) -> Sampler | None:
     """The counters of interrupts and softirqs of this kernel, sampled."""
-
-    def start(self, scope: Scope) -> Sampler | None:
-        """Begin to sample; None where nobody asks for it. Raises `MachineError`."""
-        if scope.sampling_ns is None or scope.folder is None:
-            return None
-        return Sampler(scope, scope.sampling_ns, scope.folder)
+    if scope.sampling_ns is None or scope.folder is None:
+        return None
+    return Sampler(scope, scope.sampling_ns, scope.folder)
 
 
 class Sampler(Quiet):

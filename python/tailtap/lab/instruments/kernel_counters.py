@@ -83,12 +83,9 @@ class Counters:
         )
 
 
-class KernelCounters:
+def kernel_counters(scope: Scope) -> Since:
     """What each CPU received, how it spent its time, and what a hypervisor took of it."""
-
-    def start(self, scope: Scope) -> Since:
-        """Read the counters."""
-        return Since(scope, Counters.read(), time.monotonic_ns())
+    return Since(scope, Counters.read(), time.monotonic_ns())
 
 
 class Since(Quiet):
@@ -155,12 +152,9 @@ InterruptCounts = Mapping[str, Mapping[int, int]]
 """How often each CPU handled an interrupt, by its number."""
 
 
-class CardInterrupts:
+def card_interrupts(scope: Scope) -> Handled | None:
     """What each CPU handled of each interrupt, and where these go."""
-
-    def start(self, scope: Scope) -> Handled | None:
-        """Read the counters; None where no card of the DuT has interrupts."""
-        return Handled(scope.interrupts, PROC) if scope.interrupts else None
+    return Handled(scope.interrupts, PROC) if scope.interrupts else None
 
 
 class Handled(Quiet):

@@ -15,12 +15,9 @@ FAR_SHARE = 0.1
 """Less memory on other nodes than this is that of libraries and tables, which everybody has."""
 
 
-class Memory:
+def forwarder_memory(scope: Scope) -> OfForwarder | None:
     """The memory of the forwarder's processes when the packets have been sent."""
-
-    def start(self, scope: Scope) -> OfForwarder | None:
-        """Nothing to do yet; None without a forwarder that is a process of this kernel."""
-        return None if scope.forwarder is None else OfForwarder(scope.forwarder, scope)
+    return None if scope.forwarder is None else OfForwarder(scope.forwarder, scope)
 
 
 class OfForwarder(Quiet):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,11 +151,8 @@ class Observation(Protocol):
         """Let go of everything, without a reading. May be called again."""
 
 
-class Instrument(Protocol):
-    """One kind of instrument."""
-
-    def start(self, scope: Scope) -> Observation | None:
-        """Begin to observe; None where there is nothing to observe. Raises `MachineError`."""
+Instrument = Callable[[Scope], Observation | None]
+"""One kind of instrument: it begins to observe, or has nothing to."""
 
 
 class Quiet:
@@ -173,12 +170,9 @@ class Quiet:
         """Nothing is held."""
 
 
-class LinkWatch:
+def link_watch(scope: Scope) -> Watching:
     """Told by the kernel when a link is deleted; asked at the end whether all of them carry."""
-
-    def start(self, scope: Scope) -> Watching:
-        """Begin to listen."""
-        return Watching(scope.links)
+    return Watching(scope.links)
 
 
 class Watching:

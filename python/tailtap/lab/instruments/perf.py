@@ -183,12 +183,9 @@ def window(before: Snapshot, after: Snapshot, dut_cpus: Sequence[int] | None) ->
     )
 
 
-class ProcessorCounters:
+def processor_counters(scope: Scope) -> Window | None:
     """What was counted of the DuT while packets were sent."""
-
-    def start(self, scope: Scope) -> Window | None:
-        """Read the counters of the site; None where nothing is to be counted."""
-        return None if scope.counting is None else Window(scope.counting, scope)
+    return None if scope.counting is None else Window(scope.counting, scope)
 
 
 class Window(Quiet):

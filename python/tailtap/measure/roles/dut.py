@@ -244,7 +244,7 @@ class DeviceUnderTest:
         )
         self._spent = self._cpu_time()
         for name, instrument in INSTRUMENTS.items():
-            observation = instrument.start(scope)
+            observation = instrument(scope)
             if observation is not None:
                 self._observing[name] = observation
         return Done()

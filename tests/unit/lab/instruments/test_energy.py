@@ -11,7 +11,7 @@ from observing import NoLinks
 from tailtap.doctor.machine import _energy
 from tailtap.lab.instruments import INSTRUMENTS, Scope
 from tailtap.lab.instruments import energy as instrument
-from tailtap.lab.instruments.energy import Counter, Energy, closed, counters, platform_watts
+from tailtap.lab.instruments.energy import Counter, closed, count_energy, counters, platform_watts
 from tailtap.records.record import as_json
 
 SCOPE = Scope((1,), (0,), NoLinks())
@@ -84,7 +84,7 @@ def test_a_counter_wraps() -> None:
 
 
 def test_the_energy_between_start_and_stop(machine: Path) -> None:
-    observation = Energy(machine).start(SCOPE)
+    observation = count_energy(SCOPE, machine)
     assert observation is not None
     put(machine, "intel-rapl:0", 6_000_000)
     put(machine, "intel-rapl:1", 1999)  # it has wrapped
@@ -116,7 +116,7 @@ def test_what_wraps_again_and_again_is_followed(
         seen += 1
         return {"package-0": Counter(readings[min(seen, len(readings)) - 1], most)}
 
-    observation = Energy(tmp_path).start(SCOPE)
+    observation = count_energy(SCOPE, tmp_path)
     assert observation is not None
     monkeypatch.setattr(instrument, "counters", played)
     while seen < len(readings):
@@ -128,7 +128,7 @@ def test_the_whole_machine_s_power_before_and_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ipmi(tmp_path, monkeypatch, 212)
-    observation = Energy(tmp_path).start(SCOPE)
+    observation = count_energy(SCOPE, tmp_path)
     assert observation is not None
     ipmi(tmp_path, monkeypatch, 305)
     told = as_json(observation.stop().facts)["energy"]
@@ -149,7 +149,7 @@ def test_a_controller_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_where_nothing_tells_nothing_is_said(tmp_path: Path) -> None:
-    assert Energy(tmp_path).start(SCOPE) is None
+    assert count_energy(SCOPE, tmp_path) is None
     assert "energy" in INSTRUMENTS
     assert _energy([], None).state == "missing"
     assert _energy(["package-0"], 212).found == "package-0, IPMI: 212 W"

@@ -16,7 +16,7 @@ from traced import arrivals, simulate
 from tailtap.analysis.clocks import guest as guest_clock
 from tailtap.lab.forwarders.served import SOFTIRQ, Served, Server, in_guest
 from tailtap.lab.instruments.observing import Guest, Scope, Tracing
-from tailtap.lab.instruments.tracer.guest import FOLDER, GuestTracer, Untraced
+from tailtap.lab.instruments.tracer.guest import FOLDER, Untraced, trace_guest
 from tailtap.measure.clocks import guest_clock_of
 from tailtap.remote.local import LocalHost
 
@@ -82,7 +82,7 @@ def test_a_whole_trace_is_fetched(here: tuple[Path, Path]) -> None:
     run, there = here
     for name in ("trace.events", "trace.json", *guest_clock.FILES):
         (there / name).write_text(f"of {name}")
-    observing = GuestTracer().start(scope(Elsewhere(script(tells()), there), run))
+    observing = trace_guest(scope(Elsewhere(script(tells()), there), run))
     assert observing is not None
     assert (observing.sources(), observing.trouble()) == ((), None)
     reading = observing.stop()
@@ -101,7 +101,7 @@ def test_a_guest_that_cannot_be_traced_is_one_warning(here: tuple[Path, Path]) -
     """Such as a kernel without types of its own."""
     run, there = here
     fails = "echo 'tailtap: this kernel has no types of its own' >&2; exit 3"
-    observing = GuestTracer().start(scope(Elsewhere(fails, there), run))
+    observing = trace_guest(scope(Elsewhere(fails, there), run))
     assert isinstance(observing, Untraced)
     reading = observing.stop()
     [warning] = reading.warnings
@@ -115,7 +115,7 @@ def test_a_trace_that_was_cut_off_is_one_warning(here: tuple[Path, Path]) -> Non
     run, there = here
     (there / "trace.events").write_text("cut")
     fails = "echo no room >&2; exit 3"
-    observing = GuestTracer().start(scope(Elsewhere(script(fails), there), run))
+    observing = trace_guest(scope(Elsewhere(script(fails), there), run))
     assert observing is not None
     reading = observing.stop()
     [warning] = reading.warnings
@@ -126,7 +126,7 @@ def test_a_trace_that_was_cut_off_is_one_warning(here: tuple[Path, Path]) -> Non
 
 def test_files_that_do_not_come_are_named(here: tuple[Path, Path]) -> None:
     run, there = here
-    observing = GuestTracer().start(scope(Elsewhere(script(tells()), there), run))
+    observing = trace_guest(scope(Elsewhere(script(tells()), there), run))
     assert observing is not None
     codes = [warning["code"] for warning in observing.stop().warnings]
     assert codes == ["trace-lost", "guest-untraced"]
@@ -135,7 +135,7 @@ def test_files_that_do_not_come_are_named(here: tuple[Path, Path]) -> None:
 def test_nothing_is_traced_where_there_is_no_guest(tmp_path: Path) -> None:
     tracing = Tracing("thin", tmp_path, 1000, [Server(SOFTIRQ)])
     alone = Scope((1,), (0,), links=None, tracing=tracing)  # type: ignore[arg-type]
-    assert GuestTracer().start(alone) is None
+    assert trace_guest(alone) is None
 
 
 def test_the_clock_is_a_fact_of_the_run_or_a_warning(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from tailtap.base.errors import MachineError
 from tailtap.lab.instruments import Scope
 from tailtap.lab.instruments.interrupts import (
     Interrupts,
-    InterruptSampler,
     Sampler,
     housekeeping,
+    sample_interrupts,
     sampling_ns,
 )
 from tailtap.records.interrupts import FILE, read_samples
@@ -32,7 +32,7 @@ def scope(folder: Path | None, sampling: int | None = 5 * MS) -> Scope:
 
 def test_a_run_has_samples_of_this_machine_by_the_clock_of_the_taps(tmp_path: Path) -> None:
     before = time.monotonic_ns()
-    observation = InterruptSampler().start(scope(tmp_path))
+    observation = sample_interrupts(scope(tmp_path))
     assert observation is not None
     time.sleep(0.2)
     reading = observation.stop()
@@ -67,8 +67,8 @@ def test_a_sampler_that_comes_late_says_so(tmp_path: Path) -> None:
 
 
 def test_nobody_samples_who_is_not_asked_to(tmp_path: Path) -> None:
-    assert InterruptSampler().start(scope(tmp_path, None)) is None
-    assert InterruptSampler().start(scope(None)) is None
+    assert sample_interrupts(scope(tmp_path, None)) is None
+    assert sample_interrupts(scope(None)) is None
 
 
 def test_a_kernel_that_shows_nothing_ends_the_run(tmp_path: Path) -> None:

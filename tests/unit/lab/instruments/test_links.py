@@ -10,7 +10,7 @@ from observing import NoLinks
 
 from tailtap.base.errors import MachineError
 from tailtap.lab.instruments import Scope
-from tailtap.lab.instruments.observing import LinkWatch, Watching
+from tailtap.lab.instruments.observing import Watching, link_watch
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import Process
 
@@ -25,7 +25,7 @@ def told() -> Iterator[Process]:
 
 
 def _observe(links: NoLinks) -> Watching:
-    return LinkWatch().start(Scope((1,), (0,), links))
+    return link_watch(Scope((1,), (0,), links))
 
 
 def _trouble(observation: Watching) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from observing import NoLinks
 
 from tailtap.lab.instruments import Scope
-from tailtap.lab.instruments.memory import Memory, memory_of
+from tailtap.lab.instruments.memory import forwarder_memory, memory_of
 
 
 def test_memory_is_that_of_the_process_and_of_all_it_started(tmp_path: Path) -> None:
@@ -29,10 +29,10 @@ def test_memory_is_that_of_the_process_and_of_all_it_started(tmp_path: Path) -> 
 
 
 def test_there_is_nothing_to_observe_without_a_process() -> None:
-    assert Memory().start(Scope((1,), (0,), NoLinks())) is None
+    assert forwarder_memory(Scope((1,), (0,), NoLinks())) is None
 
 
 def test_a_reading_is_that_of_the_end() -> None:
-    observation = Memory().start(Scope((1,), (0,), NoLinks(), forwarder=os.getpid()))
+    observation = forwarder_memory(Scope((1,), (0,), NoLinks(), forwarder=os.getpid()))
     assert observation is not None
     assert (observation.stop().facts.forwarder_memory or 0) > 1_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from tailtap.base.check import Findings
 from tailtap.lab.instruments.observing import Scope
-from tailtap.lab.instruments.tracer import Room, Tracer, foresee, warnings_of, written
+from tailtap.lab.instruments.tracer import Room, foresee, trace_device, warnings_of, written
 from tailtap.records.trace import Taken
 
 
@@ -52,7 +52,7 @@ def test_a_trace_that_was_written_where_packets_are_sent_says_so() -> None:
 
 def test_nothing_is_traced_unless_asked_for() -> None:
     """Neither without the key, which needs no privileges."""
-    assert Tracer().start(Scope((1,), (0,), links=None)) is None  # type: ignore[arg-type]
+    assert trace_device(Scope((1,), (0,), links=None)) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

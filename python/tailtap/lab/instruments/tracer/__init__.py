@@ -111,38 +111,36 @@ READY_SECONDS = 30.0
 """How long loading the programs may take."""
 
 
-class Tracer:
+def trace_device(scope: Scope) -> Following | None:
     """One process that follows the DuT's cores."""
+    if scope.tracing is None or not scope.dut_cpus:
+        return None
+    return Following(scope.dut_cpus, scope.tracing)
 
-    def start(self, scope: Scope) -> Following | None:
-        """Begin to trace; None unless the experiment asks for it and there is a DuT."""
-        if scope.tracing is None or not scope.dut_cpus:
-            return None
-        return Following(scope.dut_cpus, scope.tracing)
 
-    def diagnose(self) -> Iterator[Check]:
-        """What `tailtap doctor` says of it: load and attach all programs. Leaves nothing."""
-        area, name = "instruments", "tracer"
-        if os.geteuid() != 0 or missing_capabilities():
-            yield Check(area, name, "untested", "only root can try it", "run it with sudo")
-            return
-        cpu = min(os.sched_getaffinity(0))
-        try:
-            with tempfile.TemporaryDirectory(prefix="tt-") as folder:
-                following = Following([cpu], Tracing("full", Path(folder), 0, ()))
-                trace = following.taken()
-        except TailtapError as error:
-            remedy = "CONFIG_DEBUG_INFO_BTF; tried on Linux 6.1, 6.12 and 6.18"
-            yield Check(area, name, "missing", str(error), remedy)
-            return
-        found = f"{len(trace.hooks)} tracepoints were followed"
-        if trace.missing:
-            remedy = "Linux 6.5 or newer; a trace says what it lacks"
-            yield Check(
-                area, name, "poor", f"{found}; {_lack(trace.missing, trace.substitutes)}", remedy
-            )
-        else:
-            yield Check(area, name, "ok", found)
+def diagnose_tracer() -> Iterator[Check]:
+    """What `tailtap doctor` says of it: load and attach all programs. Leaves nothing."""
+    area, name = "instruments", "tracer"
+    if os.geteuid() != 0 or missing_capabilities():
+        yield Check(area, name, "untested", "only root can try it", "run it with sudo")
+        return
+    cpu = min(os.sched_getaffinity(0))
+    try:
+        with tempfile.TemporaryDirectory(prefix="tt-") as folder:
+            following = Following([cpu], Tracing("full", Path(folder), 0, ()))
+            trace = following.taken()
+    except TailtapError as error:
+        remedy = "CONFIG_DEBUG_INFO_BTF; tried on Linux 6.1, 6.12 and 6.18"
+        yield Check(area, name, "missing", str(error), remedy)
+        return
+    found = f"{len(trace.hooks)} tracepoints were followed"
+    if trace.missing:
+        remedy = "Linux 6.5 or newer; a trace says what it lacks"
+        yield Check(
+            area, name, "poor", f"{found}; {_lack(trace.missing, trace.substitutes)}", remedy
+        )
+    else:
+        yield Check(area, name, "ok", found)
 
 
 def foresee(mode: str, room: Room, cpus: int, findings: Findings) -> None:

@@ -36,17 +36,14 @@ SHARE = 8
 """The tracer may have so much of the guest's memory for its rings: an eighth; the taps as much."""
 
 
-class GuestTracer:
+def trace_guest(scope: Scope) -> InGuest | Untraced | None:
     """A tracer and two taps in the virtual machine."""
-
-    def start(self, scope: Scope) -> InGuest | Untraced | None:
-        """Begin; None unless the experiment asks for a trace and the DuT is a virtual machine."""
-        if scope.guest is None or scope.tracing is None:
-            return None
-        try:
-            return InGuest(scope.guest, scope.tracing)
-        except MachineError as error:
-            return Untraced(str(error))
+    if scope.guest is None or scope.tracing is None:
+        return None
+    try:
+        return InGuest(scope.guest, scope.tracing)
+    except MachineError as error:
+        return Untraced(str(error))
 
 
 class Untraced(Quiet):
