@@ -110,7 +110,7 @@ class LxcOptions(ContainedOptions):
     roots: ClassVar[Sequence[str]] = tuple(ROOTS)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ContainerPlatform(BareMetal):
     """A container with a root file system of its own, limited to the DuT's CPUs."""
 

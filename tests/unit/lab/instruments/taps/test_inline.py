@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtap.base.errors import InputError
+from tailtap.base.errors import InputError, MachineError
+from tailtap.host.net.nic import Timestamping, parse
 from tailtap.lab.instruments.taps import Stamped
-from tailtap.lab.instruments.taps.inline import LEAST_ROOM, MAX_ROOM, QUIET_SHARE, rooms
+from tailtap.lab.instruments.taps.hardware import differing, judge, require_stamps
+from tailtap.lab.instruments.taps.inline import (
+    LEAST_ROOM,
+    MAX_ROOM,
+    QUIET_SHARE,
+    require_one_clock,
+    rooms,
+)
 from tailtap.lab.instruments.taps.links import (
     At,
     TapLink,
@@ -21,6 +29,7 @@ from tailtap.lab.instruments.taps.links import (
     with_sides,
 )
 from tailtap.lab.topology.graphs import FORWARD, smallest
+from tailtap.records.taps import of_core
 
 FLOW = smallest().flow(FORWARD)
 
@@ -145,3 +154,173 @@ def test_sides_are_said_by_name() -> None:
     with pytest.raises(InputError, match="the links are a, b"):
         with_sides(links, ["c"])
     assert all(len(parse_link(f"x{at}").stamped()) > 20 for at in ("", "@egress", "@receipt"))
+
+
+HARDWARE = ("hardware-transmit", "hardware-receive", "hardware-raw-clock")
+SOFTWARE = ("software-transmit", "software-receive", "software-system-clock")
+PTP_L4 = ("ptpv1-l4-sync", "ptpv1-l4-delay-req")
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card answers, and what is to be concluded."""
+
+    driver: str
+    filters: tuple[str, ...]
+    metadata: bool
+    method: str | None
+    capabilities: tuple[str, ...] = (*HARDWARE, *SOFTWARE)
+    clock: int | None = 0
+
+
+CARDS = {
+    # ixgbe_get_ts_info, ixgbe_mac_82599EB; no xdp_metadata_ops.
+    "X520": Card("ixgbe", ("none", *PTP_L4, "ptpv2-event"), False, None),
+    # ixgbe_get_ts_info, ixgbe_mac_X550.
+    "X550": Card("ixgbe", ("none", "all"), False, "messages"),
+    # i40e_get_ts_info with I40E_HW_CAP_PTP_L4.
+    "X710": Card(
+        "i40e",
+        (
+            *("none", *PTP_L4, "ptpv2-l4-event", "ptpv2-l4-sync", "ptpv2-l4-delay-req"),
+            *("ptpv2-l2-event", "ptpv2-l2-sync", "ptpv2-l2-delay-req"),
+            *("ptpv2-event", "ptpv2-sync", "ptpv2-delay-req"),
+        ),
+        False,
+        None,
+    ),
+    # ice_get_ts_info with ICE_FLAG_PTP; ice_xdp_md_ops.
+    "E810": Card("ice", ("none", "all"), True, "metadata"),
+    # ice_get_ts_info without it, as with old firmware or in a virtual function.
+    "E810 without PTP": Card("ice", ("none",), True, None, SOFTWARE, None),
+    # igc_ethtool_get_ts_info, igc_i225; igc_xdp_metadata_ops.
+    "I225": Card("igc", ("none", "all"), True, "metadata"),
+    # mlx5e_ethtool_get_ts_info; mlx5e_xdp_metadata_ops.
+    "ConnectX": Card("mlx5_core", ("none", "all"), True, "metadata"),
+    # The same before Linux 6.3, which has no metadata.
+    "ConnectX, Linux 6.1": Card("mlx5_core", ("none", "all"), False, "messages"),
+    # AWS's ena and Google's gve stamp what they receive, and report no clock of their own.
+    "ENA": Card("ena", ("none", "all"), False, "messages", (*SOFTWARE, "hardware-receive"), 0),
+    "gVNIC": Card("gve", ("none", "all"), False, "messages", (*SOFTWARE, "hardware-receive"), None),
+    # veth has xmo_rx_timestamp, but nothing that would stamp.
+    "veth": Card("veth", (), True, None, SOFTWARE, None),
+}
+KERNEL_NAMES = {"all": "HWTSTAMP_FILTER_ALL", "none": "HWTSTAMP_FILTER_NONE"}
+
+
+def told(card: Card, *, style: str) -> str:
+    """The answer as versions of ethtool print it."""
+
+    def word(name: str) -> str:
+        return f"\t{name:21} ({KERNEL_NAMES.get(name, 'NAME')})" if style == "old" else f"\t{name}"
+
+    lines = ["Time stamping parameters for eth0:", "Capabilities:", *map(word, card.capabilities)]
+    if card.clock is None:
+        lines.append("PTP Hardware Clock: none")
+    elif style == "new":
+        lines.append(f"Hardware timestamp provider index: {card.clock}")
+        lines.append("Hardware timestamp provider qualifier: Precise (IEEE 1588 quality)")
+    else:
+        lines.append(f"PTP Hardware Clock: {card.clock}")
+    if card.filters:
+        lines += ["Hardware Transmit Timestamp Modes:", word("off"), word("on")]
+        lines += ["Hardware Receive Filter Modes:", *map(word, card.filters)]
+    else:
+        lines += ["Hardware Transmit Timestamp Modes: none", "Hardware Receive Filter Modes: none"]
+    return "\n".join(lines) + "\n"
+
+
+def answer(card: Card, style: str = "6.1") -> Timestamping:
+    return parse("eth0", told(card, style=style), driver=card.driver, metadata=card.metadata)
+
+
+@pytest.mark.parametrize("style", ["old", "6.1", "new"])
+@pytest.mark.parametrize("name", CARDS)
+def test_every_version_of_ethtool_is_understood(name: str, style: str) -> None:
+    card, found = CARDS[name], answer(CARDS[name], style)
+    assert found.capabilities == set(card.capabilities)
+    assert (found.filters, found.clock) == (card.filters, card.clock)
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_card_stamps_everything_or_is_refused(name: str) -> None:
+    card = CARDS[name]
+    verdict = judge(answer(card))
+    assert verdict.method == card.method
+    assert verdict.is_known == (name not in ("ENA", "gVNIC"))
+    if card.method is None or not verdict.is_known:
+        assert card.driver in verdict.reason
+    else:
+        assert verdict.reason.startswith("stamps every received packet")
+        assert verdict.reason.endswith("its clock is /dev/ptp0")
+
+
+def test_a_card_that_only_trying_tells_of_is_tried() -> None:
+    verdict = judge(answer(CARDS["gVNIC"]))
+    assert verdict.reason == (
+        "not known whether it stamps: its driver gve has the receive filter `all`, and does not "
+        "say hardware-raw-clock"
+    )
+    link = {"file": "x", "seen": 3, "lost": 0, "other": 0, "interface": "eth0", "clock": "hardware",
+            "warnings": []}  # fmt: skip
+    told = of_core({name: {**link, "stored": stored, "unstamped": 3 - stored}
+                    for name, stored in (("all", 3), ("some", 1), ("none", 0))})  # fmt: skip
+    require_stamps(told["all"])
+    require_stamps(told["some"])
+    with pytest.raises(MachineError, match="eth0 stamps no packet in hardware: 3 came"):
+        require_stamps(told["none"])
+    with pytest.raises(MachineError, match="has none that is known"):
+        require_one_clock(cards("gVNIC", "gVNIC", clocks=(None, None)))
+
+
+def test_reasons_name_what_is_missing() -> None:
+    assert judge(answer(CARDS["X520"])).reason == (
+        "its driver ixgbe has no receive filter `all`, it stamps ptpv1-l4-sync, "
+        "ptpv1-l4-delay-req, ptpv2-event only"
+    )
+    assert judge(answer(CARDS["veth"])).reason == (
+        "its driver veth stamps in software only (no hardware-receive)"
+    )
+
+
+def test_clocks_that_differ_are_told() -> None:
+    assert differing({"ingress": 0, "egress": 0}) == {}
+    assert differing({}) == {}
+    for other in (1, None):
+        doubts = differing({"ingress": 0, "egress": other, "third": 0})
+        assert list(doubts) == ["egress"]
+        assert "not that of ingress" in doubts["egress"]
+    # Two clocks that are not known are not known to be one.
+    assert list(differing({"ingress": None, "egress": None})) == ["egress"]
+
+
+def cards(*names: str, clocks: tuple[int | None, int | None] = (3, 3)) -> dict[str, Timestamping]:
+    """What two cards of these types answer that have these clocks."""
+    return {
+        f"p{place}": replace(answer(CARDS[name]), clock=clock)
+        for place, (name, clock) in enumerate(zip(names, clocks, strict=True))
+    }
+
+
+def test_two_cards_of_one_clock_can_stamp_a_run() -> None:
+    require_one_clock(cards("E810", "E810"))
+    require_one_clock(cards("X550", "ConnectX"))
+
+
+@pytest.mark.parametrize(
+    ("names", "clocks", "said"),
+    [
+        (("E810", "X710"), (3, 3), "p1 cannot stamp every received packet: its driver i40e has no"),
+        (("veth", "veth"), (None, None), "p0 cannot stamp every received packet: its driver veth"),
+        (("I225", "I225"), (0, 1), "need one clock, and p0 has /dev/ptp0 and p1 has /dev/ptp1"),
+        (("E810", "E810"), (None, None), "and p0 has none that is known and p1 has none that is"),
+    ],
+)
+def test_other_cards_are_refused_before_a_run(
+    names: tuple[str, str], clocks: tuple[int | None, int | None], said: str
+) -> None:
+    with pytest.raises(MachineError) as caught:
+        require_one_clock(cards(*names, clocks=clocks))
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("or tap.clock: monotonic")
+    assert "\n" not in str(caught.value)
