@@ -359,17 +359,12 @@ def kept_undisturbed(run: Run) -> UndisturbedRecord | None:
 
 def keep_causes(folders: Iterable[Path]) -> None:
     """Put runs that were explained into the databases of their experiments, if these have one."""
-    databases: dict[Path, list[Path]] = {}
-    for folder in folders:
-        runs = folder.absolute().parent
-        database = runs.parent / "results.duckdb"
-        if runs.name == "runs" and database.is_file():
-            databases.setdefault(database, []).append(folder)
-    if databases:
-        from tailtap.results.database import add_runs
+    runs = {folder.absolute().parent for folder in folders}
+    homes = [one.parent for one in runs if one.name == "runs"]
+    for home in (one for one in homes if (one / "results.duckdb").is_file()):
+        from tailtap.results.database import refresh
 
-        for database, of_it in databases.items():
-            add_runs(database, of_it)
+        refresh(home)
 
 
 def _paths(places: Places) -> list[Path]:

@@ -18,7 +18,7 @@ from traced import arrivals, hog, random_blocks, simulate, steal, write_run
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.undisturbed import keep_undisturbed
-from tailtap.results.database import add_run
+from tailtap.results.database import refresh
 
 RUN = "runs/001-stolen"
 
@@ -68,7 +68,7 @@ def told_by_the_database(folder: Path) -> list[str]:
     """What the warnings of a new database say of damaged files."""
     database = folder / "results.duckdb"
     database.unlink(missing_ok=True)
-    add_run(database, folder / RUN)
+    refresh(folder)
     with duckdb.connect(str(database), read_only=True) as connection:
         query = "SELECT message FROM warnings WHERE code = 'file-damaged'"
         return [message for (message,) in connection.execute(query).fetchall()]
@@ -117,12 +117,6 @@ def test_explaining_says_that_nobody_knows_what_was_tried(folder: Path) -> None:
     told = warnings_of(in_process("explain", folder / RUN, "--json"))
     assert "improve.json: this is no JSON file" in told["file-damaged"]
     assert told["file-damaged"].endswith("what was tried here is not known")
-
-
-def test_modelling_says_that_imported_runs_are_not_seen(folder: Path) -> None:
-    (folder / "results.duckdb").write_bytes(b"damaged")
-    told = warnings_of(in_process("model", folder, "--out", folder.with_name("m"), "--json"))
-    assert "imported runs are not seen" in told["imports-unreadable"]
 
 
 def test_an_evaluation_takes_the_place_of_one_that_cannot_be_read(folder: Path) -> None:

@@ -21,7 +21,7 @@ from dask_cluster import DaskCluster, dask_cluster
 from forms import fits
 from program import TAILTAP, in_process, one_line_error, tailtap
 
-from tailtap.results.database.columns import TABLES
+from tailtap.results.tables import TABLES
 
 Pair = tuple[Path, Path]
 
@@ -46,7 +46,7 @@ def cluster() -> Iterator[DaskCluster]:
 
 def rows(database: Path) -> dict[str, list[tuple[str, ...]]]:
     """What a database holds, as text, in its order."""
-    query = "SELECT COLUMNS(*)::VARCHAR FROM {}"
+    query = "SELECT COLUMNS(*)::VARCHAR FROM {} ORDER BY ALL"
     with duckdb.connect(str(database), read_only=True) as connection:
         return {table: connection.execute(query.format(table)).fetchall() for table in TABLES}
 

@@ -29,7 +29,7 @@ from tailtap.analysis.evaluation.tables import read as read_table
 from tailtap.records.causes import CausesRecord
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.record import read
-from tailtap.results.database import add_run
+from tailtap.results.database import refresh
 from tailtap.results.importers.importer import import_tree
 
 FEW = 3
@@ -54,7 +54,6 @@ COMMANDS = {
     "export-papers": ("export", "{folder}", "--to", "papers"),
     "export-hgrm": ("export", "{folder}", "--to", "hgrm"),
     "export-pos": ("export", "{folder}", "--to", "pos"),
-    "begin-anew": ("begin-anew", "{folder}/results.duckdb"),
     "host-export": ("host", "export", "--format", "sysctl", "--out", "{folder}/x.conf"),
 }
 SETS = {"e": "*", "001-traced": "causes*"}
@@ -84,7 +83,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = write_run(
         top / "folder/runs/001-traced", simulate(arrivals(20_000, 0.5, random), blocks, random)
     )
-    add_run(top / "folder/results.duckdb", run)
+    refresh(top / "folder")
     (top / "imported").mkdir()
     import_tree(write_rates(top / "imported", [10_000]), top / "folder/results.duckdb")
     (top / "published").mkdir()
@@ -110,7 +109,8 @@ def files(folder: Path) -> dict[str, bytes]:
 def rows(folder: Path) -> dict[str, list[Any]]:
     """What the database holds, by table."""
     with duckdb.connect(str(folder / "results.duckdb")) as connection:
-        names = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+        query = "SELECT table_name FROM duckdb_tables() WHERE table_name <> 'made_of'"
+        names = connection.execute(query).fetchall()  # that says when files were written
         query = "SELECT COLUMNS(*)::VARCHAR FROM {} ORDER BY ALL"
         return {name: connection.execute(query.format(name)).fetchall() for (name,) in names}
 
@@ -166,7 +166,8 @@ def sweep(failing: Server, before: Path, top: Path, what: str, most: int) -> Non
     assert (done.status, done.error.count("Traceback")) == (0, 0), done
     new, new_rows = files(folder), rows(folder)
     assert done.writes > 2
-    made = [] if words[-1].endswith("aside") else [name for name in new if name not in bare]
+    kept = what == "import" or words[-1].endswith("aside")
+    made = [] if kept else [name for name in new if name not in bare]
     errors = itertools.islice(itertools.cycle(REMEDIES), [*COMMANDS, *SLOW].index(what), None)
     for place in chosen(done.writes, most):
         # Where there is something that it replaces, and where there is not.

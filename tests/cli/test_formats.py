@@ -13,7 +13,7 @@ from program import in_process
 
 from tailtap.analysis.runs.groups import configurations, finding
 from tailtap.analysis.runs.reader import read_runs
-from tailtap.results.database.history import load
+from tailtap.results.history import load
 
 REPEATS = 6
 

@@ -16,7 +16,7 @@ from tailtap.base.duck import connect
 from tailtap.base.errors import InputError
 from tailtap.records.machine import NOISE, NoiseRecord, NoisyCpu
 from tailtap.records.record import as_json
-from tailtap.results.database.history import load
+from tailtap.results.history import load
 
 COMMITS = 16
 SLOW = 9

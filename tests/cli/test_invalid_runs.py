@@ -19,7 +19,7 @@ from tailtap.cli.runs import print_runs, problem_of
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import RunRow
 from tailtap.records.record import Notice, read
-from tailtap.results.database import add_runs
+from tailtap.results.database import refresh
 
 SLIP = Notice("generator-slip", "1 % of the packets left late")
 RATE = Notice("generator-rate", "the generator reached half of it")
@@ -84,7 +84,7 @@ def test_exports_and_databases_say_which_runs_are_invalid(folder: Path, tmp_path
         f"warning: {runs[1].name} is invalid: its generator did not send what was asked of it\n"
     )
     assert pq.read_table(tmp_path / "out/runs.parquet")["valid"].to_pylist() == [True, False]
-    add_runs(folder / "results.duckdb", runs)
+    refresh(folder)
     with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as database:
         found = database.sql("SELECT valid FROM runs ORDER BY run").fetchall()
     assert found == [(True,), (False,)]

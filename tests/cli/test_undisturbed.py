@@ -15,7 +15,7 @@ from traced import arrivals, hog, random_blocks, simulate, steal, write_run
 
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.undisturbed import stored_of, undisturbed_of
-from tailtap.results.database import add_run
+from tailtap.results.database import refresh
 
 SECONDS = 1.0
 
@@ -76,7 +76,7 @@ def test_explain_stores_it_and_says_so(folder: Path) -> None:
     kept = undisturbed_of(read_runs(folder).runs[1])
     assert kept is not None and kept.record == stored.record
     assert tailtap("explain", run, "--quiet").returncode == 2
-    add_run(folder / "results.duckdb", run)
+    refresh(folder)
     with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
         rows = connection.execute(
             "SELECT run, shown, packets, left_out_ns FROM undisturbed"

@@ -53,10 +53,7 @@ class Server:
         self._process, self._scratch = process, scratch
 
     def run(self, folder: Path, *command: str | Path, at: int = 0, error: int = 0) -> Ended:
-        """Run `tailtap` with a command; write `at` to `folder` gives the error, 0 for none.
-
-        The command `begin-anew DATABASE` is what `tailtap run --resume` does with a database.
-        """
+        """Run `tailtap` with a command; write `at` to `folder` gives the error, 0 for none."""
         asked = {
             "folder": str(folder.resolve()),
             "command": [str(word) for word in command],
@@ -126,10 +123,7 @@ def _run(asked: dict[str, Any], failing: Any, scratch: Path) -> None:
         asked["folder"].encode(), ctypes.c_long(asked["at"]), asked["error"], asked["stays"]
     )
     try:
-        if asked["command"][0] == "begin-anew":
-            _begin_anew(Path(asked["command"][1]))
-        else:
-            main()
+        main()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except BaseException:
@@ -141,18 +135,6 @@ def _run(asked: dict[str, Any], failing: Any, scratch: Path) -> None:
         sys.stderr.flush()
         (scratch / "writes").write_text(str(count))
         os._exit(status)
-
-
-def _begin_anew(database: Path) -> None:
-    from tailtap.base.errors import TailtapError
-    from tailtap.results.database import begin_anew
-
-    try:
-        begin_anew(database)
-    except TailtapError as error:
-        print(f"tailtap: {error}", file=sys.stderr)
-        sys.exit(error.exit_status)
-    sys.exit(0)
 
 
 def chosen(writes: int, most: int) -> Sequence[int]:

@@ -11,7 +11,7 @@ from made_records import traits_of
 from stamps import write_stamps
 
 from tailtap.analysis import evaluation
-from tailtap.results.database import add_run
+from tailtap.results.database import refresh
 
 SECOND = 1_000_000_000
 
@@ -77,8 +77,7 @@ def write_experiment(folder: Path, packets: tuple[int, ...]) -> Path:
     for number, count in enumerate(packets, 1):
         write_run(folder / "runs", number, packets=count)
     write_run(folder / "runs", len(packets) + 1, status="failed")
-    for run in sorted((folder / "runs").iterdir()):
-        add_run(folder / "results.duckdb", run)
+    refresh(folder)
     return folder
 
 

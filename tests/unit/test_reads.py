@@ -31,7 +31,7 @@ ELSEWHERE = {
     "analysis/evaluation/tables.py": "what `foreign.open_file` opened",
     "analysis/evaluation/transactions.py": "`Sources`",
     "analysis/tail/goodness.py": "a file of the package",
-    "results/database/database.py": "a file of the package",
+    "results/database.py": "a file of the package",
     "results/exporters/postgresql.py": "a file of the package",
     "show/live/server.py": "a file of the package",
     "show/report/page.py": "a file of the package",

@@ -7,6 +7,7 @@ loaded, and of what is in it only tables of plain values count, of a size that i
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -14,8 +15,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailtap.base.errors import InputError
+from tailtap.base.errors import InputError, MachineError
 from tailtap.base.foreign import CELL_BYTES, open_file, require_cells, storable
+from tailtap.base.writing import REMEDIES, error_number, reason_of, refused
 
 if TYPE_CHECKING:
     import duckdb
@@ -88,6 +90,26 @@ def says_locked(error: Exception) -> bool:
     import duckdb
 
     return isinstance(error, duckdb.IOException) and "Could not set lock" in str(error)
+
+
+def refused_by(database: Path, error: Exception, kept: str) -> MachineError:
+    """The error for what DuckDB could not do, on one line."""
+    import duckdb
+
+    reason = reason_of(error)
+    if says_damaged(error):
+        remedy = "it is damaged: rename it, and repeat this"
+    elif says_locked(error):
+        remedy = "another program has it open: close it there"
+    elif isinstance(error, duckdb.OutOfMemoryException):
+        remedy = "it needs more memory: end other programs"
+    elif isinstance(error, duckdb.FatalException) and error_number(error) is None:
+        remedy = f"{REMEDIES[errno.EIO]} or use another folder"  # it says that, and no more
+    elif error_number(error) is not None:
+        remedy = refused(database, error).or_elsewhere("use another folder").remedy
+    else:
+        remedy = "open it with the program that made it, or use another folder"
+    return MachineError(f"cannot write: {reason}: {remedy}; {kept}").at(database)
 
 
 def log_of(database: Path) -> Path:

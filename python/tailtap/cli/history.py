@@ -60,7 +60,7 @@ def add(
     again. Runs that failed or are invalid are left out. docs/howto/history.md says more.
     """
     from tailtap.records.compare import AddedRecord
-    from tailtap.results.database.history import add as put
+    from tailtap.results.history import add as put
 
     if not commit.strip():
         raise InputError("--commit is empty: give what was measured, such as $(git rev-parse HEAD)")
@@ -129,7 +129,7 @@ def show(history: Path, at: float | None, page: Path | None, json: bool, quiet: 
     from tailtap.analysis.compare.history import histories
     from tailtap.records.compare import HistoryRecord
     from tailtap.records.record import Notice
-    from tailtap.results.database.history import load
+    from tailtap.results.history import load
 
     runs = load(history)
     series = histories(runs, at)

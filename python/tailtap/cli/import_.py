@@ -1,4 +1,4 @@
-"""`tailtap import`: read published result files."""
+"""`tailtap import`: results of others as runs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     "tree",
     type=PATH,
     metavar="TREE",
-    help="A folder with published result files (.csv, .csv.zst), result trees of pos, RISE "
-    "crates, or results of other tools, at any depth.",
+    help="A folder with captures, published result files (.csv, .csv.zst), result trees of pos, "
+    "RISE crates, or results of other tools, at any depth.",
 )
 @click.option(
     "--into",
-    default=Path("results.duckdb"),
+    default=Path(),
     type=PATH,
-    metavar="DIR|FILE",
-    help="The folder of an experiment or an evaluation: its results.duckdb gets the runs, "
-    "and its report shows them; or a database FILE.duckdb. Made if missing.",
+    metavar="DIR",
+    help="The folder of an experiment, or of imported runs alone: run folders are made in it, "
+    "and its report shows them. Made if missing.",
 )
 @click.option(
     "--unit",
@@ -44,11 +44,13 @@ def import_(
     json: bool,
     quiet: bool,
 ) -> Answer:
-    """Import published results into the same tables as your own runs.
+    """Import results of others as runs beside your own.
 
-    Reads the published trees, which have nine CSV files for each run (`tailtap export --to papers`
-    writes such files), and result trees of the testbed service pos with or without a RISE crate
-    (`tailtap export --to pos` writes such trees; docs/howto/pos.md). It also reads results of other
+    Reads captures of both sides (`latencies-pre….pcap.zst` and `-post`), which are evaluated, with
+    samples of interrupts beside them; the published trees, which have nine CSV files for each run
+    (`tailtap export --to papers` writes such files); and result trees of the testbed service pos
+    with or without a RISE crate (`tailtap export --to pos` writes such trees; docs/howto/pos.md).
+    It also reads results of other
     tools: logs and texts of HdrHistogram, wrk, wrk2, fortio, ghz, vegeta, k6, hey, oha, iperf2,
     sockperf, netperf, TRex, cyclictest and rtla (docs/howto/other-tools.md). Imported runs have the
     status 'imported'; rate, repeat and trim come from the files' names, in trees of pos variables
@@ -57,19 +59,16 @@ def import_(
     than 0.1 % of the packets after the device have no match: stored with the run and printed here.
     A run is identified by the content of its files: importing a tree again, also from another
     place, changes nothing; files that have changed replace what was imported from their place.
-    `tailtap report` shows imported runs together with the folder's own, and `tailtap run --resume`
-    keeps them.
+    Each run becomes a run folder: whatever works on runs works on it where it has the files that
+    this needs. `tailtap report` shows imported runs together with the folder's own.
     """
     from tailtap.records.printed import ImportRecord
     from tailtap.results.importers.importer import import_tree
     from tailtap.results.importers.tools.reading import UNITS
 
-    # A name with a suffix is a file's, whether it exists or not; an existing file is one anyhow.
-    if into.is_dir() or not (into.suffix or into.is_file()):
-        into = into / "results.duckdb"
     found = import_tree(tree, into, UNITS[unit] if unit else None)
     record = ImportRecord(
-        database=str(into),
+        database=str(found.database),
         runs=found.runs,
         new=found.new,
         replaced=found.replaced,

@@ -468,3 +468,30 @@ class UndisturbedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.u
     plain_ns: Annotated[Latency, says("That of all packets")]
     of: Annotated[str | None, says("`made` of the evaluation of all packets")]
     made: Annotated[str | None, says("What the tables beside it say, too")] = None
+
+
+class PartialLatency(Record, kw_only=True, omit_defaults=True):
+    """The latency of results of others in short, in ns, as far as these say it."""
+
+    min: Whole | None = None
+    mean: Number | None = None
+    max: Whole | None = None
+
+
+class PartialEvaluation(
+    Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.partial-evaluation/1"
+):
+    """``evaluation.json`` of results of others that are less than an evaluation."""
+
+    key: Annotated[str, says("What packets were matched by, or the tool that measured")]
+    counts: Annotated[
+        dict[str, Count],
+        says(
+            "Of an evaluation's counts those that the results say; `errors`, requests that failed, "
+            "and `errors_timed`, the most of them that may be among the latencies"
+        ),
+    ]
+    latency_ns: PartialLatency
+    bucket_ns: Annotated[Width | None, says("How wide the buckets are, if all are alike")] = None
+    lacks: Annotated[Texts, says("The tables of an evaluation that are not known")]
+    made: Annotated[str, says("What the tables beside it say, too")]

@@ -13,12 +13,17 @@ import pytest
 from planted import SECRET, plant
 
 import tailtap
-from tailtap.analysis.runs.imported import has_imported, load_imported
-from tailtap.base.duck import connect
+from tailtap.base.duck import connect, require_tables
 from tailtap.base.errors import InputError, MachineError
-from tailtap.results.database.columns import TABLES
-from tailtap.results.database.database import begin_anew, opened
+from tailtap.results.history import changed
 from tailtap.results.importers.importer import import_tree
+from tailtap.results.tables import TABLES
+
+
+def checked(database: Path) -> None:
+    """What is done before anything of a database is read."""
+    with connect(database, read_only=True) as connection:
+        require_tables(connection, database, TABLES)
 
 
 @pytest.fixture
@@ -29,14 +34,8 @@ def planted(tmp_path: Path) -> Path:
 
 def test_a_view_in_place_of_a_table_is_named(planted: Path) -> None:
     with pytest.raises(InputError, match=r"results\.duckdb: 'runs' in it is a view") as told:
-        load_imported(planted)
+        checked(planted)
     assert SECRET not in str(told.value)
-    with pytest.raises(InputError, match="is a view"):
-        has_imported(planted)
-    with pytest.raises(InputError, match="is a view"), opened(planted, "kept"):
-        pass
-    with pytest.raises(InputError, match="is a view"):
-        begin_anew(planted)
 
 
 @pytest.mark.parametrize("table", [name for name in TABLES if name != "runs"])
@@ -44,8 +43,8 @@ def test_no_other_table_is_a_view_either(tmp_path: Path, table: str) -> None:
     database = tmp_path / "results.duckdb"
     with duckdb.connect(str(database)) as connection:
         connection.execute(f"CREATE VIEW {table.upper()} AS SELECT 1 AS run")
-    with pytest.raises(InputError, match="is a view"), opened(database, "kept"):
-        pass
+    with pytest.raises(InputError, match="is a view"):
+        checked(database)
 
 
 @pytest.mark.parametrize(
@@ -54,18 +53,10 @@ def test_no_other_table_is_a_view_either(tmp_path: Path, table: str) -> None:
 def test_a_macro_is_refused(tmp_path: Path, macro: str) -> None:
     """It would stand in for a function of the same name."""
     database = tmp_path / "results.duckdb"
-    with opened(database, "kept"):
-        pass
     with duckdb.connect(str(database)) as connection:
         connection.execute(f"CREATE MACRO {macro}")
     with pytest.raises(InputError, match=r"results\.duckdb: '.*' in it is a macro"):
-        load_imported(database)
-    with pytest.raises(InputError, match="is a macro"), opened(database, "kept"):
-        pass
-    with pytest.raises(InputError, match="is a macro"):
-        begin_anew(database)
-    with pytest.raises(InputError, match="is a macro"):
-        has_imported(database)
+        checked(database)
 
 
 @pytest.mark.parametrize(
@@ -106,38 +97,12 @@ def test_nothing_else_opens_databases() -> None:
     assert found == {"base/duck.py"}
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ("UPDATE runs SET parameters = '[]'", "cannot read it"),
-        ("UPDATE runs SET variables = '7'", "cannot read it"),
-        ("UPDATE runs SET parameters = repeat('[', 5000) || repeat(']', 5000)", "cannot read it"),
-        ("""UPDATE runs SET parameters = '{"evaluation": {"bucket": -5}}'""", "bucket"),
-        ("UPDATE histogram SET count = -1", "count of row 1 is -1"),
-        ("UPDATE histogram SET count = 4611686018427387904", "more than 2"),
-        ("UPDATE evaluations SET matched = -1", "matched"),
-        ("UPDATE rates SET packets = -1", "packets of row 1 is -1"),
-    ],
-)
-def test_values_that_no_import_stores_are_one_error(
-    tmp_path: Path, change: str, reason: str
-) -> None:
-    from published_trees import write_rates
-
-    database = tmp_path / "results.duckdb"
-    import_tree(write_rates(tmp_path, [10_000]), database)
-    with duckdb.connect(str(database)) as connection:
-        connection.execute(change)
-    with pytest.raises(InputError, match=rf"results\.duckdb: .*{reason}"):
-        load_imported(database)
-
-
 def imported(folder: Path) -> Path:
     """A database with one imported run, less what its connection keeps open."""
     from published_trees import write_rates
 
     database = folder / "results.duckdb"
-    import_tree(write_rates(folder, [10_000]), database)
+    import_tree(write_rates(folder, [10_000]), folder)
     return database
 
 
@@ -168,11 +133,8 @@ def test_only_plain_tables_of_bounded_size_are_read(tmp_path: Path, change: str,
     database = imported(tmp_path)
     with duckdb.connect(str(database)) as connection:
         connection.execute(change)
-    for reading in (load_imported, has_imported):
-        with pytest.raises(InputError, match=told):
-            reading(database)
-    with pytest.raises(InputError, match=told), opened(database, "kept"):
-        pass
+    with pytest.raises(InputError, match=told):
+        checked(database)
 
 
 def held(database: Path, how: str) -> subprocess.Popen[str]:
@@ -188,42 +150,47 @@ def held(database: Path, how: str) -> subprocess.Popen[str]:
     return other
 
 
-def test_who_may_only_read_a_database_keeps_nobody_from_writing(tmp_path: Path) -> None:
-    database = imported(tmp_path)
+def history(folder: Path) -> Path:
+    """A history without runs."""
+    path = folder / "history.duckdb"
+    with changed(path):
+        pass
+    return path
+
+
+def test_who_may_only_read_a_history_keeps_nobody_from_writing(tmp_path: Path) -> None:
+    database = history(tmp_path)
     database.chmod(0o640)
     with held(database, "rb") as other:
-        assert begin_anew(database) == []
-        with opened(database, "kept") as connection:
-            connection.execute("UPDATE runs SET error = 'stored'")
+        with changed(database) as connection:
+            connection.execute("CREATE TABLE mine AS SELECT 7 AS stored")
         other.communicate("\n", timeout=30)
     with connect(database, read_only=True) as connection:
-        assert connection.execute("SELECT error FROM runs").fetchall() == [("stored",)]
+        assert connection.execute("FROM mine").fetchall() == [(7,)]
     assert stat.S_IMODE(database.stat().st_mode) == 0o640
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_who_writes_a_database_keeps_others_out(tmp_path: Path) -> None:
-    database = imported(tmp_path)
-    for anew in (False, True):
-        with held(database, "r+b") as other:
-            with (
-                pytest.raises(MachineError, match="another program has it open"),
-                opened(database, "kept", anew=anew),
-            ):
-                raise AssertionError("it was opened")
-            other.communicate("\n", timeout=30)
+def test_who_writes_a_history_keeps_others_out(tmp_path: Path) -> None:
+    database = history(tmp_path)
+    with held(database, "r+b") as other:
+        with pytest.raises(MachineError, match="another program has it open"), changed(database):
+            raise AssertionError("it was opened")
+        other.communicate("\n", timeout=30)
 
 
-def test_what_is_made_anew_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
-    database = imported(tmp_path)
+def test_what_is_changed_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
+    database = history(tmp_path)
     before = database.read_bytes()
-    with pytest.raises(MachineError), opened(database, "kept", anew=True) as connection:
-        connection.execute("DELETE FROM runs")
+    with pytest.raises(MachineError), changed(database) as connection:
+        connection.execute("CREATE TABLE mine AS SELECT 7 AS stored")
         raise OSError(28, "No space left on device")
     assert database.read_bytes() == before
-    assert [path.name for path in tmp_path.glob("*duckdb*")] == ["results.duckdb"]
-    with opened(database, "kept", anew=True) as connection:
-        connection.execute("DELETE FROM runs")
+    assert [path.name for path in tmp_path.glob("*duckdb*")] == ["history.duckdb"]
+    with changed(database) as connection:
+        connection.execute("CREATE TABLE mine AS SELECT 7 AS stored")
     # The file alone has it: a copy of it is whole.
-    (tmp_path / "copy.duckdb").write_bytes(database.read_bytes())
-    assert not has_imported(tmp_path / "copy.duckdb")
+    copy = tmp_path / "copy.duckdb"
+    copy.write_bytes(database.read_bytes())
+    with connect(copy, read_only=True) as connection:
+        assert connection.execute("FROM mine").fetchall() == [(7,)]

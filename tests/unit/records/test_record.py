@@ -31,7 +31,7 @@ from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.record import MOST, parsed
 from tailtap.records.run import RunRecord
 from tailtap.records.trace import TraceRecord
-from tailtap.results.database import add_run
+from tailtap.results.database import refresh
 
 IN_RUN: list[tuple[str, Any]] = [
     ("number", "1"),
@@ -106,22 +106,13 @@ def test_what_a_tail_needs_is_checked(tmp_path: Path) -> None:
         load_tail(folder, "a")
 
 
-def test_a_run_that_no_database_can_hold_is_refused(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=100)
-    record = json.loads((folder / "run.json").read_text())
-    del record["number"]
-    (folder / "run.json").write_text(json.dumps(record))
-    with pytest.raises(InputError, match=r"run\.json: number: this key is missing"):
-        add_run(tmp_path / "results.duckdb", folder)
-
-
 def test_counts_of_others_are_no_columns(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=100)
     path = folder / "evaluation/evaluation.json"
     content = json.loads(path.read_text())
     content["counts"]["lost) SELECT 1; --"] = 5
     path.write_text(json.dumps(content))
-    add_run(tmp_path / "results.duckdb", folder)
+    refresh(tmp_path)
 
 
 @pytest.mark.parametrize(

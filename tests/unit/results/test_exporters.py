@@ -22,12 +22,12 @@ from line_runs import write_line_run
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.base.errors import InputError, MachineError
-from tailtap.results.database import add_run
-from tailtap.results.database.columns import HOPS, PARQUET
+from tailtap.results.database import refresh
 from tailtap.results.exporters import EXPORTERS, export
 from tailtap.results.exporters.hgrm import write_distribution
 from tailtap.results.exporters.rows import COLUMNS, tables
 from tailtap.results.exporters.tables import Csv
+from tailtap.results.tables import HOPS, PARQUET
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,8 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_tables_hold_what_results_duckdb_holds(experiment: Path, tmp_path: Path, kind: str) -> None:
-    database = tmp_path / "results.duckdb"
-    for folder in experiment.glob("runs/*"):
-        if json.loads((folder / "run.json").read_text())["status"] == "done":
-            add_run(database, folder)
+    refresh(experiment)
+    database = experiment / "results.duckdb"
     done = export(experiment, kind, tmp_path / "out")
     assert done.runs == 10
     assert [Path(path).name for path in done.written] == [
@@ -73,7 +71,7 @@ def test_tables_hold_what_results_duckdb_holds(experiment: Path, tmp_path: Path,
 def test_hops_are_exported_as_results_duckdb_has_them(tmp_path: Path, kind: str) -> None:
     run = write_line_run(tmp_path)
     database = tmp_path / "results.duckdb"
-    add_run(database, run)
+    refresh(tmp_path)
     export(run, kind, tmp_path / "out")
     with duckdb.connect(str(database), read_only=True) as connection:
         for table, columns in HOPS.items():

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tailtap.analysis.runs.reader import own_run, run_folders
+from tailtap.analysis.runs.reader import run_folders, run_in
 from tailtap.analysis.runs.run import Run
 from tailtap.base.units import format_time
 from tailtap.records.causes import Control, TraceCost
@@ -37,7 +37,8 @@ def _beside(home: Path, read: Mapping[Path, Run]) -> Sequence[Run]:
     """The runs of an experiment, those that were read already among them. No evaluation is loaded
     yet.
     """
-    return [read.get(folder.absolute()) or own_run(folder, home) for folder in run_folders(home)]
+    runs = (read.get(path.absolute()) or run_in(path, home) for path in run_folders(home))
+    return [run for run in runs if run.origin is None]
 
 
 def _control(run: Run, beside: Iterable[Run]) -> Control | None:

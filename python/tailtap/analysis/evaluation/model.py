@@ -305,15 +305,18 @@ class Evaluation:
             self.back.write(Path(folder) / BACK, below=below)
 
     @classmethod
-    def load(cls, folder: str | PathLike[str]) -> Evaluation:
-        """Reads what `write` wrote. Raises `InputError` when `folder` holds no evaluation."""
+    def load(cls, folder: str | PathLike[str], meta: EvaluationRecord | None = None) -> Evaluation:
+        """Reads what `write` wrote, but for the record where it is `meta`, which was read already.
+
+        Raises `InputError` when `folder` holds no evaluation.
+        """
         import pyarrow as pa
 
         from tailtap.analysis.evaluation import tables
 
         folder = Path(folder)
         try:
-            meta = read(folder / EVALUATION, EvaluationRecord)
+            meta = meta or read(folder / EVALUATION, EvaluationRecord)
             names = ["distribution", "worst", "losses", "exceedances", "blocks", "gaps", "rates"]
             found = cls._of(meta, {name: tables.read(folder, name, meta.made) for name in names})
             if meta.back is not None:

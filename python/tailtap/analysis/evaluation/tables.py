@@ -40,7 +40,7 @@ _PERCENTILES = {"p": "double", "value": _INT, "low": "int64?", "high": "int64?",
                 "supported": "bool"}  # fmt: skip
 _DISTRIBUTION = {"latency_ns": _INT, "count": _INT}
 COLUMNS: Mapping[str, Mapping[str, str]] = {
-    "percentiles": _PERCENTILES,
+    "percentiles": {**_PERCENTILES, "above": "int64?"},
     "distribution": _DISTRIBUTION,
     "histogram": {"bucket_ns": _INT, "count": _INT},
     "worst": {"latency_ns": _INT, "ingress_ns": _INT, "egress_ns": _INT, "key": _TEXT},

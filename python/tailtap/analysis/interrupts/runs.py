@@ -69,7 +69,7 @@ def interrupts_of(
     found: list[Found] = []
     warnings: list[Notice] = []
     for run in runs:
-        assert run.own_folder is not None  # finished runs are not imported
+        assert run.own_folder is not None
         file = samples or run.own_folder / FILE
         if samples is None and not file.exists():
             warnings.append(
@@ -98,10 +98,8 @@ def finding_of(
     With `one_clock` the file is the run's own: its clock is that of the DuT's host, which is the
     taps' unless these are on another one, or cards stamped.
     """
-    if run.evaluation is None or run.evaluation.stored is None:
-        raise InputError(run.failure or "it has no evaluation").at(run.slug)
     shared = one_clock and run.clock == TAPS_CLOCK
-    stored = run.evaluation.stored
+    stored = run.stored
     given = options is not None and options.offset_ns is not None
     clock = host_clock(run.record, f"{file}: the samples") if shared and not given else None
     samples = read_samples(file)

@@ -109,6 +109,8 @@ def evaluate_again(
     the user stopped it. Whatever was evaluated until then is kept.
     """
     pending = [run for run in runs.folders if run.done]
+    if not pending and all(run.read().status == "imported" for run in runs.folders):
+        raise InputError("its runs were imported without captures, which this needs").at(runs.path)
     if not pending:
         raise InputError(f"no run of it was finished{resumed(runs.path)}").at(runs.path)
     if not replace:

@@ -23,8 +23,11 @@ from tailtap.records.run import PlanRow, RunRecord
 
 STAMP_HEADER = 64
 """Bytes of a stamp file without a stamp; `tailtap.records.stamps` has it, too, and loads NumPy."""
-CAPTURES = ("*.stamps", "*.pcap", "*.marks")
-"""What taps write."""
+SUFFIXES = (
+    "pcap", "marks", "pcap.zst", "pcapng", "pcapng.zst", "mscap", "mscap.zst", "stamps"
+)  # fmt: skip
+"""What captures are called: those of taps, and those that were imported."""
+CAPTURES = tuple(f"*.{suffix}" for suffix in SUFFIXES)
 RAW = (*CAPTURES, "trace*.events", "interrupts.csv")
 """Files of measurements: as large as they are long, and published as they are or not at all."""
 EVALUATION = "evaluation.json"
@@ -72,8 +75,8 @@ class RunFolder:
         return self._capture("egress")
 
     def _capture(self, name: str) -> Path:
-        others = (self.path / f"{name}{suffix}" for suffix in (".pcap", ".marks"))
-        return next((path for path in others if path.exists()), self.path / f"{name}.stamps")
+        known = [self.path / f"{name}.{suffix}" for suffix in SUFFIXES]
+        return next((path for path in known if path.exists()), known[-1])
 
     def read(self) -> RunRecord:
         """``run.json``. Raises `InputError`."""
@@ -89,11 +92,15 @@ class RunFolder:
 
     @property
     def done(self) -> bool:
-        """Whether the run was finished; a missing or damaged record is not."""
+        """Whether the run was finished; a missing or damaged record is not.
+
+        One of others is where its captures are there.
+        """
         try:
-            return self.read().status == "done"
+            status = self.read().status
         except InputError:
             return False
+        return status == "done" or (status == "imported" and self.ingress.exists())
 
     @property
     def damage(self) -> str:

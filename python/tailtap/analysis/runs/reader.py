@@ -1,4 +1,4 @@
-"""The one reader of runs: own folders, evaluations and imported runs.
+"""The one reader of runs, whoever made them.
 
 A run whose files are damaged is a run without a result, which says why; a folder without any run
 is an error.
@@ -6,27 +6,32 @@ is an error.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
-from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.evaluation.model import SIDES
+from tailtap.analysis.evaluation import Evaluation, Histogram, Percentile
+from tailtap.analysis.evaluation import tables as files
+from tailtap.analysis.evaluation.model import EVALUATION, SIDES
+from tailtap.analysis.evaluation.partial import Partial
+from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.values import Pair
 from tailtap.analysis.runs.folder import RAW, resumed
-from tailtap.analysis.runs.imported import load_imported
-from tailtap.analysis.runs.run import Experiment, Run, RunEvaluation
+from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
 from tailtap.analysis.runs.searched import Search, told
 from tailtap.analysis.runs.text import as_words
 from tailtap.base.document import load
 from tailtap.base.errors import InputError
-from tailtap.base.files import file_name
+from tailtap.base.files import file_name, read_json
 from tailtap.base.foreign import files_below, require_regular
-from tailtap.records.record import Notice, read
+from tailtap.records.evaluation import EvaluationRecord, PartialEvaluation
+from tailtap.records.record import Notice, parsed, read, tag_of
 from tailtap.records.run import Plan, PlanRow, RunRecord
 from tailtap.records.search import SearchRecord
 
@@ -38,60 +43,68 @@ DATABASE = "results.duckdb"
 _UNFINISHED = {"running": "the run was never finished", "interrupted": "interrupted"}
 
 
-def read_runs(path: Path, *, imported: bool = True) -> Experiment:
+def read_runs(path: Path) -> Experiment:
     """All runs at `path`, finished or not, in the order of their numbers.
 
     `path` is an experiment folder, a run folder, a folder of run folders, the folder of a search,
-    what `tailtap evaluate --out` wrote, or a folder or database with imported runs. With
-    `imported` false the runs of a database are left out. Raises `InputError` when it is none of
-    these.
+    or what `tailtap evaluate --out` wrote. Raises `InputError` when it is none of these.
     """
-    if path.is_file() and path.suffix == ".duckdb":
-        database, name, pairs = path, path.stem, []
-    elif not path.is_dir():
-        if path.is_file():
-            raise InputError(
-                "this is a file: give the folder that `tailtap run` wrote; "
-                "`tailtap evaluate` takes captures"
-            ).at(path)
+    if path.is_file():
+        if path.name == DATABASE and (path.parent / "runs").is_dir():
+            return read_runs(path.parent)
+        raise InputError(
+            "this is a file: give the folder that `tailtap run` or `tailtap import` wrote; "
+            "`tailtap evaluate` takes captures"
+        ).at(path)
+    if not path.is_dir():
         raise InputError("no such folder; give the folder that `tailtap run` wrote").at(path)
-    elif (path / "search.json").is_file():
-        measured = read_runs(_measured(path), imported=imported)
-        own = tuple(replace(run, top=path) for run in measured.runs)
-        return replace(measured, folder=path, runs=own)
-    else:
-        database, name = path / DATABASE, path.resolve().name
-        pairs = [own_run(folder, path) for folder in run_folders(path)]
-        if not pairs and (path / "evaluation.json").is_file():
-            pairs = [
-                Run(
-                    name,
-                    experiment=name,
-                    home=path,
-                    top=path,
-                    folder=path,
-                    read=partial(_load, path),
-                )
-            ]
-        elif not pairs and not (path / "runs").is_dir() and not database.is_file():
-            raise InputError(_no_runs(path))
-    found: list[Run] = []
-    warnings = []
-    if imported and database.is_file():
-        try:
-            found = load_imported(database)
-        except InputError as error:
-            if not pairs:
-                raise
-            text = f"imported runs are left out: {error}"
-            warnings.append(Notice("imports-unreadable", text))
-    trees = {run.experiment for run in found}
-    names = [run.experiment for run in pairs if run.record and run.experiment]
-    if not pairs and len(trees) == 1:
-        names = list(trees)
-    runs = sorted([*pairs, *found], key=lambda run: (run.number, run.slug))
-    folder = path.parent if path.is_file() else path
-    return Experiment(names[0] if names else name, folder, tuple(runs), tuple(warnings))
+    if (path / "search.json").is_file():
+        measured = read_runs(_measured(path))
+        runs = tuple(replace(run, top=path) for run in measured.runs)
+        return replace(measured, folder=path, runs=runs)
+    name = path.resolve().name
+    found = _with_short_origins([run_in(folder, path) for folder in run_folders(path)])
+    if all(run.origin for run in found) and (path / EVALUATION).is_file():
+        found.append(
+            Run(name, experiment=name, home=path, top=path, folder=path, read=partial(_load, path))
+        )
+    elif not found and not (path / "runs").is_dir():
+        raise InputError(_no_runs(path))
+    found.sort(key=lambda run: (run.number, run.slug))
+    own = [run.experiment for run in found if run.record and run.experiment and not run.origin]
+    trees = {run.experiment for run in found if run.origin}
+    names = own or (list(trees) if len(trees) == 1 else [])
+    return Experiment(names[0] if names else name, path, tuple(found))
+
+
+def _with_short_origins(runs: list[Run]) -> list[Run]:
+    """The runs, of which imported ones know how little tells their folders apart."""
+    short = short_places({run.origin.path for run in runs if run.origin})
+    return [
+        replace(run, origin=replace(run.origin, short=short[run.origin.path]))
+        if run.origin
+        else run
+        for run in runs
+    ]
+
+
+def short_places(places: set[str]) -> dict[str, str]:
+    """Folders without the parts that all of their neighbours share, which tell nothing.
+
+    ``a/measurements/v1`` beside ``a/measurements/v2`` and ``b/v1`` is ``a/v1``. Different folders
+    have different names, if need be their own; a folder without neighbours keeps its own.
+    """
+    below: dict[tuple[str, ...], set[str]] = {}
+    for place in places:
+        parts = PurePath(place).parts
+        for depth, part in enumerate((*parts, "")):
+            below.setdefault(parts[:depth], set()).add(part)
+    result = {}
+    for place in places:
+        parts = PurePath(place).parts
+        told = [part for depth, part in enumerate(parts) if len(below[parts[:depth]]) > 1]
+        result[place] = "/".join(told) or place
+    return result if len(set(result.values())) == len(places) else {p: p for p in places}
 
 
 def load_experiment(path: Path) -> Experiment:
@@ -109,19 +122,16 @@ def load_search(folder: Path) -> tuple[Experiment, Search]:
     return replace(experiment, warnings=(*found.warnings, *experiment.warnings)), found
 
 
-def finished_runs(path: Path, *, imported: bool = False) -> list[Run]:
-    """The finished runs that were measured or evaluated here; where there are none, and with
-    `imported`, those of others.
+def finished_runs(path: Path) -> list[Run]:
+    """The runs that have a result, whoever measured them.
 
     Raises `InputError` when there is none, or when a record is damaged.
     """
-    runs = read_runs(path, imported=imported).runs
+    runs = read_runs(path).runs
     for run in runs:
         if run.status == "damaged":
             raise InputError(run.error)
-    finished = [run for run in runs if run.status == "done"]
-    if imported and not any(run.origin is None for run in runs):
-        finished = [run for run in runs if run.evaluation is not None]
+    finished = [run for run in runs if run.status == "done" or (run.origin and not run.error)]
     if not finished:
         raise InputError(f"no run of it was finished{resumed(path)}").at(path)
     return finished
@@ -214,20 +224,26 @@ def require_own(folder: Path) -> None:
 
 def _no_runs(path: Path) -> str:
     """Why nothing was found."""
+    if (path / DATABASE).is_file():
+        return (
+            f"{path / DATABASE}: there are no runs beside it: an earlier version put imported runs "
+            "into the database alone: import their files again, "
+            f"`tailtap import TREE --into {path}`"
+        )
     names = [file.name for file in files_below(path)]
     if any(fnmatch(name, "latencies-*.csv*") for name in names):
         return (
             f"{path}: these are published result files: "
-            f"`tailtap import {path} --into DIR` puts them into a database"
+            f"`tailtap import {path} --into DIR` makes runs of them"
         )
     if any(fnmatch(name, "*_run*.loop") for name in names):
         return (
             f"{path}: this is a result tree of pos: "
-            f"`tailtap import {path} --into DIR` puts its runs into a database"
+            f"`tailtap import {path} --into DIR` makes runs of it"
         )
     return (
         f"{path}: no runs in it (no runs/*/run.json, */run.json, run.json, evaluation.json, "
-        f"search.json or {DATABASE}); give the folder that `tailtap run --out`, "
+        "or search.json); give the folder that `tailtap run --out`, "
         "`tailtap search --out`, `tailtap evaluate --out` or "
         "`tailtap import --into` wrote"
     )
@@ -241,7 +257,7 @@ def _measured(folder: Path) -> Path:
     return folder / measured[0]
 
 
-def own_run(folder: Path, top: Path) -> Run:
+def run_in(folder: Path, top: Path) -> Run:
     """The run of a run folder; damage becomes the reason why it has no result."""
     home = home_of(folder)
     home = folder.absolute().parent if home == folder.absolute() else home
@@ -251,6 +267,7 @@ def own_run(folder: Path, top: Path) -> Run:
         run = _planned(record, home, folder / "run.json")
     except InputError as error:
         return Run(folder.name, 0, status="damaged", home=home, error=str(error))
+    lost = sum(event.around.lost for event in record.events if event.around is not None)
     run = replace(
         run,
         status=record.status,
@@ -259,16 +276,28 @@ def own_run(folder: Path, top: Path) -> Run:
         top=top,
         folder=folder / "evaluation",
         notes=tuple(record.warnings),
-        read=partial(
-            _load,
-            folder / "evaluation",
-            sum(event.around.lost for event in record.events if event.around is not None),
-        ),
+        read=partial(_load, folder / "evaluation", lost),
     )
+    if record.status == "imported":
+        return _imported(run, record)
     if record.status == "done":
         return run
     known = _UNFINISHED.get(record.status, f"status {record.status!r} without a reason")
     return replace(run, error=record.error or known)
+
+
+def _imported(run: Run, record: RunRecord) -> Run:
+    """A run of others: where it was found is no variable, and is told once, not in each warning."""
+    variables = {name: text for name, text in run.variables.items() if name != "source"}
+    source = str(record.parameters.whole.get("source", ""))
+    notes = (Notice(one.code, one.message.removeprefix(f"{source}: ")) for one in record.warnings)
+    return replace(
+        run,
+        variables=variables,
+        origin=Origin(record.name, str(record.variables.get("source", "")), source),
+        error=record.error or "",
+        notes=tuple(notes),
+    )
 
 
 def _planned(row: PlanRow | RunRecord, home: Path, file: Path) -> Run:
@@ -283,7 +312,17 @@ def _planned(row: PlanRow | RunRecord, home: Path, file: Path) -> Run:
 
 def _load(folder: Path, lost_around_events: int = 0) -> RunEvaluation:
     """Read one evaluation folder. Raises `InputError` when it is damaged or has no latency."""
-    stored = Evaluation.load(folder)
+    content = read_json(folder / EVALUATION)
+    if content.get("schema") == tag_of(PartialEvaluation):
+        record = parsed(folder / EVALUATION, content, PartialEvaluation)
+        try:
+            return partly_shown(Partial.load(folder, record))
+        except (ValueError, OverflowError) as error:
+            raise InputError(f"not all of what was imported ({error}); import it again").at(
+                folder
+            ) from error
+    meta = parsed(folder / EVALUATION, content, EvaluationRecord)
+    stored = Evaluation.load(folder, meta)
     if not stored.distribution[0].size:
         raise InputError("no latency: no packet was seen on both sides").at(folder)
     return replace(as_shown(stored), lost_around_events=lost_around_events)
@@ -322,6 +361,62 @@ def as_shown(stored: Evaluation) -> RunEvaluation:
         warnings=tuple(stored.warnings),
         stored=stored,
     )
+
+
+def partly_shown(found: Partial) -> RunEvaluation:
+    """Results of others as figures and tables need them. Raises `ValueError` for damaged ones."""
+    record, tables = found.record, found.tables
+    counts, latency, width = record.counts, record.latency_ns, record.bucket_ns
+    rows = tables["percentiles"].to_pylist() if "percentiles" in tables else []
+    # How many packets are above is 0 where nobody says: then `packets` is None.
+    listed = tuple(Percentile(**{**row, "above": row["above"] or 0}) for row in rows)
+    worst, arrived = _columns(tables, "worst", "latency_ns", "ingress_ns")
+    gaps = _by_side(tables, "gaps", "bucket_ns", "count")
+    rates = _by_side(tables, "rates", "start_ns", "packets")
+    starts = [start[:1] for start in (rates["ingress"][0], arrived[np.argsort(arrived)])]
+    origin = next((int(start[0]) for start in starts if start.size), 0)
+    kept = counts.get("ingress")
+    maximum = latency.max
+    if listed and "matched" in counts and not listed[-1].above:
+        maximum = listed[-1].value
+    values, times = _columns(tables, "distribution", "latency_ns", "count")
+    return RunEvaluation(
+        counts=counts,
+        packets=counts.get("matched"),
+        offered=None if kept is None else kept - counts.get("trimmed_ingress", 0),
+        mean=latency.mean,
+        maximum=int(worst.max()) if worst.size else maximum,
+        percentiles=tuple(row for row in listed if row.p in DEFAULT),
+        curve_percentiles=listed,
+        latencies=values,
+        latency_counts=times,
+        histogram=_histogram(_columns(tables, "histogram", "bucket_ns", "count"), width),
+        worst_latency=worst,
+        worst_time=(arrived - origin) / 1e9,
+        gaps={side: _histogram(pair, width) for side, pair in gaps.items()},
+        rate_start={side: (rates[side][0] - origin) / 1e9 for side in SIDES},
+        rate_packets={side: rates[side][1] for side in SIDES},
+        partial=found,
+    )
+
+
+def _columns(tables: Mapping[str, pa.Table], name: str, left: str, right: str) -> Pair:
+    nothing = np.empty(0, np.int64)
+    return files.pair(tables[name], left, right) if name in tables else (nothing, nothing)
+
+
+def _by_side(tables: Mapping[str, pa.Table], name: str, left: str, right: str) -> dict[str, Pair]:
+    if name in tables:
+        return files.of_sides(tables[name], SIDES, (left, right))
+    return dict.fromkeys(SIDES, (np.empty(0, np.int64), np.empty(0, np.int64)))
+
+
+def _histogram(pair: Pair, width: int | None) -> Histogram:
+    """Buckets of `width` or, where nobody says it, of the widest that fits the edges."""
+    edges, counts = pair
+    if np.any(edges[1:] < edges[:-1]):
+        raise ValueError("the buckets of a histogram are not in order")
+    return Histogram(edges, counts, width or int(np.gcd.reduce(edges)) or 1)
 
 
 def _rates(stored: Evaluation, side: str) -> Pair:

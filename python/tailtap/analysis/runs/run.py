@@ -18,6 +18,7 @@ import pyarrow as pa
 from tailtap.analysis.evaluation import Evaluation, Histogram, Percentile
 from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.evaluation.flows import CODES, HEAVY_LOSS, heavy_loss
+from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.values import lost_at_least
 from tailtap.analysis.runs.tail import StoredTail, rate_of, tail_of
@@ -36,11 +37,8 @@ from tailtap.records.run import (
 )
 from tailtap.records.taps import Tap
 
-NO_TIMES = (
-    "imported result files say how often latencies occurred, not when: they hold no exceedances "
-    "and give no tail model"
-)
-"""Why imported runs have no evaluation of their own."""
+NO_TIMES = "files of others that say how often latencies occurred, not when, give no tail model"
+"""Why some imported runs have none."""
 UNKNOWN = "unknown"
 """The clock of captures that do not say whose it is."""
 INVALID = "invalid: the generator did not send what was asked of it"
@@ -57,7 +55,7 @@ def _no_buckets() -> Histogram:
 
 @dataclass(frozen=True)
 class RunEvaluation:
-    """The evaluation of a run, own or imported, as figures and tables need it.
+    """The evaluation of a run as figures and tables need it.
 
     Latencies are in ns, times in s since the first packet.
     """
@@ -76,7 +74,7 @@ class RunEvaluation:
     """Many percentiles, ascending: the source of the confidence band, and of the curve where the
     distribution is not known."""
     latencies: Integers = field(default_factory=lambda: np.empty(0, np.int64))
-    """Distinct latencies, ascending, and how often each occurred; empty when imported."""
+    """Distinct latencies, ascending, and how often each occurred; empty where nobody says."""
     latency_counts: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     histogram: Histogram = field(default_factory=_no_buckets)
     worst_latency: Integers = field(default_factory=lambda: np.empty(0, np.int64))
@@ -90,7 +88,9 @@ class RunEvaluation:
     rate_packets: Mapping[str, Integers] = field(default_factory=dict)
     warnings: tuple[Notice, ...] = ()
     stored: Evaluation | None = field(default=None, repr=False)
-    """The evaluation that this was read from; None when imported."""
+    """The evaluation that this was read from; None where there is less."""
+    partial: Partial | None = field(default=None, repr=False)
+    """The results of others that it was read from, where these are no whole evaluation."""
     lost_around_events: int = 0
     """How many of the lost packets what was done to the device on purpose made lost."""
 
@@ -148,7 +148,7 @@ class RunEvaluation:
 
     @property
     def rate(self) -> float | None:
-        """Packets a second before the device as the capture says; None when imported."""
+        """Packets a second before the device as the capture says; None where there is none."""
         return (rate_of(self.stored.inputs.ingress) or None) if self.stored else None
 
     @property
@@ -243,18 +243,15 @@ class Run:
     variables: Mapping[str, str] = field(default_factory=dict)
     """The varied values, as text."""
     record: RunRecord | None = None
-    """Its `run.json`; of an imported run what is known; None of a bare evaluation, and where it is
-    damaged."""
+    """Its `run.json`; None of a bare evaluation, and where it is damaged."""
     home: Path = Path()
     """The experiment's folder, or else the folder that it is in."""
     top: Path | None = None
     """The folder that the user named, in which it is; below it nothing is written through links."""
     folder: Path | None = None
-    """Where its evaluation is; None when imported."""
+    """Where its evaluation is; None where there is none."""
     origin: Origin | None = None
     """Set for a run that others measured."""
-    database: Path | None = None
-    """Where its tables are; None for one's own."""
     error: str = ""
     """Why its record says that it has no result."""
     notes: tuple[Notice, ...] = ()
@@ -349,13 +346,14 @@ class Run:
     def warnings(self) -> tuple[Notice, ...]:
         """The warnings of the run, less those of its evaluation."""
         evaluation = self.evaluation
-        if self.origin or not evaluation or any(note.code in CODES for note in self.notes):
+        told = any(note.code in CODES for note in self.notes)
+        if told or evaluation is None or evaluation.stored is None:
             return self.notes
         # A bare evaluation has no such warning of its own.
         lost, offered = evaluation.lost_at_least or 0, evaluation.offered or 0
         lost -= evaluation.lost_around_events
         has_dut = self.traits is None or self.traits.has_dut
-        patterns = evaluation.stored.loss_patterns if evaluation.stored else None
+        patterns = evaluation.stored.loss_patterns
         notice = heavy_loss(lost, offered, patterns, generated=False, has_dut=has_dut)
         return self.notes if notice is None else (*self.notes, notice)
 
@@ -377,11 +375,20 @@ class Run:
 
     @property
     def stored(self) -> Evaluation:
-        """The whole evaluation. Raises `InputError` when it is missing, damaged or imported."""
+        """The whole evaluation.
+
+        Raises `InputError` when it is missing or damaged, or others left less.
+        """
         shown = self.evaluation
-        if shown is not None and shown.stored is not None:
-            return shown.stored
-        raise InputError(f"{self.slug}: {NO_TIMES}" if self.folder is None else self.failure)
+        if shown is None:
+            raise InputError(self.failure)
+        if shown.stored is None:
+            has = shown.partial.has if shown.partial else "what is known"
+            raise InputError(
+                f"{self.slug}: this needs exceedances.parquet, which an import of {has} does not "
+                "have: import the captures"
+            )
+        return shown.stored
 
     @cached_property
     def tail(self) -> StoredTail:
@@ -390,8 +397,9 @@ class Run:
 
     @cached_property
     def tables(self) -> Mapping[str, pa.Table]:
-        """The tables of its evaluation, by their names. Raises `InputError` as `stored` does."""
-        return self.stored.to_arrow()
+        """The tables of its evaluation, by their names. Raises `InputError` where it has none."""
+        partial = self.evaluation.partial if self.evaluation else None
+        return self.stored.to_arrow() if partial is None else partial.tables
 
     @property
     def root(self) -> str:

@@ -10,8 +10,7 @@ import msgspec
 
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.runs.groups import configuration_label, group
-from tailtap.analysis.runs.imported import has_imported
-from tailtap.analysis.runs.reader import DATABASE, finished_runs
+from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import INVALID, NO_TIMES, Run
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse, record
 from tailtap.base.errors import InputError
@@ -68,7 +67,8 @@ def model_runs(
     first: InputError | None = None
     taken: dict[Path, Path] = {}
     for path in paths:
-        for run in _runs(path):
+        others = 0
+        for run in finished_runs(path):
             if out is not None and taken.setdefault(out / run.slug, path) != path:
                 raise InputError(
                     f"its run {run.slug} and that of {taken[out / run.slug]} would have "
@@ -79,22 +79,20 @@ def model_runs(
                 tail = run.tail
             except InputError as error:
                 first = first or error
-                warnings.append(Notice("no-tail", str(error)))
+                if run.evaluation is not None and run.evaluation.partial is not None:
+                    others += 1
+                else:
+                    warnings.append(Notice("no-tail", str(error)))
                 continue
-            assert run.own_folder is not None  # imported runs have no tail
+            assert run.own_folder is not None
             target = out / run.slug if out else run.own_folder
             modelled = Modelled(run, analyse(tail, options), target)
             tables.write(target, {}, {"tail": record(modelled.model)}, below=out or run.top)
             found.append(modelled)
             if run.valid is False:
                 warnings.append(Notice("invalid-run", f"{run.slug}: {INVALID}"))
-        try:
-            imported = has_imported(path / DATABASE)
-        except InputError as error:
-            imported = False
-            warnings.append(Notice("imports-unreadable", f"imported runs are not seen: {error}"))
-        if imported:
-            warnings.append(Notice("imported", f"{path / DATABASE}: {NO_TIMES}"))
+        if others:
+            warnings.append(Notice("imported", f"{path}: {others} imported runs: {NO_TIMES}"))
     if not found and first:
         raise first
     return ModelledRuns(tuple(found), tuple(summarise(found)), tuple(warnings))
@@ -139,17 +137,3 @@ def sum_up(label: str, models: Sequence[TailModel]) -> RepeatsRow:
 def _mean(values: Iterable[float]) -> float | None:
     listed = list(values)
     return sum(listed) / len(listed) if listed else None
-
-
-def _runs(path: Path) -> list[Run]:
-    if path.is_file() and path.suffix == ".duckdb":
-        raise InputError(
-            f"give the folder of the runs instead, as a database holds no exceedances; {NO_TIMES}"
-        ).at(path)
-    try:
-        return finished_runs(path)
-    except InputError:
-        bare = path.is_dir() and not (path / "runs").is_dir()
-        if bare and (has_imported(path / DATABASE) or any(path.rglob("latencies-*.csv*"))):
-            raise InputError(f"{NO_TIMES}; evaluate the captures themselves").at(path) from None
-        raise

@@ -165,7 +165,7 @@ def evidence_of(run: Run) -> Evidence:
         why = f" ({', '.join(causes)})" if causes else ""
         refusal = f"the run is invalid{why}: what was sent is not what was asked for"
     tail, without = None, NO_TIMES
-    if run.origin is None:
+    if evaluation.stored is not None:
         try:
             tail = run.tail
         except InputError as error:
@@ -174,7 +174,7 @@ def evidence_of(run: Run) -> Evidence:
     inputs = evaluation.stored.inputs if evaluation.stored is not None else None
     return Evidence(
         name=name,
-        published=run.origin is not None and not run.tool,
+        published=evaluation.stored is None and not run.tool,
         refusal=refusal,
         packets=good_of(evaluation),
         maximum=evaluation.maximum,

@@ -136,8 +136,8 @@ TAIL = (
     ),
     Entry(
         "imported",
-        "Imported result files say how often latencies occurred, not when: they have no model.",
-        "Evaluate the captures themselves.",
+        "Files of others that say how often latencies occurred, not when, have no model.",
+        "Import the captures.",
     ),
 )
 COMPARISON = (

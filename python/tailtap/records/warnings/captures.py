@@ -237,11 +237,6 @@ IMPORTED = (
         "Copy the whole crate, and import it again.",
     ),
     Entry(
-        "imports-unreadable",
-        "The folder's database cannot be read: imported runs are left out of the report.",
-        "Close the database in other programs, or remove it and import again.",
-    ),
-    Entry(
         "closed-loop",
         "A tool waited for each answer before its next request. While one is late, those that "
         "would have been late with it are not sent: percentiles are too low.",

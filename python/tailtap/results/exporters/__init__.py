@@ -18,8 +18,7 @@ __all__ = ["EXPORTERS", "Exported", "Exporter", "export"]
 
 def _built_in() -> Mapping[str, Exporter]:
     from tailtap.results.exporters.benchmark import Benchmark
-    from tailtap.results.exporters.hgrm import Hgrm
-    from tailtap.results.exporters.hlog import Hlog
+    from tailtap.results.exporters.hgrm import Hgrm, Hlog
     from tailtap.results.exporters.papers import Papers
     from tailtap.results.exporters.perfetto import Perfetto
     from tailtap.results.exporters.pos import Pos
@@ -79,7 +78,8 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
         raise InputError(f"{kind} has no place for them; {' and '.join(others)} have").at(
             "--packets"
         )
-    runs = finished_runs(source, imported=True)
+    finished = finished_runs(source)
+    runs = [run for run in finished if run.origin is None] or finished
     _refuse_two_clocks(runs)
     destination = to if exporter.address else str(out or source / "export" / kind)
     written = exporter.export(runs, destination, packets=packets)
@@ -88,8 +88,9 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
 
 def _refuse_two_clocks(runs: Sequence[Run]) -> None:
     """Raise `InputError` for latencies that other programs would take for more than they are."""
-    for run in (run for run in runs if run.origin is None):
-        clocks = run.stored.clocks
+    for run in runs:
+        shown = run.evaluation
+        clocks = shown.stored.clocks if shown and shown.stored else None
         if clocks is not None and clocks.within_ns:
             raise InputError(
                 "no other format has a place for what its latencies may be off by, "

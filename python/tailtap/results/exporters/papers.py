@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from pathlib import Path
 
 from tailtap.analysis.evaluation import Evaluation
@@ -16,10 +16,12 @@ from tailtap.base.check import Check
 from tailtap.base.files import slugify
 from tailtap.records.evaluation import Counts
 from tailtap.results.exporters.base import write_text
-from tailtap.results.exporters.numeric import divide
 
 #: The published lists of worst packets end here.
 WORST = 5000
+SIGNIFICANT_DIGITS = 16
+#: `numeric` calculates in digits of base 10,000: four decimal digits each.
+DIGITS = 4
 CAPTURE = re.compile(r"latencies-pre[^/]*\.pcap(\.zst)?")
 
 
@@ -160,3 +162,35 @@ def _transfer_rate(evaluation: Evaluation) -> str:
         for packets in (evaluation.rates(side)[1] for side in SIDES)
     )
     return ",".join([str(pre), str(post), divide(Decimal(post), Decimal(pre)), *means])
+
+
+def divide(dividend: Decimal, divisor: Decimal) -> str:
+    """`dividend / divisor` as PostgreSQL prints the quotient of two numerics.
+
+    At least 16 significant digits, and no fewer decimals than either operand shows:
+    `select_div_scale` in PostgreSQL's `src/backend/utils/adt/numeric.c`.
+    Decimals of the operands count, trailing zeros too. `divisor` is not zero.
+    """
+    weight, first = _leading(dividend)
+    other_weight, other_first = _leading(divisor)
+    quotient_weight = weight - other_weight - (1 if first <= other_first else 0)
+    scale = max(
+        SIGNIFICANT_DIGITS - quotient_weight * DIGITS, _decimals(dividend), _decimals(divisor), 0
+    )
+    exact = Context(prec=1000, rounding=ROUND_HALF_UP)
+    quotient = exact.divide(dividend, divisor)
+    return format(exact.quantize(quotient, Decimal(1).scaleb(-scale)), "f")
+
+
+def _decimals(number: Decimal) -> int:
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int)
+    return max(-exponent, 0)
+
+
+def _leading(number: Decimal) -> tuple[int, int]:
+    """Place and value of the first digit of base 10,000; of zero both are 0."""
+    if not number:
+        return 0, 0
+    weight = number.adjusted() // DIGITS
+    return weight, int(abs(number).scaleb(-weight * DIGITS))

@@ -86,7 +86,7 @@ class _Tree:
     def numbers(self) -> dict[int, str]:
         """The digits of each run, by its place: those of pos count from 0."""
         numbers = [run.number - 1 for run in self.runs]
-        if len(set(numbers)) < len(numbers) or min(numbers) < 0:
+        if len(set(numbers)) < len(numbers) or min(numbers) < 0 or self.runs[0].origin:
             numbers = list(range(len(self.runs)))
         width = max(3, len(str(max(numbers))))
         return {

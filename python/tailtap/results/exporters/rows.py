@@ -1,24 +1,24 @@
-"""The tables of several runs as Arrow tables, each row with its run's number and slug."""
+"""The tables of several runs as Arrow tables, each row with its run's number and slug.
+
+Every matched packet of a run is a table, too: from its captures, as an evaluation keeps only the
+worst.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import duckdb
-import msgspec
 import pyarrow as pa
 
+from tailtap.analysis.evaluation import tables as files
+from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation.settings import of_evaluation
 from tailtap.analysis.runs.run import Run
-from tailtap.base.duck import connect, require_tables
 from tailtap.base.errors import InputError
-from tailtap.records.record import as_json
-from tailtap.results.database.columns import HOPS, OBJECTS, PARQUET, TABLES, Columns, in_arrow
-from tailtap.results.database.database import evaluation_row
-from tailtap.results.database.hops import hop_table
-from tailtap.results.exporters.packets import all_packets
+from tailtap.records.evaluation import Side
+from tailtap.results.tables import HOPS, PARQUET, TABLES, Columns, in_arrow
+from tailtap.results.tables import rows as rows_of
 
 COLUMNS: Mapping[str, Columns] = {
     **{name: TABLES[name] for name in ("runs", "evaluations", *PARQUET, "warnings", *HOPS)},
@@ -42,18 +42,13 @@ def schema(table: str) -> pa.Schema:
 
 def rows(run: Run, table: str) -> pa.Table:
     """The rows of one run in `table`. Raises `InputError` when its evaluation is damaged."""
-    columns = COLUMNS[table]
+    columns = list(COLUMNS[table])
+    if run.evaluation is None:
+        raise InputError(run.failure)
     try:
-        if run.database is not None and table != "packets":
-            found = _imported(run.database, run.number, table).cast(in_arrow(columns))
-        elif table in ("runs", "evaluations", "warnings"):
-            found = pa.Table.from_pylist(_records(run, table), in_arrow(columns))
-        elif table in HOPS:
-            found = hop_table(table, run.stored.hops, run.tables)
-        else:
-            read = all_packets(run) if table == "packets" else run.tables[table]
-            found = read.select(list(columns)).cast(in_arrow(columns))
-    except (LookupError, TypeError, pa.ArrowException, duckdb.Error) as error:
+        found = all_packets(run) if table == "packets" else rows_of(run, table)
+        found = found.select(columns)
+    except (LookupError, TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(
             f"its {table} are not whole ({str(error).splitlines()[0]}); "
             "run tailtap evaluate --out again"
@@ -63,36 +58,41 @@ def rows(run: Run, table: str) -> pa.Table:
     return whole.cast(schema(table))
 
 
-def _imported(database: Path, number: int, table: str) -> pa.Table:
-    """The rows of an imported run, as its database has them."""
-    with connect(database, read_only=True) as connection:
-        require_tables(connection, database, TABLES)
-        query = f"SELECT {', '.join(COLUMNS[table])} FROM {table} WHERE run = ?"
-        return connection.sql(query, params=[number]).to_arrow_table()
+def all_packets(run: Run) -> pa.Table:
+    """Latency, stamps (ns) and key of every matched packet, in the order of the ingress stamps.
+
+    The captures are matched again with the options of the stored evaluation. Raises `InputError`
+    when a capture is gone, is not the one that was evaluated, or not all of a file. Needs about
+    200 bytes of memory a packet.
+    """
+    stored = run.stored
+    settings = of_evaluation(stored, worst=stored.counts.matched)
+    found = evaluate_by(settings, *(_capture(run, side) for side in stored.inputs.both))
+    if (found.counts, found.min, found.max) != (stored.counts, stored.min, stored.max):
+        raise (
+            InputError(
+                "the captures are not those that were evaluated; run tailtap evaluate --out again"
+            )
+            .at("--packets")
+            .at(run.folder)
+        )
+    return files.worst(found.worst_packets).sort_by("ingress_ns")
 
 
-def _records(run: Run, table: str) -> list[dict[str, Any]]:
-    match table:
-        case "runs":
-            return [_run_record(run)]
-        case "evaluations":
-            return [evaluation_row(run.stored)]
-        case _:
-            own = run.record.warnings if run.record else []
-            return [msgspec.structs.asdict(one) for one in (*own, *run.stored.warnings)]
-
-
-def _run_record(run: Run) -> dict[str, Any]:
-    record = as_json(run.record) if run.record else {}
-    objects = {
-        name: None if record.get(name) is None else json.dumps(record[name]) for name in OBJECTS
-    }
-    return {
-        "experiment": run.experiment,
-        "repeat": run.repeat,
-        "status": "done",
-        "valid": run.valid,
-        "started": record.get("started"),
-        "finished": record.get("finished"),
-        **objects,
-    }
+def _capture(run: Run, side: Side) -> Path:
+    """The capture of one side: beside the evaluation, as in a run folder, or where it was read."""
+    path = Path(side.path)
+    if not side.whole:
+        raise (
+            InputError(
+                "this side is several files, or a part of one: only "
+                "captures of one side each can be read again"
+            )
+            .at("--packets")
+            .at(path)
+        )
+    beside = [run.folder.parent / path.name] if run.folder else []
+    for place in (*beside, path) if run.record else (path, *beside):
+        if place.is_file():
+            return place
+    raise (InputError(f"this capture of {run.slug} is no longer there").at("--packets").at(path))

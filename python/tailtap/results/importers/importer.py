@@ -1,26 +1,26 @@
-"""Result trees of others into `results.duckdb`, next to your own runs."""
+"""Result trees of others as run folders, next to your own runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import duckdb
-import msgspec
-
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.runs.folder import SUFFIXES, ExperimentFolder, RunFolder
+from tailtap.analysis.runs.reader import DATABASE, run_folders
 from tailtap.base.errors import InputError
-from tailtap.base.files import make_folder
-from tailtap.base.foreign import storable
+from tailtap.base.files import copy, make_folder, move, remove_tree, sync_tree, write_text
+from tailtap.base.foreign import RECORD_BYTES, read_bytes, storable
 from tailtap.base.writing import writing
+from tailtap.records.interrupts import FILE as SAMPLES
 from tailtap.records.printed import ImportedTree
 from tailtap.records.record import Notice
-from tailtap.results.database.columns import TABLES
-from tailtap.results.database.database import insert, opened, put
-from tailtap.results.importers.importable import Importable
-from tailtap.results.importers.pos import PosTree, find_pos_trees
+from tailtap.records.run import Instrument, RunRecord
+from tailtap.results.database import refresh
+from tailtap.results.importers.importable import Content, Importable
+from tailtap.results.importers.pos.runs import PosTree, find_pos_trees
 from tailtap.results.importers.published import PublishedRun, find_published
-from tailtap.results.importers.published_rows import Published
 from tailtap.results.importers.tools import TOOLS
 from tailtap.results.importers.tools.runs import find_tool_runs
 
@@ -28,6 +28,8 @@ from tailtap.results.importers.tools.runs import find_tool_runs
 FIRST_NUMBER = 1_000_001
 NAMED = 20
 """Files that are named of those of which nothing is known."""
+DRAFTS = ".tailtap-import"
+"""The folder beside that of the runs in which these are made."""
 
 
 @dataclass(frozen=True)
@@ -41,52 +43,65 @@ class Imported:
     """The experiments that describe themselves: result trees of pos, and crates."""
     replaced: int = 0
     """How many took the place of a run whose files had other content when it was imported."""
+    database: Path = Path(DATABASE)
+    """What they can be asked for in by SQL."""
 
 
-def import_tree(tree: Path, database: Path, unit: int | None = None) -> Imported:
-    """Put every run of a tree into the database, made if missing.
+def import_tree(
+    tree: Path,
+    out: Path,
+    unit: int | None = None,
+) -> Imported:
+    """Make run folders of every run of a tree, in the experiment's folder `out`, made if missing.
 
-    `tree` holds published result files, result trees of pos, crates of the RISE profile or result
-    files of `TOOLS`, at any depth. A run is identified by the content of its files or, if that
-    changed, by their path: importing a tree again, or after it was moved, replaces its runs. All
-    runs are imported or, after an error, none. `unit`, in ns, is that of files that do not say it.
-    A damaged file is a warning, stored with the run; the run's other files are used. A copy of
+    `out` may be the name of its database, too.
+
+    `tree` holds captures, published result files, result trees of pos, crates of the RISE profile
+    or result files of `TOOLS`, at any depth. A run is identified by the content of its files or, if
+    that changed, by their path: importing a tree again, or after it was moved, replaces its runs.
+    All runs are imported or, after an error, none. `unit`, in ns, is that of files that do not say
+    it. A damaged file is a warning, stored with the run; the run's other files are used. A copy of
     another run of the tree is left out.
 
-    Raises `InputError` when `tree` holds no run, `MachineError` when the database cannot be
-    written.
+    Raises `InputError` when `tree` holds no run or another tailtap writes into `out`,
+    `MachineError` when that cannot be written.
     """
     if not tree.is_dir():
         raise InputError("no such folder; give the folder of a published result tree").at(tree)
+    if out.name == DATABASE:
+        out = out.parent
+    if out.is_file() or out.suffix == ".duckdb":
+        raise InputError("runs are imported as folders: give a folder by --into").at(out)
     published = find_published(tree)
     pos = find_pos_trees(tree, published)
     runs: list[Importable] = [*_others(published, pos)]
     runs += [run for one in pos for run in one.runs]
     unknown: list[Path] = []
     if not pos:  # what scripts of a tree of pos left is told by its runs
-        files = {path for run in published for path in run.files.values()}
+        files = {path for run in published for path in run.all_files}
         measured, others = find_tool_runs(tree, files, unit)
         runs += measured
         unknown = [] if published else others
     if not runs:
         raise InputError(_nothing(tree, pos, unknown))
-    with writing(database, "give another file by --into"):
-        make_folder(database.parent)
-    with opened(database, "nothing was imported", anew=True) as connection:
-        connection.begin()
-        found = _import_all(connection, runs, storable(tree.resolve().name))
-        connection.commit()
+    folder = ExperimentFolder(out)
+    with writing(out, "give another folder by --into"):
+        make_folder(folder.runs, below=out)
+        with folder.locked():
+            found = _import_all(folder, runs, storable(tree.resolve().name))
+    refresh(out)
     summaries = tuple(one.summary for one in pos if one.runs)
     told = (
         [Notice("file-unknown", f"nothing is known of {_named(tree, unknown)}")] if unknown else []
     )
-    return replace(found, trees=summaries, warnings=[*found.warnings, *told])
+    warnings = [*found.warnings, *told]
+    return replace(found, trees=summaries, warnings=warnings, database=folder.database)
 
 
-def _others(published: Sequence[PublishedRun], trees: Sequence[PosTree]) -> list[Published]:
+def _others(published: Sequence[PublishedRun], trees: Sequence[PosTree]) -> Iterator[PublishedRun]:
     """The published runs that no run of pos has."""
     taken = {source for tree in trees for source in tree.taken}
-    return [Published(run) for run in published if run.source not in taken]
+    return (run for run in published if run.source not in taken)
 
 
 def _named(tree: Path, files: Sequence[Path]) -> str:
@@ -114,50 +129,100 @@ def _nothing(tree: Path, trees: Sequence[PosTree], unknown: Sequence[Path]) -> s
 
 
 def _import_all(
-    connection: duckdb.DuckDBPyConnection, runs: Sequence[Importable], experiment: str
+    folder: ExperimentFolder,
+    runs: Sequence[Importable],
+    experiment: str,
 ) -> Imported:
-    by_digest, by_source = _known(connection, "digest"), _known(connection, "source")
-    following = max([FIRST_NUMBER - 1, *by_source.values()]) + 1
-    taken: dict[int, str] = {}
-    digests: dict[str | None, int] = {}  # never of None
+    """Make drafts of all run folders, and put them in their places when all are whole."""
+    there = dict(_there(folder))
+    by_digest, by_source = (
+        {str(text): path for path, one in there.items() if (text := _told(one).get(name))}
+        for name in ("digest", "source")
+    )
+    names = {path.name for path in folder.runs.iterdir()}
+    following = max([FIRST_NUMBER - 1, *(one.number for one in there.values())]) + 1
+    drafts = folder.path / DRAFTS
+    made: dict[str | None, RunRecord] = {}
+    places: dict[Path, RunFolder] = {}
     warnings: list[Notice] = []
     new = replaced = 0
-    for run in runs:
-        content = run.read()
-        twin = digests.get(run.digest)
-        if twin is not None:
-            copy = Notice("run-twice", f"{run.source}: left out, {taken[twin]} is the same")
-            _insert_warning(connection, twin, copy)
-            warnings.append(copy)
+    try:
+        remove_tree(drafts, below=folder.path)
+        for run in runs:
+            content = run.read()
+            record = run.record(experiment)
+            twin = made.get(run.digest) if run.digest else None
+            if twin is not None:
+                source = _told(twin)["source"]
+                copied = Notice(
+                    "run-twice", storable(f"{run.source}: left out, {source} is the same")
+                )
+                twin.warnings.append(copied)
+                warnings.append(copied)
+                continue
+            known = by_digest.get(run.digest or "", by_source.get(storable(run.source)))
+            if known is None or known in places:
+                known = folder.runs / _free(record.slug, names)
+                record.number, following, new = following, following + 1, new + 1
+            else:
+                record.number = there[known].number
+                replaced += run.digest not in by_digest
+            record.slug = known.name
+            record.warnings = [Notice(one.code, storable(one.message)) for one in run.warnings]
+            made[run.digest or run.source] = record
+            places[known] = draft = RunFolder(drafts / known.name, folder.path)
+            make_folder(draft.path, below=folder.path)
+            _write(draft, record, content)
+            warnings += run.warnings
+            if isinstance(content.evaluation, Evaluation):
+                warnings += content.evaluation.warnings
+        for record in made.values():
+            draft = places[folder.runs / record.slug]
+            draft.write(record)
+            sync_tree(draft.path)
+        if link := next((place for place in places if place.is_symlink()), None):
+            raise InputError("this is a link, and no run is put in its place: remove it").at(link)
+        for place, draft in places.items():
+            remove_tree(place, below=folder.path)
+            move(draft.path, place, below=folder.path)
+    finally:
+        remove_tree(drafts, below=folder.path)
+    return Imported(len(places), new, warnings, replaced=replaced)
+
+
+def _there(folder: ExperimentFolder) -> Iterator[tuple[Path, RunRecord]]:
+    """The runs that were imported before."""
+    for path in run_folders(folder.path):
+        try:
+            record = RunFolder(path, folder.path).read()
+        except InputError:
             continue
-        number = by_digest.get(run.digest or "", by_source.get(run.source))
-        if number is None or number in taken:
-            number, following, new = following, following + 1, new + 1
-        elif run.digest not in by_digest:
-            replaced += 1
-        taken[number] = run.source
-        if run.digest is not None:
-            digests[run.digest] = number
-        for table in TABLES:
-            connection.execute(f"DELETE FROM {table} WHERE run = ?", [number])
-        put(connection, "runs", {"run": number, **run.row(experiment).columns()})
-        if content.evaluation:
-            put(connection, "evaluations", {"run": number, **content.evaluation})
-        for name, rows in content.tables.items():
-            insert(connection, name, number, rows)
-        for warning in run.warnings:
-            _insert_warning(connection, number, warning)
-        warnings += run.warnings
-    return Imported(len(taken), new, warnings, replaced=replaced)
+        if record.status == "imported":
+            yield path, record
 
 
-def _known(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, int]:
-    """The numbers of the imported runs that the database has, by a text of their parameters."""
-    rows = connection.execute(
-        "SELECT parameters->>?, run FROM runs WHERE status = 'imported'", [name]
-    ).fetchall()
-    return {str(text): int(number) for text, number in rows if text}
+def _told(record: RunRecord) -> dict[str, object]:
+    return dict(record.parameters.whole)
 
 
-def _insert_warning(connection: duckdb.DuckDBPyConnection, number: int, warning: Notice) -> None:
-    put(connection, "warnings", {"run": number, **msgspec.structs.asdict(warning)})
+def _free(slug: str, names: set[str]) -> str:
+    """A name that no other run folder has."""
+    name, number = slug, 1
+    while name in names:
+        number += 1
+        name = f"{slug}-{number}"
+    names.add(name)
+    return name
+
+
+def _write(draft: RunFolder, record: RunRecord, content: Content) -> None:
+    """What was read of a run; its captures are other names of those that were imported."""
+    if content.evaluation is not None:
+        content.evaluation.write(draft.evaluation, below=draft.top)
+    for side, path in zip(("ingress", "egress"), content.captures or (), strict=False):
+        suffix = next((one for one in SUFFIXES if path.name.endswith(f".{one}")), "pcap")
+        copy(path, draft.path / f"{side}.{suffix}", below=draft.top, link=True)
+    if content.samples is not None:
+        text = read_bytes(content.samples, None, RECORD_BYTES).decode()
+        write_text(draft.path / SAMPLES, text, below=draft.top)
+        record.instruments["interrupts"] = Instrument(facts=[], files=[SAMPLES])

@@ -17,6 +17,7 @@ import yaml
 
 from tailtap.analysis.evaluation.tables import read_any
 from tailtap.analysis.runs.folder import RAW
+from tailtap.analysis.runs.reader import read_runs
 from tailtap.base.document import FileKind, load
 from tailtap.base.errors import InputError
 from tailtap.base.files import drafted, make_folder, read_json
@@ -61,12 +62,19 @@ class Contents:
     left_out: dict[str, str] = field(default_factory=dict)
 
     @cached_property
+    def imported(self) -> frozenset[Path]:
+        """The run folders of others: whoever measured them publishes them."""
+        folders = (run.own_folder for run in read_runs(self.folder).imported)
+        return frozenset(folder for folder in folders if folder is not None)
+
+    @cached_property
     def sources(self) -> Sequence[Source]:
         """What is published, the files of measurements included, by path."""
         found = []
         paths = [self.folder / name for name in TOP if (self.folder / name).is_file()]
         for part in PARTS:
-            paths += files_below(self.folder / part)
+            below = files_below(self.folder / part)
+            paths += [path for path in below if self.imported.isdisjoint(path.parents)]
         for path in paths:
             source = Source(path, path.relative_to(self.folder).as_posix())
             reason = self._reason(source)

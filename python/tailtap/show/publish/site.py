@@ -87,7 +87,7 @@ class Building:
     @cached_property
     def experiment(self) -> Experiment:
         """What was published, read as anybody will read it."""
-        return with_result(read_runs(self.site, imported=False))
+        return with_result(read_runs(self.site))
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the site."""
@@ -106,7 +106,6 @@ def build(building: Building, *, whole: bool = True) -> SiteRecord:
     Unless it is to be `whole`, only what is copied is there: neither figures nor tables nor pages.
     """
     building.progress("replacing what identifies people and machines")
-    imported = len(read_runs(building.contents.folder).imported)
     finished_runs(building.contents.folder)
     building.contents.write(building.site, building.redactor)
     _require_clean(building)
@@ -136,7 +135,7 @@ def build(building: Building, *, whole: bool = True) -> SiteRecord:
         redacted=building.redactor.told(),
         allowed=[kind for kind in ALLOWED if kind in chosen.allowed],
         left_out=dict(sorted(building.contents.left_out.items())),
-        warnings=list(_warnings(building, captures, imported)),
+        warnings=list(_warnings(building, captures, len(building.contents.imported))),
     )
     if whole:
         pages.write(building.site, building.experiment, record, chosen.authors)

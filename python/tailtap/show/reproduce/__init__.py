@@ -140,7 +140,7 @@ def add_claims(
 ) -> None:
     """Judge the claims by the published runs and, if that is asked for, by runs made here."""
     progress("judging the claims again")
-    there = read_runs(site, imported=False)
+    there = read_runs(site)
     again = claims_shown(there)
     here: list[ClaimRow] | None = None
     different: list[Difference] = []
@@ -149,7 +149,7 @@ def add_claims(
         try:
             if found.steps[0].answer == "contradicted":
                 raise MachineError(CHANGED)
-            made = read_runs(measure(site), imported=False)
+            made = read_runs(measure(site))
         except MachineError as error:
             unmade = str(error)
             found.steps.append(_unmade(asked.level, unmade))

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 from tailtap.base.errors import InputError
 from tailtap.base.foreign import files_below
 from tailtap.records.site import Finding, RepeatedStep, ReproductionRecord
-from tailtap.results.importers.pos import find_pos_trees
 from tailtap.results.importers.pos.crate import Crate, read_crate
+from tailtap.results.importers.pos.runs import find_pos_trees
 from tailtap.results.importers.pos.tree import CRATE
 from tailtap.results.importers.published import find_published
 from tailtap.show.reproduce.checksums import sha256

@@ -70,7 +70,8 @@ def _figures(
 
 def differing_tables(site: Path, record: SiteRecord) -> list[Finding]:
     """The published tables that are not those of the published runs."""
-    finished = [run for run in read_runs(site, imported=False).finished if run.record is not None]
+    own = (run for run in read_runs(site).own if run.record is not None)
+    finished = [run for run in own if run.evaluation is not None]
     findings = []
     with TemporaryDirectory() as folder:
         made = {Path(path).name: Path(path) for path in Parquet().export(finished, folder)}

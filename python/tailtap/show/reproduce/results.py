@@ -119,7 +119,7 @@ def reproduce_results(
     tree: Path, place: str, progress: Callable[[str], None] = lambda _: None
 ) -> ReproductionRecord:
     """Hold the result files of a tree against each other, and against the printed table."""
-    runs = find_published(tree)
+    runs = [run for run in find_published(tree) if run.files]
     steps = [_files(runs, tree.resolve(), progress)]
     printed = _printed(tree, progress)
     steps += [printed] if printed else []
@@ -137,9 +137,8 @@ def _printed(tree: Path, progress: Callable[[str], None]) -> RepeatedStep | None
     """Table 6, as far as the tree has its runs; None where it has none of them."""
     progress("computing the printed table")
     with TemporaryDirectory() as folder:
-        database = Path(folder) / "results.duckdb"
-        import_tree(tree, database)
-        cells = [cell for cell in table6(read([("", database)])) if cell.worst]
+        import_tree(tree, Path(folder))
+        cells = [cell for cell in table6(read([("", Path(folder))])) if cell.worst]
     findings = []
     for cell in cells:
         name = f"{cell.technology}, {cell.networking}, {', '.join(cell.system)}"
@@ -160,7 +159,7 @@ def _files(
     for run in runs:
         name = str(Path(run.place) / run.name)
         progress(f"reading {name}")
-        tables = run.read()
+        tables = run.tables()
         said = "; ".join(_disagreements(tables, run.bucket_ns or 0))
         damaged = [one.message for one in run.warnings if one.code == "file-damaged"]
         if said or damaged:

@@ -16,7 +16,6 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.percentiles import papers, percentiles_of
 from tailtap.analysis.evaluation.values import MOST, require_counts
 from tailtap.base.errors import InputError
-from tailtap.results.database.database import add_run
 from tailtap.results.importers.pos.moongen import throughput_text
 
 
@@ -81,8 +80,6 @@ def test_a_table_elsewhere_is_not_read(run: Path, tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "other.parquet")
     with pytest.raises(InputError, match="a link to a place outside"):
         Evaluation.load(run / "evaluation")
-    with pytest.raises(InputError, match="a link to a place outside"):
-        add_run(tmp_path / "results.duckdb", run)
 
 
 def test_blocks_are_in_order(run: Path) -> None:

@@ -19,7 +19,7 @@ from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.evaluation import Options
 from tailtap.results.database import kept_current
-from tailtap.results.database.columns import TABLES
+from tailtap.results.tables import TABLES
 
 SECOND = 1_000_000_000
 
@@ -43,7 +43,7 @@ def again(folder: Path, chunk_bytes: int = 1 << 30, **changes: object) -> tuple[
 
 def rows(database: Path) -> dict[str, list[tuple[Any, ...]]]:
     with duckdb.connect(str(database), read_only=True) as connection:
-        query = "SELECT COLUMNS(*)::VARCHAR FROM {}"
+        query = "SELECT COLUMNS(*)::VARCHAR FROM {} ORDER BY ALL"
         return {table: connection.execute(query.format(table)).fetchall() for table in TABLES}
 
 

@@ -135,9 +135,9 @@ def test_result_files_of_the_papers_are_the_results(tmp_path: Path, name: str) -
             shutil.copy(path, folder / (name.format(number) + rest))
     found, database = _import(tree)
     assert (found.runs, found.warnings) == (2, [])
-    import_tree(published / "wire", tmp_path / "published.duckdb")
+    import_tree(published / "wire", tmp_path / "published")
     for rate, run in zip((10_000, 50_000), read_runs(database).runs, strict=True):
-        theirs = next(one for one in read_runs(tmp_path / "published.duckdb").runs
+        theirs = next(one for one in read_runs(tmp_path / "published").runs
                       if one.rate == rate and one.repeat == 1)  # fmt: skip
         assert run.evaluation and theirs.evaluation
         assert run.evaluation.curve_percentiles == theirs.evaluation.curve_percentiles
@@ -325,12 +325,12 @@ def test_a_folder_of_trees_and_the_folder_of_a_host_are_read(tmp_path: Path) -> 
         tree = write_old_tree(tmp_path / "trees" / name, LOOPS[:2])
         _write_histograms(tree, range(2))
         (tree / "config/allocation.json").write_text(json.dumps({"id": name}))
-    found = import_tree(tmp_path / "trees", tmp_path / "r.duckdb")
+    found = import_tree(tmp_path / "trees", tmp_path / "r")
     assert found.runs == 4 and [tree.name for tree in found.trees] == ["one", "two"]
     shutil.rmtree(tmp_path / "trees/one/config")
-    found = import_tree(tmp_path / "trees/one/loadgen", tmp_path / "host.duckdb")
+    found = import_tree(tmp_path / "trees/one/loadgen", tmp_path / "host")
     assert (found.runs, found.trees[0].hosts) == (2, ["loadgen"])
-    assert read_runs(tmp_path / "host.duckdb").runs[0].evaluation
+    assert read_runs(tmp_path / "host").runs[0].evaluation
 
 
 def test_an_imported_wire_is_no_floor_of_own_runs(tmp_path: Path) -> None:
@@ -380,8 +380,8 @@ def test_a_crate_is_an_experiment_with_its_authors_and_hosts(crate: Path) -> Non
     }
     assert parameters["loop_runs"]["b"]["file"] == f"scripts/b/{CLIENT}_run00.loop"
     assert parameters["files"] == ["files/b/latencies/histogram_run0.csv"]
-    [(text,)] = _query(database, "SELECT DISTINCT environment FROM runs")
-    hosts = json.loads(text)["hosts"]
+    [(text,)] = _query(database, "SELECT DISTINCT parameters->>'hosts' FROM runs")
+    hosts = json.loads(text)
     assert hosts["a"]["role"] == "server" and hosts["a"]["image"] == "debian"
     assert hosts["b"]["hardware"]["processor"] == [{"model": "Xeon", "cores": 4}]
     assert hosts["b"]["topology"]["other"] == [{"inf_a": "enp2s0f0", "type": "link"}]
@@ -430,11 +430,11 @@ def test_the_reader_of_folders_says_what_to_do_with_a_tree(tmp_path: Path) -> No
 
 @needs_pos
 def test_the_published_tree_is_read(tmp_path: Path) -> None:
-    found = import_tree(POS, tmp_path / "r.duckdb")
+    found = import_tree(POS, tmp_path / "r")
     assert found.runs == 1
     message = _told(found, "no-latencies")
     assert "1 of 1 runs hold no latencies" in message and "throughput_run003.log" in message
-    [run] = read_runs(tmp_path / "r.duckdb").runs
+    [run] = read_runs(tmp_path / "r").runs
     assert run.variables == {"pkt_sz": "64", "traffic.rate": "400 kpkt/s"}
     assert run.evaluation is not None
     assert run.evaluation.counts == {"ingress": 12_000_000, "egress": 11_982_780, "lost": 17_220}
@@ -443,7 +443,7 @@ def test_the_published_tree_is_read(tmp_path: Path) -> None:
 
 @needs_rise
 def test_the_published_crate_is_read(tmp_path: Path) -> None:
-    found = import_tree(RISE, tmp_path / "r.duckdb")
+    found = import_tree(RISE, tmp_path / "r")
     assert (found.runs, found.new) == (72, 72)
     assert "72 of 72 runs hold no latencies" in _told(found, "no-latencies")
     [summary] = found.trees
@@ -451,7 +451,7 @@ def test_the_published_crate_is_read(tmp_path: Path) -> None:
     assert summary.authors == ["Kilian Warmuth", "Marcel Kempf", "Eric Hauser"]
     assert summary.licence == "CC-BY-SA-4.0"
     assert summary.name.startswith("RISE Demonstration Experiment 1")
-    runs = read_runs(tmp_path / "r.duckdb").runs
+    runs = read_runs(tmp_path / "r").runs
     # Every run stands beside what the experiment's own evaluation says of it.
     [results] = RISE.rglob("results.json")
     for run, wanted in zip(runs, json.loads(results.read_text())["runs"], strict=True):
@@ -463,4 +463,4 @@ def test_the_published_crate_is_read(tmp_path: Path) -> None:
         }
         assert set(asked(run)["loop_runs"]) == {"tallinn", "tartu"}
         assert run.failure.startswith("no latencies in its files")
-    assert import_tree(RISE, tmp_path / "r.duckdb").new == 0
+    assert import_tree(RISE, tmp_path / "r").new == 0

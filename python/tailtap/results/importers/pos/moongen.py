@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from tailtap.analysis.evaluation import tables
+from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.evaluation.percentiles import DEFAULT, papers, percentiles_of
 from tailtap.analysis.evaluation.values import Column, Pair, require_counts
 from tailtap.base.errors import InputError
-from tailtap.results.importers.importable import Content
+from tailtap.records.evaluation import PartialLatency
 
 HISTOGRAM = re.compile(r"hist[^/]*_run\d+\.csv")
 THROUGHPUT = re.compile(r"throughput[^/]*_run\d+\.log")
@@ -52,29 +52,32 @@ def read_histogram(content: bytes) -> Pair:
     return values[kept], counts[kept]
 
 
-def content_of_histogram(pair: Pair) -> Content:
+def partial_of(pair: Pair) -> Partial:
     """Exact statistics of a histogram; when packets were late it does not know."""
     values, counts = pair
     packets = int(counts.sum())
     histogram = tables.histogram(pair, BUCKET_NS)
-    return Content(
-        {
-            "key": "unknown",
-            "matched": packets,
-            "min_ns": int(values[0]),
-            "mean_ns": float((values.astype(float) * counts).sum() / packets),
-            "max_ns": int(values[-1]),
-        },
-        {
-            "percentiles": tables.percentiles(percentiles_of(pair, sorted({*papers(), *DEFAULT}))),
-            "distribution": tables.counts("latency_ns", pair),
-            "histogram": tables.counts("bucket_ns", (histogram.edges, histogram.counts)),
-        },
-    )
+    found = {
+        "percentiles": tables.percentiles(percentiles_of(pair, sorted({*papers(), *DEFAULT}))),
+        "distribution": tables.counts("latency_ns", pair),
+        "histogram": tables.counts("bucket_ns", (histogram.edges, histogram.counts)),
+    }
+    mean = float((values.astype(float) * counts).sum() / packets)
+    latency = PartialLatency(min=int(values[0]), mean=mean, max=int(values[-1]))
+    return Partial.of("unknown", {"matched": packets}, found, latency, BUCKET_NS)
 
 
-def read_totals(content: bytes) -> dict[str, Any]:
-    """All packets that left the load generator and came back, as a row of `evaluations`.
+def with_totals(found: Partial | None, totals: Mapping[str, int]) -> Partial:
+    """The same with the counts of a log, of which it knows none."""
+    if found is None:
+        return Partial.of("unknown", totals, {}, PartialLatency())
+    record = found.record
+    counts = {**totals, **record.counts}
+    return Partial.of(record.key, counts, found.tables, record.latency_ns, record.bucket_ns)
+
+
+def read_totals(content: bytes) -> dict[str, int]:
+    """All packets that left the load generator and came back, as counts of an evaluation.
 
     Raises `ValueError` when the log ends before its last lines, or they are too many.
     """
@@ -90,12 +93,7 @@ def read_totals(content: bytes) -> dict[str, Any]:
         raise ValueError("it has no totals of sent and received packets at its end")
     require_counts([*totals.values()])
     sent, received = totals["TX"], totals["RX"]
-    return {
-        "key": "unknown",
-        "ingress": sent,
-        "egress": received,
-        "lost": max(sent - received, 0),
-    }
+    return {"ingress": sent, "egress": received, "lost": max(sent - received, 0)}
 
 
 def histogram_text(pair: Pair) -> str:

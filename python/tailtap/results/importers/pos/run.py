@@ -9,31 +9,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from tailtap.analysis.evaluation import evaluate
-from tailtap.base.errors import InputError
-from tailtap.base.files import slugify
-from tailtap.base.foreign import TABLE_BYTES, read_bytes, require_regular, storable
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.base.foreign import TABLE_BYTES, read_bytes, storable
 from tailtap.base.units import format_time
 from tailtap.records.record import Notice
-from tailtap.results.database.columns import PARQUET
-from tailtap.results.importers.importable import Content, Row
+from tailtap.records.run import RunRecord
+from tailtap.results.importers.importable import Content, record_of, sampled
 from tailtap.results.importers.pos.crate import Crate
 from tailtap.results.importers.pos.moongen import (
     BUCKET_NS,
-    content_of_histogram,
+    partial_of,
     read_histogram,
     read_totals,
+    with_totals,
 )
 from tailtap.results.importers.pos.tree import Loop
 from tailtap.results.importers.pos.variables import TRIM, Variables
-from tailtap.results.importers.published import PublishedRun
-from tailtap.results.importers.published_rows import (
-    MILLISECOND_NS,
-    content_of,
-    settings_of,
-)
+from tailtap.results.importers.published import MILLISECOND_NS, PublishedRun
 
 #: What pos says of a command that came to its end.
 FINISHED = "finished"
@@ -57,20 +49,17 @@ class Results:
     """The files of a run that results are read from, the best ones first."""
 
     published: PublishedRun | None = None
-    captures: tuple[Path, Path] | None = None
+    """Its captures, and published result files."""
     histogram: Path | None = None
     throughput: Path | None = None
+    samples: Path | None = None
     files: tuple[Path, ...] = ()
     """All files of the run, also those that nobody reads."""
-
-    def with_published(self, run: PublishedRun) -> Results:
-        """The same with the published result files of the run."""
-        return replace(self, published=run)
 
     @property
     def has_latencies(self) -> bool:
         """Whether there is a file that holds latencies."""
-        return any((self.published, self.captures, self.histogram))
+        return any((self.published, self.histogram))
 
 
 @dataclass
@@ -109,9 +98,7 @@ class PosRun:
     @property
     def slug(self) -> str:
         """The short name of its tree, its loop and number, and its trim."""
-        parts = [slugify(self.of.root.name), slugify(self.command), f"run{self.loops[0].digits}"]
-        parts += [f"trim{self.trim_ns // MILLISECOND_NS}ms"] if self.trim_ns else []
-        return "-".join(part for part in parts if part)
+        return self.record("").slug
 
     def unfinished(self) -> list[Notice]:
         """Warnings about commands that did not finish."""
@@ -128,58 +115,26 @@ class PosRun:
     def read(self) -> Content:
         """Its results, from the best files that it has."""
         digest = hashlib.sha256(json.dumps(storable(self._identity()), sort_keys=True).encode())
-        content = self._latencies(digest)
-        evaluation = dict(content.evaluation)
-        if self.results.throughput and "ingress" not in evaluation:
-            totals = self._try(self.results.throughput, digest, read_totals)
-            evaluation = {**(totals or {}), **evaluation}
+        content = Content()
+        if (published := self.results.published) is not None:
+            content = published.read()
+            self.warnings += published.warnings
+            digest.update((published.digest or "").encode())
+        if content.evaluation is None and self.results.histogram:
+            pair = self._try(self.results.histogram, digest, read_histogram)
+            content = replace(content, evaluation=partial_of(pair) if pair else None)
+        found = content.evaluation
+        if self.results.throughput and not isinstance(found, Evaluation):
+            told = found is not None and "ingress" in found.record.counts
+            totals = None if told else self._try(self.results.throughput, digest, read_totals)
+            if totals:
+                content = replace(content, evaluation=with_totals(found, totals))
         self.digest = digest.hexdigest()
-        if not evaluation and not content.tables:
+        if content.evaluation is None:
             names = sorted({path.name for path in self.results.files})
             self._told = f"no latencies in its files: {', '.join(names[:9]) or 'it has none'}"
-        return Content(evaluation, content.tables)
-
-    def _latencies(self, digest: Any) -> Content:
-        results = self.results
-        if results.published:
-            content = content_of(results.published)
-            self.warnings += results.published.warnings
-            digest.update((results.published.digest or "").encode())
-            if content.tables:
-                return content
-        if results.captures:
-            content = self._evaluate(*results.captures, digest)
-            if content.tables:
-                return content
-        if results.histogram:
-            pair = self._try(results.histogram, digest, read_histogram)
-            return content_of_histogram(pair) if pair else Content()
-        return Content()
-
-    def _evaluate(self, before: Path, behind: Path, digest: Any) -> Content:
-        if not behind.exists():
-            self.warnings.append(
-                Notice("file-missing", f"{before}: skipped, there is no {behind.name} beside it")
-            )
-            return Content()
-        try:
-            for path in (before, behind):
-                require_regular(path, self.of.root)
-                size = path.stat().st_size
-                digest.update(f"\n{storable(path.name)} {size}\n".encode())
-            found = evaluate(before, behind, bucket_ns=BUCKET_NS)
-        except (OSError, ValueError, InputError) as error:
-            self.warnings.append(Notice("file-damaged", f"{before}: skipped: {error}"))
-            return Content()
-        self.warnings += [Notice(one.code, one.message) for one in found.warnings]
-        tables = found.to_arrow()
-        return Content(
-            {
-                "key": found.key, **msgspec.structs.asdict(found.counts),
-                "min_ns": found.min, "mean_ns": found.mean, "max_ns": found.max,
-            },
-            {name: tables[name] for name in PARQUET},
-        )  # fmt: skip
+        samples = content.samples or sampled(self.results.samples, self.of.root, self.warnings)
+        return replace(content, samples=samples)
 
     def _try(self, path: Path, digest: Any, reader: Any) -> Any:
         """What a reader says of a file; None, and a warning, where it is damaged."""
@@ -199,9 +154,11 @@ class PosRun:
         loops = [[loop.host, loop.command, loop.number, loop.variables] for loop in self.loops]
         return [name, loops, self.trim_ns]
 
-    def row(self, experiment: str) -> Row:
-        """Its row of `runs`."""
+    def record(self, experiment: str) -> RunRecord:
+        """Its record; its slug is known before it is read."""
         loop, of = self.loops[0], self.of
+        parts = [of.root.name, self.command, f"run{loop.digits}"]
+        parts += [f"trim{self.trim_ns // MILLISECOND_NS}ms"] if self.trim_ns else []
         variables = {"source": of.place, **self.meaning.named(loop)}
         if self.command:
             variables["command"] = self.command
@@ -209,7 +166,7 @@ class PosRun:
             variables[TRIM] = format_time(self.trim_ns)
         rate = self.meaning.rate(loop)
         published = self.results.published
-        evaluation = settings_of(published) if published else {"trim": 0, "bucket": BUCKET_NS}
+        evaluation = published.settings if published else {"trim": 0, "bucket": BUCKET_NS}
         parameters = {
             "source": self.source,
             "digest": self.digest,
@@ -218,17 +175,12 @@ class PosRun:
             "loop": dict(self.loop_variables),
             "allocation": dict(of.allocation),
             "loop_runs": {one.host: self._loop_run(one) for one in self.loops},
+            "hosts": dict(of.hosts),
             "files": [path.relative_to(of.root).as_posix() for path in self.results.files],
             **({} if of.crate is None else {"crate": of.crate.description()}),
         }
-        return Row(
-            self.slug,
-            of.name or experiment,
-            self.repeat,
-            variables,
-            parameters,
-            environment={"hosts": of.hosts},
-            error=self._told,
+        return record_of(
+            parts, of.name or experiment, self.repeat, variables, parameters, self._told
         )
 
     def _loop_run(self, loop: Loop) -> dict[str, Any]:

@@ -1,4 +1,9 @@
-"""The runs of a result tree: which loop runs belong together, and what results they have."""
+"""The runs of a result tree: which loop runs belong together, and what results they have.
+
+`tree.py` finds trees and the `.loop` files of their hosts; `crate.py` reads what a crate says of
+the experiment; `variables.py` knows what loop variables mean, and what is known of hosts. `run.py`
+reads the results of a run, and `moongen.py` what the load generator leaves.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,23 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from tailtap.base.foreign import open_file
+from tailtap.records.interrupts import TIME
 from tailtap.records.printed import ImportedTree
 from tailtap.records.record import Notice
 from tailtap.results.importers.pos.crate import Crate, read_crate
-from tailtap.results.importers.pos.hosts import hosts_of
 from tailtap.results.importers.pos.moongen import HISTOGRAM, THROUGHPUT
 from tailtap.results.importers.pos.run import Description, PosRun, Results
 from tailtap.results.importers.pos.tree import CRATE, Files, Loop, command_name, find_trees
-from tailtap.results.importers.pos.variables import Variables
+from tailtap.results.importers.pos.variables import Variables, hosts_of
 from tailtap.results.importers.published import PublishedRun
 
-_CAPTURE = re.compile(r"(?P<before>.*-)pre(?P<behind>.*\.(pcap|pcapng|mscap)(_run\d+)?(\.zst)?)")
+MOST_HEAD = 1 << 20
+"""Bytes of a line with the names of counters: there are some for each CPU."""
 _NAMED = 5
 """So many files or runs are named in a warning; the rest is counted."""
 
@@ -180,19 +187,28 @@ class PosTree:
         rate, repeat = variables.rate(loop), variables.repeat(loop)
         published = [
             run for run in self.published
-            if inside.intersection(run.files.values())
+            if inside.intersection(run.all_files)
             or (rate is not None and run.rate == rate and run.repeat == repeat
                 and self._unnumbered(run))
         ]  # fmt: skip
-        captures = [(path, path.with_name(f"{match['before']}post{match['behind']}"))
-                    for path in own if (match := _CAPTURE.fullmatch(path.name))]  # fmt: skip
         one = Results(
-            captures=captures[0] if captures else None,
             histogram=next((path for path in own if HISTOGRAM.fullmatch(path.name)), None),
             throughput=next((path for path in own if THROUGHPUT.fullmatch(path.name)), None),
+            samples=next((path for path in own if self._are_samples(path)), None),
             files=tuple(own),
         )
-        return [one.with_published(run) for run in published] or [one]
+        return [replace(one, published=run) for run in published] or [one]
+
+    def _are_samples(self, path: Path) -> bool:
+        """Whether a file is one of the interrupt recorder, by its first line."""
+        if not re.search(r"\.csv(\.zst)?$", path.name) or HISTOGRAM.fullmatch(path.name):
+            return False
+        try:
+            with open_file(path, self.root) as file:
+                head = file.readline(MOST_HEAD)
+        except (OSError, ValueError):
+            return False
+        return TIME.encode() in head.strip().split(b";")
 
     def _unnumbered(self, run: PublishedRun) -> bool:
         """Whether the result files are of this tree and name no run of a loop."""

@@ -10,14 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tailtap.results.importers.tools import (
-    hgrm,
-    hlog,
+    histograms,
     load,
-    netperf,
     packets,
     realtime,
     requests,
-    wrk,
 )
 from tailtap.results.importers.tools.reading import Reading
 
@@ -39,9 +36,9 @@ class Tool:
 
 
 TOOLS: Mapping[str, Tool] = {
-    "HdrHistogram log": Tool(hlog.knows, hlog.read, unit=True),
-    "wrk2": Tool(wrk.knows, wrk.read),
-    "HdrHistogram percentiles": Tool(hgrm.knows, hgrm.read, unit=True),
+    "HdrHistogram log": Tool(histograms.knows_hlog, histograms.read_hlog, unit=True),
+    "wrk2": Tool(requests.knows_wrk, requests.read_wrk),
+    "HdrHistogram percentiles": Tool(histograms.knows_hgrm, histograms.read_hgrm, unit=True),
     "fortio": Tool(load.knows_fortio, load.read_fortio),
     "vegeta": Tool(requests.knows_vegeta, requests.read_vegeta),
     "k6": Tool(requests.knows_k6, requests.read_k6),
@@ -49,7 +46,7 @@ TOOLS: Mapping[str, Tool] = {
     "ghz": Tool(load.knows_ghz, load.read_ghz),
     "iperf2": Tool(packets.knows_iperf, packets.read_iperf),
     "sockperf": Tool(packets.knows_sockperf, packets.read_sockperf),
-    "netperf": Tool(netperf.knows, netperf.read),
+    "netperf": Tool(packets.knows_netperf, packets.read_netperf),
     "TRex": Tool(packets.knows_trex, packets.read_trex),
     "cyclictest": Tool(realtime.knows_cyclictest, realtime.read_cyclictest),
     "rtla": Tool(realtime.knows_rtla, realtime.read_rtla),

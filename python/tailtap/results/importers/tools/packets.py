@@ -1,4 +1,5 @@
-"""Results of tools that send packets: iperf2, sockperf and TRex."""
+"""Results of tools that send packets: iperf2, sockperf, TRex, and netperf (`-v 2`, where it was
+built with histograms)."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from tailtap.results.importers.tools.reading import (
     MICROSECOND,
     MILLISECOND,
     OPEN,
+    SECOND,
     UNITS,
     Reading,
     bucketed,
@@ -229,3 +231,26 @@ def _decade(key: object, count: object) -> tuple[int, int, int]:
     low = number(key, "microseconds")
     width = 10 if low < 10 else 10 ** (len(str(low)) - 1)
     return low * MICROSECOND, (low + width) * MICROSECOND - 1, number(count, "packets")
+
+
+_NETPERF_UNITS = {"NSEC": 1, "USEC": MICROSECOND, "MSEC": MILLISECOND, "SEC": SECOND}
+_NETPERF_TIMES = {"UNIT": 1, "TEN": 10, "HUNDRED": 100}
+_NETPERF_ROW = re.compile(r"^(UNIT|TEN|HUNDRED)_([NUM]?SEC) *((?:: *\d+){10})", re.M)
+_NETPERF_BEYOND = re.compile(r"^(?:>100_SECS|100_PLUS_SEC) *: *(\d+)", re.M)
+
+
+def knows_netperf(head: str) -> bool:
+    """Whether a file begins like one."""
+    return _NETPERF_ROW.search(head) is not None
+
+
+def read_netperf(text: str) -> Iterator[Reading]:
+    """Its histogram. Raises `ValueError`."""
+    rows = []
+    for times, unit, counts in _NETPERF_ROW.findall(text):
+        width = _NETPERF_TIMES[times] * _NETPERF_UNITS[unit]
+        for place, count in enumerate(counts.replace(":", " ").split()):
+            rows.append((place * width, (place + 1) * width - 1, number(count, "transactions")))
+    if beyond := _NETPERF_BEYOND.search(text):
+        rows.append((100 * SECOND, OPEN, number(beyond[1], "transactions")))
+    yield Reading(bucketed(rows), doubts=(CLOSED_LOOP,))

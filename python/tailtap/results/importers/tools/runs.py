@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.evaluation.percentiles import DEFAULT, papers, percentiles_of
-from tailtap.base.files import slugify
 from tailtap.base.foreign import TABLE_BYTES, files_below, open_file, read_bytes, storable
 from tailtap.base.units import exact_rate
+from tailtap.records.evaluation import PartialLatency
 from tailtap.records.record import Notice
-from tailtap.results.importers.importable import Content, Row
+from tailtap.records.run import RunRecord
+from tailtap.results.importers.importable import DAMAGED, Content, record_of
+from tailtap.results.importers.published import UNREADABLE
 from tailtap.results.importers.tools import TOOLS, tool_of
 from tailtap.results.importers.tools.reading import OPEN, Reading, checked, widths
 
@@ -36,7 +39,6 @@ PERCENTILES = pa.schema(
     [("p", pa.float64()), *((name, pa.int64()) for name in ("value", "low", "high", "above")),
      ("supported", pa.bool_())]
 )  # fmt: skip
-DAMAGED = (OSError, ValueError, LookupError, TypeError, ArithmeticError, pa.ArrowException)
 
 
 @dataclass
@@ -71,13 +73,12 @@ class ToolRun:
         if found is None:
             return Content()
         tables = {"percentiles": percentile_table(found)}
-        wide = np.unique(widths(found.buckets))
-        if wide.size == 1 and wide[0] > 1:
+        width = self._width
+        if width is not None and width > 1:
             tables["histogram"] = pa.table(
                 {"bucket_ns": found.buckets.low, "count": found.buckets.count}
             )
-        row = {
-            "key": self.tool,
+        counts = {
             "matched": found.total,
             "lost": found.lost,
             "errors": found.errors,
@@ -86,14 +87,18 @@ class ToolRun:
             "duplicate_egress": found.duplicates,
             "ingress": found.sent,
             "egress": found.total,
-            "min_ns": found.minimum,
-            "mean_ns": found.mean,
-            "max_ns": found.maximum,
         }
-        return Content(row, tables)
+        latency = PartialLatency(min=found.minimum, mean=found.mean, max=found.maximum)
+        return Content(Partial.of(self.tool, counts, tables, latency, width))
 
-    def row(self, experiment: str) -> Row:
-        """Its row, from the name of its file."""
+    @property
+    def _width(self) -> int | None:
+        """How wide its buckets are, if all are alike."""
+        wide = np.unique(widths(self.reading.buckets)) if self.reading else np.empty(0)
+        return int(wide[0]) if wide.size == 1 else None
+
+    def record(self, experiment: str) -> RunRecord:
+        """Its record, from the name of its file."""
         variables = {"source": self.place, "file": self.stem, "tool": self.tool}
         if self.name:
             variables["part"] = self.name
@@ -102,11 +107,12 @@ class ToolRun:
         if rate:
             variables["traffic.rate"] = exact_rate(rate)
             parameters["traffic"] = {"rate": rate}
-        if self.reading and (wide := np.unique(widths(self.reading.buckets))).size == 1:
-            parameters["evaluation"] = {"bucket": int(wide[0])}
-        parts = (self.place, self.tool, self.stem, self.name, str(self.repeat or ""))
-        slug = "-".join(part for part in map(slugify, parts) if part)
-        return Row(slug, experiment, max(self.repeat, 1), variables, parameters)
+        if self._width is not None:
+            parameters["evaluation"] = {"bucket": self._width}
+        parts = [self.place, self.tool, self.stem, self.name, str(self.repeat or "")]
+        error = None if self.reading else UNREADABLE
+        repeat = max(self.repeat, 1)
+        return record_of(parts, experiment, repeat, variables, parameters, error)
 
 
 def find_tool_runs(

@@ -10,8 +10,7 @@ from pathlib import Path
 from tailtap.analysis.figures.arranging import Arranged, Layout
 from tailtap.analysis.figures.beside import set_beside
 from tailtap.analysis.figures.model import Figure
-from tailtap.analysis.runs.imported import has_imported
-from tailtap.analysis.runs.reader import DATABASE, read_runs
+from tailtap.analysis.runs.reader import read_runs, run_folders
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.base.errors import InputError
 from tailtap.base.foreign import within
@@ -50,9 +49,8 @@ class Published:
                 f"{path!r} leads out of {self._experiment.folder}: give the file that names it by "
                 "--figures-from"
             )
-        database = tree if tree.suffix == ".duckdb" else tree / DATABASE
-        if has_imported(database):
-            return read_runs(database if tree.is_file() else tree).imported
+        if tree.is_file() or run_folders(tree):
+            return read_runs(tree).imported
         with tempfile.TemporaryDirectory(prefix="tailtap-") as folder:
-            import_tree(tree, Path(folder) / DATABASE)
+            import_tree(tree, Path(folder))
             return read_runs(Path(folder)).imported

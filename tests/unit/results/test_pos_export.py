@@ -160,8 +160,8 @@ def test_failed_repeats_keep_their_numbers(tmp_path: Path) -> None:
         )  # fmt: skip
     export(tmp_path / "x", "pos", tmp_path / "tree")
     assert list(loops_of_artifacts(tmp_path / "tree/dut")) == [0, 2]
-    import_tree(tmp_path / "tree", tmp_path / "r.duckdb")
-    assert [run.repeat for run in read_runs(tmp_path / "r.duckdb").runs] == [1, 3]
+    import_tree(tmp_path / "tree", tmp_path / "r")
+    assert [run.repeat for run in read_runs(tmp_path / "r").runs] == [1, 3]
 
 
 def test_values_that_are_no_text_come_back_as_words(tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_values_that_are_no_text_come_back_as_words(tmp_path: Path) -> None:
     export(tmp_path / "x", "pos", tmp_path / "tree")
     [loop] = loops_of_artifacts(tmp_path / "tree/dut").values()
     assert loop["dut.cpus"] == [1, 2] and loop["traffic.size"] == "64 B"
-    import_tree(tmp_path / "tree", tmp_path / "r.duckdb")
-    [(ours, theirs)] = _compared(finished_runs(tmp_path / "x"), tmp_path / "r.duckdb")
+    import_tree(tmp_path / "tree", tmp_path / "r")
+    [(ours, theirs)] = _compared(finished_runs(tmp_path / "x"), tmp_path / "r")
     assert ours.variables == theirs.variables
 
 
@@ -209,6 +209,6 @@ def test_a_bare_evaluation_is_a_tree_of_one_run(tmp_path: Path) -> None:
     export(tmp_path / "evaluation", "pos", tmp_path / "tree")
     assert list(loops_of_artifacts(tmp_path / "tree/timer").values()) == [{"repeat": 0}]
     assert not list((tmp_path / "tree").rglob("throughput*"))  # nobody says how large packets are
-    import_tree(tmp_path / "tree", tmp_path / "r.duckdb")
-    [run] = read_runs(tmp_path / "r.duckdb").runs
+    import_tree(tmp_path / "tree", tmp_path / "r")
+    [run] = read_runs(tmp_path / "r").runs
     assert run.experiment == "evaluation" and run.evaluation and run.evaluation.packets

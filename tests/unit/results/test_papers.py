@@ -12,8 +12,7 @@ from published import POST, PRE, PUBLISHED, content, needs_captures, needs_publi
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.results.exporters import export
-from tailtap.results.exporters.numeric import divide
-from tailtap.results.exporters.papers import files
+from tailtap.results.exporters.papers import divide, files
 
 KINDS = {
     "percentiles", "hist", "worst", "jitterpre", "jitterpost", "packetratepre", "packetratepost",

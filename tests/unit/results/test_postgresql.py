@@ -20,8 +20,7 @@ from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.percentiles import DEFAULT, papers
 from tailtap.base.errors import InputError, MachineError
 from tailtap.results.exporters import export
-from tailtap.results.exporters.numeric import divide
-from tailtap.results.exporters.papers import files
+from tailtap.results.exporters.papers import divide, files
 from tailtap.results.exporters.rows import COLUMNS
 
 

@@ -1,4 +1,4 @@
-"""Logs of HdrHistogram, version 2: a histogram for each stretch of time, by tag."""
+"""Texts of HdrHistogram: its spectrum of percentiles, as others print it too, and its logs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,21 @@ from collections.abc import Iterator
 
 from tailtap.records.record import Notice
 from tailtap.results.importers.tools.hdr import decode
-from tailtap.results.importers.tools.reading import Reading, bucketed, unknown_unit
+from tailtap.results.importers.tools.reading import (
+    MICROSECOND,
+    Reading,
+    bucketed,
+    nanoseconds,
+    number,
+    unknown_unit,
+)
 
+_HEAD = re.compile(r"\s*Value +Percentile +TotalCount +1/\(1-Percentile\)")
+_ROW = re.compile(r"^\s*([\d.]+)\s+([\d.]+)\s+(\d+)(?:\s+[\d.infNa]+)?\s*$", re.M)
+_MAX = re.compile(r"#\[Max\s+=\s*([\d.]+)")
+_MEAN = re.compile(r"#\[Mean\s+=\s*([\d.]+)")
+OURS = re.compile(r"#\[Buckets = +1,")
+"""Latencies that are not rounded, as tailtap writes them: in us."""
 _LINE = re.compile(r"(?:Tag=(?P<tag>[^,]*),)?(?:[\d.eE+-]+,){3}(?P<code>(?P<kind>D?HIST)\S+)")
 MARKS = ",HISTF", ",DHIST"
 """What every line with a histogram has: the beginning of its encoding, of integers or doubles."""
@@ -17,12 +30,44 @@ NANOSECONDS = "#[Values are in ns]"
 """A comment that tailtap writes: the format itself has no place for a unit."""
 
 
-def knows(head: str) -> bool:
+def knows_hgrm(head: str) -> bool:
+    """Whether a file begins like one."""
+    return _HEAD.match(head) is not None
+
+
+def read_hgrm(text: str, unit: int | None = None) -> Iterator[Reading]:
+    """The whole distribution; values of others count as us. Raises `ValueError`."""
+    doubts = () if unit or OURS.search(text) else (unknown_unit(),)
+    yield spectrum(text, unit or MICROSECOND, doubts=doubts)
+
+
+def spectrum(body: str, unit: int, **more: object) -> Reading:
+    """The reading of a spectrum whose values are of so many ns. Raises `ValueError`."""
+    rows: list[tuple[int, int, int]] = []
+    below, floor = 0, None
+    for value, _, reached in _ROW.findall(body):
+        top, count = nanoseconds(value, unit), number(reached, "requests")
+        if count > below:
+            # The first row is of the smallest value, and no bucket.
+            rows.append((top if floor is None else min(floor, top), top, count - below))
+        floor, below = top, max(below, count)
+    if not rows:
+        raise ValueError("it has no detailed percentile spectrum")
+    maximum, mean = _MAX.search(body), _MEAN.search(body)
+    return Reading(
+        bucketed(rows),
+        maximum=nanoseconds(maximum[1], unit) if maximum else None,
+        mean=float(mean[1]) * unit if mean else None,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def knows_hlog(head: str) -> bool:
     """Whether a file begins like one."""
     return "[Histogram log format version" in head or any(mark in head for mark in MARKS)
 
 
-def read(text: str, unit: int | None = None) -> Iterator[Reading]:
+def read_hlog(text: str, unit: int | None = None) -> Iterator[Reading]:
     """A reading for each tag: all stretches together. Raises `ValueError`."""
     found: dict[str, Counter[tuple[int, int]]] = {}
     doubts = [] if unit or NANOSECONDS in text else [unknown_unit()]

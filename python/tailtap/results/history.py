@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import json
+import os
 import re
+import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,13 +24,20 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.runs.groups import label_parts
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run
-from tailtap.base.duck import connect, require_tables
+from tailtap.base.duck import (
+    connect,
+    locked_by,
+    log_of,
+    refused_by,
+    require_file,
+    require_tables,
+)
 from tailtap.base.errors import InputError, OfAnotherKind
-from tailtap.base.foreign import parse_json, storable
+from tailtap.base.files import opened, sync
+from tailtap.base.foreign import open_file, parse_json, storable
 from tailtap.base.units import format_rate
 from tailtap.records.machine import NOISE, Environment, NoiseRecord
 from tailtap.records.record import mark, read
-from tailtap.results.database.database import opened
 
 if TYPE_CHECKING:
     import duckdb
@@ -77,7 +90,7 @@ def add(history: Path, source: Path, commit: str, date: str = "") -> Added:
     except ValueError:
         raise InputError(f"{date!r} is no date: give one as 2026-11-26T10:00:00") from None
     replaced = 0
-    with opened(history, "it is as it was", tables=TABLES, schema=SCHEMA, anew=True) as connection:
+    with changed(history) as connection:
         connection.begin()
         connection.execute('UPDATE history_runs SET date = ? WHERE "commit" = ?', [date, commit])
         for run in good:
@@ -96,6 +109,60 @@ def add(history: Path, source: Path, commit: str, date: str = "") -> Added:
         connection.commit()
     left = tuple(f"{run.slug}: {run.excluded}" for run in runs if run.excluded)
     return Added(date, len(good), replaced, left)
+
+
+@contextlib.contextmanager
+def changed(history: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The history to be written: a copy takes its place at the end, with all that is done or, after
+    an error, not.
+
+    Where another program only reads it, too. Raises `MachineError` for whatever DuckDB cannot do,
+    and `InputError` for links.
+    """
+    import duckdb
+
+    try:
+        with _writable(history) as connection:
+            require_tables(connection, history, TABLES)
+            connection.execute(SCHEMA)
+            yield connection
+    except (duckdb.Error, OSError) as error:
+        raise refused_by(history, error, "it is as it was") from error
+
+
+@contextlib.contextmanager
+def _writable(history: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    require_file(history)
+    there = history.is_file()
+    if log_of(history).exists() or (there and locked_by(history) == fcntl.F_WRLCK):
+        with connect(history) as connection:
+            yield connection
+        return
+    with opened(history.parent) as folder:
+        draft, file = folder.draft(0o600)
+        place = history.with_name(draft)
+        try:
+            with file:
+                if there:
+                    with open_file(history) as source:
+                        shutil.copyfileobj(source, file)
+            if not there:
+                place.unlink()  # no database is empty: DuckDB makes it
+            with connect(place) as connection:
+                yield connection
+                connection.execute("CHECKPOINT")
+            if not there and history.exists():
+                raise FileExistsError(errno.EEXIST, "another program made it meanwhile")
+            if there:
+                place.chmod(stat.S_IMODE(history.stat().st_mode))
+                with contextlib.suppress(PermissionError):
+                    os.chown(place, history.stat().st_uid, history.stat().st_gid)
+            sync(place)
+            folder.rename(draft, history.name)
+            folder.sync()
+        finally:
+            folder.remove(draft)
+            folder.remove(log_of(place).name)
 
 
 def load(history: Path) -> list[Measured]:

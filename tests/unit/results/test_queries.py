@@ -20,11 +20,11 @@ from traced import arrivals, hog, kworker, random_blocks, simulate, write_run
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
-from tailtap.results.database import add_run, add_runs
-from tailtap.results.database.columns import TABLES, in_duckdb
+from tailtap.results.database import refresh
+from tailtap.results.tables import TABLES, in_duckdb
 
-PAGE = Path(__file__).parents[4] / "docs/reference/queries.md"
-VIEWS = Path(__file__).parents[4] / "python/tailtap/results/database/views.sql"
+PAGE = Path(__file__).parents[3] / "docs/reference/queries.md"
+VIEWS = Path(__file__).parents[3] / "python/tailtap/results/database.sql"
 PACKETS = 20_000
 SECOND = 10**9
 FAILED = 11
@@ -60,8 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_experiment(tmp_path_factory.mktemp("experiment"), PACKETS)
     [path] = folder.glob(f"runs/{INVALID:03}-*/run.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "valid": False}))
-    for run in sorted((folder / "runs").iterdir()):
-        add_run(folder / "results.duckdb", run)
+    refresh(folder)
     return folder
 
 
@@ -95,7 +94,7 @@ def traced_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Explained]:
 def explained(traced_runs: list[Explained]) -> Iterator[duckdb.DuckDBPyConnection]:
     folders = [found.run.own_folder for found in traced_runs if found.run.own_folder]
     database = folders[0].parent / "results.duckdb"
-    add_runs(database, folders)
+    refresh(database.parent)
     with duckdb.connect(str(database), read_only=True) as connection:
         yield connection
 
@@ -126,7 +125,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyC
         told = json.loads((run / "run.json").read_text())
         told["variables"] = {"dut.line": nodes}
         (run / "run.json").write_text(json.dumps(told))
-    add_runs(database, runs)
+    refresh(folder)
     with duckdb.connect(str(database), read_only=True) as connection:
         yield connection
 
@@ -146,7 +145,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBP
         told["taps"]["ingress"] |= {"seen": 30, "other": 10}
         told["counters"] = {"run": {**least, **window}, "lifetime": {**least, **whole}}
         (run / "run.json").write_text(json.dumps(told))
-        add_run(folder / "results.duckdb", run)
+        refresh(folder)
     with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
         yield connection
 

@@ -1,0 +1,271 @@
+"""`results.duckdb`: what the run folders hold, whatever became of the file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from captures import write_many
+from program import TAILTAP
+from published_trees import write_rates
+from traced import arrivals, hog, random_blocks, simulate, write_run
+
+from tailtap.analysis import evaluation
+from tailtap.base.errors import InputError, MachineError
+from tailtap.results.database import EARLIER, refresh
+from tailtap.results.importers.importer import import_tree
+from tailtap.results.tables import CAUSES
+
+
+def run_folder(path: Path, number: int, status: str = "done") -> Path:
+    path.mkdir(parents=True)
+    run: dict[str, Any] = {
+        "schema": "tailtap.run/1",
+        "number": number,
+        "slug": path.name,
+        "name": "test",
+        "repeat": 1,
+        "status": status,
+        "error": None if status == "done" else "the interface vanished",
+        "started": "2026-01-01T10:00:00+00:00",
+        "finished": "2026-01-01T10:00:10+00:00",
+        "variables": {"dut.platform": "wire"},
+        "parameters": {"dut": {"platform": "wire"}},
+        "generator": {"sent": 3},
+        "taps": None,
+        "environment": {"kernel": {"release": "6.1"}},
+        "warnings": [{"code": "steal", "message": "the hypervisor took 3 ms"}],
+    }
+    (path / "run.json").write_text(json.dumps(run))
+    if status == "done":
+        times = [10**9 + 1000 * i for i in range(100)]
+        write_many(path / "in.pcap", times, range(100))
+        write_many(path / "out.pcap", [t + 500 + i for i, t in enumerate(times)], range(100))
+        found = evaluation.evaluate(path / "in.pcap", path / "out.pcap")
+        found.write(path / "evaluation")
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An experiment of a run that is done and one that failed."""
+    folder = tmp_path_factory.mktemp("made")
+    run_folder(folder / "runs/001-wire", 1)
+    run_folder(folder / "runs/002-wire", 2, "failed")
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "it's an experiment"))
+
+
+def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_runs_are_stored_once_however_often_that_is_asked(folder: Path) -> None:
+    for _ in range(2):
+        refresh(folder)
+    assert rows(folder, "SELECT run, status, error FROM runs ORDER BY run") == [
+        (1, "done", None), (2, "failed", "the interface vanished")
+    ]  # fmt: skip
+    assert rows(folder, "SELECT matched, max_ns FROM evaluations") == [(100, 599)]
+    assert rows(folder, "SELECT value FROM percentiles WHERE p = 0.5") == [(549,)]
+    assert rows(folder, "SELECT sum(count) FROM distribution") == [(100,)]
+    assert rows(folder, "SELECT count(*) FROM worst") == [(100,)]
+    codes = rows(folder, "SELECT run, code FROM warnings ORDER BY ALL")
+    assert codes == [(1, "few-packets"), (1, "steal"), (2, "steal")]
+    assert rows(folder, "SELECT variables->>'dut.platform' FROM runs") == [("wire",), ("wire",)]
+    assert files(folder) == ["results.duckdb", "runs"]
+
+
+def test_what_changed_is_stored_anew_and_what_is_gone_is_forgotten(folder: Path) -> None:
+    refresh(folder)
+    with duckdb.connect(str(folder / "results.duckdb")) as connection:
+        connection.execute("CREATE TABLE mine AS SELECT 42 AS answer")
+    record = folder / "runs/002-wire/run.json"
+    record.write_text(record.read_text().replace("the interface vanished", "the disk is full"))
+    run_folder(folder / "runs/003-wire", 3)
+    shutil.rmtree(folder / "runs/001-wire")
+    refresh(folder)
+    assert rows(folder, "SELECT run, error FROM runs ORDER BY run") == [
+        (2, "the disk is full"), (3, None)
+    ]  # fmt: skip
+    assert rows(folder, "SELECT DISTINCT run FROM percentiles") == [(3,)]
+    assert rows(folder, "FROM mine") == [(42,)]
+
+
+def short(database: Path) -> None:
+    database.write_bytes(database.read_bytes()[: database.stat().st_size // 2])
+
+
+def flipped(database: Path) -> None:
+    content = bytearray(database.read_bytes())
+    content[12] ^= 1  # within the first block, which has a checksum
+    database.write_bytes(content)
+
+
+def of_another_version(database: Path) -> None:
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("UPDATE made_of SET mark = 'other'")
+        connection.execute("ALTER TABLE evaluations DROP COLUMN trimmed_egress")
+
+
+def hostile(database: Path) -> None:
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("DROP TABLE gaps")
+        connection.execute("CREATE VIEW gaps AS SELECT 1 AS run")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Path.unlink,
+        short,
+        flipped,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"text\n" * 1000),
+        of_another_version,
+        hostile,
+    ],
+)
+def test_a_database_is_made_anew_whatever_became_of_it(
+    folder: Path, damage: Callable[[Path], object]
+) -> None:
+    refresh(folder)
+    damage(folder / "results.duckdb")
+    refresh(folder)
+    assert rows(folder, "SELECT matched, trimmed_egress FROM evaluations") == [(100, 0)]
+    assert rows(folder, "SELECT count(*) FROM gaps")[0][0] > 0
+    assert files(folder) == ["results.duckdb", "runs"]
+
+
+@pytest.mark.parametrize("how", ["read_only=True", "read_only=False"])
+def test_a_database_that_another_program_has_open_is_made_anew(folder: Path, how: str) -> None:
+    refresh(folder)
+    run_folder(folder / "runs/003-wire", 3)
+    script = (
+        f"import duckdb, sys; c = duckdb.connect(sys.argv[1], {how}); print('open', flush=True);"
+        "input(); print(c.execute('SELECT count(*) FROM runs').fetchone()[0])"
+    )
+    command = [sys.executable, "-c", script, str(folder / "results.duckdb")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout and other.stdout.readline() == "open\n"
+        refresh(folder)
+        assert other.communicate("\n", timeout=30)[0] == "2\n"  # it still has what it opened
+    assert rows(folder, "SELECT count(*) FROM runs") == [(3,)]
+
+
+def test_what_of_a_run_cannot_be_read_is_a_warning_and_costs_no_other_run(folder: Path) -> None:
+    run_folder(folder / "runs/003-wire", 3)
+    (folder / "runs/003-wire/evaluation/worst.parquet").write_bytes(b"damaged")
+    (folder / "runs/004-wire").mkdir()
+    (folder / "runs/004-wire/run.json").write_text("{}")
+    refresh(folder)
+    assert rows(folder, "SELECT run FROM runs ORDER BY run") == [(1,), (2,), (3,)]
+    [(run, message)] = rows(folder, "SELECT run, message FROM warnings WHERE code = 'file-damaged'")
+    assert run == 3 and "not a whole evaluation" in message
+
+
+def test_what_an_earlier_version_imported_is_kept_and_told(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then the database alone had it."""
+    with duckdb.connect(str(folder / "results.duckdb")) as connection:
+        connection.execute("CREATE TABLE runs (run INTEGER, slug VARCHAR, status VARCHAR)")
+        connection.execute("INSERT INTO runs VALUES (1000001, 'wire-rate10000', 'imported')")
+    refresh(folder)
+    assert rows(folder, "SELECT run FROM runs ORDER BY run") == [(1,), (2,)]
+    with duckdb.connect(str(folder / EARLIER), read_only=True) as connection:
+        assert connection.execute("SELECT slug FROM runs").fetchall() == [("wire-rate10000",)]
+    assert f"kept as {EARLIER}; import it again" in caplog.text
+    refresh(folder)
+    assert files(folder) == sorted([EARLIER, "results.duckdb", "runs"])
+
+
+def test_imported_runs_are_stored_beside_ones_own(folder: Path, tmp_path: Path) -> None:
+    import_tree(write_rates(tmp_path, [10_000]), folder)
+    assert rows(folder, "SELECT status, count(*) FROM runs GROUP BY 1 ORDER BY 1") == [
+        ("done", 1), ("failed", 1), ("imported", 1)
+    ]  # fmt: skip
+    assert rows(folder, "SELECT count(*), count(low) FROM percentiles WHERE run > 1000") == [
+        (275, 0)
+    ]
+
+
+def test_no_database_takes_the_place_of_one_before_it_is_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tailtap.results.database._put", full)
+    with pytest.raises(MachineError, match="the run folders are kept") as error:
+        refresh(folder)
+    assert "\n" not in str(error.value)
+    assert files(folder) == ["runs"]
+
+
+def test_a_database_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "results.duckdb").symlink_to(tmp_path / "canary")
+    with pytest.raises(InputError, match="this is a link"):
+        refresh(folder)
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Path:
+    """An experiment of one run in which a task takes the core, stored and not yet explained."""
+    random = np.random.default_rng(1)
+    blocks = random_blocks(hog, 4, (500_000, 600_000), 0.5, random)
+    simulated = simulate(arrivals(20_000, 0.5, random), blocks, random)
+    folder = tmp_path / "experiment"
+    write_run(folder / "runs" / "001-traced", simulated)
+    refresh(folder)
+    return folder
+
+
+def counted(folder: Path) -> list[int]:
+    return [rows(folder, f"SELECT count(*) FROM {name}")[0][0] for name in CAUSES]
+
+
+def test_what_explain_finds_is_stored_until_the_run_is_evaluated_anew(traced: Path) -> None:
+    run = traced / "runs" / "001-traced"
+    assert counted(traced) == [0, 0, 0]
+    for late in ("50 us", "20 us"):
+        subprocess.run([TAILTAP, "explain", str(traced), "--late", late, "--quiet"], check=True,
+                       capture_output=True)  # fmt: skip
+        content = json.loads((run / "causes.json").read_text())
+        expected = [len(content["causes"]), content["late"]["stalls"], content["late"]["packets"]]
+        assert all(expected)
+        assert counted(traced) == expected
+    [cause] = rows(traced, "SELECT cause, packets, knobs FROM run_causes")
+    assert cause[:2] == ("task", content["causes"][0]["packets"])
+    assert json.loads(cause[2]) == content["causes"][0]["knobs"] != []
+    kept = (run / "causes-late.parquet").read_bytes()
+    (run / "causes-late.parquet").write_bytes(b"damaged")
+    refresh(traced)
+    assert counted(traced) == [0, 0, 0]
+    (run / "causes-late.parquet").write_bytes(kept)
+    refresh(traced)
+    assert counted(traced) == expected
+    sides = run / "ingress.stamps", run / "egress.stamps"
+    evaluation.evaluate(*sides, trim_ns=250_000_000).write(run / "evaluation")
+    refresh(traced)
+    assert counted(traced) == [0, 0, 0]
