@@ -165,8 +165,8 @@ def test_runs_that_fail_decide_the_exit_status(experiment: Path) -> None:
     (experiment / "runs/001-bare-metal/ingress.stamps").write_bytes(b"junk" * 99)
     run = tailtap("evaluate", experiment, "--quiet")
     assert "001-bare-metal first: " in one_line_error(run, 2)
-    assert run.stdout.splitlines()[1].split() == ["001-bare-metal", "failed"]
-    assert len(run.stdout.splitlines()[2].split()) > 5
+    assert run.stdout.splitlines()[2].split() == ["001-bare-metal", "failed"]
+    assert len(run.stdout.splitlines()[3].split()) > 5
 
 
 def test_usage_errors_are_one_line(experiment: Path, pair: Pair) -> None:

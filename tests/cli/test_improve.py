@@ -93,7 +93,7 @@ def test_the_table_says_what_each_knob_did(capsys: pytest.CaptureFixture[str]) -
     assert "x 0.33 (0.2 to 0.5) 9 helps" in said
     assert "x 0.33 (0.2 to any) 9 not shown" in said
     assert "not tried: isolated-cpus: it takes a reboot" in said
-    assert "p99.9 < 1 ms: violated before (2.1 ms), holds now (300 us); ended: holds" in said
+    assert "p99.9 < 1 ms: violated before (2.1 ms), holds in the end (300 us); ended: holds" in said
     typed = "sudo tailtap host apply groups --cpus 1 --role bare-metal"
     assert f"proven: groups; set them: {typed}" in said
 

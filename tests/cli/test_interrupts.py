@@ -68,7 +68,7 @@ def test_one_sample_a_second_of_half_a_minute_tells_nothing(tmp_path: Path) -> N
     words = ("interrupts", str(tmp_path / "e"), "--samples", str(samples))
     unknown = tailtap(*words)
     assert unknown.returncode == 0, unknown.stderr
-    assert "cannot tell: the offset of the clocks is unknown" in unknown.stdout
+    assert "Nothing can be told: the offset of the clocks is unknown" in unknown.stdout
     given = tailtap(*words, "--offset", "-10 s", "--json")
     [run] = json.loads(given.stdout)["runs"]
     assert run["answer"] == "cannot-tell" and "28 windows" in run["reason"]

@@ -29,8 +29,8 @@ from tailtap import cli
 from tailtap.base.check import Check
 from tailtap.cli.console import Column, Table
 from tailtap.cli.doctor import print_checks
-from tailtap.cli.flows import print_flows
 from tailtap.cli.progress import listener
+from tailtap.cli.runs import print_flows
 from tailtap.cli.search import print_answers
 from tailtap.cli.terminal import folded
 from tailtap.cli.testbed import print_cables
@@ -306,7 +306,12 @@ def test_any_table_fits(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(columns)
     table = Table(
         [
-            Column(f"column {at}", bool(random.integers(2)), int(random.integers(3)) * 8, at % 5)
+            Column(
+                f"column {at}",
+                right=bool(random.integers(2)),
+                wrap=int(random.integers(3)) * 8,
+                spare=at % 5,
+            )
             for at in range(8)
         ]
     )

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tailtap.cli.terminal import printable, say, width_of, words
+from tailtap.show import sections
+from tailtap.show.sections import Column, Section
 
 GAP = 2
 """Blanks between two columns."""
@@ -20,18 +22,12 @@ LEAST = 4
 
 Cell = str | tuple[str, str]
 """A text, or a text and how Rich shows it, such as ``green``."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """What holds for all cells of a column."""
-
-    heading: str = ""
-    right: bool = False
-    wrap: int = 0
-    """Words are wrapped, down to so many characters; 0: cells keep their width."""
-    spare: int = 0
-    """Left out for want of room; the highest first, and 0 never."""
+STYLES = {
+    "good": "green", "alarm": "red", "unshown": "yellow", "worst": "bold",
+    "invalid": "dim", "present": "dim", "unsupported": "dim",
+}  # fmt: skip
+"""How Rich shows the looks of cells and rows; others are as the rest."""
+FEW = "*: fewer than ten packets above it, not to be relied on"
 
 
 def columns(headings: Sequence[str], **common: bool | int) -> list[Column]:
@@ -128,10 +124,44 @@ class Table:
             parts: list[tuple[str, str]] = []
             for place, width in widths.items():
                 text = cells[place][at] if at < len(cells[place]) else ""
-                text = text.rjust(width) if self.columns[place].right else text.ljust(width)
+                text = text.ljust(width) if self.columns[place].left else text.rjust(width)
                 gap = [(" " * GAP, "")] if parts else []
                 parts += [*gap, (text, row.styles[place] if row.styles else "")]
             _put(parts, row.style, room)
+
+
+def print_section(found: Section) -> None:
+    """Print what is said of a subject: sentences, tables, notes."""
+    say(f"{found.title}: {' '.join(found.sentences)}")
+    for table in found.tables:
+        print_table(table)
+    for note in found.notes:
+        say(note)
+
+
+def print_table(found: sections.Table) -> None:
+    """Print a table; nothing of one without rows."""
+    if not found:
+        return
+    units = {column.kind.unit for column in found.columns if column.kind.unit}
+    table = Table(found.columns, ", in ".join([found.title, *sorted(units)]))
+    starred = [any(row.cells[at].look == "unsupported" for row in found.rows)
+               for at in range(len(found.columns))]  # fmt: skip
+    for part in found.parts:
+        if part.title:
+            table.section(part.title)
+        for row in part.rows:
+            cells: list[Cell] = []
+            for cell, column, room in zip(row.cells, found.columns, starred, strict=True):
+                text = cell.plain(column.kind)
+                text += " " * (room and cell.look != "unsupported" and bool(text))
+                cells.append((text, STYLES.get(cell.look, "")))
+            if part.title:
+                cells[0] = (f"  {cells[0][0]}", cells[0][1])
+            table.add(*cells, style=STYLES.get(row.look, ""))
+    table.print()
+    if any(starred):
+        say(FEW)
 
 
 def _put(parts: Sequence[tuple[str, str]], style: str, room: int | None) -> None:

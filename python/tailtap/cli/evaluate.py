@@ -508,8 +508,7 @@ def _evaluate_folder(
     from tailtap.analysis.evaluation.percentiles import DEFAULT, parse_list
     from tailtap.analysis.runs.again import copy_of, evaluate_again, find, warm_up_of
     from tailtap.base.errors import InputError, MachineError
-    from tailtap.cli.hops import print_hops
-    from tailtap.cli.runs import PERCENTILES, print_runs
+    from tailtap.cli.runs import PERCENTILES, print_hops, print_runs
     from tailtap.records.record import printed
     from tailtap.results.database import kept_current
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from tailtap.analysis.evaluation.clocks import clocks_text
-from tailtap.analysis.evaluation.flows import HEADS, SHOWN
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
 from tailtap.base.errors import InputError
-from tailtap.base.units import format_us
-from tailtap.cli.console import Column, Table, columns
+from tailtap.base.units import format_count
+from tailtap.cli.console import print_table
 from tailtap.cli.terminal import say, warn
-from tailtap.records.evaluation import Change, EvaluationRecord, FlowRecord, Side, Sides
+from tailtap.records.evaluation import Change, EvaluationRecord, Side, Sides
 from tailtap.records.record import read_if_there
+from tailtap.show.sections.latency import counts_table, flows_table, latency_table, lost_table
 
 
 def require_same(found: Evaluation, out: Path) -> None:
@@ -90,9 +86,9 @@ def change_text(change: Change, looked_at: int) -> str:
         how = f"{change.after} added"
     elif not change.after:
         how = f"{change.before} removed"
-    others = f"{change.ways - 1:,} other way{'s' if change.ways > 2 else ''}"
+    others = format_count(change.ways - 1, "other way")
     more = "" if change.ways == 1 else f", and in {others}"
-    where = "" if change.packets == looked_at else f" ({change.packets:,} packets)"
+    where = "" if change.packets == looked_at else f" ({format_count(change.packets, 'packet')})"
     return f"{change.what}: {how}{more}{where}"
 
 
@@ -124,66 +120,11 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
             say(f" {change_text(change, found.device.looked_at)}")
     if found.clocks is not None:
         say(clocks_text(found.clocks))
-    counts = Table((Column(), Column(right=True), Column()), title="packets")
-    for name, count in msgspec.structs.asdict(found.counts).items():
-        if count or name in ("ingress", "egress", "matched", "lost"):
-            share = f"{found.loss:.4%}" if name == "lost" else ""
-            if name == "lost" and count > found.lost_at_least:
-                share = f"at most {share}"
-            counts.add(" " + name.replace("_", " "), f"{count:,}", share)
-    counts.print()
-    latency_table(found, ps, "latency in us").print()
+    print_table(counts_table(found))
+    print_table(latency_table(found, ps, "latency"))
     for pattern in found.loss_patterns or ():
         say(f"lost: {pattern.text}")
-    if found.flows is not None:
-        flow_table(found.flows).print()
-
-
-def flow_table(flows: Sequence[FlowRecord]) -> Table:
-    """The first flows of an evaluation, and how many there are."""
-    shown = flows[:SHOWN]
-    more = f", the first {len(shown):,} of {len(flows):,}" if len(shown) < len(flows) else ""
-    heads = Column("flow", spare=1), *columns(HEADS, right=True)
-    table = Table(heads, f"flows{more}, latency in us")
-    for flow in shown:
-        times = ["", "", ""]
-        if (latency := flow.latency_ns) is not None:
-            times = [
-                format_us(one.value) + ("" if one.supported else " (unsupported)")
-                for one in latency.percentiles
-            ]
-            times.append(format_us(latency.max))
-        table.add(flow.flow or "no frames", f"{flow.packets:,}", f"{flow.lost:,}", *times)
-    return table
-
-
-def latency_table(found: Evaluation, ps: tuple[float, ...], title: str) -> Table:
-    """Minimum, percentiles, maximum and mean of an evaluation."""
-    within_ns = found.within_ns
-    title = f"{title}, {found.within.text}" if within_ns else title
-    latency = Table(columns(("", "value", "95 % interval", "packets above"), right=True), title)
-
-    def around(value: int) -> str:
-        ends = (value - within_ns, value + within_ns)
-        return " to ".join(map(format_us, ends)) if within_ns else ""
-
-    latency.add("min", format_us(found.min), around(found.min))
-    for percentile in found.percentiles(ps):
-        low, high = (
-            "open" if bound is None else format_us(bound)
-            for bound in (percentile.low, percentile.high)
-        )
-        latency.add(
-            label(percentile.p),
-            format_us(percentile.value),
-            f"{low} to {high}",
-            f"{percentile.above:,}" + ("" if percentile.supported else " (unsupported)"),
-            style="" if percentile.supported else "dim",
-        )
-    mean = round(found.mean)
-    latency.add("max", format_us(found.max), around(found.max))
-    latency.add("mean", format_us(mean), around(mean))
-    return latency
+    print_table(flows_table(found.flows or ()))
 
 
 def _print_losses(found: Evaluation, n: int) -> None:
@@ -192,23 +133,6 @@ def _print_losses(found: Evaluation, n: int) -> None:
     if not lost:
         say("no packet was lost")
         return
-    rows = found.losses(n)
-    more = len(rows) < kept or KEPT_LOSSES <= kept < lost
-    title = f"lost packets, the first {len(rows):,}" if more else "lost packets"
-    heads = ("time in s", "position", "bytes", "lost in a row")
-    names = Column("flow", spare=1), Column("key")  # a key mostly says the flow as well
-    table = Table((*columns(heads, right=True), *names), title)
-    begin_ns = found.inputs.ingress.first_ns
-    for row in rows:
-        table.add(
-            f"{(row.ingress_ns - begin_ns) / 1e9:.9f}",
-            f"{row.position:,}",
-            "" if row.length is None else f"{row.length:,}",
-            f"{row.burst:,}",
-            row.flow,
-            row.key,
-        )
-    if rows:
-        table.print()
+    print_table(lost_table(found, n))
     if kept < min(lost, KEPT_LOSSES):
         say(f"nobody knows which of equal packets were lost: {lost - kept:,} of them")

@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from tailtap.analysis.causes.many import Told
     from tailtap.analysis.causes.stalls import Line
     from tailtap.base.errors import TailtapError
-    from tailtap.records.causes import CauseRow, CausesRecord
+    from tailtap.records.causes import CausesRecord
     from tailtap.records.evaluation import UndisturbedRecord
 
 TOLD = 10
 """Stalls that are printed in words."""
-TOLD_WITHOUT = 3
-"""Causes without which the tail is estimated in words."""
 BRIEF_CAUSES = 3
 """Causes that the shortest form names."""
 BRIEF_RUNS = 8
@@ -180,105 +178,42 @@ def _print_undisturbed(found: UndisturbedRecord | None) -> None:
 
 def print_brief(content: CausesRecord, worst: Sequence[Line]) -> None:
     """Print what made the late packets of one run late, and the worst of its stalls."""
+    from tailtap.base.units import format_count
+    from tailtap.show.sections.causes import cause_name
+
     causes = [
-        f"{row.packets:,} by {_name(row)}"
+        f"{row.packets:,} by {cause_name(row)}"
         for row in content.causes
         if row.claim != "present"  # which counts as unexplained
     ]
     told = causes[:BRIEF_CAUSES]
     if more := causes[BRIEF_CAUSES:]:
-        told.append(f"others by {len(more)} more cause{'s' * (len(more) > 1)}")
+        told.append(f"others by {format_count(len(more), 'more cause')}")
     if untraced := content.unexplained.untraced:
         told.append(f"{untraced:,} while nothing was traced")
     if unexplained := content.unexplained.packets - untraced:
         told.append(f"{unexplained:,} unexplained")
-    say(f"{_late(content)}: {', '.join(told)}")
+    packets = format_count(content.late.packets, "packet")
+    say(f"{_run(content)}: {packets} later than {content.late.words}: {', '.join(told)}")
     for line in worst[:1]:
         say(f"  the worst: {line.words}")
     _print_undisturbed(content.undisturbed)
 
 
-def _late(content: CausesRecord) -> str:
-    """Which packets of which run were late."""
-    from tailtap.base.units import format_count
-
-    late = content.late
-    invalid = " (invalid)" * (content.valid is False)
-    return f"{content.run}{invalid}: {format_count(late.packets, 'packet')} later than {late.words}"
-
-
-def _name(row: CauseRow) -> str:
-    """A cause, and whether it is only present."""
-    name = f"{row.cause} ({row.detail})" if row.detail else row.cause
-    return f"present: {name}" if row.claim == "present" else name
+def _run(content: CausesRecord) -> str:
+    return content.run + " (invalid)" * (content.valid is False)
 
 
 def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
     """Print the object of ``--json`` of one run: causes, periods, its `worst` stalls, knobs."""
     from tailtap.analysis.causes.control import control_words
-    from tailtap.analysis.causes.record import estimate_words, unexplained_words
-    from tailtap.analysis.causes.taxonomy import Named
-    from tailtap.base.units import format_count, format_time, format_us
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import print_section
+    from tailtap.show.sections.causes import causes_section
 
-    late = content.late
-    stalls = format_count(late.stalls, "stall")
-    say(f"{_late(content)}, by {stalls}; median {format_time(late.median_ns)}")
-    table = Table(
-        (
-            Column("stalls", right=True),
-            Column("packets", right=True),
-            Column("behind", right=True, spare=2),
-            Column("worst us", right=True),
-            Column("delay us", right=True, spare=1),
-            Column("share", right=True),
-            Column("beyond chance", right=True, spare=4, wrap=7),
-            Column("p", right=True, spare=3),
-            Column("cause", wrap=24),
-            Column("candidates", wrap=16),
-        )
-    )
-    for row in content.causes:
-        present = row.claim == "present"
-        table.add(
-            f"{row.stalls:,}",
-            f"{row.packets:,}",
-            f"{row.behind:,}",
-            format_us(row.worst_ns),
-            format_us(row.delay_ns),
-            f"{row.share:.1%}",
-            "" if row.beyond_chance is None else f"{row.beyond_chance:.1%}",
-            "" if row.p_value is None else f"{row.p_value:.3g}",
-            _name(row),
-            ", ".join(row.knobs[:3]) + (", …" if row.knobs[3:] else "")
-            or ("" if present else "no knob known"),
-            style="dim" if present else "",
-        )
-    table.print()
-    say(unexplained_words(content))
-    if looked := late.looked:
-        say(
-            f"{stalls} are few: what merely coincides was tested on "
-            f"the {format_count(looked.packets, 'packet')} later than {looked.words}, of "
-            f"{format_count(looked.stalls, 'stall')}"
-        )
-    estimates = [
-        estimate_words([Named(row.cause, row.detail)], row.without)
-        for row in content.causes
-        if row.without and row.without.falls
-    ]
-    for words in estimates[:TOLD_WITHOUT]:
-        say(words)
-    if len(content.segments) > 1:
-        for segment in content.segments:
-            say(f"late in {segment.words}: {format_count(segment.packets, 'packet')}")
-    for period in content.periods:
-        say(f"period: {period.words}")
+    print_section(causes_section(content, _run(content)))
     for line in worst:
         say(f"  {line.key}: {line.words}")
     _print_undisturbed(content.undisturbed)
     say(content.remove.words)
     say(control_words(content.control))
-    for warning in content.warnings:
-        say(f"warning: {warning.message} [{warning.code}]")
     say()

@@ -64,26 +64,8 @@ def status_of(answer: GateAnswer, *, bisect: bool) -> int:
 
 def print_gate(found: GateRecord) -> None:
     """Print the object of ``--json``: a row for each configuration, and the answer."""
-    from tailtap.analysis.compare.gate_files import middle
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections.answers import gate_table
 
-    styles = {"better": "green", "no worse": "green", "worse": "red", "not shown": "yellow"}
-    table = Table(
-        (
-            Column("configuration", wrap=16),
-            Column("load", wrap=10),
-            Column("at"),
-            Column("before", right=True, spare=2),
-            Column("after", right=True, spare=1),
-            Column("answer"),
-            Column("why", wrap=24),
-        ),
-        f"{found.new} against {found.base}, in us (the median of so many runs)",
-    )
-    for row in found.rows:
-        table.add(
-            row.configuration, row.load, row.percentile_text, middle(row, "base"),
-            middle(row, "new"), (row.answer, styles[row.answer]), row.reason,
-        )  # fmt: skip
-    table.print()
+    print_table(gate_table(found))
     say(f"answer: {found.answer}")

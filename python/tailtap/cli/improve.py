@@ -225,45 +225,10 @@ def _export(found: Improvement, name: str) -> Path:
 
 def print_improvement(record: ImproveRecord) -> None:
     """Print a row for each trial, then what is left, and what holds."""
-    from tailtap.base.units import format_share, format_time
-    from tailtap.cli.console import Column, Table
-    from tailtap.show.report.improvement import measured_text, ratio_text
+    from tailtap.cli.console import print_section
+    from tailtap.show.sections.trials import improvement_section
 
-    table = Table(
-        (
-            Column("knob", wrap=14),
-            Column("against", wrap=20),
-            Column("share before", right=True, wrap=8),
-            Column("after", right=True),
-            Column("without it", right=True, wrap=14),
-            Column("with it", right=True, wrap=14),
-            Column("late packets", right=True, wrap=16),
-            Column("pairs", right=True),
-            Column("answer"),
-        )
-    )
-    for row in record.trials:
-        after = "" if row.share_after is None else format_share(row.share_after)
-        table.add(
-            row.knob,
-            ", ".join(one.cause + (f" ({one.detail})" if one.detail else "") for one in row.causes),
-            format_share(row.share_before),
-            after,
-            "" if row.before is None else measured_text(row.before),
-            "" if row.after is None else measured_text(row.after),
-            ratio_text(row),
-            str(len(row.pairs)),
-            row.answer,
-        )
-    if record.trials:
-        table.print()
-    for one in record.left:
-        say(f"not tried: {one.name}: {one.why}")
-    first, last = record.stages[0], record.stages[-1]
-    say(
-        f"{record.requirement}: {first.answer} before ({format_time(first.percentile.ns)}), "
-        f"{last.answer} now ({format_time(last.percentile.ns)}); ended: {record.stopped}"
-    )
+    print_section(improvement_section(record))
     if record.kept:
         names = " ".join(record.kept)
         how = (

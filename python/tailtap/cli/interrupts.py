@@ -12,11 +12,7 @@ from tailtap.cli.options import runs_and_folders, writes_into
 from tailtap.cli.terminal import say, steps, warn_of
 
 if TYPE_CHECKING:
-    from tailtap.analysis.interrupts.analysis import Finding
     from tailtap.analysis.interrupts.runs import FoundRuns
-
-SHOWN = 10
-"""Rows of the table that are not associated; --json has all."""
 
 
 @command(
@@ -107,8 +103,12 @@ def interrupts(
 
 
 def _print_runs(found: FoundRuns) -> None:
+    from tailtap.cli.console import print_section
+    from tailtap.show.sections.interrupts import interrupts_section
+
     for one in found.runs:
-        _print(one.finding)
+        print_section(interrupts_section(one.finding, one.run.slug))
+        say()
     warn_of(found.warnings)
 
 
@@ -118,63 +118,3 @@ def _offset(text: str) -> int:
     stripped = text.strip()
     ahead = parse_time(stripped.removeprefix("-"))
     return -ahead if stripped.startswith("-") else ahead
-
-
-def _print(found: Finding) -> None:
-    from tailtap.base.units import format_time
-    from tailtap.cli.console import Column, Table, columns
-
-    period = format_time(found.windows.period_ns)
-    took = ""
-    if found.took_ns is not None:
-        took = ", each taking {} (at most {})".format(*map(format_time, found.took_ns))
-    say(f"{found.slug}: {found.samples} samples, one each {period}{took}")
-    if found.offset_ns is not None and found.source != "clock":
-        say(f"offset of the clocks: {format_time(found.offset_ns)}{_uncertainty(found)}")
-    if found.reason is not None:
-        say(f"cannot tell: {found.reason}")
-    elif found.answer == "none":
-        say("no counter rises where packets are late, more than chance explains")
-    if found.counters:
-        table = Table(
-            (
-                Column("counter", wrap=16),
-                *columns(("where late", "elsewhere", "p", ""), right=True),
-            ),
-            title="increments a second",
-        )
-        sure = sum(row.associated for row in found.counters)
-        for row in found.counters[: max(sure, SHOWN)]:
-            table.add(
-                row.name,
-                f"{row.late_per_s:,.1f}",
-                f"{row.elsewhere_per_s:,.1f}",
-                "" if row.p_value is None else f"{row.p_value:.3f}",
-                "associated" if row.associated else "present",
-                style="" if row.associated else "dim",
-            )
-        table.print()
-        if (more := len(found.counters) - max(sure, SHOWN)) > 0:
-            say(f"and {more} more that rose; --json has all")
-    if (own := found.own_effect) is not None:
-        words = "the sampler makes packets late" if own.delays else "the sampler: nothing seen"
-        say(
-            f"{words}: {own.packets} late packets in the device during a sample, "
-            f"{own.expected:.1f} by chance, p = {own.p_value:.3f}"
-        )
-    say()
-
-
-def _uncertainty(found: Finding) -> str:
-    from tailtap.base.units import format_time
-
-    if found.bounds_ns is not None:
-        low, high = map(format_time, found.bounds_ns)
-        return f", as both were compared: {low} to {high}"
-    if (suggested := found.suggestion) is None:
-        return ", as given"
-    ends = f"{format_time(suggested.low_ns)} to {format_time(suggested.high_ns)}"
-    return (
-        f", suggested: {ends} fit as well, p = {suggested.p_value:.2g} for all counters and "
-        "offsets together"
-    )

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tailtap.records.site import Answer, Level, ReproductionRecord
 
 STATUS: dict[Answer, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
-STYLES = {"reproduced": "green", "contradicted": "red", "not shown": "yellow"}
 
 
 @command(
@@ -164,49 +163,15 @@ def _measuring(
 
 def print_reproduction(found: ReproductionRecord) -> None:
     """Print the object of ``--json``: each step, what differs, claims, machines, the answer."""
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections.answers import reproduction_tables
 
     kinds = {"site": "site", "crate": "crate of the RISE profile", "results": "result files"}
     say(f"{found.name or found.place}: {kinds[found.kind]}")
     for line in found.about:
         say(f"  {line}")
-    steps = Table((Column("what", wrap=24), Column("answer"), Column("of it", wrap=24)))
-    for row in found.steps:
-        steps.add(row.what, (row.answer, STYLES[row.answer]), row.reason)
-    steps.print()
-    findings = [finding for row in found.steps for finding in row.findings]
-    if findings:
-        table = Table(
-            (Column("not found again", wrap=24), Column("answer"), Column("why", wrap=24))
-        )
-        for one in findings:
-            table.add(one.what, (one.answer, STYLES[one.answer]), one.reason)
-        table.print()
-    _print_claims(found)
-    if found.differences:
-        table = Table(
-            (Column("machine", wrap=16), Column("there", wrap=24), Column("here", wrap=24))
-        )
-        for difference in found.differences:
-            table.add(difference.what, difference.there, difference.here)
-        table.print()
+    for table in reproduction_tables(found):
+        print_table(table)
     if found.folder is not None:
         say(f"runs of this machine: {found.folder}")
     say(f"answer: {found.answer}")
-
-
-def _print_claims(found: ReproductionRecord) -> None:
-    from tailtap.cli.console import Column, Table
-
-    if not found.claims:
-        return
-    here = any(one.here is not None for one in found.claims)
-    columns = [Column("claim", wrap=20), Column("answer"), Column("published")]
-    columns += [Column("here")] if here else []
-    table = Table((*columns, Column("why", wrap=24)))
-    for one in found.claims:
-        told: list[str] = [one.published.answer]
-        told += [one.here.answer if one.here is not None else ""] if here else []
-        claim = f"{one.says} [{one.test}]"
-        table.add(claim, (one.answer, STYLES[one.answer]), *told, one.reason)
-    table.print()

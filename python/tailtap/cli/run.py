@@ -136,11 +136,9 @@ def run(
     from tailtap.base.errors import InputError
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.explain import explain_briefly
-    from tailtap.cli.flows import print_flows
-    from tailtap.cli.hops import print_hops
     from tailtap.cli.outlook import differences
     from tailtap.cli.progress import listener
-    from tailtap.cli.runs import print_runs, problem_of
+    from tailtap.cli.runs import print_flows, print_hops, print_runs, problem_of
     from tailtap.cli.verdict import exit_status, print_claims, print_verdict
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.campaign import Campaign, default_folder

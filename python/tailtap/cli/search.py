@@ -182,52 +182,13 @@ def _print(found: Search, folder: Path) -> None:
 def print_answers(answers: list[SearchAnswer]) -> None:
     """Print a row for each loss and each combination of what varies, then the warnings."""
     from tailtap.analysis.runs.searched import in_words
-    from tailtap.analysis.runs.text import as_words
     from tailtap.base.units import format_share
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections.trials import rates_table
 
-    varied = list(answers[0].variables) if answers else []
-    table = Table(
-        (
-            *(Column(key.rpartition(".")[2]) for key in varied),
-            Column("loss allowed"),
-            Column("highest rate", right=True, wrap=9),
-            Column("up to", right=True, wrap=11),
-            Column("width", right=True),
-            Column("trials at it", right=True, wrap=7),
-            Column("packets", right=True),
-            Column("lost", right=True),
-            Column("loss below", right=True, wrap=8),
-        )
-    )
-    for found in answers:
-        table.add(*map(as_words, found.variables.values()), *_cells(found))
-    table.print()
+    print_table(rates_table(answers))
     say("up to: the next rate that does not hold; loss below: with 95 % confidence")
     for found in answers:
         of = in_words(found.variables)
         for warning in found.warnings:
             say(f"{of}loss {format_share(found.loss, 3)}: {warning.message}")
-
-
-def _cells(found: SearchAnswer) -> list[str]:
-    from tailtap.base.units import format_rate, format_share, format_time
-
-    lower = found.at_rate
-    upper = "not tried" if found.upper is None else format_rate(found.upper)
-    if found.reason == "generator":
-        upper += " (generator)"
-    if lower is None:
-        return [format_share(found.loss, 3), "none", upper, *[""] * 5]
-    good = lower.trials - lower.exceeding
-    each = format_time(lower.duration_ns // max(1, lower.trials))
-    return [
-        format_share(found.loss, 3),
-        format_rate(lower.rate),
-        upper,
-        "" if found.width is None else format_share(found.width, 3),
-        f"{good} of {lower.trials} × {each}",
-        f"{lower.packets:,}",
-        f"{lower.lost:,}",
-        "" if found.loss_limit is None else format_share(found.loss_limit, 3),
-    ]

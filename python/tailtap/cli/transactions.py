@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.analysis.evaluation.transactions import (
@@ -17,14 +16,13 @@ from tailtap.analysis.evaluation.transactions import (
     transactions_by,
 )
 from tailtap.base.errors import NothingMatched
-from tailtap.base.units import format_us
-from tailtap.cli.console import Column, Table, columns
-from tailtap.cli.evaluated import latency_table, require_same
+from tailtap.cli.console import print_table
+from tailtap.cli.evaluated import require_same
 from tailtap.cli.terminal import say, warn
 from tailtap.records.evaluation import From
+from tailtap.show.sections import COUNT, Column, row, table
+from tailtap.show.sections.latency import latency_table, transactions_table
 
-IN_SHORT = (0.5, 0.99, 0.999)
-"""The percentiles of the table of kinds."""
 ALWAYS = ("requests", "answered", "unanswered")
 """Counts that are shown also where they are 0."""
 
@@ -78,22 +76,14 @@ def show(
 
 def _print(found: Transactions, ps: tuple[float, ...]) -> None:
     say(f"requests and answers{f': {found.reason}' if found.reason else ''}")
-    short = [*map(label, IN_SHORT), "max"]
-    names = ("", "requests", "unanswered", *(f"{name} us" for name in short))
-    table = Table(columns(names, right=True), "transactions")
+    print_table(transactions_table(found.kinds))
     for kind in found.kinds:
-        counts = kind.counts
-        values = ["-"] * len(short)
+        counts = msgspec.structs.asdict(kind.counts).items()
+        shown = (
+            row(f" {name.replace('_', ' ')}", count)
+            for name, count in counts
+            if count or name in ALWAYS
+        )
+        print_table(table(f"{kind.name}: {KINDS[kind.kind]}", (Column(), Column("", COUNT)), shown))
         if kind.evaluation is not None:
-            rows = kind.evaluation.percentiles(IN_SHORT)
-            values = [format_us(row.value) for row in rows] + [format_us(kind.evaluation.max)]
-        table.add(f" {kind.name}", f"{counts.requests:,}", f"{counts.unanswered:,}", *values)
-    table.print()
-    for kind in found.kinds:
-        counted = Table((Column(), Column(right=True)), title=f"{kind.name}: {KINDS[kind.kind]}")
-        for name, count in msgspec.structs.asdict(kind.counts).items():
-            if count or name in ALWAYS:
-                counted.add(" " + name.replace("_", " "), f"{count:,}")
-        counted.print()
-        if kind.evaluation is not None:
-            latency_table(kind.evaluation, ps, f"{kind.name}: wait in us").print()
+            print_table(latency_table(kind.evaluation, ps, f"{kind.name}: wait"))

@@ -147,34 +147,14 @@ def exit_status(found: VerdictRecord, *, allow_not_shown: bool = False) -> int:
 
 def print_verdict(found: VerdictRecord) -> None:
     """Print the object of ``--json``: answers with their reasons, profiles' sources, warnings."""
-    import itertools
-
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections.answers import verdict_table
 
     if not found.verdicts:  # there are claims alone
         print_claims(found.claims)
         say(f"claims: {_counted(row.answer for row in found.claims)}")
         return
-    styles = {"holds": "green", "violated": "red", "not shown": "yellow"}
-    table = Table(
-        (
-            Column("requirement", wrap=14),
-            Column("answer"),
-            Column("measured", wrap=10),
-            Column("why", wrap=24),
-        )
-    )
-    for label, rows in itertools.groupby(found.verdicts, key=lambda row: row.configuration):
-        table.section(label)
-        for row in rows:
-            who = f"{row.decided_by}: " if row.runs[1:] else ""
-            table.add(
-                f"  {row.requirement}",
-                (row.answer, styles[row.answer]),
-                row.measured,
-                f"{who}{row.reason}",
-            )
-    table.print()
+    print_table(verdict_table(found.verdicts))
     for profile in dict.fromkeys(row.profile for row in found.verdicts):
         if profile is not None:
             _print_source(profile)
@@ -193,16 +173,10 @@ def print_verdict(found: VerdictRecord) -> None:
 
 def print_claims(claims: Sequence[ClaimRow]) -> None:
     """Print what is shown of each claim, if there are any."""
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections.answers import claims_table
 
-    styles = {"held": "green", "contradicted": "red", "not shown": "yellow"}
-    columns = (Column("claim", wrap=24), Column("answer"), Column("why", wrap=24))
-    table = Table(columns, "claims")
-    for row in claims:
-        told = f"{row.says} [{row.test}]"
-        table.add(told, (row.answer, styles[row.answer]), row.reason)
-    if claims:
-        table.print()
+    print_table(claims_table(claims))
 
 
 def _counted(answers: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.values import Pair
 from tailtap.analysis.runs.folder import RAW, resumed
 from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
-from tailtap.analysis.runs.searched import Search, told
+from tailtap.analysis.runs.searched import warnings_of
 from tailtap.analysis.runs.text import as_words
 from tailtap.base.document import load
 from tailtap.base.errors import InputError
@@ -112,14 +112,14 @@ def load_experiment(path: Path) -> Experiment:
     return with_result(read_runs(path))
 
 
-def load_search(folder: Path) -> tuple[Experiment, Search]:
+def load_search(folder: Path) -> tuple[Experiment, SearchRecord]:
     """Read the folder of a search: the latencies at the rates found, or else the trials.
 
     Raises `InputError` when it is damaged, or there is no run with an evaluation.
     """
-    found = told(read(folder / "search.json", SearchRecord))
+    found = read(folder / "search.json", SearchRecord)
     experiment = load_experiment(folder)
-    return replace(experiment, warnings=(*found.warnings, *experiment.warnings)), found
+    return replace(experiment, warnings=(*warnings_of(found), *experiment.warnings)), found
 
 
 def finished_runs(path: Path) -> list[Run]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.base.units import format_share, format_time, format_us
+from tailtap.base.units import format_time, format_us
 from tailtap.cli.command import CPUS, TIME, Answer, command
 from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import say, unless, warn_of
@@ -74,48 +74,10 @@ def noise(
 
 
 def _print(found: NoiseRecord) -> None:
-    from tailtap.cli.console import Column, Table, columns
+    from tailtap.cli.console import print_section
+    from tailtap.show.sections.machine import noise_section
 
-    cores = Table(
-        columns(
-            ("CPU", "read every", "gaps", "per second", "median", "p99", "worst", "taken"),
-            right=True,
-        ),
-        title=f"gaps of more than {format_time(found.above_ns)}, in us",
-    )
-    for cpu in found.cpus:
-        seconds = cpu.elapsed_ns / 1e9
-        cores.add(
-            str(cpu.cpu),
-            format_us(cpu.least_ns),
-            f"{cpu.gaps:,}",
-            f"{cpu.gaps / seconds:,.0f}" if seconds else "",
-            format_us(cpu.median_ns),
-            format_us(cpu.p99_ns),
-            format_us(cpu.worst_ns),
-            format_share(cpu.gap_ns / cpu.elapsed_ns, 3) if cpu.elapsed_ns else "",
-        )
-    cores.print()
-    causes = Table(
-        (
-            Column("cause"),
-            Column(wrap=30),
-            *columns(("gaps", "time", "worst", "share"), right=True),
-        ),
-        title="what had the cores in gaps, in us",
-    )
-    for row in found.causes[:MOST]:
-        causes.add(
-            row.cause,
-            row.detail,
-            f"{row.gaps:,}",
-            format_us(row.ns),
-            format_us(row.worst_ns),
-            format_share(row.share, 3),
-        )
-    causes.print()
-    if len(found.causes) > MOST:
-        say(f"and {len(found.causes) - MOST} more, which had less; --json has all")
+    print_section(noise_section(found))
     for gap in found.worst[:3]:
         parts = ", ".join(
             f"{part.cause}{f' ({part.detail})' if part.detail else ''} {format_us(part.ns)}"

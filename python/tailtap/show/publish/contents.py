@@ -226,12 +226,10 @@ def without_access(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def sha256(path: Path, root: Path) -> tuple[int, str]:
     """How many bytes a file has, and their SHA-256. Raises `InputError`."""
-    digest, size = hashlib.sha256(), 0
     try:
         with open_file(path, root) as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-                size += len(block)
+            digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
+            size = file.tell()
     except (OSError, ValueError) as error:
         raise InputError(str(error)).at(UNREADABLE).at(path) from error
     return size, digest.hexdigest()

@@ -19,13 +19,17 @@ from tailtap.analysis.runs.text import count_text, date_text, share_text, time_t
 from tailtap.base.document import load
 from tailtap.base.errors import InputError
 from tailtap.base.files import drafted, write_text
-from tailtap.records.causes import CauseRow, CausesRecord
-from tailtap.records.record import read
+from tailtap.records.causes import CausesRecord
+from tailtap.records.record import read_if_there
 from tailtap.records.site import RedactedKind, SiteRecord, SiteRun
 from tailtap.show.publish.authors import Author
 from tailtap.show.publish.crate import PREVIEW, SPDX
-from tailtap.show.report.page import packaged, question_of, templates
-from tailtap.show.report.verdicts import VerdictRow, verdict_rows
+from tailtap.show.report.page import packaged, question_of, verdict_of
+from tailtap.show.sections import Section, Table
+from tailtap.show.sections.answers import claims_table
+from tailtap.show.sections.causes import causes_section
+from tailtap.show.sections.latency import percentiles_table
+from tailtap.show.sections.pages import templates
 
 REPORT = "report.html"
 STYLE = "style.css"
@@ -55,8 +59,6 @@ CAPTIONS = {
     "hops": "Percentiles by node",
     "hop-packets": "The worst packets by node",
 }
-MARKS = {"held": "", "contradicted": "alarm", "not shown": "unshown"}
-MOST_CAUSES = 12
 SHOWN = (0.5, 0.99, 0.999, 1.0)
 """The percentiles of each run on the first page; 1 is the maximum."""
 
@@ -76,7 +78,8 @@ class RunPage:
 
     run: SiteRun
     measured: Run
-    causes: Sequence[CauseRow]
+    latencies: Table | None
+    causes: Section | None
     files: Sequence[Shown]
     machine: str
 
@@ -114,7 +117,6 @@ def write(
     shared: dict[str, Any] = {
         "site": record,
         "words": WORDS,
-        "marks": MARKS,
         "captions": CAPTIONS,
         "version": tailtap.__version__,
     }
@@ -132,7 +134,8 @@ def write(
         findings=findings,
         question=question_of(experiment),
         asked=_asked(site),
-        verdicts=_verdicts(experiment),
+        verdict=_verdict(experiment),
+        claims=claims_table(record.claims),
         measured=by_slug,
         shown=SHOWN,
         size=size_text(_size(site)),
@@ -192,26 +195,26 @@ def _word(value: object) -> str:
     return ", ".join(map(_word, value)) if isinstance(value, list) else str(value)
 
 
-def _verdicts(experiment: Experiment) -> list[VerdictRow]:
+def _verdict(experiment: Experiment) -> Table | None:
     try:
-        return verdict_rows(experiment)
+        return verdict_of(experiment)
     except InputError:  # what is required of an experiment that names its files, say
-        return []
+        return None
 
 
 def _run_page(site: Path, run: SiteRun, measured: Run, record: SiteRecord) -> RunPage:
     folder = site / run.folder
-    stored = folder / "causes.json"
-    causes: Sequence[CauseRow] = ()
-    if stored.is_file():
-        causes = read(stored, CausesRecord).causes[:MOST_CAUSES]
+    found = read_if_there(folder / "causes.json", CausesRecord)
+    causes = None if found is None else causes_section(found, run.slug)
+    evaluation = measured.evaluation
+    latencies = evaluation and percentiles_table(evaluation.percentiles, evaluation.maximum)
     files = [
         Shown(name := path.relative_to(folder).as_posix(), name, path.stat().st_size)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != "index.html"
     ]
     machine = next((one.name for one in record.machines if run.slug in one.runs), "")
-    return RunPage(run, measured, causes, files, machine)
+    return RunPage(run, measured, latencies, causes, files, machine)
 
 
 def description(record: SiteRecord) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from tailtap.analysis.runs.groups import Configuration
 from tailtap.analysis.runs.run import Run
+from tailtap.base.units import format_count
 from tailtap.records.machine import Judged, Tuning
-from tailtap.show.report.tables import DASH, Cell
+from tailtap.show.sections import COUNT, DASH, Cell, Column, Row, Table, row, table
 
 TUNING = "dut.tuning"
 """The variable by which runs differ in what is set for them."""
@@ -43,48 +44,9 @@ class State:
     """Of each run its configuration and its audit."""
 
     @property
-    def label(self) -> str:
-        """What tells them from others, shortened."""
-        return _few(self.names)
-
-    @property
     def names(self) -> list[str]:
         """Their configurations, or what of these says how they were tuned."""
         return list(dict.fromkeys(label for label, _ in self.rows))
-
-
-@dataclass(frozen=True)
-class Knob:
-    """A row of a table: a knob, its value, what it should be, why, and who says so."""
-
-    name: str
-    value: Cell
-    wanted: str
-    runs: Cell
-    """Which of the rows above it is true of; empty where that is all."""
-    why: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Section:
-    """Knobs that have something in common."""
-
-    title: str
-    head: str
-    """That of the values."""
-    knobs: tuple[Knob, ...]
-    open: bool
-    """Whether it is shown at once."""
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """States over the knobs in which they differ."""
-
-    knobs: tuple[str, ...]
-    rows: tuple[tuple[str, str, int, tuple[Cell, ...]], ...]
-    """The number, label and number of runs of each state, and its cells."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +55,10 @@ class MachineAudit:
 
     title: str
     summary: str
-    matrix: Matrix | None
-    """None where all runs stand alike to all knobs."""
-    sections: tuple[Section, ...]
+    matrix: Table
+    """States over the knobs in which they differ; empty where all runs stand alike to all."""
+    tables: tuple[tuple[Table, bool], ...]
+    """Knobs that have something in common, and whether they are shown at once."""
 
 
 def audits_of(groups: Sequence[Configuration]) -> list[MachineAudit]:
@@ -141,10 +104,10 @@ def _label(group: Configuration, groups: Sequence[Configuration]) -> str:
 
 
 def _marks(told: Tuning) -> Iterator[tuple[str, str]]:
-    for name, row in told.audit.items():
-        if row.answer == "not-applicable":
-            continue
-        yield name, SET if name in told.before and row.answer != NOT_MET else row.answer
+    for name, judged in told.audit.items():
+        if judged.answer != "not-applicable":
+            was_set = name in told.before and judged.answer != NOT_MET
+            yield name, SET if was_set else judged.answer
 
 
 def _machine(whose: str, states: list[State]) -> MachineAudit:
@@ -152,87 +115,89 @@ def _machine(whose: str, states: list[State]) -> MachineAudit:
     differing = [name for name in names if len({s.marks.get(name) for s in states}) > 1]
     purposes = list(dict.fromkeys(f"{state.role} on CPU {state.cpus}" for state in states))
     runs = sum(len(state.rows) for state in states)
-    summary = f"Judged for {', '.join(purposes)}; {runs} run{'' if runs == 1 else 's'}."
-    matrix = None
-    if differing:
-        matrix = Matrix(
-            tuple(differing),
-            tuple(
-                (str(number), state.label, len(state.rows),
-                 tuple(_mark_cell(state, name) for name in differing))
-                for number, state in enumerate(states, 1)
-            ),
-        )  # fmt: skip
-    return MachineAudit(TITLES[whose], summary, matrix, tuple(_sections(states, names)))
+    summary = f"Judged for {', '.join(purposes)}; {format_count(runs, 'run')}."
+    matrix = table(
+        f"{TITLES[whose]}: how runs differ",
+        [Column("runs tuned alike"), Column("runs", COUNT), *map(Column, differing)],
+        (
+            row(f"{number} {_few(state.names)}", len(state.rows),
+                *(_mark_cell(state, name) for name in differing))
+            for number, state in enumerate(states if differing else (), 1)
+        ),
+    )  # fmt: skip
+    tables = _tables(TITLES[whose], states, names, numbered=bool(differing))
+    return MachineAudit(TITLES[whose], summary, matrix, tuple(tables))
 
 
 def _mark_cell(state: State, name: str) -> Cell:
     mark = state.marks.get(name)
     if mark is None:
-        return Cell("", "", "it does not apply")
-    row = _row(state, name)
-    wanted = (row and row.wanted) or DASH
+        return Cell(" ", "", "it does not apply")
+    judged = _judged(state, name)
+    wanted = (judged and judged.wanted) or DASH
     return Cell(
         MARKS[mark], f"mark {mark}", f"{WORDS[mark]}: {_value(state, name)}, wanted {wanted}"
     )
 
 
-def _sections(states: list[State], names: list[str]) -> Iterator[Section]:
+def _tables(
+    title: str, states: list[State], names: list[str], *, numbered: bool
+) -> Iterator[tuple[Table, bool]]:
     """Each knob is in one: set for some run, else not as it should be in some, and so on."""
-    left: dict[str, str] = {}
-    for state in states:
-        for _, told in state.rows:
-            left.update(told.left)
-    having = {
-        mark: [n for n in names if any(state.marks.get(n) == mark for state in states)]
-        for mark in MARKS
+    left = {
+        name: why for state in states for _, told in state.rows for name, why in told.left.items()
     }
     done: set[str] = set()
-    for mark, title, head, is_open in (
+
+    def of(head: str, title: str, rows: Sequence[Row]) -> Table:
+        runs = "The numbers of the table above"
+        columns = (Column("knob"), Column(head), Column("wanted"), Column("in", hint=runs),
+                   Column("why"), Column("source"))  # fmt: skip
+        return table(title, columns, rows)
+
+    for mark, what, head, is_open in (
         (SET, "Set for runs, and put back after them", "before → during", True),
         (NOT_MET, "Not as it should be", "value", True),
         (UNKNOWN, "Not known", "value", False),
         (MET, "As it should be, by itself", "value", False),
     ):
-        chosen = [name for name in having[mark] if name not in done]
+        chosen = [
+            name
+            for name in names
+            if name not in done and any(one.marks.get(name) == mark for one in states)
+        ]
         done |= set(chosen)
-        knobs = tuple(_knob(states, name, mark, left.get(name)) for name in chosen)
-        if knobs:
-            yield Section(title, head, knobs, is_open)
-    lost = tuple(
-        Knob(name, Cell(DASH), DASH, Cell(""), why, "")
-        for name, why in left.items()
-        if name not in done
-    )
-    if lost:
-        yield Section("Could not be set", "value", lost, True)
+        if chosen:
+            rows = [_knob(states, name, mark, left.get(name), numbered) for name in chosen]
+            yield of(head, what, rows), is_open
+    if lost := {name: why for name, why in left.items() if name not in done}:
+        rows = [row(name, None, None, "", Cell(why, "why"), "") for name, why in lost.items()]
+        yield of("value", "Could not be set", rows), True
 
 
-def _knob(states: list[State], name: str, mark: str, left: str | None) -> Knob:
+def _knob(states: list[State], name: str, mark: str, left: str | None, numbered: bool) -> Row:
     mine = [state for state in states if state.marks.get(name) == mark]
     values = list(dict.fromkeys(_value(state, name) for state in mine))
-    judged = [row for state in mine if (row := _row(state, name))]
-    wanted = list(dict.fromkeys(row.wanted or DASH for row in judged))
-    rows = Cell("")
-    if len(mine) < len(states):
-        numbers = [str(number) for number, state in enumerate(states, 1) if state in mine]
-        others = [str(number) for number, state in enumerate(states, 1) if state not in mine]
-        text = f"all but {', '.join(others)}" if len(others) < len(numbers) else ", ".join(numbers)
-        rows = Cell(text, "", "; ".join(n for state in mine for n in state.names))
+    judged = [found for state in mine if (found := _judged(state, name))]
+    wanted = list(dict.fromkeys(found.wanted or DASH for found in judged))
+    numbers = [str(number) for number, state in enumerate(states, 1) if state in mine]
+    others = [str(number) for number, state in enumerate(states, 1) if state not in mine]
+    where = f"all but {', '.join(others)}" if len(others) < len(numbers) else ", ".join(numbers)
     why = judged[0].why
     if left:
         why = f"Could not be set: {left}. {why}".strip()
-    return Knob(
+    return row(
         name,
-        Cell(_few(values), "", "; ".join(values) if len(values) > FEW else ""),
-        _few(wanted),
-        rows,
-        why,
-        judged[0].source,
-    )
+        Cell(_few(values), "value", "; ".join(values) if len(values) > FEW else ""),
+        Cell(_few(wanted), "value"),
+        Cell(where if others else "all" * numbered,
+             hint="; ".join(one for state in mine for one in state.names) if others else ""),
+        Cell(why, "why"),
+        Cell(judged[0].source, "source"),
+    )  # fmt: skip
 
 
-def _row(state: State, name: str) -> Judged | None:
+def _judged(state: State, name: str) -> Judged | None:
     """What the first of these runs says of a knob."""
     return state.rows[0][1].audit.get(name)
 
@@ -241,8 +206,8 @@ def _value(state: State, name: str) -> str:
     """The values of all runs of a state; of what was set also those before."""
     found = []
     for _, told in state.rows:
-        row, before = told.audit.get(name), told.before
-        value = (row and row.value) or DASH
+        judged, before = told.audit.get(name), told.before
+        value = (judged and judged.value) or DASH
         found.append(f"{before[name] or DASH} → {value}" if name in before else value)
     return _few(dict.fromkeys(found))
 

@@ -45,8 +45,8 @@ from tailtap.analysis.runs.text import broken, count_text, rate_text, share_text
 from tailtap.base.errors import InputError
 from tailtap.base.files import drafted, make_folder
 from tailtap.show.report.bursts import lossy, marks, ticks
-from tailtap.show.report.events import moments
 from tailtap.show.report.loss import axes_of, loss_curves
+from tailtap.show.report.readings import moments
 from tailtap.show.report.undisturbed import DASH_DOT
 
 COLUMN, WIDTH = 3.5, 7.16

@@ -13,7 +13,8 @@ from tailtap.analysis.runs.text import time_text
 from tailtap.base.files import drafted, make_folder
 from tailtap.base.writing import writing
 from tailtap.records.compare import HistoryRecord, Mark, Point, Series
-from tailtap.show.report.page import packaged, templates
+from tailtap.show.report.page import packaged
+from tailtap.show.sections.pages import templates
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 1000, 260, 70, 12, 12, 26
 STEPS = (1, 2, 5)

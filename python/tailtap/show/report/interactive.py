@@ -43,9 +43,9 @@ from tailtap.analysis.runs.groups import Configuration, Member
 from tailtap.analysis.runs.run import Floats, Integers
 from tailtap.analysis.runs.text import rate_text, share_text
 from tailtap.show.report.bursts import lossy, marks, ticks
-from tailtap.show.report.events import moments
 from tailtap.show.report.loss import LossCurve, axes_of, loss_curves
 from tailtap.show.report.plots import bare_plot, tick_format, use_tools
+from tailtap.show.report.readings import moments
 from tailtap.show.report.undisturbed import DASH_DOT
 
 DASHES: tuple[list[int], ...] = ([], [9, 3], [4, 3], [9, 3, 2, 3], [2, 2], [14, 3])

@@ -8,73 +8,29 @@ how often chance does as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from tailtap.analysis.interrupts.analysis import Finding
 from tailtap.analysis.interrupts.runs import finding_of
 from tailtap.analysis.interrupts.windows import Integers
 from tailtap.analysis.runs.groups import Configuration, Member
-from tailtap.analysis.runs.text import count_text, time_text, with_micro_sign
 from tailtap.base.errors import InputError
-from tailtap.records import interrupts
 from tailtap.records.interrupts import FILE
-from tailtap.show.report.tables import DASH, Cell
+from tailtap.show.report.tables import mark_of
+from tailtap.show.sections import Section
+from tailtap.show.sections.interrupts import interrupts_section
 
-HEADS = (
-    ("most", "The most increments from one sample to the next: the height of the strip"),
-    ("where late", "Increments a second in the windows of the latest packets, a tenth at most"),
-    ("elsewhere", "Increments a second in all other windows"),
-    ("p", "How often chance alone ties any counter so closely to the late packets"),
-)
-"""Columns after the strip, and what they tell."""
-SHOWN = 8
-"""Counters that are not associated and are shown all the same: those that come closest."""
 STRIP, HIGH = 480, 20
 """The size of a strip, in the units of its own drawing."""
 
 
-@dataclass(frozen=True)
-class CounterRow:
-    """A counter of a run."""
-
-    name: str
-    look: str
-    strip: str
-    """The path of its strip, as SVG writes it."""
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """What the page says of a run whose interrupts were sampled."""
-
-    group: Configuration
-    title: str
-    summary: str
-    late: str
-    """The path of the late packets' strip."""
-    rows: tuple[CounterRow, ...]
-    omitted: int
-
-
-@dataclass(frozen=True)
-class Section:
-    """The runs whose interrupts were sampled."""
-
-    runs: Sequence[Sampled]
-    heads: tuple[tuple[str, str], ...] = HEADS
-
-
 def sampled_of(
     groups: Sequence[Configuration], progress: Callable[[str], None] = lambda _: None
-) -> list[Sampled]:
+) -> list[Section]:
     """The sampled run of each configuration, the worst valid repeat where several were sampled."""
     found = []
     for group in groups:
-        members = [member for member in group.members if _is_sampled(member)]
-        member = group.example(members)
+        member = group.example([one for one in group.members if _is_sampled(one)])
         if member is None:
             continue
         progress(f"which interrupts rose where packets of {member.run.slug} were late")
@@ -87,57 +43,14 @@ def _is_sampled(member: Member) -> bool:
     return folder is not None and (folder / FILE).is_file()
 
 
-def _sampled(group: Configuration, member: Member) -> Sampled:
-    folder = member.run.own_folder
+def _sampled(group: Configuration, member: Member) -> Section:
+    folder, mark = member.run.own_folder, mark_of(group)
     assert folder is not None
     try:
         finding = finding_of(member.run, folder / FILE)
     except InputError as error:
-        return Sampled(group, member.label, str(error), "", (), 0)
-    sure = sum(row.associated for row in finding.counters)
-    shown = finding.counters[: max(sure, SHOWN)]
-    windows = finding.windows
-    return Sampled(
-        group,
-        member.label,
-        with_micro_sign(_summary(finding, sure)),
-        strip(finding.late.lateness(windows.bounds_ns)) if windows.number else "",
-        tuple(
-            _row(row, windows.increments[windows.names.index(row.name)], windows.number)
-            for row in shown
-        ),
-        len(finding.counters) - len(shown),
-    )
-
-
-def _summary(finding: Finding, sure: int) -> str:
-    said = (
-        f"{count_text(len(finding.late.ingress_ns))} worst packets, from "
-        f"{time_text(finding.threshold_ns)}, and {count_text(finding.samples)} samples, one each "
-        f"{time_text(finding.windows.period_ns)}. "
-    )
-    if finding.reason is not None:
-        return f"{said}Nothing can be told: {finding.reason}."
-    if not sure:
-        return f"{said}No counter rises where packets are late, more than chance explains."
-    return (
-        f"{said}{count_text(sure)} of {count_text(len(finding.counters))} counters are associated."
-    )
-
-
-def _row(row: interrupts.CounterRow, increments: Integers, windows: int) -> CounterRow:
-    most = int(increments.max()) if windows else 0
-    cells = (
-        Cell(count_text(most)),
-        Cell(f"{row.late_per_s:,.1f}"),
-        Cell(f"{row.elsewhere_per_s:,.1f}"),
-        Cell(
-            DASH if row.p_value is None else f"{row.p_value:.3f}",
-            "",
-            "" if row.p_value is not None else "rose too rarely to be told from chance",
-        ),
-    )
-    return CounterRow(row.name, "" if row.associated else "present", strip(increments), cells)
+        return Section(member.label, [str(error)], mark=mark)
+    return interrupts_section(finding, member.label, strip, mark)
 
 
 def strip(values: Integers) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -18,38 +18,36 @@ from pathlib import Path
 from typing import Any
 
 import bokeh
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import tailtap
+from tailtap.analysis.claims.reading import claims_shown
 from tailtap.analysis.runs.groups import DRAWN, Configuration, Finding, finding, listed
 from tailtap.analysis.runs.run import Experiment
-from tailtap.analysis.runs.searched import Search
 from tailtap.analysis.runs.text import count_text, date_text
+from tailtap.analysis.verdict.runs import judge_experiment, required_by
 from tailtap.base.document import load
-from tailtap.show.report import comparison, counters, interactive, tables
+from tailtap.records.machine import NOISE, NoiseRecord
+from tailtap.records.record import R, read_if_there
+from tailtap.records.search import ImproveRecord, SearchRecord
+from tailtap.show.report import comparison, interactive, readings, tables
 from tailtap.show.report.asked.page import Shown
 from tailtap.show.report.audit import MachineAudit, audits_of
 from tailtap.show.report.bursts import cut_short
-from tailtap.show.report.by_flow import flows_of, patterns_of
 from tailtap.show.report.causes import Story
 from tailtap.show.report.causes.page import Section as Causes
 from tailtap.show.report.causes.page import section
-from tailtap.show.report.changes import changed
-from tailtap.show.report.comparison import Compared
-from tailtap.show.report.energy import energy
-from tailtap.show.report.events import events
-from tailtap.show.report.flows import FlowTable, flow_table
 from tailtap.show.report.hops import Line
 from tailtap.show.report.hops.interactive import KINDS as HOPS
 from tailtap.show.report.hops.page import Section as Hops
 from tailtap.show.report.hops.page import section as hop_section
-from tailtap.show.report.improvement import Improvement, improvement_of
 from tailtap.show.report.interactive import Panel
-from tailtap.show.report.interrupt_table import Sampled, Section
 from tailtap.show.report.loss import loss_curves
 from tailtap.show.report.machine import Placed, placed
-from tailtap.show.report.noise import Noise, noise_of
-from tailtap.show.report.verdicts import ClaimCells, VerdictRow, claim_rows, verdict_rows
+from tailtap.show.sections import Section, Table
+from tailtap.show.sections.answers import claims_table, verdict_table
+from tailtap.show.sections.machine import noise_section
+from tailtap.show.sections.pages import templates
+from tailtap.show.sections.trials import improvement_section, rates_table
 
 MOST_TOLD, FEW_TOLD = 12, 8
 """With more configurations than this, the page begins with sentences about so many slowest ones."""
@@ -120,14 +118,15 @@ class Page:
 
     header: Header
     result: Result
-    verdicts: Sequence[VerdictRow]
-    claims: Sequence[ClaimCells]
-    improvement: Improvement | None
+    verdicts: Table
+    claims: Table
+    improvement: Section | None
     told: tables.Told
-    search: Search | None
-    summary: tables.Grouped
-    flows: FlowTable
-    comparison: comparison.Section | None
+    search: SearchRecord | None
+    rates: Table
+    summary: Table
+    flows: Table
+    comparison: Section | None
     asked: Sequence[Shown]
     figures: Figures
     losses: tables.Losses
@@ -135,21 +134,20 @@ class Page:
     """Which runs lost more packets than the figure of losses over time shows."""
     patterns: Sequence[str]
     """What the lost packets of runs have in common."""
-    by_flow: tables.Grouped
+    by_flow: Table
     causes: Causes
     hops: Hops
-    interrupts: Section
-    counts: tables.Sheet
-    changed: tables.Table
-    taps: tables.Sheet
-    energy: tables.Table
-    events: tables.Table
-    counters: tables.Table
-    by_packet: tuple[Compared, ...]
-    by_packet_heads: Sequence[str]
-    imported: Sequence[tables.Imported]
+    interrupts: Sequence[Section]
+    counts: Table
+    changed: Table
+    taps: Table
+    energy: Table
+    events: Table
+    counters: Table
+    by_packet: Table
+    imported: Table
     placed: Sequence[Placed]
-    noise: Noise | None
+    noise: Section | None
     audits: Sequence[MachineAudit]
     facts: Mapping[str, Sequence[tables.Fact]]
     files: Files
@@ -159,9 +157,9 @@ def render(
     experiment: Experiment,
     groups: list[Configuration],
     figures: list[str],
-    search: Search | None = None,
+    search: SearchRecord | None = None,
     stories: Sequence[Story] = (),
-    sampled: Sequence[Sampled] = (),
+    sampled: Sequence[Section] = (),
     lines: Sequence[Line] = (),
     asked: Sequence[Shown] = (),
 ) -> str:
@@ -196,13 +194,14 @@ def render(
     page = Page(
         header=_header(experiment),
         result=_result(drawn, groups),
-        verdicts=verdict_rows(experiment),
-        claims=claim_rows(experiment),
-        improvement=improvement_of(experiment.folder),
+        verdicts=verdict_of(experiment),
+        claims=claims_table(claims_shown(experiment)),
+        improvement=_beside(experiment, "improve.json", ImproveRecord, improvement_section),
         told=tables.told(experiment, groups, causes.advised),
         search=search,
+        rates=rates_table(search.answers if search else ()),
         summary=tables.summary(groups),
-        flows=flow_table(experiment),
+        flows=tables.flows_together(experiment),
         comparison=comparison.compared(experiment, groups),
         asked=asked,
         figures=Figures(
@@ -213,39 +212,26 @@ def render(
         ),
         losses=tables.losses(groups, curves),
         losses_cut_short=cut_short(drawn),
-        patterns=patterns_of(groups),
-        by_flow=flows_of(groups),
+        patterns=tables.patterns_of(groups),
+        by_flow=tables.flows_of(groups),
         causes=causes,
         hops=shown,
-        interrupts=Section(sampled),
+        interrupts=sampled,
         counts=tables.counted(groups),
-        changed=changed(groups),
-        taps=counters.taps_told(groups),
-        energy=energy(groups),
-        events=events(groups),
-        counters=counters.counters(groups),
-        by_packet=counters.by_packet(experiment, groups),
-        by_packet_heads=counters.BY_PACKET,
-        imported=tables.imported_rows(groups),
+        changed=tables.changed(groups),
+        taps=readings.taps(groups),
+        energy=readings.energy(groups),
+        events=readings.events(groups),
+        counters=readings.counters(groups),
+        by_packet=comparison.by_packet(experiment, groups),
+        imported=tables.imported(groups),
         placed=placed(groups),
-        noise=noise_of(experiment.folder),
+        noise=_beside(experiment, NOISE, NoiseRecord, noise_section),
         audits=audits_of(groups),
         facts=tables.environment_facts(experiment),
         files=Files(payload=_packed(_json(payload))),
     )
     return templates("tailtap.show.report").get_template("page.html.j2").render(page=page)
-
-
-@cache
-def templates(package: str) -> Environment:
-    """The templates of a package. Compiling one takes longer than most pages do: once is enough."""
-    return Environment(
-        loader=PackageLoader(package),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def _result(drawn: list[Configuration], groups: list[Configuration]) -> Result:
@@ -290,6 +276,25 @@ def question_of(experiment: Experiment) -> str:
     """What the experiment is to answer, as its file says; a folder of imported runs has none."""
     path = experiment.folder / "experiment.yaml"
     return str(load(path).data.get("question", "")) if path.is_file() else ""
+
+
+def verdict_of(experiment: Experiment) -> Table:
+    """The verdict on own runs; empty where the file requires nothing.
+
+    Raises `InputError` when the experiment file was changed into one that cannot be read.
+    """
+    required = required_by(experiment.folder)
+    own = Experiment(experiment.name, experiment.folder, experiment.own)
+    judged = required and own.runs
+    return verdict_table(judge_experiment(own, required).verdicts if judged else ())
+
+
+def _beside(
+    experiment: Experiment, name: str, kind: type[R], section: Callable[[R], Section]
+) -> Section | None:
+    """What a file of the results' folder says, if it is there. Raises `InputError`."""
+    found = read_if_there(experiment.folder / name, kind)
+    return None if found is None else section(found)
 
 
 def _json(payload: Mapping[str, Any]) -> bytes:

@@ -1,30 +1,51 @@
-"""The tables of the page as rows of finished text; the template only lays them out."""
+"""The tables of the page about all runs; the template only lays them out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
-from tailtap.analysis.runs.groups import Configuration, Member, floor_of, listed
-from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
-from tailtap.analysis.runs.text import (
-    count_text,
-    percent_text,
-    rate_text,
-    share_text,
-    time_text,
+from tailtap.analysis.runs.flows import VARIABLES, stored, together
+from tailtap.analysis.runs.groups import (
+    Configuration,
+    Member,
+    configuration_label,
+    floor_of,
+    listed,
 )
+from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
+from tailtap.analysis.runs.text import count_text, share_text, time_text
 from tailtap.records.evaluation import Counts
 from tailtap.records.record import as_json, meanings
 from tailtap.records.warnings import NOTES
 from tailtap.show.report.loss import LossCurve, Point, loss_curves, lossless, rate_curves
 from tailtap.show.report.wiring import topology
+from tailtap.show.sections import (
+    COUNT,
+    DASH,
+    RATE,
+    SHARE,
+    TIME,
+    Cell,
+    Column,
+    Mark,
+    Part,
+    Row,
+    Table,
+    row,
+    table,
+)
+from tailtap.show.sections.latency import (
+    FLOWS,
+    flow_columns,
+    flow_row,
+    percentile_cell,
+    together_table,
+)
 
-DASH = "–"
 UNDISTURBED = "undisturbed"
 COUNTS = {
     "ingress": "before",
@@ -62,146 +83,72 @@ ALARMING = {
     "unread_egress",
 }
 
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell: its text, a class for its look, and what a pointer resting on it reads."""
-
-    text: str
-    look: str = ""
-    hint: str = ""
+Cells = Sequence[object]
+"""The cells of a row behind its first one."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of a table: a run or, in the summary, the floor beside it."""
-
-    label: str
-    light: str
-    dark: str
-    look: str
-    cells: tuple[Cell, ...]
-    source: str = ""
-    """Where an imported run comes from."""
+def mark_of(group: Configuration, run: Run | None = None) -> Mark:
+    """How figures show a configuration, or a run of it."""
+    origin = group.origin if run is None else run.origin
+    return Mark(group.light, group.dark, origin.source if origin else "")
 
 
-class Head(NamedTuple):
-    """The head of a column: its name, what a pointer resting on it reads, its group's name."""
-
-    name: str
-    hint: str = ""
-    group: str = ""
-    first: bool = False
-    """Whether it begins a group."""
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table without the columns that are the same zero or dash for all runs."""
-
-    heads: tuple[Head, ...]
-    rows: tuple[Row, ...]
-    zero: tuple[str, ...]
-    """The names of columns that are zero for every run."""
-    unknown: tuple[str, ...]
-    """The names of columns that nothing is known in."""
-
-    @property
-    def names(self) -> list[str]:
-        """What the columns are called where a row stands alone."""
-        return [f"{head.group} {head.name}".strip() for head in self.heads]
-
-    @property
-    def groups(self) -> list[tuple[str, int]]:
-        """The groups of columns, and how many each has."""
-        return [(name, len(list(heads))) for name, heads in groupby(self.heads, _group)]
-
-
-def _group(head: Head) -> str:
-    return head.group
-
-
-def shed(heads: Sequence[Head], rows: Sequence[Row], keep: int = 0) -> Sheet:
-    """A table without the columns that hold only zeros, or only dashes; the first `keep` stay."""
-    texts = [{row.cells[at].text for row in rows} for at in range(len(heads))]
-    shown = [at for at in range(len(heads)) if at < keep or texts[at] not in ({"0"}, {DASH})]
-    before = [None, *(heads[at].group for at in shown)]
-    kept = tuple(
-        heads[at]._replace(first=bool(heads[at].group) and heads[at].group != group)
-        for at, group in zip(shown, before, strict=False)
+def of_runs(
+    title: str,
+    columns: Sequence[Column],
+    groups: Iterable[Configuration],
+    rows: Callable[[Member], Iterable[Cells]],
+) -> Table:
+    """A table with some `rows` for each run."""
+    return table(
+        title,
+        [Column("run"), *columns],
+        (
+            row(member.label, *cells, mark=mark_of(group, member.run))
+            for group in groups
+            for member in group.members
+            for cells in rows(member)
+        ),
     )
 
-    def cell(row: Row, at: int, first: bool) -> Cell:
-        found = row.cells[at]
-        return replace(found, look=f"{found.look} first".strip()) if first else found
 
-    def names(text: str) -> tuple[str, ...]:
-        left = (at for at in range(len(heads)) if at not in shown and texts[at] == {text})
-        return tuple(f"{heads[at].group} {heads[at].name}".strip() for at in left)
-
-    return Sheet(
-        kept,
-        tuple(
-            replace(row, cells=tuple(cell(row, at, head.first)
-                                     for at, head in zip(shown, kept, strict=True)))
-            for row in rows
-        ),
-        names("0"),
-        names(DASH),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with a column for what a row is of, and one below each head."""
-
-    heads: Sequence[str]
-    rows: Sequence[Row]
-
-
-@dataclass(frozen=True)
-class Grouped:
-    """A table whose rows belong together by configurations."""
-
-    heads: Sequence[str]
-    groups: Sequence[Sequence[Row]]
-
-
-def percentile_columns(groups: list[Configuration]) -> list[float]:
+def percentile_columns(groups: Sequence[Configuration]) -> list[float]:
     """Every percentile that some run lists, ascending."""
     return sorted({row.p for g in groups for m in g.members for row in m.evaluation.percentiles})
 
 
-def summary(groups: list[Configuration]) -> Grouped:
-    """The latency of every run."""
-    return Grouped(summary_heads(groups), list(summary_rows(groups)))
+def summary(groups: list[Configuration]) -> Table:
+    """The latency of every run, a part for each configuration, and the floor (`wire`) under it."""
+    ps = percentile_columns(groups)
+    columns = (
+        Column("run"),
+        Column("packets", COUNT),
+        Column("loss", SHARE),
+        *(Column(percentile_label(p), TIME) for p in ps),
+        Column("max", TIME),
+    )
+    return Table("latency of every run", columns, [_summary(one, groups, ps) for one in groups])
 
 
-def summary_rows(groups: list[Configuration]) -> Iterator[list[Row]]:
-    """For each configuration its runs, and the floor (`wire`) under them."""
-    columns = percentile_columns(groups)
-    for group in groups:
-        rows = []
-        for member in group.members:
-            look = _look(group, member)
-            rows.append(
-                _summary_row(
-                    group, member.label, look, member.evaluation, columns, member.run.origin
-                )
-            )
-            below = "floor invalid" if look == "invalid" else "floor"
-            if member.undisturbed:
-                rows.append(_summary_row(group, UNDISTURBED, below, member.undisturbed, columns))
-            elif member.left_out:
-                empty = Cell(DASH, "", member.left_out)
-                cells = (empty,) * (len(columns) + 3)
-                rows.append(Row(f"{UNDISTURBED}: not shown", group.light, group.dark, below, cells))
-        floor = floor_of(group, groups)
-        if floor and floor.worst:
-            label, found = f"floor: {floor.worst.label}", floor.worst.evaluation
-            origin = floor.worst.run.origin
-            rows.append(_summary_row(floor, label, "floor", found, columns, origin))
-        yield rows
+def _summary(group: Configuration, groups: list[Configuration], ps: Sequence[float]) -> Part:
+    rows = []
+    for member in group.members:
+        look, mark = _look(group, member), mark_of(group, member.run)
+        cells = _latencies(member.evaluation, ps, member.run.origin)
+        rows.append(row(member.label, *cells, look=look, mark=mark))
+        below = "floor invalid" if look == "invalid" else "floor"
+        if member.undisturbed:
+            cells = _latencies(member.undisturbed, ps)
+            rows.append(row(UNDISTURBED, *cells, look=below, mark=mark))
+        elif member.left_out:
+            cells = [Cell(hint=member.left_out)] * (len(ps) + 3)
+            rows.append(row(f"{UNDISTURBED}: not shown", *cells, look=below, mark=mark))
+    floor = floor_of(group, groups)
+    if floor and floor.worst:
+        cells = _latencies(floor.worst.evaluation, ps, floor.worst.run.origin)
+        mark = mark_of(floor, floor.worst.run)
+        rows.append(row(f"floor: {floor.worst.label}", *cells, look="floor", mark=mark))
+    return Part(rows)
 
 
 def _look(group: Configuration, member: Member) -> str:
@@ -211,98 +158,60 @@ def _look(group: Configuration, member: Member) -> str:
     return "worst" if member is group.worst and group.members[1:] else ""
 
 
-def _summary_row(
-    group: Configuration,
-    label: str,
-    look: str,
-    evaluation: RunEvaluation,
-    columns: list[float],
-    origin: Origin | None = None,
-) -> Row:
-    packets = evaluation.packets
-    cells = [Cell(DASH if packets is None else count_text(packets)), _loss_cell(evaluation)]
-    for p in columns:
-        row = listed(evaluation, p)
-        if row is None:
-            cells.append(Cell(DASH, "", "not published" if origin else ""))
-            continue
-        if packets is None:
-            hint = "unsupported: how many packets lie above is not published"
-            cells.append(Cell(time_text(row.value), "unsupported", hint))
-            continue
-        if evaluation.lost_heavily and p > 1 - (evaluation.loss or 0):
-            hint = "more packets were lost than lie above it, so the value is unknown"
-            cells.append(Cell(time_text(row.value), "unsupported", hint))
-        else:
-            cells.append(
-                percentile_cell(row, "; no confidence interval is published" * bool(origin))
-            )
-    slowest = evaluation.maximum
-    cells.append(Cell(DASH if slowest is None else time_text(slowest), "max"))
+def _latencies(
+    evaluation: RunEvaluation, ps: Sequence[float], origin: Origin | None = None
+) -> list[Cell]:
+    """Packets, loss, percentiles and maximum of a run."""
+    times = [_percentile(evaluation, listed(evaluation, p), origin) for p in ps]
+    times.append(Cell(evaluation.maximum, "max"))
     if evaluation.within_ns:
         off = f" ±\u00a0{time_text(evaluation.within_ns)}"
-        cells[2:] = [replace(cell, text=cell.text + off) for cell in cells[2:]]
-    source = origin.source if origin else ""
-    return Row(label, group.light, group.dark, look, tuple(cells), source)
+        times = [
+            replace(one, value=one.value and f"{time_text(one.value)}{off}")  # type: ignore[arg-type]
+            for one in times
+        ]
+    return [Cell(evaluation.packets), _loss_cell(evaluation), *times]
 
 
-def percentile_cell(row: Percentile, without_interval: str = "") -> Cell:
-    """A percentile with its interval, or what is said where there is none."""
-    above = f"{count_text(row.above)} packets above"
-    if not row.supported:
-        hint = f"unsupported: only {above}; one more slow packet would change it"
-        return Cell(time_text(row.value), "unsupported", hint)
-    hint = f"{percent_text(row.p)}: {above}{without_interval}"
-    if row.low is not None and row.high is not None:
-        hint = f"{percent_text(row.p)}: {above}; 95 % confidence {time_text(row.low)} to "
-        hint += time_text(row.high)
-    return Cell(time_text(row.value), "", hint)
+def _percentile(evaluation: RunEvaluation, found: Percentile | None, origin: Origin | None) -> Cell:
+    if found is None:
+        return Cell(hint="not published" if origin else "")
+    if evaluation.packets is None:
+        hint = "unsupported: how many packets lie above is not published"
+    elif evaluation.lost_heavily and found.p > 1 - (evaluation.loss or 0):
+        hint = "more packets were lost than lie above it, so the value is unknown"
+    else:
+        return percentile_cell(found, "; no confidence interval is published" * bool(origin))
+    return Cell(found.value, "unsupported", hint)
 
 
 def _loss_cell(evaluation: RunEvaluation, look: str = "alarm") -> Cell:
     """The loss of a run; `look` is that of a loss which is not zero."""
     if evaluation.loss is None:
-        return Cell(DASH, "", "not published")
+        return Cell(hint="not published")
     if evaluation.lost_heavily:
         hint = "nobody knows how late the lost packets would have been"
-        return Cell(share_text(evaluation.loss), look, hint)
-    share = share_text(evaluation.loss)
+        return Cell(evaluation.loss, look, hint)
     if evaluation.counts.get("lost", 0) > (evaluation.lost_at_least or 0):
         hint = "packets after the device were not matched or not read, and may be these"
-        return Cell(f"at most {share}", look, hint)
-    return Cell(share, look if evaluation.loss else "")
+        return Cell(f"at most {share_text(evaluation.loss)}", look, hint)
+    return Cell(evaluation.loss, look if evaluation.loss else "")
 
 
-def summary_heads(groups: list[Configuration]) -> list[str]:
-    """The heads of the summary table's columns of numbers."""
-    names = [percentile_label(p) for p in percentile_columns(groups)]
-    return ["packets", "loss", *names, "max"]
-
-
-def counted(groups: list[Configuration]) -> Sheet:
+def counted(groups: list[Configuration]) -> Table:
     """Loss and counts of every run, without the columns that tell nothing."""
-    loss = Head("loss", "lost / (lost + matched)")
     hints = meanings(Counts)
-    heads = [loss, *(Head(head, hints[name]) for name, head in COUNTS.items())]
-    return shed(heads, count_rows(groups), keep=5)
+    columns = (
+        Column("loss", SHARE, "lost / (lost + matched)"),
+        *(Column(head, COUNT, hints[name], alarms=name in ALARMING)
+          for name, head in COUNTS.items()),
+    )  # fmt: skip
 
+    def cells(member: Member) -> Iterator[Cells]:
+        counts = member.evaluation.counts
+        yield _loss_cell(member.evaluation, ""), *(counts.get(name) for name in COUNTS)
 
-def count_rows(groups: list[Configuration]) -> list[Row]:
-    """The counts of every run, in the order of `COUNTS`."""
-    rows = []
-    for group in groups:
-        for member in group.members:
-            counts = member.evaluation.counts
-            cells = [_loss_cell(member.evaluation, "")]
-            looks = (count_look(counts.get(name), name in ALARMING) for name in COUNTS)
-            cells += [Cell(*look) for look in looks]
-            source = member.run.origin.source if member.run.origin else ""
-            rows.append(Row(member.label, group.light, group.dark, "", tuple(cells), source))
-    return rows
-
-
-LOSS_HEADS = ("asked for", "sent", "came out", "packets", "lost", "loss", "")
-"""Heads of the table of loss against rate; rates in packets a second."""
+    return of_runs("loss and counts", columns, groups, cells).without(0, None, keep=6)
 
 
 @dataclass(frozen=True)
@@ -311,45 +220,117 @@ class Losses:
 
     curves: Sequence[LossCurve]
     """Those that are drawn."""
-    table: Grouped
+    table: Table
     lossless: str
     """What lost nothing, in a sentence; empty where there is nothing of the kind."""
 
 
 def losses(groups: list[Configuration], curves: Sequence[LossCurve]) -> Losses:
     """Losses of all runs, and the curves that are drawn of them."""
-    table = Grouped(LOSS_HEADS, list(loss_rows(loss_curves(groups))))
-    return Losses(curves, table, lossless(rate_curves(groups)))
-
-
-def loss_rows(curves: list[LossCurve]) -> Iterator[list[Row]]:
-    """For each curve its runs by ascending rate, repeats one below the other.
-
-    A curve without loss is a sentence (`loss.lossless`), unless one of its runs is invalid.
-    """
-    for curve in curves:
-        if curve.lossy or not all(point.valid for point in curve.points):
-            yield [_loss_row(curve, point) for point in curve.points]
+    columns = (
+        Column("run"),
+        Column("asked for", RATE),
+        Column("sent", RATE),
+        Column("came out", RATE),
+        Column("packets", COUNT),
+        Column("lost", COUNT, alarms=True),
+        Column("loss", SHARE),
+        Column(""),
+    )
+    parts = [
+        Part([_loss_row(curve, point) for point in curve.points])
+        for curve in loss_curves(groups)
+        # A curve without loss is a sentence, unless one of its runs is invalid.
+        if curve.lossy or not all(point.valid for point in curve.points)
+    ]
+    return Losses(curves, Table("loss of every run", columns, parts), lossless(rate_curves(groups)))
 
 
 def _loss_row(curve: LossCurve, point: Point) -> Row:
+    """A run; repeats stand one below the other."""
     evaluation = point.member.evaluation
-    offered = evaluation.offered or 0
     hint = "" if point.valid else "the generator did not send the rate"
     notes = [] if point.valid else ["invalid"]
     patterns = (evaluation.stored and evaluation.stored.loss_patterns) or []
     notes += ["with load"] if any(one.kind == "load" for one in patterns) else []
-    cells = (
-        Cell(rate_text(point.asked)),
-        Cell(rate_text(point.rate), "" if point.valid else "alarm", hint),
-        Cell(rate_text(point.rate * (1 - point.loss))),
-        Cell(count_text(offered)),
-        Cell(*count_look(evaluation.counts.get("lost"), True)),
-        Cell(share_text(point.loss), "alarm" if point.loss else "zero"),
+    origin = point.member.run.origin
+    return row(
+        point.member.label,
+        point.asked,
+        Cell(point.rate, "" if point.valid else "alarm", hint),
+        point.rate * (1 - point.loss),
+        evaluation.offered or 0,
+        evaluation.counts.get("lost"),
+        Cell(point.loss, "alarm" if point.loss else "zero"),
         Cell(", ".join(notes), "alarm" if notes else "", hint),
+        mark=Mark(curve.light, curve.dark, origin.source if origin else ""),
     )
-    source = point.member.run.origin.source if point.member.run.origin else ""
-    return Row(point.member.label, curve.light, curve.dark, "", cells, source)
+
+
+def flows_of(groups: Sequence[Configuration]) -> Table:
+    """The first flows of each run whose evaluation has them."""
+    parts = [
+        Part(
+            [
+                flow_row(flow, member.label, mark_of(group))
+                for flow in ((member.evaluation.stored and member.evaluation.stored.flows) or ())[
+                    :FLOWS
+                ]
+            ]
+        )
+        for group in groups
+        for member in group.members
+    ]
+    return Table(
+        "losses and latencies by flow",
+        flow_columns("run and flow"),
+        [part for part in parts if part.rows],
+    )
+
+
+def patterns_of(groups: Sequence[Configuration]) -> list[str]:
+    """A sentence for each thing that the lost packets of a run have in common."""
+    return [
+        f"{member.label}: {pattern.text}."
+        for group in groups
+        for member in group.members
+        if member.evaluation.stored
+        for pattern in member.evaluation.stored.loss_patterns or ()
+    ]
+
+
+def flows_together(experiment: Experiment) -> Table:
+    """The measurements of several flows, in the order of their runs."""
+    runs = {run.slug: run for run in experiment.own}
+    found = list(together(map(stored, runs.values())))
+    repeated = any(one.first.repeat > 1 for one in found)
+    names = {
+        one.first.slug: configuration_label(runs[one.first.slug], experiment.name, VARIABLES)
+        + (f" #{one.first.repeat}" if repeated else "")
+        for one in found
+    }
+    return together_table([one.record() for one in found], "measurement", names)
+
+
+def changed(groups: Sequence[Configuration]) -> Table:
+    """What differs behind the device, of each run whose captures hold frames: a row for each."""
+    columns = (
+        Column("what"),
+        Column("before"),
+        Column("behind"),
+        Column("packets", right=True),
+        Column("ways", COUNT),
+    )
+
+    def cells(member: Member) -> Iterator[Cells]:
+        evaluation = member.evaluation.stored
+        device = evaluation.device if evaluation else None
+        for one in device.changes if device else ():
+            assert device is not None
+            packets = f"{count_text(one.packets)} of {count_text(device.looked_at)}"
+            yield one.what, one.before or None, one.after or None, packets, one.ways
+
+    return of_runs("what the device changed", columns, groups, cells)
 
 
 PUBLISHED = {
@@ -362,37 +343,22 @@ PUBLISHED = {
 """The content of result files, by the figure that shows it."""
 
 
-@dataclass(frozen=True)
-class Imported:
-    """An imported run: its origin, and what its files do not contain."""
+def imported(groups: list[Configuration]) -> Table:
+    """Every imported run: its origin, and what its files do not contain."""
+    columns = (Column("number", COUNT), Column("files"), Column("not published or not readable"))
 
-    row: Row
-    number: int
-    source: str
-    missing: str
+    def cells(member: Member) -> Iterator[Cells]:
+        if (origin := member.run.origin) is None:
+            return
+        lacks = [name for kind, name in PUBLISHED.items() if not member.evaluation.shows(kind)]
+        lacks += ["counts"] if member.evaluation.loss is None else []
+        yield (
+            Cell(str(member.run.number)),
+            Cell(origin.source, "wide"),
+            Cell(", ".join(lacks) or None, "wide"),
+        )
 
-
-def imported_rows(groups: list[Configuration]) -> list[Imported]:
-    """Every imported run."""
-    rows = []
-    for group in groups:
-        for member in group.members:
-            if member.run.origin is None:
-                continue
-            lacks = [name for kind, name in PUBLISHED.items() if not member.evaluation.shows(kind)]
-            if member.evaluation.loss is None:
-                lacks.append("counts")
-            source = member.run.origin.source
-            row = Row(member.label, group.light, group.dark, "", (), source)
-            rows.append(Imported(row, member.run.number, source, ", ".join(lacks)))
-    return rows
-
-
-def count_look(value: int | None, alarming: bool) -> tuple[str, str]:
-    """The text of a count, and its look: zeros recede, what should be zero and is not alarms."""
-    if value is None:
-        return DASH, ""
-    return count_text(value), "zero" if value == 0 else "alarm" if alarming else ""
+    return of_runs("imported runs", columns, groups, cells)
 
 
 @dataclass(frozen=True)

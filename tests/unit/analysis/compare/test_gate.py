@@ -27,12 +27,13 @@ from tailtap.analysis.compare.gate import (
     smallest_one_sided,
     step_between,
 )
-from tailtap.analysis.compare.gate_files import markdown, write_junit
+from tailtap.analysis.compare.gate_files import write_junit
 from tailtap.analysis.compare.significance import above_test
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.compare import GateAnswer, GateRecord
 from tailtap.records.record import as_json
+from tailtap.show.sections.markdown import gate_markdown
 
 COMPARISONS = 200
 MOST_FALSE = 2
@@ -222,10 +223,10 @@ def test_files_for_programs_that_show_test_results(tmp_path: Path) -> None:
     write_junit(found, tmp_path / "gate.xml")
     [suite] = junitparser.JUnitXml.fromfile(str(tmp_path / "gate.xml"))
     assert (suite.tests, suite.failures, suite.errors) == (2, 1, 1)
-    text = markdown(found)
+    text = gate_markdown(found)
     assert text.startswith("### Tail latency: ❌ worse\n") and "v\\|m" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == 4 and all(row.replace("\\|", "").count("|") == 8 for row in rows)
+    assert len(rows) == 4 and all(row.replace("\\|", "").count("|") == 9 for row in rows)
 
 
 def test_the_order_of_runs_may_speak_against_a_change() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import visible
+from pages import texts, visible
 from placed_runs import ABLATED, placed_run, recorded, tuned, write_ablation
 
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.show.report import write_report
-from tailtap.show.report.audit import MachineAudit, Section, audits_of
+from tailtap.show.report.audit import MachineAudit, audits_of
 
 WHERE: dict[str, Any] = {"dut": [1], "generator": 0, "taps": [0]}
 
@@ -27,53 +27,50 @@ def audits(folder: Path) -> list[MachineAudit]:
     return audits_of(configurations(load_experiment(folder)))
 
 
-def section(audit: MachineAudit, title: str) -> Section:
-    [found] = [section for section in audit.sections if title in section.title]
-    return found
+def section(audit: MachineAudit, title: str) -> dict[str, list[str]]:
+    """The cells of each knob in a table: value, wanted, in which runs, why, source."""
+    [found] = [table for table, _ in audit.tables if title in table.title]
+    return {cells[0]: cells[1:] for cells in texts(found)}
 
 
 def test_an_ablation_is_a_matrix_of_what_was_left_out(folder: Path) -> None:
     [found] = audits(folder)
     assert found.title == "The DuT's machine"
     assert found.summary == "Judged for bare-metal on CPU 1; 5 runs."
-    assert found.matrix is not None
-    assert set(found.matrix.knobs) == set(ABLATED)
+    knobs = [column.heading for column in found.matrix.columns[2:]]
+    assert set(knobs) == set(ABLATED)
     rows = {
-        label: dict(zip(found.matrix.knobs, cells, strict=True))
-        for _, label, _, cells in found.matrix.rows
+        cells[0].partition(" ")[2]: dict(zip(knobs, cells[2:], strict=True))
+        for cells in texts(found.matrix)
     }
-    assert {label: {k: c.text for k, c in cells.items()} for label, cells in rows.items()} == {
+    assert rows == {
         "runtime": dict.fromkeys(ABLATED, "●"),
         **{f"without {out}": {k: "✗" if k == out else "●" for k in ABLATED} for out in ABLATED},
         "none": dict.fromkeys(ABLATED, "✗"),
     }
-    hint = "set for the run: 120 → 600, wanted at least 600 or 0"
-    assert rows["runtime"]["hung-task"].hint == hint
+    hints = {cell.hint for cell in found.matrix.rows[0].cells}
+    assert "set for the run: 120 → 600, wanted at least 600 or 0" in hints
 
 
 def test_what_was_set_has_its_values_reason_and_source(folder: Path) -> None:
     [found] = audits(folder)
-    rows = {knob.name: knob for knob in section(found, "Set for runs").knobs}
+    rows = section(found, "Set for runs")
     assert set(rows) == set(ABLATED)
-    watchdog = rows["soft-watchdog"]
-    assert (watchdog.value.text, watchdog.wanted) == ("1 → 0", "0")
+    value, wanted, runs, why, source = rows["soft-watchdog"]
+    assert (value, wanted) == ("1 → 0", "0")
     # The rows of the matrix: runtime, each one left out, none.
-    assert watchdog.runs.text == f"all but {2 + ABLATED.index('soft-watchdog')}, 5"
-    assert watchdog.why.startswith("A timer on each core")
-    assert "how-low-can-you-go" in watchdog.source
+    assert runs == f"all but {2 + ABLATED.index('soft-watchdog')}, 5"
+    assert why.startswith("A timer on each core") and "how-low-can-you-go" in source
 
 
 def test_what_is_not_as_it_should_be_is_told_apart_from_what_is(folder: Path) -> None:
     [found] = audits(folder)
-    wrong = {knob.name: knob for knob in section(found, "Not as it should be").knobs}
-    right = {knob.name for knob in section(found, "As it should be").knobs}
-    assert wrong["transparent-huge-pages"].value.text == "madvise"
-    assert wrong["transparent-huge-pages"].wanted == "never"
-    assert wrong["transparent-huge-pages"].runs.text == ""  # that is in all runs
+    wrong, right = section(found, "Not as it should be"), section(found, "As it should be")
+    assert wrong["transparent-huge-pages"][:3] == ["madvise", "never", "all"]
     assert "nmi-watchdog" in right
-    assert not right & set(wrong)
-    assert not set(ABLATED) & (right | set(wrong))
-    assert not section(found, "As it should be").open
+    assert not set(right) & set(wrong)
+    assert not set(ABLATED) & {*right, *wrong}
+    assert not next(is_open for table, is_open in found.tables if "As it" in table.title)
 
 
 def test_values_that_vary_among_runs_that_stand_alike_are_all_told(tmp_path: Path) -> None:
@@ -83,9 +80,8 @@ def test_values_that_vary_among_runs_that_stand_alike_are_all_told(tmp_path: Pat
         told["audit"]["steal"]["value"] = value
         placed_run(tmp_path, number, there, tuning=told, **WHERE)
     [found] = audits(tmp_path)
-    assert found.matrix is None
-    [steal] = [k for k in section(found, "Not as it should be").knobs if k.name == "steal"]
-    assert steal.value.text == "2.58%; 7.01%"
+    assert not found.matrix
+    assert section(found, "Not as it should be")["steal"][0] == "2.58%; 7.01%"
 
 
 def test_what_could_not_be_set_says_why(tmp_path: Path) -> None:
@@ -95,10 +91,9 @@ def test_what_could_not_be_set_says_why(tmp_path: Path) -> None:
     told["audit"]["device-interrupts"] = {"answer": "not-met", "value": "0-1", "wanted": "0"}
     placed_run(tmp_path, 1, recorded("cloud-vm", tmp_path / "machine"), tuning=told, **WHERE)
     [found] = audits(tmp_path)
-    [row] = [k for k in section(found, "Not as").knobs if k.name == "device-interrupts"]
-    assert (row.why, row.source) == ("Could not be set: the kernel refuses.", "")
-    [gone] = section(found, "Could not be set").knobs
-    assert (gone.name, gone.why) == ("gone", "it is not there")
+    *_, why, source = section(found, "Not as")["device-interrupts"]
+    assert (why, source) == ("Could not be set: the kernel refuses.", "")
+    assert section(found, "Could not be set") == {"gone": ["–", "–", "", "it is not there", ""]}
 
 
 def test_the_generators_machine_has_its_own_audit(tmp_path: Path) -> None:
@@ -125,10 +120,8 @@ def test_a_guest_has_its_own_audit(tmp_path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "platform": {"tuning": guest}}))
     [found] = audits(tmp_path)
     assert found.title == "The guest, as it was booted"
-    assert [knob.name for section in found.sections for knob in section.knobs] == [
-        "isolated-cpus",
-        "rcu-nocbs",
-    ]
+    named = [cells[0] for table, _ in found.tables for cells in texts(table)]
+    assert named == ["isolated-cpus", "rcu-nocbs"]
 
 
 @pytest.mark.parametrize("tuning", [None, {}, {"audit": {}}])

@@ -18,6 +18,7 @@ from tailtap.analysis.runs.reader import finished_runs
 from tailtap.show.report import write_report
 from tailtap.show.report.causes.palette import COLOURS
 from tailtap.show.report.causes.timeline import MOST_SLICES, PACKETS, STALLS, WORST, timeline
+from tailtap.show.sections.causes import cause_name
 
 KNOBS = (
     Knob("isolated-cpus", ("task",), 1, "boot"),
@@ -56,7 +57,7 @@ def test_the_page_tells_causes_knobs_and_figures(folder: Path, causes: Causes) -
     assert "Estimate without the time of kernel-thread (kworker: vmstat_update), task (" in text
     assert "% of the late packets" not in text
     for row in causes.record.causes:
-        assert f"<b>{row.cause}</b> {row.detail}" in text
+        assert f">{cause_name(row)}<" in text
     keys = text[text.index('class="keys legend-causes"') :].partition("</p>")[0]
     assert all(f"</span>{part}<" in keys for part in shares(causes).by_cause)
     assert text.count('data-kind="timeline"') == 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from comparisons import write_run
+from pages import texts
 from published_trees import write_mixed
 
 from tailtap.analysis.runs.groups import configurations, floor_of
@@ -33,14 +34,14 @@ def test_devices_are_ranked_and_the_floor_is_not(folder: Path) -> None:
     experiment = load_experiment(folder)
     section = compared(experiment, configurations(experiment))
     assert section is not None
-    (load,) = section.loads
-    assert load.title == "10 kpkt/s, p99"
-    assert [row.label for row in load.rows] == ["bare-metal", "container"]
-    assert [row.cells[0].text for row in load.rows] == ["1", "2"]
-    assert load.rows[1].cells[1].text.count(", ") == 3
-    assert load.rows[1].cells[2].text.startswith("x1.")
-    assert load.rows[1].cells[3].text == "0.029"
-    (sentence,) = section.sentences
+    [table] = section.tables
+    assert [part.title for part in table.parts] == ["10 kpkt/s, p99"]
+    rows = texts(table)
+    assert [cells[:2] for cells in rows] == [
+        ["bare-metal", "1"], ["container", "2"], ["wire", "floor"], ["vm", ""],
+    ]  # fmt: skip
+    assert rows[1][2].count(", ") == 3 and rows[1][6].startswith("x1.") and rows[1][7] == "0.029"
+    [sentence] = section.sentences
     assert "bare-metal, " in sentence and "container is next" in sentence
     page = write_report(folder, figures=False).page.read_text("utf-8")
     assert "Which configuration is better" in page and sentence in page
@@ -77,16 +78,18 @@ def test_cases_are_configurations_and_the_wire_is_their_floor(tmp_path: Path) ->
     assert [floor_of(group, groups) for group in groups] == [None, groups[0], groups[0]]
     section = compared(experiment, groups)
     assert section is not None
-    assert [row.label for row in section.loads[0].rows] == [group.label for group in groups[1:]]
+    labels = [row.cells[0].value for row in section.tables[0].rows]
+    assert labels[:2] == [group.label for group in groups[1:]]
 
 
 def test_imported_runs_are_ranked_with_what_is_published_of_them(tmp_path: Path) -> None:
     experiment = load_experiment(write_mixed(tmp_path, packets=5_000))
     section = compared(experiment, configurations(experiment))
     assert section is not None
-    rows = {row.label: row for load in section.loads for row in load.rows}
+    rows = {row.cells[0].value: row for row in section.tables[0].rows}
     assert {"bare-metal", "whole", "uncounted"} <= set(rows)
-    assert rows["whole"].source and not rows["bare-metal"].source
+    whole, ours = rows["whole"].mark, rows["bare-metal"].mark
+    assert whole is not None and whole.source and ours is not None and not ours.source
     assert "counted" not in rows and "worst" not in rows
 
 

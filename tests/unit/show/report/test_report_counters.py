@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from experiment_folders import write_run
+from pages import texts
 
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
-from tailtap.show.report.counters import BY_PACKET, by_packet, counter_heads, counter_rows
+from tailtap.show.report.comparison import by_packet
+from tailtap.show.report.readings import counters as counted
 
 
 def window(switches: int | None, **more: Any) -> dict[str, Any]:
@@ -35,8 +37,7 @@ def test_each_window_names_its_scope(tmp_path: Path) -> None:
         record = json.loads((run / "run.json").read_text())
         (run / "run.json").write_text(json.dumps({**record, "counters": counters}))
     groups = configurations(load_experiment(tmp_path))
-    assert counter_heads(groups) == ["branches", "context-switches"]
-    rows = [[cell.text for cell in row.cells] for row in counter_rows(groups)]
+    rows = [cells[1:] for cells in texts(counted(groups))]
     sent = "while packets were sent"
     life = "from before the device was built until it was gone"
     assert rows == [
@@ -56,9 +57,8 @@ def test_what_a_packet_takes_stands_beside_the_first(tmp_path: Path) -> None:
         counted = window(100 * number, kinds={"LOC": 5})
         (run / "run.json").write_text(json.dumps({**record, "counters": {"run": counted}}))
     experiment = load_experiment(tmp_path)
-    [table] = by_packet(experiment, configurations(experiment))
-    assert all(len(row.cells) == len(BY_PACKET) for row in table.rows)
-    rows = [[row.label.partition(" ")[0], *(cell.text for cell in row.cells)] for row in table.rows]
+    table = by_packet(experiment, configurations(experiment))
+    rows = [[cells[0].partition(" ")[0], *cells[1:]] for cells in texts(table)]
     none, three = ["–", "–"], ["0", "4"]
     assert rows == [
         ["bare-metal", "branches", "0.7", *three, *none],
@@ -68,5 +68,5 @@ def test_what_a_packet_takes_stands_beside_the_first(tmp_path: Path) -> None:
         ["bare-metal", "LOC", "0.05", *three, *none],
         ["container", "LOC", "0.05", *three, "+0 (+0 to +0)", "1"],
     ]
-    looks = [row.cells[4].look for row in table.rows]
+    looks = [row.cells[5].look for row in table.rows]
     assert looks == ["", "zero", "", "zero", "", "zero"]  # two events need a fifth repeat

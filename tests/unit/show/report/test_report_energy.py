@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from experiment_folders import write_run
+from pages import texts
 
 from tailtap.analysis.compare.resources import resources
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
-from tailtap.show.report.energy import energy_heads, energy_rows
+from tailtap.show.report.readings import energy
 
 SECOND = 1_000_000_000
 ENERGY: list[dict[str, Any] | None] = [
@@ -34,22 +35,23 @@ ENERGY: list[dict[str, Any] | None] = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for number, energy in enumerate(ENERGY, 1):
+    for number, counted in enumerate(ENERGY, 1):
         run = write_run(
             tmp_path, number, {"dut.platform": "bare-metal"}, repeat=number, packets=100
         )
         record = json.loads((run / "run.json").read_text())
-        (run / "run.json").write_text(json.dumps({**record, "energy": energy}))
+        (run / "run.json").write_text(json.dumps({**record, "energy": counted}))
     return tmp_path
 
 
 def test_power_beside_latency(folder: Path) -> None:
     groups = configurations(load_experiment(folder))
-    assert energy_heads(groups) == [
+    table = energy(groups)
+    assert [column.heading for column in table.columns[1:]] == [
         "p50", "p99.9", "max", "power", "package-0", "package-0/core", "package-0/dram", "psys",
         "energy", "machine (IPMI)",
     ]  # fmt: skip
-    rows = [[cell.text.replace("\xa0", " ") for cell in row.cells] for row in energy_rows(groups)]
+    rows = [cells[1:] for cells in texts(table)]
     assert all(row[0].endswith("µs") and row[1] == "–" for row in rows)  # of 100 packets
     none = ["–"] * 5
     assert [row[3:] for row in rows] == [

@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from pages import texts
+
 from tailtap.records.run import Blocked, Event, Passed
-from tailtap.show.report.events import events
+from tailtap.show.report.readings import events
 
 
 def test_an_event_of_another_machine_says_how_far_its_time_may_be_off() -> None:
@@ -18,7 +20,7 @@ def test_an_event_of_another_machine_says_how_far_its_time_may_be_off() -> None:
     }  # fmt: skip
     told = [Event(**facts, within_ns=off) for off in (0, 114_000)]
     record = SimpleNamespace(events=told, beside_events=None)
-    member = SimpleNamespace(label="001", run=SimpleNamespace(record=record))
+    member = SimpleNamespace(label="001", run=SimpleNamespace(record=record, origin=None))
     group: Any = SimpleNamespace(members=[member], light="", dark="")
-    at = [row.cells[1].text.replace("\u00a0", " ") for row in events([group]).rows]
+    at = [cells[2] for cells in texts(events([group]))]
     assert at == ["300 ms", "300 ms ± 114 µs"]

@@ -60,7 +60,7 @@ def test_runs_without_hops_have_no_such_section(tmp_path: Path) -> None:
     text = write_report(tmp_path, figures=False).page.read_text()
     assert "The line hop by hop" not in text
     assert not lines(configurations(load_experiment(tmp_path)))
-    assert not section([]).tables
+    assert not section([]).lines
 
 
 @pytest.mark.parametrize("nodes", [3, 9])

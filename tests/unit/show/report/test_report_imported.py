@@ -12,6 +12,7 @@ import pytest
 from experiment_folders import write_run
 from hypothesis import given
 from hypothesis import strategies as st
+from pages import texts
 from published import PUBLISHED, needs_published
 from published_trees import write_mixed, write_rates
 
@@ -25,7 +26,7 @@ from tailtap.base.errors import InputError
 from tailtap.results.exporters import export
 from tailtap.results.importers.importer import FIRST_NUMBER, import_tree
 from tailtap.show.report import write_report
-from tailtap.show.report.tables import count_rows, imported_rows, summary_heads, summary_rows
+from tailtap.show.report.tables import counted, imported, summary
 
 LABELS = ["wire", "bare-metal", *(f"{n} · 10 kpkt/s (imported)" for n in
           ("uncounted", "whole", "counted", "worst"))]  # fmt: skip
@@ -121,24 +122,25 @@ def test_what_nobody_published_is_not_there(
     folder: Path, groups: dict[str, Configuration], text: str
 ) -> None:
     found = list(groups.values())
-    heads = summary_heads(found)
-    rows = {row.label.split(" ")[0]: row for rows in summary_rows(found) for row in rows}
+    table = summary(found)
+    heads = [column.heading for column in table.columns]
+    rows = {str(row.cells[0].value).split(" ")[0]: row for row in table.rows}
     p999 = heads.index("p99.9")
     assert "95 % confidence" in rows["bare-metal"].cells[p999].hint
-    assert rows["whole"].cells[p999].text == rows["bare-metal"].cells[p999].text
+    assert rows["whole"].cells[p999].value == rows["bare-metal"].cells[p999].value
     assert rows["whole"].cells[p999].hint.endswith("no confidence interval is published")
     assert rows["uncounted"].cells[p999].look == "unsupported"
     assert "is not published" in rows["uncounted"].cells[p999].hint
-    assert {rows["worst"].cells[i].text for i in range(len(heads) - 1)} == {"–"}
-    assert rows["worst"].cells[-1].text == rows["whole"].cells[-1].text
-    missing = {row.row.label.split(" ")[0]: row.missing for row in imported_rows(found)}
+    assert {cell.value for cell in rows["worst"].cells[1:-1]} == {None}
+    assert rows["worst"].cells[-1].value == rows["whole"].cells[-1].value
+    missing = {cells[0].split(" ")[0]: cells[3] for cells in texts(imported(found))}
     assert missing == {
-        "whole": "",
+        "whole": "–",
         "counted": "percentiles",
         "uncounted": "histogram, counts",
         "worst": "percentiles, histogram, gaps, packet rates, counts",
     }
-    counts = {row.label.split(" ")[0]: [c.text for c in row.cells] for row in count_rows(found)}
+    counts = {cells[0].split(" ")[0]: cells[1:] for cells in texts(counted(found))}
     assert set(counts["worst"]) == {"–"}
     assert finding(groups["worst"], found).sentence == (
         "No percentiles are published; how many were lost is not published."

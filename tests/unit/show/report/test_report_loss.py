@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from experiment_folders import write_run
+from pages import texts
 
 from tailtap.analysis.runs.groups import configurations, finding
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.show.report import write_report
 from tailtap.show.report.figures import loss_figure, write_figures
 from tailtap.show.report.loss import LossCurve, axes_of, loss_curves
-from tailtap.show.report.tables import loss_rows, summary_rows, warning_rows
+from tailtap.show.report.tables import losses, summary, warning_rows
 
 LIMIT = {"wire": 1e9, "bare-metal": 50_000}
 RATES = (20_000, 40_000, 80_000)
@@ -105,15 +106,15 @@ def test_one_rate_makes_no_curve(tmp_path: Path) -> None:
     assert "Loss against rate" not in page
 
 
-def test_the_table_tells_rates_losses_and_what_to_doubt(curves: list[LossCurve]) -> None:
+def test_the_table_tells_rates_losses_and_what_to_doubt(
+    folder: Path, curves: list[LossCurve]
+) -> None:
     assert not curves[0].lossy  # a sentence says so
-    [rows] = loss_rows(curves)
-    texts = [[cell.text.replace("\u00a0", " ") for cell in row.cells] for row in rows]
-    assert texts[0] == ["20 kpkt/s", "20 kpkt/s", "20 kpkt/s", "10\u202f000", "0", "0", ""]
-    assert texts[4][:3] == ["80 kpkt/s", "80 kpkt/s", "50 kpkt/s"]
-    assert texts[4][4:] == ["3\u202f750", "38 %", ""]
-    assert texts[5][1] == "70.4 kpkt/s"
-    assert texts[5][6] == "invalid"
+    rows = [cells[1:] for cells in texts(losses(configurations(load_experiment(folder)), []).table)]
+    assert rows[0] == ["20 kpkt/s", "20 kpkt/s", "20 kpkt/s", "10 000", "0", "0", ""]
+    assert rows[4][:3] == ["80 kpkt/s", "80 kpkt/s", "50 kpkt/s"]
+    assert rows[4][4:] == ["3 750", "38 %", ""]
+    assert (rows[5][1], rows[5][6]) == ("70.4 kpkt/s", "invalid")
 
 
 def test_heavy_loss_shows_as_loss_and_not_as_latency(folder: Path) -> None:
@@ -129,10 +130,10 @@ def test_heavy_loss_shows_as_loss_and_not_as_latency(folder: Path) -> None:
     )
     assert told["bare-metal · 40 kpkt/s"].name == "p99"
     place = next(i for i, group in enumerate(groups) if group.lost_heavily)
-    row = list(summary_rows(groups))[place][0]
-    assert row.cells[1].text == "38\u00a0%"
+    row = summary(groups).parts[place].rows[0]
+    assert row.cells[2].value == pytest.approx(0.375, abs=0.01)
     # No percentile above the share of packets that came through means anything.
-    assert all(cell.look == "unsupported" for cell in row.cells[3:-1])
+    assert all(cell.look == "unsupported" for cell in row.cells[4:-1])
     [warning] = [row for row in warning_rows(experiment, groups) if row.code == "heavy-loss"]
     assert warning.runs == "bare-metal · 80 kpkt/s (all 2)"
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from experiment_folders import LISTED, traffic, write_evaluation, write_experiment, write_run
 from made_records import wiring
 from matplotlib.text import Text
-from pages import visible
+from pages import texts, visible
 
 from tailtap.analysis.runs.groups import configurations, finding, floor_of, listed
 from tailtap.analysis.runs.reader import load_experiment
@@ -27,18 +27,10 @@ from tailtap.lab.topology.graph import Node
 from tailtap.lab.topology.graphs import network, smallest
 from tailtap.lab.topology.placement import Placed, Placement, facts
 from tailtap.show.report import write_report
-from tailtap.show.report.counters import tap_rows
 from tailtap.show.report.figures import hdr_figure
-from tailtap.show.report.tables import (
-    DASH,
-    Cell,
-    Head,
-    Row,
-    environment_facts,
-    shed,
-    summary_rows,
-    warning_rows,
-)
+from tailtap.show.report.readings import taps
+from tailtap.show.report.tables import environment_facts, summary, warning_rows
+from tailtap.show.sections import COUNT, Column, row, table
 
 EVIL = "<img src=x onerror=alert(1)>$\\frac{{{</script>"
 
@@ -110,7 +102,7 @@ def test_the_floor_is_the_wire_at_the_same_rate(folder: Path) -> None:
         "wire · 10 kpkt/s",
         "wire · 50 kpkt/s",
     ]
-    rows = list(summary_rows(groups))[2]
+    rows = summary(groups).parts[2].rows
     assert [row.look == "floor" for row in rows] == [False, False, False, True]
 
 
@@ -185,13 +177,13 @@ def test_a_figure_with_room_for_one_repeat_prefers_valid_ones(partly_invalid: Pa
 
 def test_an_invalid_run_says_so_wherever_its_number_stands(partly_invalid: Path) -> None:
     groups = configurations(load_experiment(partly_invalid))
-    [rows, [lonely]] = list(summary_rows(groups))
+    rows, [lonely] = (part.rows for part in summary(groups).parts)
     assert [row.look == "invalid" for row in rows] == [False, True, False]
     assert [row.look for row in rows].count("worst") == 1
     page = write_report(partly_invalid, figures=False).page.read_text("utf-8")
     labels = [run["label"] for run in payload(page)["runs"]]
     assert [label.endswith(" (invalid)") for label in labels] == [False, True, False, True]
-    assert [row.label for row in (*rows, lonely)] == labels
+    assert [row.cells[0].value for row in (*rows, lonely)] == labels
     [legend] = re.findall(r'<div class="legend".*?</div>\n<p', page, re.S)
     assert legend.count("invalid</i>") == 1 and "10 kpkt/s (invalid)" in legend
     titles = {text.get_text() for text in hdr_figure(groups).findobj(Text)}
@@ -200,7 +192,7 @@ def test_an_invalid_run_says_so_wherever_its_number_stands(partly_invalid: Path)
 
 def test_percentiles_without_support_are_marked(folder: Path, page: str) -> None:
     groups = configurations(load_experiment(folder))
-    cells = next(summary_rows(groups))[0].cells[2 : 2 + len(LISTED)]
+    cells = summary(groups).rows[0].cells[3 : 3 + len(LISTED)]
     assert [cell.look == "unsupported" for cell in cells] == [p > 0.9995 for p in LISTED]
     assert "fewer than ten packets lie above" in page
 
@@ -233,13 +225,12 @@ def test_failed_runs_are_listed_with_their_reason(page: str) -> None:
 
 
 def test_lost_stamps_and_slip_are_in_the_table(folder: Path) -> None:
-    row = tap_rows(configurations(load_experiment(folder)))[0]
-    assert [cell.text.replace("\u202f", "") for cell in row.cells[:11]] == [
-        "20500", "20500", "0", "500", "20500", "20488", "12", "500", "af_xdp, generic",
-        "20000", "0",
+    [cells, *_] = texts(taps(configurations(load_experiment(folder))))
+    assert cells[1:12] == [
+        "20 500", "20 500", "0", "500", "20 500", "20 488", "12", "500", "af_xdp, generic",
+        "20 000", "0",
     ]  # fmt: skip
-    assert "alarm" in row.cells[6].look
-    assert row.cells[13].text == "812.345\u00a0µs"
+    assert "812.345 µs" in cells
 
 
 def test_facts_that_differ_name_their_runs(folder: Path) -> None:
@@ -440,14 +431,13 @@ def test_a_place_that_cannot_be_written_is_one_line(folder: Path, tmp_path: Path
 
 
 def test_columns_that_say_the_same_of_every_run_are_left_out() -> None:
-    def row(*texts: str) -> Row:
-        return Row("a", "", "", "", tuple(Cell(text, "zero") for text in texts))
-
-    heads = [Head(name, group=group) for group, name in zip("xxyyz", "abcde", strict=True)]
-    sheet = shed(heads, [row("0", "7", "0", DASH, "0"), row("0", "8", "0", DASH, DASH)])
-    assert sheet.names == ["x b", "z e"]
-    assert sheet.groups == [("x", 1), ("z", 1)]
-    assert (sheet.zero, sheet.unknown) == (("x a", "y c"), ("y d",))
-    assert [cell.text for cell in sheet.rows[1].cells] == ["8", DASH]
-    assert [cell.look for cell in sheet.rows[0].cells] == ["zero first", "zero first"]
-    assert shed(heads, [row("0", "0", "0", "0", "0")], keep=2).names == ["x a", "x b"]
+    columns = [Column("run"), *(Column(name, COUNT, group=group)
+                                for group, name in zip("xxyyz", "abcde", strict=True))]  # fmt: skip
+    whole = table("", columns, [row("a", 0, 7, 0, None, 0), row("b", 0, 8, 0, None, None)])
+    shown = whole.without(0, None)
+    assert [column.name for column in shown.columns] == ["run", "x b", "z e"]
+    assert shown.groups == [("x", 1), ("z", 1)]
+    assert shown.left_out == "Zero in every run: x a, y c. Not known of any run: y d."
+    assert texts(shown) == [["a", "7", "0"], ["b", "8", "–"]]
+    nothing = table("", columns, [row("a", 0, 0, 0, 0, 0)])
+    assert len(nothing.without(0, None, keep=3).columns) == 3

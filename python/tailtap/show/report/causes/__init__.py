@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.stored import Causes, causes_of
+from tailtap.analysis.causes.stored import Causes, causes_of, shares
 from tailtap.analysis.causes.trace import has_trace
 from tailtap.analysis.runs.groups import Configuration, Member
 from tailtap.base.errors import InputError
+from tailtap.show.report.causes.palette import COLOURS, Colour
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,16 @@ def _causes(member: Member, knobs: Sequence[Knob]) -> tuple[Causes | None, str]:
     except InputError as error:
         return None, str(error)
     return causes, ""
+
+
+def used(stories: Sequence[Story]) -> dict[str, Colour]:
+    """The causes that figures show, with their colours, those of most late packets first."""
+    counts: dict[str, int] = {}
+    for story in stories:
+        if story.causes is not None and story.drawn:
+            for cause in story.causes.late["blamed"].to_pylist():
+                counts[cause] = counts.get(cause, 0) + 1
+            for part in shares(story.causes).by_cause:  # of a packet with another cause, say
+                counts.setdefault(part, 0)
+    ordered = sorted(counts, key=lambda cause: (cause == "unexplained", -counts[cause]))
+    return {cause: COLOURS[cause] for cause in ordered}

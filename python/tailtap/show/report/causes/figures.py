@@ -13,10 +13,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 
 from tailtap.analysis.causes.stored import Causes, shares
 from tailtap.analysis.figures.curves import tick_label, ticks_between
-from tailtap.show.report.causes import Story
+from tailtap.show.report.causes import Story, used
 from tailtap.show.report.causes.interactive import dots, edges_of
 from tailtap.show.report.causes.palette import COLOURS
-from tailtap.show.report.causes.tables import used
 from tailtap.show.report.figures import TIMES, log_ticks, panels
 
 Told = tuple[str, Causes]

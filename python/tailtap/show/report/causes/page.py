@@ -6,12 +6,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tailtap.analysis.causes.remedies import proven_words
 from tailtap.analysis.runs.run import Run
-from tailtap.show.report.causes import Story
+from tailtap.analysis.runs.text import with_micro_sign
+from tailtap.records.causes import CausesRecord
+from tailtap.show import sections
+from tailtap.show.report.causes import Story, used
 from tailtap.show.report.causes.interactive import Figure, figures
 from tailtap.show.report.causes.palette import COLOURS, Colour
-from tailtap.show.report.causes.tables import HEADS, RunCauses, run_causes, used
 from tailtap.show.report.causes.timeline import timeline
+from tailtap.show.report.tables import mark_of
+from tailtap.show.sections import Mark
+from tailtap.show.sections.causes import causes_section, estimate
+
+
+@dataclass(frozen=True)
+class RunCauses:
+    """What the page says of one run."""
+
+    story: Story
+    record: CausesRecord
+    section: sections.Section
+    proven: str
+    """Which remedies were shown to help, and by how much; nothing without any."""
+    estimate: str
+    """What would be left of the tail without the causes that candidates answer."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +40,6 @@ class Section:
     runs: list[RunCauses]
     failures: list[tuple[str, str]]
     """Runs whose trace cannot be used, and why."""
-    heads: tuple[tuple[str, str], ...]
     colours: dict[str, Colour]
     figures: list[Figure]
     payload: dict[str, Any]
@@ -35,7 +53,7 @@ class Section:
         """What to type for candidate remedies of late packets, and the runs that each is for."""
         found: dict[str, list[Run]] = {}
         for run in self.runs:
-            for line in run.lines:
+            for line in run.record.remove.lines:
                 found.setdefault(line, []).append(run.story.member.run)
         return found
 
@@ -52,6 +70,17 @@ def _states(lines: Iterable[Any]) -> dict[str, Colour]:
     return {name: COLOURS[name] for name in dict.fromkeys(order) if name in found}
 
 
+def _run(story: Story, record: CausesRecord) -> RunCauses:
+    marks = {name: Mark(*colour) for name, colour in COLOURS.items()}
+    return RunCauses(
+        story,
+        record,
+        causes_section(record, story.member.label, marks, mark_of(story.group)),
+        with_micro_sign(proven_words(record.remove.proven)),
+        with_micro_sign(estimate(record.remove)),
+    )
+
+
 def section(stories: Sequence[Story]) -> Section:
     """The section about some traced runs."""
     lines = {
@@ -60,9 +89,8 @@ def section(stories: Sequence[Story]) -> Section:
         if story.drawn and story.causes is not None
     }
     return Section(
-        run_causes(stories),
+        [_run(story, story.causes.record) for story in stories if story.causes is not None],
         [(story.member.label, story.failure) for story in stories if story.causes is None],
-        HEADS,
         used(stories),
         list(figures(stories, lines)),
         {"causes": {name: colour._asdict() for name, colour in COLOURS.items()},

@@ -1,0 +1,138 @@
+"""Why packets of a run were late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tailtap.analysis.causes.record import estimate_words
+from tailtap.analysis.causes.taxonomy import Named
+from tailtap.base.units import format_count, format_time
+from tailtap.records.causes import CauseRow, CausesRecord, Remove
+from tailtap.show.sections import (
+    COUNT,
+    P_VALUE,
+    SHARE,
+    TIME,
+    Cell,
+    Column,
+    Mark,
+    Row,
+    Section,
+    row,
+    table,
+)
+
+COLUMNS = (
+    Column("cause", wrap=24),
+    Column("late packets", COUNT, "Late packets with this cause, or behind a stall with it"),
+    Column("share", SHARE, "Of all late packets of the run"),
+    Column("behind", COUNT, "Of these, how many waited behind others that a stall had held up",
+           spare=2),
+    Column("stalls", COUNT, "Times without service, while packets waited, that it made"),
+    Column("worst", TIME, "The largest latency of these packets"),
+    Column("delay", TIME, "What it added to late packets, in all", spare=1),
+    Column("beyond chance", SHARE,
+           "How much more it overlaps with late packets than by chance, as a share",
+           wrap=7, spare=4),
+    Column("p", P_VALUE, "How probable so much overlap is by chance", spare=3),
+    Column("candidates", hint="Knobs of tailtap host that answer it and can be set there, "
+           "not tried", wrap=16),
+)  # fmt: skip
+KNOBS = 3
+"""So many candidates are named of a cause."""
+WITHOUT = 3
+"""Causes without which the tail is estimated in words."""
+
+
+def causes_section(
+    record: CausesRecord,
+    title: str,
+    colours: Mapping[str, Mark] | None = None,
+    mark: Mark | None = None,
+) -> Section:
+    """The causes of a run's late packets.
+
+    In the figures of the page, causes have `colours`, and the run has `mark`.
+    """
+    late = record.late
+    causes = [one for one in record.causes if one.claim != "present"]
+    present = [one for one in record.causes if one.claim == "present"]
+    marks = colours or {}
+    rows = [_cause(one, marks.get(one.cause)) for one in causes]
+    if (left := record.unexplained).packets:
+        share = left.packets / late.packets
+        cells = (left.packets, share, None, None, None, left.delay_ns, None, None, "")
+        rows.append(row("unexplained", *cells, mark=marks.get("unexplained")))
+    rows += [_cause(one, marks.get(one.cause)) for one in present]
+    summary = (
+        f"{format_count(late.packets, 'packet')} took longer than {late.words}. "
+        f"{format_count(late.stalls, 'stall')} held them up. The median is "
+        f"{format_time(late.median_ns)}."
+    )
+    found = table(f"causes of {title}", COLUMNS, rows)
+    return Section(title, [summary], [found], list(_notes(record)), mark)
+
+
+def estimate(remove: Remove) -> str:
+    """What would be left of the tail without what candidates answer; empty where nothing would."""
+    if remove.without is None or not remove.without.falls:
+        return ""
+    names = [Named(one.cause, one.detail) for one in remove.causes]
+    return sentence(estimate_words(names, remove.without))
+
+
+def cause_name(found: CauseRow) -> str:
+    """A cause, and whether it is only present."""
+    name = f"{found.cause} ({found.detail})" if found.detail else found.cause
+    return f"present: {name}" if found.claim == "present" else name
+
+
+def _cause(found: CauseRow, mark: Mark | None) -> Row:
+    present, knobs = found.claim == "present", found.knobs
+    named = ", ".join([*knobs[:KNOBS], *(["…"] if knobs[KNOBS:] else [])])
+    return row(
+        cause_name(found),
+        found.packets,
+        found.share,
+        found.behind,
+        found.stalls,
+        found.worst_ns,
+        found.delay_ns,
+        found.beyond_chance,
+        "by exclusion"
+        if found.claim == "by-exclusion" and found.p_value is None
+        else found.p_value,
+        Cell(named or ("" if present else "no knob known"), "text", ", ".join(knobs[KNOBS:])),
+        look="present" if present else "",
+        mark=mark,
+    )
+
+
+def _notes(record: CausesRecord) -> Iterator[str]:
+    late = record.late
+    if untraced := record.unexplained.untraced:
+        yield f"{format_count(untraced, 'unexplained packet')} passed while nothing was traced."
+    if (looked := late.looked) is not None:
+        yield (
+            f"{format_count(late.stalls, 'stall')} are few: what merely coincides was tested on "
+            f"the {format_count(looked.packets, 'packet')} later than {looked.words}, of "
+            f"{format_count(looked.stalls, 'stall')}."
+        )
+    estimates = [
+        estimate_words([Named(one.cause, one.detail)], one.without)
+        for one in record.causes
+        if one.without and one.without.falls
+    ]
+    yield from (sentence(words) for words in estimates[:WITHOUT])
+    if len(record.segments) > 1:
+        for segment in record.segments:
+            yield f"{format_count(segment.packets, 'packet')} late in {segment.words}."
+    for period in record.periods:
+        yield f"Period of {period.words}."
+    for warning in record.warnings:
+        yield f"warning: {warning.message} [{warning.code}]"
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence: a capital letter, and a stop."""
+    return f"{words[:1].upper()}{words[1:]}."

@@ -1,0 +1,254 @@
+"""Configurations against each other, as far as their repeats can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from tailtap.analysis.compare.significance import rank_text
+from tailtap.analysis.runs.text import number_text
+from tailtap.base.units import format_time, format_us
+from tailtap.records.compare import (
+    Configured,
+    Counted,
+    CounterPair,
+    Counters,
+    LoadRow,
+    PairRow,
+    RepeatRow,
+    Resources,
+    Standing,
+)
+from tailtap.show.sections import (
+    COUNT,
+    P_VALUE,
+    SHARE,
+    TIME,
+    Cell,
+    Column,
+    Kind,
+    Mark,
+    Part,
+    Row,
+    Table,
+    row,
+    table,
+)
+
+
+def _digits(number: int) -> Kind:
+    form = partial(number_text, digits=number)
+    return Kind(form, form)
+
+
+COUNTED = (
+    Column("configuration", wrap=16),
+    Column("counter", wrap=12),
+    Column("mean", _digits(4)),
+    Column("deviation", _digits(2)),
+    Column("runs", COUNT),
+    Column("more than the first, 95 %", right=True, spare=1, wrap=14),
+    Column("p, corrected", P_VALUE),
+)
+"""What was counted per packet: means over repeats, and how much more than the first."""
+RANKED = (
+    Column("configuration", wrap=16),
+    Column("rank"),
+    Column("repeats, the worst first", right=True, wrap=10),
+    Column("within the worst run", right=True, spare=3, wrap=12),
+    Column("max", TIME, spare=1),
+    Column("loss", SHARE, spare=2),
+    Column("over the first, 95 %", right=True, wrap=12),
+    Column("p, corrected", P_VALUE),
+)
+"""How configurations stand to each other."""
+PAIRS = 15
+"""Comparisons that are shown; `--json` has all."""
+Marks = Mapping[str, Mark]
+"""The colours of configurations, by their labels."""
+
+
+def ranked_part(load: LoadRow, marks: Marks) -> Part:
+    """The configurations under one load: rows of `RANKED`."""
+    by = " (as required)" if load.percentile_by == "require" else ""
+    best = load.configurations[0].label if load.configurations else ""
+    rows = [_standing(one, best, load, marks) for one in (*load.configurations, *load.floors)]
+    rows += [row(one.label, "", "no good run", *[""] * 5, look="present") for one in load.unranked]
+    return Part(rows, f"{load.load}, {load.percentile_text}{by}")
+
+
+def _standing(found: Standing, best: str, load: LoadRow, marks: Marks) -> Row:
+    repeats = [found.repeats[place] for place in found.worst_first]
+    inside = repeats[0].interval
+    losses = [run.loss for run in repeats if run.loss is not None]
+    sides = {best, found.label}
+    pair = next((p for p in load.comparisons if {p.slower, p.faster} == sides), None)
+    look, hint = ("", "") if pair is None else _certainty(pair, certain=pair.significant)
+    return row(
+        found.label,
+        rank_text(found.rank) or "floor",
+        ", ".join(map(_repeat, repeats)),
+        "" if inside is None else f"{format_us(inside.low)} to {format_us(inside.high)} us",
+        max((run.max for run in repeats if run.max is not None), default=None),
+        max(losses, default=None),
+        Cell(pair and found.over_first, look),
+        Cell(pair and pair.p_corrected, look, hint),
+        look="" if found.rank else "present",
+        mark=marks.get(found.label),
+    )
+
+
+def _certainty(pair: PairRow | CounterPair, *, certain: bool) -> tuple[str, str]:
+    """The look of what a test says, and what it rests on."""
+    hint = (
+        f"p = {pair.p:.2g} before the correction; so many repeats reach {pair.smallest_p:.2g} "
+        "at best"
+    )
+    return "" if certain else "zero", hint
+
+
+def _repeat(run: RepeatRow) -> str:
+    """A run's latency, and what it may be off by by its clocks and stamps."""
+    if run.latency is None:
+        return "unknown"
+    off = f" ± {format_time(run.within_ns)}" if run.within_ns else ""
+    return format_time(run.latency) + off
+
+
+def differences(load: LoadRow, alpha: float) -> Table:
+    """What the tests of pairs show that can be decided; the most certain ones first."""
+    columns = (
+        Column("configuration", wrap=16),
+        Column("against", wrap=16),
+        Column("is", wrap=6),
+        Column("ratio (95 %)", right=True),
+        Column("p", P_VALUE, spare=2),
+        Column("corrected", P_VALUE),
+        Column("runs' intervals", spare=1),
+    )
+    able = [pair for pair in load.comparisons if pair.smallest_p <= alpha]
+    shown = sorted(able, key=lambda pair: (not pair.significant, pair.p_corrected))[:PAIRS]
+    words = {True: "apart", False: "overlap", None: ""}
+    rows = (
+        row(pair.second, pair.first, pair.answer, pair.second_over_first, pair.p, pair.p_corrected,
+            words[pair.runs_apart], look="" if pair.significant else "present")
+        for pair in shown
+    )  # fmt: skip
+    return table("differences", columns, rows)
+
+
+def counted_part(counters: Counters, load: str, marks: Marks, most: int | None = None) -> Part:
+    """What was counted per packet under one load: rows of `COUNTED`, at most so many."""
+    counted = sorted(counters.counted, key=lambda one: not one.chosen)
+    first: dict[str, str] = {}
+    for one in counted:
+        first.setdefault(one.counter, one.configuration)
+    pairs = {(pair.counter, pair.first, pair.second): pair for pair in counters.comparisons}
+    rows = [
+        _counted(
+            one,
+            pairs.get((one.counter, first[one.counter], one.configuration)),
+            marks.get(one.configuration),
+        )
+        for one in counted[:most]
+    ]
+    return Part(rows, load)
+
+
+def _counted(one: Counted, pair: CounterPair | None, mark: Mark | None) -> Row:
+    values = ", ".join(number_text(value, 4) for value in one.values)
+    more, look, hint = None, "", ""
+    if pair is not None and pair.difference is not None:
+        look, hint = _certainty(pair, certain=pair.answer != "not shown")
+        more = between(pair.difference, pair.difference_low, pair.difference_high, signed=True)
+    return row(
+        one.configuration,
+        one.counter,
+        Cell(one.mean, "" if one.mean else "zero", f"Repeats: {values}"),
+        one.deviation,
+        len(one.values),
+        Cell(more, look),
+        Cell(None if more is None or pair is None else pair.p_corrected, look, hint),
+        mark=mark,
+    )
+
+
+def between(
+    middle: float | None, low: float | None, high: float | None, *, signed: bool = False
+) -> str:
+    """A number with its interval, as far as both are known."""
+    if middle is None:
+        return ""
+    text = number_text(middle, signed=signed)
+    if low is None or high is None:
+        return text
+    return f"{text} ({number_text(low, signed=signed)} to {number_text(high, signed=signed)})"
+
+
+def counter_differences(load: LoadRow) -> Table:
+    """What the tests of pairs show of what was counted; the most certain ones first."""
+    columns = (
+        Column("counter", wrap=12),
+        Column("configuration", wrap=16),
+        Column("against", wrap=16),
+        Column("is", wrap=6),
+        Column("per packet (95 %)", right=True),
+        Column("ratio (95 %)", right=True),
+        Column("corrected", P_VALUE),
+    )
+    known = [pair for pair in load.counters.comparisons if pair.difference_low is not None]
+    shown = sorted(known, key=lambda pair: (pair.p_corrected, pair.p))[:PAIRS]
+    rows = (
+        row(pair.counter, pair.second, pair.first, pair.answer,
+            between(pair.difference, pair.difference_low, pair.difference_high, signed=True),
+            between(pair.ratio, pair.ratio_low, pair.ratio_high), pair.p_corrected,
+            look="present" if pair.answer == "not shown" else "")
+        for pair in shown
+    )  # fmt: skip
+    return table("differences of what was counted", columns, rows)
+
+
+def traits(loads: Sequence[LoadRow]) -> Table:
+    """What speaks for configurations other than their latency."""
+    columns = (
+        Column("configuration", wrap=16),
+        Column("load", wrap=10),
+        Column("rank", right=True),
+        Column("models", right=True, spare=6),
+        Column("clusters above", right=True, spare=3),
+        Column("bounded", right=True, spare=4),
+        Column("CPUs", right=True),
+        Column("us/packet", right=True, spare=2),
+        Column("memory", right=True, spare=5),
+        Column("power", right=True, spare=8),
+        Column("cache", wrap=8, spare=7),
+        Column("isolation", wrap=9),
+    )
+    found: list[tuple[str, str, Configured]] = []
+    for load in loads:
+        found += [(load.load, rank_text(one.rank), one) for one in load.configurations]
+        found += [(load.load, "", one) for one in load.unranked]
+    rows = [_traits(*one) for one in found if one[-1].resources]
+    title = "other than latency (isolation is a judgement, not a measurement)"
+    return table(title, columns, rows)
+
+
+def _traits(load: str, rank: str, found: Configured) -> Row:
+    used = found.resources or Resources()
+    cache, summary = found.cache, found.predictability
+    bursts, bounded = (summary.bursts_above, summary.bounded) if summary else (None, None)
+    virtual = " (virtual)" if cache and cache.virtual else ""
+    return row(
+        found.label,
+        load,
+        rank,
+        f"{summary.models} of {summary.runs}" if summary else "",
+        "" if bursts is None else f"{bursts:.2f}",
+        "" if bounded is None else f"{bounded:.0%}",
+        "" if used.cpus is None else f"{used.cpus:.2f} of {used.reserved}",
+        "" if used.cpu_ns is None else f"{used.cpu_ns / 1000:.2f}",
+        "" if used.memory is None else f"{used.memory / 1e6:,.1f} MB",
+        "" if used.watts is None else f"{used.watts:,.1f} W",
+        f"{cache.layout}{virtual}" if cache else "",
+        found.isolation.grade if found.isolation else "",
+    )

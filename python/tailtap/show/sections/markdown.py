@@ -1,0 +1,67 @@
+"""Tables in Markdown, as for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tailtap.analysis.verdict.junit import printable
+from tailtap.base.files import named
+from tailtap.base.units import format_count, format_share
+from tailtap.base.writing import writing
+from tailtap.records.compare import GateAnswer, GateRecord
+from tailtap.show.sections import Table
+from tailtap.show.sections.answers import gate_table
+
+MARKS: dict[GateAnswer, str] = {
+    "worse": "❌ worse",
+    "not shown": "❔ not shown",
+    "no worse": "✅ no worse",
+    "better": "✅ better",
+}
+
+
+def in_markdown(found: Table) -> Iterator[str]:
+    """The lines of a table."""
+    yield _line(column.heading for column in found.columns)
+    yield f"|{'|'.join('---' if column.left else '---:' for column in found.columns)}|"
+    for row in found.rows:
+        yield _line(
+            cell.plain(column.kind) for cell, column in zip(row.cells, found.columns, strict=True)
+        )
+
+
+def _line(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(map(escaped, texts))} |"
+
+
+def escaped(text: str) -> str:
+    """Text that steers no Markdown: names come from folders and files."""
+    shown = printable(text)
+    for letter in "\\`*_|<>[]#":
+        shown = shown.replace(letter, f"\\{letter}")
+    return shown
+
+
+def write_gate(found: GateRecord, file: Path) -> None:
+    """Write what came of a change. Raises `MachineError` when it cannot be written."""
+    with writing(file, "give another file by --markdown"), named(file) as draft:
+        draft.write(gate_markdown(found).encode())
+
+
+def gate_markdown(found: GateRecord) -> str:
+    """The answer, a table of the rows, and what is doubtful."""
+    sides = f"{escaped(found.new)} against {escaped(found.base)}"
+    lines = [
+        f"### Tail latency: {MARKS[found.answer]}",
+        "",
+        f"{sides}; worse means by more than {format_share(found.margin)}.",
+        "",
+        *in_markdown(gate_table(found)),
+    ]
+    if found.warnings:
+        warnings = format_count(len(found.warnings), "warning")
+        lines += ["", f"<details><summary>{warnings}</summary>", ""]
+        lines += [f"- `{one.code}` {escaped(one.message)}" for one in found.warnings]
+        lines += ["", "</details>"]
+    return "\n".join(lines) + "\n"
