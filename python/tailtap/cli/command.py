@@ -107,6 +107,13 @@ Examples = Sequence[tuple[str, str]]
 """Command lines, each with what it does."""
 
 
+def refuse(*wrong: tuple[object, str]) -> None:
+    """Raise `InputError` with the first of these messages whose condition holds."""
+    for holds, message in wrong:
+        if holds:
+            raise InputError(message)
+
+
 class Answer(NamedTuple):
     """What a command answers."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tailtap.cli.command import PATH, SIZE, TIME, command
+from tailtap.cli.command import PATH, SIZE, TIME, command, refuse
 from tailtap.cli.options import Where, writes_into
 from tailtap.cli.terminal import unless, warn
 
@@ -367,34 +367,42 @@ def evaluate(
         if out is not None and not replace:
             require_same(found, out)
         show(found, ps, worst, losses, out, json=json, quiet=quiet)
-    elif match == "transactions":
-        raise InputError(
-            "--match transactions is for captures: the experiment of runs says what they match"
-        )
-    elif direction is not None:
-        raise InputError("--direction is for two captures: runs hold one direction")
-    elif {"format", "nanoseconds", "stamps", "key_after"} & given.keys():
-        raise InputError(
-            "--format, --nanoseconds, --stamps and --key-after are for two captures: stamps of "
-            "runs say what they are"
-        )
-    elif not (filter_ is filter_after is None):
-        raise InputError("--filter and --filter-after are for captures: runs have their flows")
-    elif by is not None:
-        raise InputError("--by flow is for captures: give the two of a run, ingress.* and egress.*")
-    elif losses:
-        raise InputError(
-            "--losses is for two captures: the lost packets of runs are in the table 'losses' of "
-            "results.duckdb, and in evaluation/losses.parquet of each run folder"
-        )
-    elif out is not None and replace:
-        raise InputError("--out leaves the results of the runs alone: leave --replace out")
-    elif egress_ahead is not None or back is not None:
-        raise InputError(
-            "--egress-ahead and --back are for two captures: the stamps of a run have one clock"
-        )
-    else:
-        _evaluate_folder(ingress, given, where, percentiles, out, json, quiet, replace=replace)
+        return
+    refuse(
+        (
+            match == "transactions",
+            "--match transactions is for captures: the experiment of runs says what they match",
+        ),
+        (direction, "--direction is for two captures: runs hold one direction"),
+        (
+            {"format", "nanoseconds", "stamps", "key_after"} & given.keys(),
+            (
+                "--format, --nanoseconds, --stamps and --key-after are for two captures: stamps of "
+                "runs say what they are"
+            ),
+        ),
+        (
+            not (filter_ is filter_after is None),
+            "--filter and --filter-after are for captures: runs have their flows",
+        ),
+        (by, "--by flow is for captures: give the two of a run, ingress.* and egress.*"),
+        (
+            losses,
+            (
+                "--losses is for two captures: the lost packets of runs are in the table 'losses' "
+                "of results.duckdb, and in evaluation/losses.parquet of each run folder"
+            ),
+        ),
+        (
+            out is not None and replace,
+            "--out leaves the results of the runs alone: leave --replace out",
+        ),
+        (
+            egress_ahead is not None or back is not None,
+            "--egress-ahead and --back are for two captures: the stamps of a run have one clock",
+        ),
+    )
+    _evaluate_folder(ingress, given, where, percentiles, out, json, quiet, replace=replace)
 
 
 def _load_writer() -> None:

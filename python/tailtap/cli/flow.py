@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 
 from tailtap.base.errors import InputError, naming
+from tailtap.cli.command import refuse
 from tailtap.lab.generators.flows import DEFAULT_TTL, Flows, Ranges, numbered
 from tailtap.lab.generators.pattern import parse_pattern
 from tailtap.lab.generators.sizes import least_size, parse_sizes, sizes_of
 from tailtap.records.generator import GeneratorRecord
 
 DEFAULT_SIZE = "64 B"
+AS_THEY_ARE = "its packets are as they are"
 
 
 class FlowOptions(SimpleNamespace):
@@ -73,39 +75,43 @@ class FlowOptions(SimpleNamespace):
         }
 
     def _check(self) -> None:
-        if self.duration is not None and self.count is not None:
-            raise InputError("how much to send must be said once: give --duration or --count")
-        if self.replay is None:
-            if self.duration is None and self.count is None:
-                raise InputError("how much to send must be said once: give --duration or --count")
-            if self.rate is None or self.stamp_ids:
-                raise InputError("without --replay, --rate is needed and --stamp-ids is not")
-        else:
-            self._check_replay()
-        if self.warm_up is not None and self.warm_up_packets:
-            raise InputError("the warm-up must be said once: give --warm-up or --warm-up-packets")
-        if self.no_bypass and self.generator != "af_packet":
-            raise InputError("--no-bypass is for --generator af_packet: the others pass no queue")
-        if self.ip == 5:
-            raise InputError("there is no IPv5: give --ip 4 or 6")
-        if self.flows is not None and self.src is not None:
-            raise InputError("the source addresses must be said once: give --flows or --src")
+        once = "how much to send must be said once: give --duration or --count"
+        again = self.replay is not None
+        refuse(
+            (self.duration is not None and self.count is not None, once),
+            (not again and self.duration is None and self.count is None, once),
+            (
+                not again and (self.rate is None or self.stamp_ids),
+                "without --replay, --rate is needed and --stamp-ids is not",
+            ),
+            *(
+                (again and value is not None, f"{option} does not go with --replay: {AS_THEY_ARE}")
+                for option, value in self._content().items()
+            ),
+            (
+                again and self.rate is None and self.pattern != "constant",
+                "--pattern needs a --rate: without one, a --replay has its own pace",
+            ),
+            (
+                self.warm_up is not None and self.warm_up_packets,
+                "the warm-up must be said once: give --warm-up or --warm-up-packets",
+            ),
+            (
+                self.no_bypass and self.generator != "af_packet",
+                "--no-bypass is for --generator af_packet: the others pass no queue",
+            ),
+            (self.ip == 5, "there is no IPv5: give --ip 4 or 6"),
+            (
+                self.flows is not None and self.src is not None,
+                "the source addresses must be said once: give --flows or --src",
+            ),
+        )
 
-    def _check_replay(self) -> None:
-        ours = {
-            "--flows": self.flows,
-            "--src": self.src,
-            "--dst": self.dst,
-            "--sport": self.sport,
-            "--dport": self.dport,
-            "--vlan": self.vlan,
-            "--ttl": self.ttl,
-            "--size": None if self.size == DEFAULT_SIZE else self.size,
-        }
-        if given := [option for option, value in ours.items() if value is not None]:
-            raise InputError(f"{given[0]} does not go with --replay: its packets are as they are")
-        if self.rate is None and self.pattern != "constant":
-            raise InputError("--pattern needs a --rate: without one, a --replay has its own pace")
+    def _content(self) -> dict[str, object]:
+        """What says what packets are like, and None where it was not given."""
+        names = ("flows", "src", "dst", "sport", "dport", "vlan", "ttl")
+        size = None if self.size == DEFAULT_SIZE else self.size
+        return {**{f"--{name}": getattr(self, name) for name in names}, "--size": size}
 
     def _ranges(self) -> Ranges:
         version: Any = self.ip

@@ -7,7 +7,7 @@ import re
 import click
 
 from tailtap.base.errors import InputError
-from tailtap.cli.command import RATE, TIME, command
+from tailtap.cli.command import RATE, TIME, command, refuse
 from tailtap.cli.terminal import beginning, say
 
 HOLD_FOR_NS = 1_000_000
@@ -112,19 +112,27 @@ def forward(
         of_user_space = {"--hold": hold, "--hold-for": hold_for, "--drop": drop,
                          "--duplicate": duplicate, "--limit": limit, "--queue": queue,
                          "--cpu": cpu}  # fmt: skip
-        for option, value in of_user_space.items():
-            if value is not None:
-                raise InputError(f"--xdp redirects every packet in the kernel: leave out {option}")
+        refuse(
+            *(
+                (value is not None, f"--xdp redirects every packet in the kernel: leave out {name}")
+                for name, value in of_user_space.items()
+            )
+        )
         _core.redirect(input, output, ready, mode=xdp, both_ways=both_ways)
         if json:
             print(json_module.dumps({"event": "done", "mode": xdp}))
         return
-    if both_ways:
-        raise InputError("--both-ways is for --xdp: start another one for the way back")
-    if hold_for is not None and hold is None:
-        raise InputError("--hold-for holds nothing: name the packets with --hold")
-    if queue is not None and limit is None:
-        raise InputError("--queue is of packets that wait at a limit: give --limit as well")
+    refuse(
+        (both_ways, "--both-ways is for --xdp: start another one for the way back"),
+        (
+            hold_for is not None and hold is None,
+            "--hold-for holds nothing: name the packets with --hold",
+        ),
+        (
+            queue is not None and limit is None,
+            "--queue is of packets that wait at a limit: give --limit as well",
+        ),
+    )
     done = _core.forward(
         input,
         output,

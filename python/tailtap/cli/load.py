@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tailtap.base.errors import InputError
-from tailtap.cli.command import SIZE, TIME, command
+from tailtap.cli.command import SIZE, TIME, command, refuse
 from tailtap.cli.terminal import beginning, say
 
 KINDS = ("cpu", "cache", "memory", "interrupts", "packets")
@@ -90,19 +89,21 @@ def load(
     from tailtap import _core
 
     shares = kind in ("cpu", "cache")
-    for option, value, fits in (
+    fitting = (
         ("--busy", busy, shares),
         ("--period", period, shares),
         ("--size", size, kind == "cache"),
         ("--per-second", per_second, not shares),
         ("--burst", burst, kind == "packets"),
-    ):
-        if value is not None and not fits:
-            raise InputError(f"{kind} has no {option}: leave it out")
-    if not shares and per_second is None:
-        raise InputError(f"{kind} needs a rate: give --per-second")
-    if period == 0:
-        raise InputError("--period 0 is no time to work in: give '10 ms'")
+    )
+    refuse(
+        *(
+            (value is not None and not fits, f"{kind} has no {option}: leave it out")
+            for option, value, fits in fitting
+        ),
+        (not shares and per_second is None, f"{kind} needs a rate: give --per-second"),
+        (period == 0, "--period 0 is no time to work in: give '10 ms'"),
+    )
     period_ns = period or PERIOD_NS
 
     ready = beginning(f"loading CPU {cpu}; SIGINT (Ctrl-C) stops", json=json, quiet=quiet)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.base.errors import InputError
-from tailtap.cli.command import PATH, Answer, command
+from tailtap.cli.command import PATH, Answer, command, refuse
 from tailtap.cli.host import also_option, purpose_options, sentence
 from tailtap.cli.terminal import say, unless, warn
 
@@ -100,14 +100,20 @@ def bootline(
     from tailtap.host.tuning import bootline as library
     from tailtap.records.printed import StepRecord, UninstalledRecord
 
-    if install_ and remove_:
-        raise InputError("--install and --remove exclude each other: choose one")
-    if not install_:
-        for option, given in (("--loader", loader), ("--entry", entry)):
-            if given is not None:
-                raise InputError(f"{option} is for --install: say that too, or leave it out")
-    if dry_run and not (install_ or remove_):
-        raise InputError("--dry-run is for --install and --remove: nothing is changed without them")
+    refuse(
+        (install_ and remove_, "--install and --remove exclude each other: choose one"),
+        *(
+            (
+                given is not None and not install_,
+                f"{option} is for --install: say that too, or leave it out",
+            )
+            for option, given in (("--loader", loader), ("--entry", entry))
+        ),
+        (
+            dry_run and not (install_ or remove_),
+            "--dry-run is for --install and --remove: nothing is changed without them",
+        ),
+    )
     if (install_ or remove_) and not dry_run:
         require_root()
     if remove_:
