@@ -253,7 +253,7 @@ def test_clocks_travel_to_workers(tmp_path: Path) -> None:
 def test_captures_of_two_clocks_that_are_taken_for_one_are_refused(tmp_path: Path) -> None:
     for offset_ns in (-50 * MS, 10**13):
         TwoClocks(offset_ns=offset_ns).write(tmp_path, 5)
-        with pytest.raises(InputError, match=r"egress_ahead .*(or|and) back"):
+        with pytest.raises(InputError, match=r"--egress-ahead .*(or|and) --back"):
             evaluated(tmp_path, None)
 
 
@@ -262,7 +262,7 @@ def test_keys_that_repeat_align_nothing(tmp_path: Path) -> None:
     random_clocks(5).write(tmp_path, 5)
     path = tmp_path / "back-before.stamps"
     path.write_bytes(stamps((START_NS + place, 7) for place in range(100)))
-    with pytest.raises(InputError, match=r"^back .*occurs once in each"):
+    with pytest.raises(InputError, match=r"^--back .*occurs once in each"):
         by_packets(tmp_path)
 
 
