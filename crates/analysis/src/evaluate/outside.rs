@@ -158,7 +158,7 @@ mod tests {
         assert!(tai.contains("--egress-ahead '37 s..37 s'"), "{tai}");
         let slow = told([6_000_000_000, 6_200_000_000, 7_500_000_000]);
         assert!(slow.contains("6.000 to 7.500 s later"), "{slow}");
-        assert!(slow.contains("give window '15 s'"), "{slow}");
+        assert!(slow.contains("give --window '15 s'"), "{slow}");
         let behind = told([-8_300_000_000, -8_250_000_000, -8_200_000_000]);
         assert!(behind.contains("8.200 to 8.300 s earlier"), "{behind}");
         assert!(behind.contains("--egress-ahead '-8300000 us..-8199999 us'"), "{behind}");
