@@ -20,7 +20,7 @@ from pathlib import Path
 from holding import HOLD_MS, SETUP, recording
 from labtools import TAILTAP, Machine, own_machine, wait_for
 
-from tailtap.measure.observe.memory import SHARED, name_of
+from tailtap.measure.observe.look import SHARED, name_of
 from tailtap.measure.observe.segments import bytes_in
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import read

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.boots import Boots
     from tailtap.measure.campaign import Listener
-    from tailtap.measure.run import Stations
+    from tailtap.measure.roles.role import Stations
     from tailtap.records.causes import CausesRecord
     from tailtap.records.compare import CompareRecord, GateRecord
     from tailtap.records.evaluation import UndisturbedRecord
@@ -57,8 +57,9 @@ def run(
     in the experiment, `MachineError` where this machine cannot make it.
     """
     from tailtap.analysis.runs.reader import read_runs
+    from tailtap.experiment.plan import default_folder
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.measure.campaign import Campaign
     from tailtap.measure.runner import run_experiment
     from tailtap.results.database import kept_current
 
@@ -177,8 +178,9 @@ def search(
     varies. With `latency`, that is measured at the rates found.
     """
     from tailtap.base.errors import InputError
+    from tailtap.experiment.plan import default_folder
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.measure.campaign import Campaign
     from tailtap.measure.search.conduct import SHARES, Plan, search_experiment
     from tailtap.measure.search.methods import METHODS
     from tailtap.measure.search.trial import settings_of
@@ -289,9 +291,10 @@ def measure_again(
     is not allowed.
     """
     from tailtap.base.errors import InputError, MachineError
+    from tailtap.experiment.plan import default_folder
     from tailtap.experiment.reading import read_experiment
     from tailtap.experiment.repeating import demands_of, smallest
-    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.measure.campaign import Campaign
     from tailtap.measure.runner import run_experiment
     from tailtap.results.database import kept_current
 

@@ -16,7 +16,7 @@ from holding import EVERY, HOLD_MS, RATE, holding, recording
 from labtools import TAILTAP, Machine, own_machine, record, small_disk, wait_for
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from tailtap.measure.observe.memory import SHARED, name_of
+from tailtap.measure.observe.look import SHARED, name_of
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import read
 

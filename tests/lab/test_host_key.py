@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailtap.lab.platforms.vm.kernels import kernel, shell
-from tailtap.measure.testbed.cpio import write_cpio
-from tailtap.measure.testbed.image import HOST_KEY, write_key_archive
+from tailtap.measure.testbed.image import HOST_KEY, write_cpio, write_key_archive
 
 EMULATOR = "qemu-system-x86_64"
 SECONDS = 240

@@ -28,7 +28,7 @@ from standing import standing as standing_dut
 from tailtap.lab.platforms import DutSpec
 from tailtap.lab.platforms.vm import VmOptions
 from tailtap.lab.topology.graphs import TAPS
-from tailtap.measure.observe.memory import SHARED, name_of
+from tailtap.measure.observe.look import SHARED, name_of
 
 DEVICES = {"bridge": bridge, "nat": nat, "line": line}
 WITH_FOLDER = {"container": (container, "podman"), "ovs": (switch, "ovs-vswitchd")}

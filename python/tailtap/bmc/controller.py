@@ -16,9 +16,7 @@ from typing import Any
 
 from tailtap.base.errors import MachineError
 from tailtap.bmc import DEVICES, Machine
-from tailtap.bmc.attempts import Attempts, network_of
 from tailtap.bmc.configuration import MOST_PASSWORD_BYTES, shown
-from tailtap.bmc.events import BmcEvent
 from tailtap.bmc.packets import (
     HEAD,
     HEAD_15,
@@ -30,13 +28,16 @@ from tailtap.bmc.packets import (
     frame,
     frame_15,
 )
+from tailtap.bmc.serving import BmcEvent
 from tailtap.bmc.session import (
     ALGORITHMS,
     OPERATOR,
     SUITE,
+    Attempts,
     Completion,
     Refusal,
     Session,
+    network_of,
     refusal,
     suite_of,
 )

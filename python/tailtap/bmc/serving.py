@@ -5,10 +5,30 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Literal
 
 from tailtap.base.errors import MachineError, PackageMissing
 from tailtap.bmc.configuration import Configuration
-from tailtap.bmc.events import BmcEvent
+from tailtap.records.record import Record
+
+
+class BmcEvent(Record, kw_only=True, omit_defaults=True, rename={"address_of": "from"}):
+    """Something that happened at the controller of a machine."""
+
+    event: Literal["listening", "power", "boot", "refused", "failed"]
+    machine: str
+    address: str | None = None
+    """Where it listens."""
+    exposed: bool | None = None
+    """Whether others than this machine reach that address."""
+    action: str | None = None
+    device: str | None = None
+    user: str | None = None
+    address_of: str | None = None
+    """Where the user is."""
+    why: str | None = None
+    muted: bool | None = None
+    """Whether further ones are not told for a minute."""
 
 
 def serve(

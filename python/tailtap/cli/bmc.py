@@ -12,7 +12,7 @@ from tailtap.cli.command import PATH, command
 from tailtap.cli.terminal import warn
 
 if TYPE_CHECKING:
-    from tailtap.bmc.events import BmcEvent
+    from tailtap.bmc.serving import BmcEvent
 
 
 @command(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tailtap.measure.improve.conduct import Improvement
-    from tailtap.measure.improve.settings import ExperimentPlan, ObservedPlan
+    from tailtap.measure.improve.settings import Plan
     from tailtap.records.search import ImproveRecord, ImproveSettings
 
 FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.yaml"}
@@ -142,23 +142,19 @@ def improve(
     from tailtap.base.errors import InputError
     from tailtap.cli.progress import campaign_in
     from tailtap.library import remedies
-    from tailtap.measure.improve.conduct import improve_experiment, improve_observed
-    from tailtap.measure.improve.settings import ExperimentPlan, settings_of
+    from tailtap.measure.improve.conduct import improve as try_knobs
+    from tailtap.measure.improve.settings import settings_of
 
     if (experiment is None) == (observe is None):
         raise InputError("give an experiment file, or --observe IN OUT")
     require_out(out, resume=resume)
     asked = settings_of(within, margin, disruptive=disruptive, undisturbed=undisturbed)
-    plan: ExperimentPlan | ObservedPlan
     if observe is not None:
         plan = _observed(observe, stretch, cpus, filter_, require, asked)
     elif experiment is not None:
         plan = _experiment(experiment, set_, require, asked)
     with campaign_in(out, f"{plan.name}-improve", quiet=quiet, resume=resume) as campaign:
-        if isinstance(plan, ExperimentPlan):
-            found = improve_experiment(plan, campaign, knobs=remedies())
-        else:
-            found = improve_observed(plan, campaign, knobs=remedies())
+        found = try_knobs(plan, campaign, knobs=remedies())
         files = [_export(found, name) for name in exports if found.record.kept]
     if keep and found.record.kept:
         for name, why in found.apply():
@@ -176,14 +172,14 @@ def _print(record: ImproveRecord, files: Sequence[Path], folder: Path) -> None:
 
 def _experiment(
     file: Path, changes: tuple[str, ...], require: str | None, settings: ImproveSettings
-) -> ExperimentPlan:
+) -> Plan:
     """The plan for an experiment file. Raises `InputError`."""
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.improve.settings import ExperimentPlan, Goal
+    from tailtap.measure.improve.settings import Goal, plan_of_experiment
 
     checked = read_experiment(file, changes)
     required = list(checked.require) if require is None else [require]
-    return ExperimentPlan(checked, file, Goal.of(required), settings)
+    return plan_of_experiment(checked, file, Goal.of(required), settings)
 
 
 def _observed(
@@ -193,10 +189,10 @@ def _observed(
     filter_: str | None,
     require: str | None,
     settings: ImproveSettings,
-) -> ObservedPlan:
+) -> Plan:
     """The plan for a device that is there already. Raises `InputError`."""
     from tailtap.base.errors import InputError
-    from tailtap.measure.improve.settings import Goal, ObservedPlan
+    from tailtap.measure.improve.settings import Goal, plan_of_observed
     from tailtap.measure.observe import Asked, parse_target
 
     if not stretch:
@@ -208,7 +204,7 @@ def _observed(
         cpus=cpus or (),
         filter=filter_,
     )
-    return ObservedPlan(asked, Goal.of([] if require is None else [require]), settings)
+    return plan_of_observed(asked, Goal.of([] if require is None else [require]), settings)
 
 
 def _export(found: Improvement, name: str) -> Path:

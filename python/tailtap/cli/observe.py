@@ -18,7 +18,7 @@ from tailtap.cli.terminal import say, steps, warn
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.folder import RunFolder
-    from tailtap.measure.observe.asked import Asked
+    from tailtap.measure.observe.look import Asked
     from tailtap.measure.observe.prepared import Prepared
     from tailtap.measure.observe.recorder import Recording
     from tailtap.records.live import RecordingRecord
@@ -281,7 +281,8 @@ def observe(
     from tailtap.analysis.runs.summary import summarize
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.runs import problem_of
-    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.experiment.plan import default_folder
+    from tailtap.measure.campaign import Campaign
     from tailtap.measure.observe import observe as observe_devices
     from tailtap.records.record import printed
     from tailtap.results.database import kept_current

@@ -137,7 +137,8 @@ def campaign_in(
     one. `more` are fields of `Campaign`.
     """
     from tailtap.cli.caller import results_of_caller
-    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.experiment.plan import default_folder
+    from tailtap.measure.campaign import Campaign
     from tailtap.results.database import kept_current
 
     folder = out or default_folder(name)

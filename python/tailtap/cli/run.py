@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.boots import Boots
     from tailtap.measure.live import Live
-    from tailtap.measure.run import Stations
+    from tailtap.measure.roles.role import Stations
     from tailtap.records.compare import AgainstRecord
 
 
@@ -132,18 +132,9 @@ def run(
     in at most 1 % of all cases, each other answer in at most 5 %, however many pairs it took.
     `vary`, `repeat` and `require` are left out; --out holds every run, and against.json.
     """
-    from tailtap.analysis.runs.summary import summarize
     from tailtap.base.errors import InputError
-    from tailtap.cli.caller import results_of_caller
-    from tailtap.cli.explain import explain_briefly
-    from tailtap.cli.outlook import differences
-    from tailtap.cli.progress import listener
-    from tailtap.cli.runs import print_flows, print_hops, print_runs, problem_of
-    from tailtap.cli.verdict import exit_status, print_claims, print_verdict
+    from tailtap.experiment.plan import default_folder
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.campaign import Campaign, default_folder
-    from tailtap.measure.runner import run_experiment
-    from tailtap.records.record import printed
 
     if against is not None:
         if testbed is not None or check or resume or live or metrics is not None:
@@ -169,6 +160,16 @@ def run(
             raise InputError("--check asks about the whole experiment: leave --resume out")
         return _check(checked, out or default_folder(checked.name), stations, boots)
     require_out(out, resume=resume)
+    from tailtap.analysis.runs.summary import summarize
+    from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.explain import explain_briefly
+    from tailtap.cli.outlook import differences
+    from tailtap.cli.progress import listener
+    from tailtap.cli.runs import print_flows, print_hops, print_runs, problem_of
+    from tailtap.cli.verdict import exit_status, print_claims, print_verdict
+    from tailtap.measure.campaign import Campaign
+    from tailtap.measure.runner import run_experiment
+    from tailtap.records.record import printed
     from tailtap.results.database import kept_current
 
     folder = out or default_folder(checked.name)
@@ -242,9 +243,8 @@ def stations_of_file(
     if path is None:
         return None, None
     from tailtap.base.errors import naming
-    from tailtap.measure.testbed.model import read_testbed
+    from tailtap.measure.testbed.model import cables_of, read_testbed
     from tailtap.measure.testbed.stations import booting_of, stations_of
-    from tailtap.measure.testbed.wiring import cables_of
 
     testbed = read_testbed(path)
     with naming(str(path)):

@@ -14,8 +14,8 @@ from tailtap.cli.command import PATH, Answer, command
 from tailtap.cli.terminal import say, say_whole, unless
 
 if TYPE_CHECKING:
-    from tailtap.measure.testbed.check import Found
     from tailtap.measure.testbed.model import Host
+    from tailtap.records.printed import TestbedCheckRecord
 
 ACTIONS = ("status", "on", "off", "cycle")
 testbed_file = click.argument("testbed", type=PATH, help="The testbed file (YAML).")
@@ -39,11 +39,11 @@ def check(testbed: Path, json: bool, quiet: bool) -> Answer:
 
     found = library.check(read_testbed(testbed))
     lost = [MachineError(host.said) for host in found.hosts if host.kernel is None]
-    problem = None if found.reached else lost[0]
-    return Answer(found.record, lambda: print_cables(found), 0 if found.right else 1, problem)
+    problem = lost[0] if lost else None
+    return Answer(found, lambda: print_cables(found), 0 if found.right else 1, problem)
 
 
-def print_cables(found: Found) -> None:
+def print_cables(found: TestbedCheckRecord) -> None:
     """Print the hosts, the cables, and what the cards behind splitters stamp."""
     from tailtap.cli.console import Table, columns
 
@@ -54,8 +54,7 @@ def print_cables(found: Found) -> None:
     say()
     cables = Table(columns(("cable", "splitter", "answer", ""), wrap=12))
     for one in found.cables:
-        splitter = "" if one.cable.splitter is None else str(one.cable.splitter)
-        cables.add(" - ".join(map(str, one.cable.ends)), splitter, one.answer, one.said)
+        cables.add(" - ".join(one.ends), one.splitter or "", one.answer, one.said)
     cables.print()
     for card, said in found.stamping.items():
         say(f"{card}: {said}")
@@ -160,7 +159,7 @@ def console(testbed: Path, host: str, json: bool, quiet: bool) -> None:
     The key `console` of the host has the command. Without it, that of its controller is shown where
     `power` is of the kind ipmi; `~.` ends it. This program becomes the other one.
     """
-    from tailtap.measure.testbed.console import attach
+    from tailtap.measure.testbed.stations import attach
 
     if json:
         raise InputError("--json: a console is for a person: leave it out")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
+    Discriminator,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    Tag,
     ValidationError,
     create_model,
     model_validator,
@@ -18,7 +20,6 @@ from pydantic import (
 from tailtap.base.document import Misfit, explain
 from tailtap.base.registry import one_of
 from tailtap.base.schema import Cpus, NoOptions, Port, Strict, Written
-from tailtap.experiment.chains import Links, joined
 from tailtap.experiment.fields import takes_at
 from tailtap.experiment.line import (
     COUNT,
@@ -30,14 +31,25 @@ from tailtap.experiment.line import (
     own_keys,
 )
 from tailtap.experiment.neighbours import Neighbours
-from tailtap.experiment.network import FlowName, check_links, paths_of
+from tailtap.experiment.network import FlowName, Links, check_links, joined, paths_of
 from tailtap.experiment.over import VETH, Over
-from tailtap.experiment.placing import IrqOption
 from tailtap.experiment.tuning import Tuning
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.lab.topology.placement import Napi
+
+
+def _form(value: object) -> str:
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return "list" if number or isinstance(value, list | tuple) else "word"
+
+
+IrqOption: TypeAlias = Annotated[
+    Annotated[Literal["none", "node", "core"], Tag("word")] | Annotated[Cpus, Tag("list")],
+    Discriminator(_form),
+    Written("`none`, `node`, `core`, CPU number, or list of them"),
+]
 
 
 class Dut(Strict):

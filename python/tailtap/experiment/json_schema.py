@@ -14,10 +14,9 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 
 from tailtap.base.registry import Registry
-from tailtap.experiment.combinations import SECTIONS, SINGLE
+from tailtap.experiment.combinations import OUTSIDE, SECTIONS, SINGLE
 from tailtap.experiment.fields import default_text, models_in, written
 from tailtap.experiment.model import Experiment
-from tailtap.experiment.scales import OUTSIDE
 from tailtap.experiment.tuning import ABLATION, VARIED
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS

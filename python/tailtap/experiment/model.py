@@ -36,8 +36,7 @@ from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line
 from tailtap.experiment.matching import Matching
 from tailtap.experiment.network import check_network, sent_as
 from tailtap.experiment.over import VETH, Sriov, check_functions, check_over, with_links_over
-from tailtap.experiment.own_files import check_own_files
-from tailtap.experiment.server import TRANSACTIONS, check_server
+from tailtap.experiment.server import TRANSACTIONS, check_own_files, check_server
 from tailtap.experiment.tuning import FULL
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS

@@ -26,11 +26,17 @@ from tailtap.base.document import (
 from tailtap.base.errors import InputError, InputErrors, WrongValue
 from tailtap.base.schema import NoOptions
 from tailtap.experiment.claims import check_claims
-from tailtap.experiment.combinations import combinations, where_varied
+from tailtap.experiment.combinations import (
+    combinations,
+    every_scale,
+    path_of,
+    scaled,
+    split_choice,
+    where_varied,
+)
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.fields import takes
 from tailtap.experiment.model import ON_TESTBED, Experiment
-from tailtap.experiment.scales import every_scale, path_of, scaled, split_choice
 from tailtap.experiment.tuning import expanded
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tailtap.base.document import load
+from tailtap.experiment.combinations import CHOICE, SECTION
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
-from tailtap.experiment.scales import CHOICE, SECTION
 from tailtap.experiment.tuning import NONE
 from tailtap.lab.platforms import PLATFORMS, declaring
 

@@ -22,7 +22,7 @@ import yaml
 from tailtap.analysis.runs.folder import ExperimentFolder, require_folder
 from tailtap.base.document import MAX_BYTES, dotted
 from tailtap.base.errors import Interrupted, Occupied, TailtapError
-from tailtap.base.files import copy, make_folder, slugify, write_json, write_text
+from tailtap.base.files import copy, make_folder, write_json, write_text
 from tailtap.base.foreign import read_bytes
 from tailtap.base.writing import writing
 from tailtap.experiment.model import Experiment
@@ -30,7 +30,7 @@ from tailtap.experiment.plan import PlannedRun
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.changes import clean
 from tailtap.measure.boots import Boots
-from tailtap.measure.run import Stations
+from tailtap.measure.roles.role import Stations
 from tailtap.records.compare import AgainstRecord
 from tailtap.records.record import as_json
 from tailtap.records.run import RunRecord
@@ -114,14 +114,21 @@ class Campaign:
             raise Occupied("the folder is not empty", place=str(self.out), begun=begun)
 
     def prepare(
-        self, begun: str, texts: Mapping[str, str], resume: Callable[[], object] | None = None
+        self,
+        begun: str,
+        texts: Mapping[str, str],
+        resume: Callable[[], object] | None = None,
+        runs: Path | None = None,
     ) -> None:
-        """Begin the folder with these `texts` by their files' names, or `resume` what it holds."""
+        """Begin the folder with these `texts` by their files' names, or `resume` what it holds.
+
+        `runs` is where its runs are, unless these are those of an experiment.
+        """
         if resume is not None and self.resume:
             resume()
         else:
             self.require_empty(begun)
-            make_folder(self.folder.runs, below=self.out)
+            make_folder(runs or self.folder.runs, below=self.out)
             for name, text in texts.items():
                 write_text(self.out / name, text, below=self.out)
         if self.testbed is not None:
@@ -177,11 +184,6 @@ class Recorded(Generic[R]):
 def now() -> str:
     """The time of day, in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def default_folder(name: str) -> Path:
-    """Where a campaign goes when nobody says: its name and the time of day."""
-    return Path(f"{slugify(name) or 'experiment'}-{datetime.now():%Y%m%d-%H%M%S}")
 
 
 def seconds_of(experiment: Experiment) -> float:

@@ -23,7 +23,7 @@ from tailtap.lab.topology.placement import BUSY_POLL
 from tailtap.measure.boots import Boots, asks, wanted_of
 from tailtap.measure.preconditions import require_events, require_room, stamp_bytes
 from tailtap.measure.roles.foresee import Forwarders, foresee, foresee_machine
-from tailtap.measure.run import Stations, tasks_of
+from tailtap.measure.roles.role import Stations, tasks_of
 from tailtap.records.printed import CheckedRun, Message, RunCheckRecord
 from tailtap.remote.session import Said, Setup, Station
 

@@ -1,9 +1,13 @@
-"""What an experiment asks of this machine whatever its platforms and forwarders are."""
+"""What an experiment asks of this machine whatever its platforms and forwarders are, and what else
+of tailtap is on it: measurements under way, and what killed ones left.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.base.check import Findings
@@ -13,9 +17,11 @@ from tailtap.experiment.line import ENDS, HOPS, QUEUES
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.experiment.reading import CheckedExperiment
+from tailtap.host.changes.journal import read_all
 from tailtap.host.cpu.cpus import FOLDER, is_offline, usable
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.lab.instruments.events import UnknownEvent, encodings, events_of
+from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps import HARDWARE, PASSIVE, STAMP_BYTES
 from tailtap.lab.instruments.taps.inline import slot_of
 from tailtap.lab.topology.graph import TASKS, Task
@@ -153,3 +159,68 @@ def require_room(out: Path, needed: int) -> None:
             place=str(out),
             remedy="make room",
         )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The other processes of tailtap that have journals here, by their ids, ascending."""
+
+    running: Sequence[int]
+    """They are measuring, or about to."""
+    ended: Sequence[int]
+    """They were killed and left something changed."""
+
+    @classmethod
+    def look(cls, *folders: Path) -> Beside:
+        """Read the journals in `folders`, those of this machine by default."""
+        running: set[int] = set()
+        ended: set[int] = set()
+        for record in read_all(*folders):
+            owner = record.owner
+            if owner is None or record.foreign or record.kept or record.task is not None:
+                continue
+            if record.alive and owner.pid != os.getpid():
+                running.add(owner.pid)
+            elif record.entries and not record.alive:
+                ended.add(owner.pid)
+        return cls(sorted(running), sorted(ended))
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """What should be known before a measurement."""
+        found = []
+        if self.running:
+            found.append(
+                f"{_named(self.running)} of tailtap {_are(self.running)} measuring on this "
+                "machine: both delay each other's packets; wait for it, or measure again afterwards"
+            )
+        if self.ended:
+            found.append(
+                f"{_named(self.ended)} of tailtap, which {_have(self.ended)} ended, left "
+                "namespaces, links or settings behind: `sudo tailtap clean` removes them"
+            )
+        return found
+
+
+def other_measurements(*looks: Beside) -> list[Warning]:
+    """The warning about a run, of what was seen before it and after it."""
+    others = sorted({pid for look in looks for pid in look.running})
+    if not others:
+        return []
+    message = (
+        f"{_named(others)} of tailtap measured on this machine at the same time: its packets may "
+        "have delayed these; measure again while nothing else is measured"
+    )
+    return [{"code": "other-measurement", "message": message}]
+
+
+def _named(pids: Sequence[int]) -> str:
+    return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
+
+
+def _are(pids: Sequence[int]) -> str:
+    return "are" if len(pids) > 1 else "is"
+
+
+def _have(pids: Sequence[int]) -> str:
+    return "have" if len(pids) > 1 else "has"

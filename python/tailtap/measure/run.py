@@ -22,12 +22,11 @@ from tailtap.base.files import write_json
 from tailtap.base.units import format_rate
 from tailtap.experiment.model import Experiment
 from tailtap.host.net.silent_link import LEAD_SECONDS
-from tailtap.lab.topology.graph import EGRESS, INGRESS, TASKS, Task
+from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.lab.topology.graphs import REVERSE
-from tailtap.measure.clocks import guest_clock_of, with_events_by_stamps
-from tailtap.measure.hosts_clocks import Clocks
+from tailtap.measure.clocks import Clocks, guest_clock_of, with_events_by_stamps
 from tailtap.measure.quality import Measured, Sent
-from tailtap.measure.roles.answers import (
+from tailtap.measure.roles.role import (
     CHECK,
     COUNT,
     DESCRIBE,
@@ -55,6 +54,8 @@ from tailtap.measure.roles.answers import (
     Passed,
     Prepared,
     Stamped,
+    Stations,
+    tasks_of,
 )
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station as StationRecord
@@ -94,8 +95,6 @@ TICK_SECONDS = 1.0
 machine a wake-up.
 """
 
-Stations = Mapping[str, Station]
-"""The station of each role."""
 Tick = Callable[[float], None]
 """Called now and then with the seconds since the generator was started."""
 
@@ -130,14 +129,6 @@ class StillWarmingUp(MachineError):
 def everywhere(station: Station) -> Stations:
     """All roles on one station."""
     return dict.fromkeys((DUT, GENERATOR, TIMESTAMPER), station)
-
-
-def tasks_of(stations: Stations) -> list[tuple[Station, Sequence[Task]]]:
-    """Each station once, with the roles that are on it."""
-    return [
-        (station, [role for role in TASKS if stations[role] is station])
-        for station in {id(one): one for one in stations.values()}.values()
-    ]
 
 
 class Vanished(MachineError):

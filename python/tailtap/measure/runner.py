@@ -20,17 +20,22 @@ from tailtap.base.files import remove, write_json
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_record
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.facts.needs import require_root
-from tailtap.measure.beside import Beside
-from tailtap.measure.beside import warnings as warnings_beside
 from tailtap.measure.boots import Boots, asks, grouped, wanted_of
 from tailtap.measure.campaign import Campaign, experiment_text, first_difference, now
-from tailtap.measure.preconditions import require_events, require_here, require_room, stamp_bytes
+from tailtap.measure.preconditions import (
+    Beside,
+    other_measurements,
+    require_events,
+    require_here,
+    require_room,
+    stamp_bytes,
+)
 from tailtap.measure.quality import Measured, Sent, external_rate, lost_heavily, warnings_of
 from tailtap.measure.roles.here import Here
+from tailtap.measure.roles.role import Stations
 from tailtap.measure.run import (
     DUT,
     Guard,
-    Stations,
     StillWarmingUp,
     Tick,
     everywhere,
@@ -144,6 +149,7 @@ def make_run(
     keep_stamps: bool = True,
     stations: Stations | None = None,
     boots: Boots | None = None,
+    boot_each_repeat: bool = True,
     flush: str | None = None,
 ) -> RunRecord:
     """Make one run and evaluate it; its record, with the reason when it failed.
@@ -151,7 +157,8 @@ def make_run(
     Each flow is evaluated as a run of its own: those of `together` go into folders beside this one.
     When one of them fails, all do. A run that the `guard` ended is done all the same; its
     ``generator`` says `interrupted`. With `flush` taps write so often. With `keep_stamps` false
-    its stamps are removed when it has ended.
+    its stamps are removed when it has ended. With `boot_each_repeat` false one boot is
+    enough for all that want the same.
     """
     here = stations is None
     stations = stations or everywhere(Here())
@@ -172,7 +179,8 @@ def make_run(
 
     try:
         if boots is not None:
-            booted = boots.bring(wanted_of(run.experiment), run.repeat)
+            repeat = run.repeat if boot_each_repeat else 1
+            booted = boots.bring(wanted_of(run.experiment), repeat)
             for flow in flows:
                 flow.record.boot = booted
         # For each run: tuning may have changed since the last one.
@@ -183,7 +191,7 @@ def make_run(
         folders = {flow.run.flow: flow.folder for flow in flows}
         before = Beside.look()
         measured = measure(run.experiment, folders, tick, guard, stations=stations, flush=flush)
-        others = list(warnings_beside(before, Beside.look())) if here else []
+        others = list(other_measurements(before, Beside.look())) if here else []
         if flush is not None:
             others.append({"code": "written-meanwhile", "message": WRITTEN.format(flush)})
         for flow in flows:

@@ -271,12 +271,15 @@ class HostRow(Record, kw_only=True):
     said: str
 
 
+Answer = Literal["ok", "dead", "wrong", "unknown"]
+
+
 class CableRow(Record, kw_only=True):
     """A cable of a testbed."""
 
     ends: Texts
     splitter: str | None
-    answer: Literal["ok", "dead", "wrong", "unknown"]
+    answer: Answer
     said: str
 
 

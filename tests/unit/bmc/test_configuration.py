@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tailtap.base.errors import InputError
 from tailtap.bmc.configuration import parse_listen, read, read_users
-from tailtap.bmc.events import BmcEvent
+from tailtap.bmc.serving import BmcEvent
 from tailtap.cli.bmc import sentence
 
 FILE = """\
@@ -88,11 +88,11 @@ def test_nothing_is_given_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("serve", "message"),
     [
-        ([], "nothing to serve: give a FILE, or serve KIND:NAME@LISTEN"),
-        (["web@1"], "serve 'web@1': write it as KIND:NAME@LISTEN"),
-        (["lxc:web"], "serve 'lxc:web': write it as KIND:NAME@LISTEN"),
-        (["lxc:web@x"], "serve 'lxc:web@x': "),
-        (["command:x@1"], "serve 'command:x@1': "),
+        ([], "nothing to serve: give a FILE, or --serve KIND:NAME@LISTEN"),
+        (["web@1"], "--serve 'web@1': write it as KIND:NAME@LISTEN"),
+        (["lxc:web"], "--serve 'lxc:web': write it as KIND:NAME@LISTEN"),
+        (["lxc:web@x"], "--serve 'lxc:web@x': "),
+        (["command:x@1"], "--serve 'command:x@1': "),
     ],
 )
 def test_wrong_words_are_quoted(tmp_path: Path, serve: list[str], message: str) -> None:

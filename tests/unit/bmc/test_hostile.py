@@ -15,16 +15,17 @@ from controlled import PASSWORD, USER, ipmitool, switchable
 from pyghmi.ipmi.command import Command
 
 from tailtap.bmc import MACHINES, Machine, controller
-from tailtap.bmc.attempts import (
+from tailtap.bmc.controller import MOST_OPENING, Controller, Outlet
+from tailtap.bmc.serving import BmcEvent
+from tailtap.bmc.session import (
     MOST_FAILURES,
     MOST_KEPT,
     WITHIN_NS,
     Attempts,
+    Refusal,
     network_of,
+    suite_of,
 )
-from tailtap.bmc.controller import MOST_OPENING, Controller, Outlet
-from tailtap.bmc.events import BmcEvent
-from tailtap.bmc.session import Refusal, suite_of
 
 SEED = 16
 PIECE = 1024

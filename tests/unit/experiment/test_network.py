@@ -15,8 +15,8 @@ from experiment_files import check, complaint
 from hypothesis import given
 from networks import Made, networks
 
-from tailtap.experiment.chains import IN, OUT, joined, simple_ways
 from tailtap.experiment.model import Experiment
+from tailtap.experiment.network import IN, OUT, joined, simple_ways
 from tailtap.experiment.plan import make_plan
 from tailtap.lab.topology.graphs import FORWARD
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.measure.beside import Beside, warnings
+from tailtap.measure.preconditions import Beside, other_measurements
 from tailtap.records.warnings import is_valid, notices
 
 OTHER = """\
@@ -38,7 +38,7 @@ def test_a_measurement_under_way_is_named_by_its_process(tmp_path: Path) -> None
         assert seen.running == [other.pid]
         [sentence] = seen.sentences
         assert sentence.startswith(f"process {other.pid} of tailtap is measuring on this machine")
-        [warning] = warnings(Beside([], []), seen)
+        [warning] = other_measurements(Beside([], []), seen)
         assert warning["code"] == "other-measurement"
         assert f"process {other.pid} " in warning["message"]
         assert is_valid(notices([warning]))
@@ -47,7 +47,7 @@ def test_a_measurement_under_way_is_named_by_its_process(tmp_path: Path) -> None
         other.communicate()
     # It changed nothing, so nothing is left of it.
     assert Beside.look(tmp_path) == Beside([], [])
-    assert warnings(Beside([], []), Beside([], [])) == []
+    assert other_measurements(Beside([], []), Beside([], [])) == []
     ours.close()
 
 
@@ -66,4 +66,4 @@ def test_what_a_killed_measurement_left_leads_to_clean(tmp_path: Path) -> None:
     [sentence] = seen.sentences
     assert sentence.startswith(f"process {child} of tailtap, which has ended, left ")
     assert "`sudo tailtap clean`" in sentence
-    assert warnings(seen) == []
+    assert other_measurements(seen) == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from made_records import keeping
 
-from tailtap.measure.hosts_clocks import Clocks
+from tailtap.measure.clocks import Clocks
 from tailtap.records.machine import Timekeeping
 from tailtap.records.record import as_json
 

@@ -22,6 +22,7 @@ from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.base.errors import NothingBegun, Occupied
 from tailtap.base.units import format_share, format_time, ranges
+from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.tuning import knobs_of
 from tailtap.host.facts.needs import require_root
@@ -30,8 +31,14 @@ from tailtap.host.tuning.apply import apply as set_all
 from tailtap.host.tuning.plan import plan as plan_of
 from tailtap.measure.campaign import Campaign, Recorded, now, seconds_of
 from tailtap.measure.improve.candidates import Candidate, Explainer
-from tailtap.measure.improve.measuring import Measuring, OfExperiment, measured
-from tailtap.measure.improve.settings import TESTS, ExperimentPlan, ObservedPlan, Plan
+from tailtap.measure.improve.measuring import (
+    Measuring,
+    OfExperiment,
+    Stretches,
+    measured,
+    prepare_stretches,
+)
+from tailtap.measure.improve.settings import TESTS, Plan
 from tailtap.measure.improve.trials import Trial, to_keep, tried_at_once, try_together
 from tailtap.measure.pairs import Made, Runs
 from tailtap.measure.preconditions import require_here
@@ -48,51 +55,36 @@ SETTLED = ("no effect", "harms")
 """Answers after which a knob is not tried again."""
 
 
-def improve_experiment(
-    plan: ExperimentPlan, campaign: Campaign, *, knobs: Sequence[Knob]
-) -> Improvement:
-    """Improve what an experiment measures, by `knobs` as `tailtap explain` knows them.
+def improve(plan: Plan, campaign: Campaign, *, knobs: Sequence[Knob]) -> Improvement:
+    """Improve what a plan is about, by `knobs` as `tailtap explain` knows them.
 
-    See `improved`. Raises also `MachineError` where the experiment cannot be measured here.
+    See `improved`. Raises also `MachineError` where the experiment cannot be measured here, and
+    what `tailtap.measure.observe.prepare` raises.
     """
-    require_root()
-    require_here([plan_run(1, "stage-1", 1, {}, plan.experiment)])
+    of_it, settings = plan.of_it, plan.settings
+    if isinstance(of_it, Experiment):
+        require_root()
+        require_here([plan_run(1, "stage-1", 1, {}, of_it)])
+        seconds = seconds_of(of_it)
+    else:
+        seconds = (of_it.duration_ns or 0) / 1e9
 
     def prepared(runs: Runs) -> tuple[Measuring, Explainer]:
-        tree, of_it = Tree(), plan.experiment
-        measuring = OfExperiment(
-            runs, 1 + plan.repeats, plan.settings.undisturbed, experiment=of_it
+        measuring: Measuring
+        common = (runs, 1 + plan.repeats, settings.undisturbed)
+        if isinstance(of_it, Experiment):
+            tree = Tree()
+            purpose, already = purpose_for(of_it, tree), frozenset(knobs_of(of_it.dut.tuning))
+            measuring = OfExperiment(*common, experiment=of_it)
+        else:
+            found = prepare_stretches(of_it)
+            tree, purpose, already = found.tree, found.purpose, frozenset()
+            measuring = Stretches(*common, of_it=found, disruptive=settings.disruptive)
+        return measuring, Explainer(
+            tuple(knobs), tree, purpose, settings.disruptive, already, campaign.note
         )
-        already = frozenset(knobs_of(of_it.dut.tuning))
-        return measuring, Explainer(
-            tuple(knobs), tree, purpose_for(of_it, tree), plan.settings.disruptive, already,
-            campaign.note,
-        )  # fmt: skip
 
-    return improved(plan, campaign, seconds_of(plan.experiment), prepared)
-
-
-def improve_observed(
-    plan: ObservedPlan, campaign: Campaign, *, knobs: Sequence[Knob]
-) -> Improvement:
-    """Improve a device that was there before, under its own load, between stretches of observing.
-
-    See `improved`. Raises also what `tailtap.measure.observe.prepare` raises.
-    """
-    from tailtap.measure.improve.stretches import Stretches, prepare_stretches
-
-    def prepared(runs: Runs) -> tuple[Measuring, Explainer]:
-        of_it = prepare_stretches(plan.asked)
-        measuring = Stretches(
-            runs, 1 + plan.repeats, plan.settings.undisturbed, of_it=of_it,
-            disruptive=plan.settings.disruptive,
-        )  # fmt: skip
-        return measuring, Explainer(
-            tuple(knobs), of_it.tree, of_it.purpose, plan.settings.disruptive, frozenset(),
-            campaign.note,
-        )  # fmt: skip
-
-    return improved(plan, campaign, (plan.asked.duration_ns or 0) / 1e9, prepared)
+    return improved(plan, campaign, seconds, prepared)
 
 
 Prepare = Callable[[Runs], tuple[Measuring, Explainer]]
@@ -132,7 +124,7 @@ def _resumed(plan: Plan, file: Path) -> int:
     same = {
         "the requirement": before.requirement == plan.goal.requirement.text,
         "--margin, --disruptive or --undisturbed": before.settings == now,
-        "what is measured": before.parameters == json.loads(json.dumps(plan.parameters())),
+        "what is measured": before.parameters == json.loads(json.dumps(plan.parameters)),
     }
     if different := [what for what, is_same in same.items() if not is_same]:
         raise Occupied(f"it was begun with another value of {different[0]}",
@@ -167,7 +159,7 @@ class Improvement(Recorded[ImproveRecord]):
             requirement=plan.goal.requirement.text,
             p=plan.goal.p,
             settings=plan.settings,
-            parameters=dict(plan.parameters()),
+            parameters=plan.parameters,
             purpose=f"--cpus {ranges(purpose.cpus)} --role {purpose.role}",
             seed=seed,
             started=now(),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
@@ -17,9 +17,11 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import FULL
 from tailtap.measure.campaign import experiment_text
-from tailtap.measure.observe.asked import Asked
+from tailtap.measure.observe.look import Asked
 from tailtap.records.search import ImproveSettings
 
+REPEATS = 2
+"""How many stretches of observing the requirement is judged on, at each stage."""
 TESTS = 16
 """Among so many trials of knobs the error is divided: no more are made."""
 WITHIN_NS = 30 * 60 * 1_000_000_000
@@ -86,127 +88,71 @@ class Goal:
         return cls(one, float(share), int(time))
 
 
-class Plan(Protocol):
+@dataclass(frozen=True)
+class Plan:
     """What is improved, and until when."""
 
+    name: str
     goal: Goal
     settings: ImproveSettings
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        ...
-
-    @property
-    def repeats(self) -> int:
-        """How many runs the requirement is judged on, at each stage."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """What is kept beside the runs: the experiment, or what was asked for."""
-        ...
-
-    def parameters(self) -> Mapping[str, Any]:
-        """What the record says of it."""
-        ...
+    repeats: int
+    """How many runs the requirement is judged on, at each stage."""
+    text: str
+    """What is kept beside the runs: the experiment, or what was asked for."""
+    parameters: dict[str, Any]
+    """What the record says of it."""
+    of_it: Experiment | Asked
+    """What is measured; of a device that is observed, `duration_ns` is the length of a stretch."""
 
 
-@dataclass
-class ExperimentPlan:
-    """An experiment and settings that are valid."""
-
-    checked: CheckedExperiment
-    source: Path
-    goal: Goal
-    settings: ImproveSettings
-
-    def __post_init__(self) -> None:
-        """Raise `InputError` for an experiment that cannot be improved."""
-        document = self.checked.document
-        for key in (VARY, CASES):
-            if document.data.get(key):
-                raise document.wrong(
-                    (key,),
-                    "an improvement looks at one configuration: "
-                    f"choose a value with --set and remove {key} from the file",
-                )
-        experiment = self.experiment
-        if not experiment.traits.has_dut:
+def plan_of_experiment(
+    checked: CheckedExperiment, source: Path, goal: Goal, settings: ImproveSettings
+) -> Plan:
+    """The plan for an experiment. Raises `InputError` for one that cannot be improved."""
+    document, experiment = checked.document, checked.combinations[0][1]
+    for key in (VARY, CASES):
+        if document.data.get(key):
             raise document.wrong(
-                ("dut", "platform"),
-                f"{experiment.dut.platform} has no device, and so nothing to improve",
+                (key,),
+                "an improvement looks at one configuration: "
+                f"choose a value with --set and remove {key} from the file",
             )
-        if experiment.dut.tuning == FULL:
-            raise document.wrong(
-                ("dut", "tuning"),
-                "full asks for words of the "
-                "kernel's line, which no trial can leave out: write runtime, none or a list",
-            )
-        if experiment.snap is not None:
-            raise document.wrong(
-                ("tap",),
-                "a trace is joined with stamps, and these taps keep packets: leave tap.snap out",
-            )
-
-    @property
-    def experiment(self) -> Experiment:
-        """The experiment as the file describes it."""
-        return self.checked.combinations[0][1]
-
-    @property
-    def name(self) -> str:
-        """The experiment's."""
-        return self.checked.name
-
-    @property
-    def repeats(self) -> int:
-        """As many as the file says."""
-        return self.checked.repeat
-
-    @property
-    def text(self) -> str:
-        """The experiment file."""
-        return experiment_text(self.checked, self.source)
-
-    def parameters(self) -> Mapping[str, Any]:
-        """The experiment's."""
-        return self.experiment.parameters()
+    if not experiment.traits.has_dut:
+        raise document.wrong(
+            ("dut", "platform"),
+            f"{experiment.dut.platform} has no device, and so nothing to improve",
+        )
+    if experiment.dut.tuning == FULL:
+        raise document.wrong(
+            ("dut", "tuning"),
+            "full asks for words of the "
+            "kernel's line, which no trial can leave out: write runtime, none or a list",
+        )
+    if experiment.snap is not None:
+        raise document.wrong(
+            ("tap",),
+            "a trace is joined with stamps, and these taps keep packets: leave tap.snap out",
+        )
+    return Plan(
+        checked.name, goal, settings, checked.repeat, experiment_text(checked, source),
+        experiment.parameters(), experiment,
+    )  # fmt: skip
 
 
-@dataclass
-class ObservedPlan:
-    """A device that was there before, under its own load: stretches of observing it."""
+def plan_of_observed(asked: Asked, goal: Goal, settings: ImproveSettings) -> Plan:
+    """The plan for a device that was there before, under its own load: stretches of observing it.
 
-    asked: Asked
-    """`duration_ns` is the length of a stretch."""
-    goal: Goal
-    settings: ImproveSettings
-    repeats: int = 2
-
-    def __post_init__(self) -> None:
-        """Raise `InputError` for what cannot be improved."""
-        if self.asked.trace == "none":
-            raise InputError("--trace none: without a trace nobody can say why packets are late")
-
-    @property
-    def name(self) -> str:
-        """The interfaces."""
-        out = self.asked.egress
-        return self.asked.ingress.text + ("" if out is None else f" to {out.text}")
-
-    @property
-    def text(self) -> str:
-        """What an experiment file would have; nothing runs it."""
-        return yaml.safe_dump({"observed": dict(self.parameters())}, sort_keys=False)
-
-    def parameters(self) -> Mapping[str, Any]:
-        """What was asked for."""
-        asked = self.asked
-        return {
-            "in": asked.ingress.text,
-            "out": None if asked.egress is None else asked.egress.text,
-            "stretch_ns": asked.duration_ns,
-            "filter": asked.filter,
-            "sample": asked.sample,
-        }
+    Raises `InputError` for what cannot be improved.
+    """
+    if asked.trace == "none":
+        raise InputError("--trace none: without a trace nobody can say why packets are late")
+    name = asked.ingress.text + ("" if asked.egress is None else f" to {asked.egress.text}")
+    parameters = {
+        "in": asked.ingress.text,
+        "out": None if asked.egress is None else asked.egress.text,
+        "stretch_ns": asked.duration_ns,
+        "filter": asked.filter,
+        "sample": asked.sample,
+    }
+    text = yaml.safe_dump({"observed": parameters}, sort_keys=False)  # nothing runs it
+    return Plan(name, goal, settings, REPEATS, text, parameters, asked)

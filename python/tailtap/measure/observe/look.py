@@ -7,8 +7,9 @@ again, and who served them. What it reads of packets stays in memory, and goes w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +22,95 @@ from tailtap.analysis.evaluation.transactions import transactions_by
 from tailtap.analysis.runs.requests import main_kind
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_count, format_time, list_cpus
+from tailtap.host.changes import clean
+from tailtap.host.changes.journal import Journal
+from tailtap.host.changes.processes import Folder
 from tailtap.host.cpu.cpus import usable
+from tailtap.lab.forwarders.served import Server
 from tailtap.lab.instruments.taps.links import At, TapLink
-from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.interfaces import PHYSICAL, Interface, passed, xdp_of, xdp_words
-from tailtap.measure.observe.memory import memory_folder
 from tailtap.measure.observe.serving import Contexts, contexts
+from tailtap.measure.observe.targets import Target
 from tailtap.records.live import Moment
 from tailtap.records.stamps import read_marks
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
+
+LOOK_NS = 1_000_000_000
+BUDGET = 0.02
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One observation."""
+
+    ingress: Target
+    egress: Target | None = None
+    """None: `ingress` is the only interface, and what comes in is answered there."""
+    both: bool = False
+    """Whether the way back is observed as well."""
+    duration_ns: int | None = None
+    packets: int | None = None
+    """It ends when every tap has seen so many."""
+    trace: str = "thin"
+    """``thin``, ``full`` or ``none``."""
+    cpus: Sequence[int] = ()
+    """Where packets are served; empty: to be found out."""
+    served: Sequence[Server] = ()
+    """By what; empty: to be found out."""
+    key: str | None = None
+    """What packets are matched by; None: to be found out."""
+    filter: str | None = None
+    sample: int = 1
+    budget: float | None = BUDGET
+    """The share of the serving cores' time that observing may take; None: any."""
+    look_ns: int = LOOK_NS
+    """How long packets are looked at before, at least."""
+    on_step: Callable[[str], object] = field(default=lambda step: None, compare=False)
+    """Called with what is done before it begins: it may take a while."""
+
+
+SHARED = Path("/dev/shm")
+"""A file system in memory on every Linux."""
+
+
+def name_of(identity: str, pid: int) -> str:
+    """The folder of the process `pid`; ``*`` for an `identity` finds it."""
+    return f"tt-{identity}-observe-{pid}"
+
+
+@contextlib.contextmanager
+def own_folders(*parents: Path) -> Iterator[Sequence[Path]]:
+    """A folder in each of `parents` that nobody else can read; they go with their content.
+
+    Raises `MachineError` where there is no room for one.
+    """
+    remove_left()
+    journal = Journal.create()
+    try:
+        with contextlib.ExitStack() as stack:
+            paths = [parent / name_of(journal.identity, os.getpid()) for parent in parents]
+            for path in paths:
+                stack.enter_context(journal.held(Folder(str(path))))
+            yield paths
+    finally:
+        journal.close()
+
+
+@contextlib.contextmanager
+def memory_folder() -> Iterator[Path]:
+    """One in memory. Raises `MachineError` where there is no room for it."""
+    with own_folders(SHARED) as [path]:
+        yield path
+
+
+def remove_left() -> None:
+    """Remove the folders of processes that were killed and have left nothing but such."""
+    found = clean.find()
+    dead = {one.journal for one in found if one.owner == "dead" and one.kind == Folder.kind}
+    dead -= {one.journal for one in found if one.kind not in (Folder.kind, "journal")}
+    clean.remove([one for one in found if one.journal in dead])
+
 
 READY_SECONDS = 120.0
 """How long loading the programs may take on a machine that is busy."""

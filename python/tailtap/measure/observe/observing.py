@@ -10,14 +10,12 @@ from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.base.bugs import STORAGE, kept
 from tailtap.base.errors import InputError, Interrupted
 from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
-from tailtap.measure.beside import Beside
-from tailtap.measure.beside import warnings as warnings_beside
 from tailtap.measure.campaign import Campaign
-from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.at_work import AtWork
-from tailtap.measure.observe.look import PACKETS
+from tailtap.measure.observe.look import PACKETS, Asked
 from tailtap.measure.observe.prepared import SLUGS, Prepared, prepare
 from tailtap.measure.observe.record import begun, ended, evaluated, share_trace, stopped_into
+from tailtap.measure.preconditions import Beside, other_measurements
 from tailtap.records.run import RunRecord
 from tailtap.records.warnings import notices
 
@@ -91,7 +89,7 @@ def observe_prepared(
             stopped = work.stop()
         facts = after.since(before).facts(elapsed)
         others = [
-            *warnings_beside(beside, Beside.look()),
+            *other_measurements(beside, Beside.look()),
             *warnings_of(after.since(before), elapsed, prepared.serving.cpus),
         ]
         for run, record in runs:

@@ -15,12 +15,12 @@ from tailtap.host.facts.needs import require_root
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.lab.forwarders.served import Server
 from tailtap.lab.instruments.tracer import spare_cpu
-from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.interfaces import Interface, Xdp, look_at, xdp_of
 from tailtap.measure.observe.look import (
     PACKETS,
     TRANSACTIONS,
     UNHASHED,
+    Asked,
     Looked,
     Way,
     back_of,

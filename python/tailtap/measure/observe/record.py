@@ -25,7 +25,6 @@ from tailtap.lab.instruments.tracer.taking import EVENTS
 from tailtap.lab.instruments.tracer.taking import RECORD as TRACE
 from tailtap.measure.campaign import now
 from tailtap.measure.observe.at_work import MARKS, Stopped
-from tailtap.measure.observe.edges import cut
 from tailtap.measure.observe.interfaces import xdp_words
 from tailtap.measure.observe.look import Way
 from tailtap.measure.observe.prepared import Prepared
@@ -33,7 +32,7 @@ from tailtap.measure.observe.serving import cpus_at
 from tailtap.records.live import Observed
 from tailtap.records.record import Notice, opened
 from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord, Status
-from tailtap.records.stamps import MARK, write
+from tailtap.records.stamps import MARK, keep, read_marks, write
 from tailtap.records.taps import Tap, Tapped
 from tailtap.records.warnings import notices
 
@@ -214,3 +213,33 @@ def _of_taps(taps: Mapping[str, Tapped]) -> Iterator[Warning]:
                 f"the kernel dropped {tap.dropped} packets before the {side} tap, as a queue of "
                 "its CPUs was full (net.core.netdev_max_backlog)",
             )
+
+
+WAY_NS = 5_000_000_000
+"""No packet is in the device for longer: the window of an evaluation."""
+
+
+def cut(
+    ingress: Path, egress: Path, since_ns: int, until_ns: int, *, below: Path
+) -> tuple[int, int]:
+    """Leave of two files of marks the packets that came before the device between two moments, and
+    what came of them.
+
+    Both taps were there from `since_ns` on, and for a while after `until_ns`. Returns how many are
+    left of each. Raises `InputError`.
+    """
+    before, behind = read_marks(ingress), read_marks(egress)
+    came, left = before["time_ns"], behind["time_ns"]
+    kept = (came >= since_ns) & (came <= until_ns)
+    early, late = came < since_ns, kept & (came > max(0, until_ns - WAY_NS))
+    chosen = left >= since_ns
+    # What was in the device already, and what came into it too late to be seen to the end.
+    first = chosen & (left < since_ns + WAY_NS)
+    last = left > until_ns
+    own = before["key"][kept & (came < since_ns + WAY_NS)]
+    others = np.setdiff1d(before["key"][early], own)
+    chosen[first] &= ~np.isin(behind["key"][first], others)
+    chosen[last] &= np.isin(behind["key"][last], before["key"][late])
+    keep(ingress, before, kept, below=below)
+    keep(egress, behind, chosen, below=below)
+    return int(kept.sum()), int(chosen.sum())

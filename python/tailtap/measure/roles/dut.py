@@ -30,7 +30,9 @@ from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.graphs import FORWARD
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.placement import facts as placement_facts
-from tailtap.measure.roles.answers import (
+from tailtap.measure.roles.events import Happenings
+from tailtap.measure.roles.foresee import is_steered, packets_of, spare_of
+from tailtap.measure.roles.role import (
     CHECK,
     END,
     OBSERVE,
@@ -50,10 +52,8 @@ from tailtap.measure.roles.answers import (
     Prepared,
     Request,
     Why,
+    Workbench,
 )
-from tailtap.measure.roles.events import Happenings
-from tailtap.measure.roles.role import Workbench
-from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
 from tailtap.measure.roles.tuning import tune
 from tailtap.records.record import Notice, Open, opened, parsed
 from tailtap.records.run import Event, Facts, PlatformFacts

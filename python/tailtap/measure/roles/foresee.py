@@ -7,13 +7,13 @@ a kernel has a certain classifier, is not found out: `tailtap doctor` tries that
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from tailtap.base.check import Findings
 from tailtap.experiment.line import Member
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.over import foresee_over
-from tailtap.experiment.own_files import has_own_files
+from tailtap.experiment.server import has_own_files
 from tailtap.experiment.tuning import NONE
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.facts.needs import require_root
@@ -31,13 +31,13 @@ from tailtap.lab.instruments.perf import foresee as foresee_events
 from tailtap.lab.instruments.taps import HARDWARE
 from tailtap.lab.instruments.taps.inline import require_one_clock
 from tailtap.lab.instruments.tracer import foresee as foresee_tracer
-from tailtap.lab.instruments.tracer import room_of
+from tailtap.lab.instruments.tracer import room_of, spare_cpu
 from tailtap.lab.platforms import PLATFORMS, require_memory
 from tailtap.lab.topology.compiler import compile_graph, placed
 from tailtap.lab.topology.graph import TASKS, Graph, Task
 from tailtap.lab.topology.placement import BUSY_POLL, crossings
-from tailtap.measure.beside import Beside
 from tailtap.measure.preconditions import (
+    Beside,
     note_sharing,
     require_cpus,
     require_lab_stamps,
@@ -45,7 +45,6 @@ from tailtap.measure.preconditions import (
     stamps_of,
 )
 from tailtap.measure.roles.role import PLACE
-from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
 from tailtap.measure.roles.tuning import planned, purpose_for, require_boot
 from tailtap.remote.local import LocalHost, require_program
 
@@ -230,3 +229,37 @@ def _foresee_forwarder(
             known[one].ask(need.find, LocalHost())
         kind.foresee(options, asked, known[one])
     return known[one]
+
+
+_BY_DRIVERS = ("xdp",)
+"""Forwarders of the kernel whose packets are not received, as drivers pass them on."""
+
+
+def packets_of(experiment: Experiment) -> int:
+    """How many packets are sent, those of all flows."""
+    return sum(experiment.traffic_of(flow).packets for flow in experiment.flows)
+
+
+def is_steered(experiment: Experiment, graph: Graph, numa: Numa) -> bool:
+    """Whether packets come to the device's CPUs by function calls of other CPUs alone.
+
+    That is receive packet steering: the kernel forwards on one node without cards, whose softirqs
+    are not threads, and nobody sends from its CPUs.
+    """
+    nodes = [node for node in graph.nodes if node.task == "dut"]
+    members = experiment.dut.members
+    if len(nodes) != 1 or len(members) != 1 or experiment.traits.own_kernel:
+        return False
+    [node], kind = nodes, members[0].dut.forwarder
+    if kind in _BY_DRIVERS or not forwarder.FORWARDERS[kind].in_kernel or node.placement.threads:
+        return False
+    where = placed(graph, node.name, numa)
+    steered = bool(where.receiving) and all(where.receiving.values())
+    return steered and not where.cards and not set(experiment.senders) & set(where.cpus)
+
+
+def spare_of(experiment: Experiment, available: Sequence[int] | None = None) -> int | None:
+    """A CPU on which nobody sends, serves, or loads what is measured."""
+    on = os.sched_getaffinity(0) if available is None else available
+    neighbours = {cpu for one in experiment.neighbours for cpu in one.options.cpus}
+    return spare_cpu(on, {*experiment.senders, *experiment.dut.cpus, *neighbours})

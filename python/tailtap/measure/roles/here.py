@@ -19,9 +19,11 @@ from tailtap.lab.instruments.perf import Counting, Snapshot, window
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.graphs import Cables
 from tailtap.lab.topology.lab import Lab
-from tailtap.measure.roles import ROLES
+from tailtap.measure.roles.dut import DeviceUnderTest
 from tailtap.measure.roles.foresee import foresee, foresee_machine
-from tailtap.measure.roles.role import Role, Workbench
+from tailtap.measure.roles.generator import LoadGenerator
+from tailtap.measure.roles.role import Begin, Role, Workbench
+from tailtap.measure.roles.timestamper import Timestamper
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import as_json
 from tailtap.remote.process import Process
@@ -36,6 +38,13 @@ from tailtap.remote.session import (
     Said,
     Setup,
 )
+
+ROLES: Mapping[str, Begin] = {
+    "dut": DeviceUnderTest,
+    "generator": LoadGenerator,
+    "timestamper": Timestamper,
+}
+"""How each role begins, by its name."""
 
 
 class Here:

@@ -21,7 +21,6 @@ from tailtap.analysis.runs.searched import in_words
 from tailtap.analysis.runs.summary import summarize
 from tailtap.base.document import load
 from tailtap.base.errors import InputError, MachineError, NothingBegun, Occupied
-from tailtap.base.files import make_folder
 from tailtap.base.units import exact_rate, format_rate, format_time
 from tailtap.experiment.combinations import CASES, EXCLUDE, VARY, where_varied
 from tailtap.experiment.matching import Matching
@@ -32,17 +31,15 @@ from tailtap.host.facts.needs import require_root
 from tailtap.lab.generators.model import MAX_PACKETS
 from tailtap.lab.generators.pattern import Ramp
 from tailtap.lab.topology.graph import EGRESS, INGRESS
-from tailtap.measure.boots import Boots, Wanted, asks
+from tailtap.measure.boots import asks
 from tailtap.measure.campaign import Campaign, Recorded, experiment_text, first_difference, now
 from tailtap.measure.preconditions import require_here
 from tailtap.measure.quality import shortfall, slipped, too_slow
 from tailtap.measure.runner import beside, make_run, run_experiment
-from tailtap.measure.search.answer import answer
 from tailtap.measure.search.methods import METHODS
-from tailtap.measure.search.trial import Trial, result, trial_in
+from tailtap.measure.search.trial import Trial, answer, result, trial_in
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import ExperimentRecord
-from tailtap.records.machine import Booted
 from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
 from tailtap.records.search import (
@@ -167,21 +164,6 @@ def search_experiment(plan: Plan, campaign: Campaign) -> Search:
     return search
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """Boots for trials: one for all that want the same, however often a rate is tried."""
-
-    boots: Boots
-
-    def foresee(self, wanted: Wanted) -> str:
-        """As `Boots` says."""
-        return self.boots.foresee(wanted)
-
-    def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
-        """As `Boots` says, of the first repeat."""
-        return self.boots.bring(wanted, 1)
-
-
 @dataclass
 class Search(Recorded[SearchRecord]):
     """A search in progress."""
@@ -231,8 +213,8 @@ class Search(Recorded[SearchRecord]):
         """Fill the folder, or check that its content belongs to this search. Call it locked."""
         checked = self.plan.checked
         text = experiment_text(checked, self.plan.source)
-        self.campaign.prepare("the search", {"experiment.yaml": text}, self._resume)
-        make_folder(self.trials.runs, below=self.campaign.out)
+        texts = {"experiment.yaml": text}
+        self.campaign.prepare("the search", texts, self._resume, self.trials.runs)
         self.store()
 
     def _resume(self) -> None:
@@ -322,10 +304,9 @@ class Search(Recorded[SearchRecord]):
         packets = sum(one.packets for one in sent)
         allowed = float("inf") if trial.give_up is None else trial.give_up * packets
         guard = LossGuard(allowed, warm_up, run.experiment.seconds)
-        boots = None if campaign.boots is None else _Kept(campaign.boots)
         record = make_run(
             run, folder, None, guard, keep_stamps=self.plan.keep_stamps,
-            stations=campaign.stations, boots=boots,
+            stations=campaign.stations, boots=campaign.boots, boot_each_repeat=False,
         )  # fmt: skip
         told = []
         for one in run.group:

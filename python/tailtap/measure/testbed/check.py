@@ -13,12 +13,12 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from tailtap.base.errors import MachineError, TailtapError
 from tailtap.measure.testbed.model import Cable, Host, Socket, Testbed
 from tailtap.measure.testbed.ssh import SshStation
-from tailtap.records.printed import CableRow, HostRow, TestbedCheckRecord
+from tailtap.records.printed import Answer, CableRow, HostRow, TestbedCheckRecord
 from tailtap.records.record import Record, Texts, parsed
 from tailtap.remote.frames import ProtocolError
 from tailtap.remote.mux import parse
@@ -31,7 +31,6 @@ ANSWER_SECONDS = 60.0
 FLIGHT_SECONDS = 0.2
 """How long a frame may be under way, and an interrupt may wait."""
 
-Answer = Literal["ok", "dead", "wrong", "unknown"]
 Heard = Mapping[Socket, frozenset[Socket]]
 """By the card that sent: the cards by which its frame came in."""
 
@@ -50,58 +49,7 @@ class Came(Record, kw_only=True):
     heard: dict[str, Texts]
 
 
-@dataclass(frozen=True)
-class CableFinding:
-    """What was found out about a cable."""
-
-    cable: Cable
-    answer: Answer
-    said: str
-    """What is wrong, as a sentence without its end; empty when nothing is."""
-
-    @property
-    def row(self) -> CableRow:
-        """The row of ``tailtap testbed check --json``."""
-        splitter = self.cable.splitter
-        return CableRow(
-            ends=[str(end) for end in self.cable.ends],
-            splitter=None if splitter is None else str(splitter),
-            answer=self.answer,
-            said=self.said,
-        )
-
-
-@dataclass(frozen=True)
-class Found:
-    """All that was found out about a testbed."""
-
-    hosts: list[HostRow]
-    cables: list[CableFinding]
-    stamping: Mapping[Socket, str]
-    """By the card behind a splitter: whether it stamps what it receives in hardware, and how."""
-
-    @property
-    def reached(self) -> bool:
-        """Whether every host could be asked."""
-        return all(host.kernel is not None for host in self.hosts)
-
-    @property
-    def right(self) -> bool:
-        """Whether all is as the file says."""
-        return self.reached and all(cable.answer == "ok" for cable in self.cables)
-
-    @property
-    def record(self) -> TestbedCheckRecord:
-        """What ``tailtap testbed check --json`` prints."""
-        return TestbedCheckRecord(
-            hosts=self.hosts,
-            cables=[cable.row for cable in self.cables],
-            stamping={str(card): said for card, said in self.stamping.items()},
-            right=self.right,
-        )
-
-
-def check(testbed: Testbed) -> Found:
+def check(testbed: Testbed) -> TestbedCheckRecord:
     """Send packets over every cable. The cards are lent meanwhile, and given back."""
     with contextlib.ExitStack() as stack:
         asked = dict(_asked(testbed, stack))
@@ -117,38 +65,51 @@ def check(testbed: Testbed) -> Found:
         cables = [judge(cable, heard, down, set(there)) for cable in testbed.cables]
         behind = [cable.splitter for cable in testbed.cables if cable.splitter is not None]
         stamping = {
-            card: there[card.host].lent.stamping[card.card] for card in behind if card.host in there
+            str(card): there[card.host].lent.stamping[card.card]
+            for card in behind
+            if card.host in there
         }
-    return Found(hosts, cables, stamping)
+    return TestbedCheckRecord(
+        hosts=hosts,
+        cables=cables,
+        stamping=stamping,
+        right=all(one.kernel is not None for one in hosts)
+        and all(cable.answer == "ok" for cable in cables),
+    )
 
 
-def judge(cable: Cable, heard: Heard, down: set[Socket], there: set[str]) -> CableFinding:
+def judge(cable: Cable, heard: Heard, down: set[Socket], there: set[str]) -> CableRow:
     """What was heard of a cable: a pure function. `there` are the hosts that could be asked."""
+    answer, said = _judged(cable, heard, down, there)
+    splitter = None if cable.splitter is None else str(cable.splitter)
+    return CableRow(ends=list(map(str, cable.ends)), splitter=splitter, answer=answer, said=said)
+
+
+def _judged(cable: Cable, heard: Heard, down: set[Socket], there: set[str]) -> tuple[Answer, str]:
+    """The answer, and what is wrong as a sentence without its end; empty when nothing is."""
     one, other = cable.ends
     cards = [*cable.ends, *([] if cable.splitter is None else [cable.splitter])]
     missing = sorted({card.host for card in cards} - there)
     if missing:
-        return CableFinding(cable, "unknown", f"{missing[0]} could not be asked")
+        return "unknown", f"{missing[0]} could not be asked"
     for sender, wanted in ((one, other), (other, one)):
         found = heard.get(sender, frozenset())
         if wanted in found:
             continue
         others = sorted(map(str, found - {cable.splitter}))
         if others:
-            return CableFinding(
-                cable, "wrong", f"what {sender} sends comes to {' and '.join(others)}"
-            )
+            return "wrong", f"what {sender} sends comes to {' and '.join(others)}"
         lifeless = " and ".join(str(card) for card in cable.ends if card in down)
         more = f"; no link at {lifeless}" if lifeless else ""
-        return CableFinding(cable, "dead", f"what {sender} sends comes to nobody{more}")
+        return "dead", f"what {sender} sends comes to nobody{more}"
     splitter = cable.splitter
     if splitter is not None and not any(splitter in heard[end] for end in cable.ends):
         where = sorted(
             {str(card) for end in cable.ends for card in heard[end]} - set(map(str, cards))
         )
         more = f"; {' and '.join(where)} does" if where else ""
-        return CableFinding(cable, "wrong", f"{splitter} sees nothing of this cable{more}")
-    return CableFinding(cable, "ok", "")
+        return "wrong", f"{splitter} sees nothing of this cable{more}"
+    return "ok", ""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ A host that boots one has the same files after every boot, and needs no disk. Th
 files and time give the same bytes. There is no secret in it: the host's own key is in a small
 archive beside it, which the kernel unpacks first. Who boots the image without that gets a new key
 at each boot.
+
+The archive is of the format "newc" of cpio(5), which Linux unpacks as its root.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ import io
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, Protocol, cast
 
 import msgspec
 
@@ -27,7 +30,6 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.base.files import make_folder, write_json
 from tailtap.lab.platforms.boot import version_of
 from tailtap.lab.platforms.vm.kernels import PACKAGES
-from tailtap.measure.testbed.cpio import write_cpio
 from tailtap.records.printed import ImageContentRecord
 from tailtap.remote.local import LocalHost, require_program
 
@@ -230,3 +232,67 @@ def _squeezed(program: str, target: Path) -> Iterator[BinaryIO]:
             status = running.wait()
     if status != 0:
         raise MachineError(f"{program} failed with status {status}: is the disk full?")
+
+
+_TYPES = {
+    tarfile.DIRTYPE: stat.S_IFDIR,
+    tarfile.REGTYPE: stat.S_IFREG,
+    tarfile.SYMTYPE: stat.S_IFLNK,
+    tarfile.CHRTYPE: stat.S_IFCHR,
+    tarfile.BLKTYPE: stat.S_IFBLK,
+    tarfile.FIFOTYPE: stat.S_IFIFO,
+}
+PIECE = 1 << 20
+
+
+class Sink(Protocol):
+    """Takes bytes in their order."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take them."""
+        ...
+
+
+def write_cpio(source: BinaryIO, target: Sink) -> None:
+    """Write all entries of the tar file `source` to `target`.
+
+    A hard link becomes a copy of the file. Raises `tarfile.TarError` for what is no tar file.
+    """
+    with tarfile.open(fileobj=source, mode="r:") as content:
+        for inode, entry in enumerate(content, 1):
+            file = content.extractfile(entry) if entry.isreg() or entry.islnk() else None
+            size = 0
+            data = b""
+            if file is not None:
+                size = content._find_link_target(entry).size if entry.islnk() else entry.size  # type: ignore[attr-defined]
+            elif entry.issym():
+                data = entry.linkname.encode()
+                size = len(data)
+            kind = stat.S_IFREG if entry.islnk() else _TYPES[entry.type]
+            _head(target, entry, inode, kind | entry.mode, size)
+            if file is not None:
+                while piece := file.read(PIECE):
+                    target.write(piece)
+            else:
+                target.write(data)
+            target.write(bytes(-size % 4))
+        _trailer(target)
+
+
+def _head(target: Sink, entry: tarfile.TarInfo, inode: int, mode: int, size: int) -> None:
+    name = (entry.name.removeprefix("./") or ".").encode() + b"\0"
+    links = 2 if entry.isdir() else 1
+    major, minor = (entry.devmajor, entry.devminor) if entry.isdev() else (0, 0)
+    numbers = (inode, mode, entry.uid, entry.gid, links, int(entry.mtime), size, 0, 0,
+               major, minor, len(name), 0)  # fmt: skip
+    _named(target, numbers, name)
+
+
+def _trailer(target: Sink) -> None:
+    name = b"TRAILER!!!\0"
+    _named(target, (0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, len(name), 0), name)
+
+
+def _named(target: Sink, numbers: tuple[int, ...], name: bytes) -> None:
+    head = b"070701" + b"".join(b"%08X" % number for number in numbers) + name
+    target.write(head + bytes(-len(head) % 4))

@@ -2,11 +2,15 @@
 
 ssh's own configuration says users, keys and jump hosts. The connection is not shared with others:
 a signal to a shared one ends the local program only (OpenSSH's PROTOCOL.mux). Nothing is sent to
-keep it alive, as that would wake up a machine that is measured.
+keep it alive, as that would wake up a machine that is measured. A machine is asked for an
+interpreter and nothing else: our program, and what roles need of Python packages, comes along.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
 import json
 import os
 import platform
@@ -14,14 +18,18 @@ import re
 import select
 import shlex
 import sys
+import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import tailtap
 from tailtap.base.errors import MachineError
 from tailtap.measure.testbed.model import Host
-from tailtap.measure.testbed.program import PLACE, program
 from tailtap.records.record import Record, parsed
 from tailtap.remote.frames import ProtocolError
 from tailtap.remote.local import require_program
@@ -198,3 +206,83 @@ def _wait(process: Process, descriptor: int, event: int, deadline: float) -> Non
     waiting.register(descriptor, event)
     if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
         raise MachineError(f"{process.title} does not answer by ssh {process.errors()}".rstrip())
+
+
+NEEDED = ("click", "msgspec", "pydantic", "pyroute2", "PyYAML")
+"""The distributions that roles import, besides what these require in turn."""
+PLACE = "/var/lib/tailtap/programs"
+"""Where programs are kept there, in folders called after what is in them."""
+UNUSED = (".pyi", ".pyc", ".md")
+
+
+@dataclass(frozen=True)
+class Program:
+    """Files by the path at which they are found below the program's folder."""
+
+    files: dict[str, Path]
+
+    @cached_property
+    def identity(self) -> str:
+        """A checksum of all names and contents, in hexadecimal digits."""
+        total = hashlib.sha256()
+        for name, path in self.files.items():
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            total.update(f"{content}  {name}\n".encode())
+        return total.hexdigest()
+
+    @cached_property
+    def packed(self) -> tuple[bytes, str]:
+        """All of them as a compressed tar file, and its SHA-256 in hexadecimal digits."""
+        packed = io.BytesIO()
+        with (
+            gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0) as squeezed,
+            tarfile.open(fileobj=squeezed, mode="w") as content,
+        ):
+            for name, path in self.files.items():
+                entry = tarfile.TarInfo(name)
+                data = path.read_bytes()
+                entry.size, entry.mode = len(data), 0o755 if path.suffix == ".so" else 0o644
+                content.addfile(entry, io.BytesIO(data))
+        archive = packed.getvalue()
+        return archive, hashlib.sha256(archive).hexdigest()
+
+
+@cache
+def program() -> Program:
+    """The program that runs here."""
+    files = dict(_own())
+    for name in sorted(_required(NEEDED)):
+        files |= dict(_of(name))
+    return Program(dict(sorted(files.items())))
+
+
+def _own() -> Iterator[tuple[str, Path]]:
+    root = Path(tailtap.__file__).parent
+    # A wheel has the libraries that the module is linked with beside the package.
+    for folder in (root, root.with_name("tailtap.libs")):
+        for path in folder.rglob("*"):
+            if path.is_file() and path.suffix not in UNUSED:
+                yield str(path.relative_to(root.parent)), path
+
+
+def _required(names: tuple[str, ...]) -> set[str]:
+    """These distributions and all that they need, extras left out."""
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            for line in metadata.requires(name) or ():
+                requirement, _, marker = line.partition(";")
+                if not marker:
+                    left.append(requirement.split("=")[0].rstrip("<>!~ "))
+    return found
+
+
+def _of(name: str) -> Iterator[tuple[str, Path]]:
+    for file in metadata.files(name) or ():
+        path = Path(str(file.locate()))
+        # Programs and data lie outside the folder of packages.
+        if path.is_file() and path.suffix not in UNUSED and ".." not in file.parts:
+            yield str(file), path

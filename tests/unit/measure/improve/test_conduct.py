@@ -23,7 +23,7 @@ from tailtap.measure.campaign import Campaign
 from tailtap.measure.improve.candidates import Candidate, Candidates, Explainer
 from tailtap.measure.improve.conduct import Improvement
 from tailtap.measure.improve.measuring import Measuring, measured
-from tailtap.measure.improve.settings import TESTS, ExperimentPlan, Goal, settings_of
+from tailtap.measure.improve.settings import TESTS, Goal, plan_of_experiment, settings_of
 from tailtap.measure.pairs import Made
 from tailtap.records.record import read
 from tailtap.records.search import ImproveRecord
@@ -153,7 +153,7 @@ def improvement(
     folder.mkdir(exist_ok=True)
     file = folder / "experiment.yaml"
     file.write_text(EXPERIMENT)
-    plan = ExperimentPlan(read_experiment(file), file, Goal.of(["p99.9 < 1 ms"]), settings_of())
+    plan = plan_of_experiment(read_experiment(file), file, Goal.of(["p99.9 < 1 ms"]), settings_of())
     machine = Machine(
         None, 2, there=there, time=time,  # type: ignore[arg-type]
         noise=np.random.default_rng(seed), **more,
@@ -309,7 +309,7 @@ def test_experiments_that_cannot_be_improved_are_refused(
     base = EXPERIMENT.replace("dut: {cpus: [1]}\n", "") if more.startswith("dut") else EXPERIMENT
     file.write_text(base + more + "\n")
     with pytest.raises(InputError, match=reason):
-        ExperimentPlan(read_experiment(file), file, Goal.of(["p99 < 1 ms"]), settings_of())
+        plan_of_experiment(read_experiment(file), file, Goal.of(["p99 < 1 ms"]), settings_of())
 
 
 def test_the_interval_of_a_percentile_over_runs_is_that_of_order_statistics() -> None:

@@ -23,7 +23,7 @@ from tailtap.measure.campaign import Campaign
 from tailtap.measure.improve.candidates import Candidate, Candidates, Explainer
 from tailtap.measure.improve.conduct import Improvement, improved
 from tailtap.measure.improve.measuring import Measuring
-from tailtap.measure.improve.settings import ExperimentPlan, Goal, settings_of
+from tailtap.measure.improve.settings import Goal, plan_of_experiment, settings_of
 from tailtap.measure.pairs import Made, Runs
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
@@ -90,7 +90,7 @@ def improve(
     """Improve until so many runs were made."""
     file = out.parent / "experiment.yaml"
     file.write_text(EXPERIMENT)
-    plan = ExperimentPlan(read_experiment(file), file, Goal.of([require]), settings_of())
+    plan = plan_of_experiment(read_experiment(file), file, Goal.of([require]), settings_of())
     devices = []
 
     def prepare(runs: Runs) -> tuple[Measuring, Explainer]:

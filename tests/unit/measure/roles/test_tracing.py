@@ -8,7 +8,7 @@ import pytest
 
 from tailtap.experiment.model import Experiment
 from tailtap.host.cpu.cpus import Numa
-from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
+from tailtap.measure.roles.foresee import is_steered, packets_of, spare_of
 
 
 def experiment(dut: dict[str, Any], **traffic: Any) -> Experiment:

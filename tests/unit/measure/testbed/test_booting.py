@@ -21,15 +21,13 @@ import pytest
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.measure.boots import Wanted
-from tailtap.measure.testbed.boot import Files, booting
+from tailtap.measure.testbed.boot import BootOptions, Files, booting
 from tailtap.measure.testbed.boot.booting import Booting, Told, files_of, verify
 from tailtap.measure.testbed.boot.grub import Grub, GrubOptions, entry
 from tailtap.measure.testbed.boot.ipxe import Ipxe, IpxeOptions, script
 from tailtap.measure.testbed.boot.kexec import Kexec
-from tailtap.measure.testbed.boot.options import BootOptions
-from tailtap.measure.testbed.cpio import write_cpio
 from tailtap.measure.testbed.far import FarHost
-from tailtap.measure.testbed.image import HOST_KEY, KEY_ARCHIVE, write_key_archive
+from tailtap.measure.testbed.image import HOST_KEY, KEY_ARCHIVE, write_cpio, write_key_archive
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.remote import Completed
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from tailtap.measure.testbed.check import Answer, Heard, judge
+from tailtap.measure.testbed.check import Heard, judge
 from tailtap.measure.testbed.model import Cable, Socket
+from tailtap.records.printed import Answer
 
 A, B, C, D, S = (Socket(*text.split(":")) for text in ("a:0", "b:0", "c:0", "d:0", "s:0"))
 PLAIN = Cable.model_validate({"ends": ["a:0", "b:0"]})

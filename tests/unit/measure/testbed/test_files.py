@@ -11,8 +11,7 @@ from tailtap.base.errors import InputError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.topology.graphs import Cables
-from tailtap.measure.testbed.model import read_testbed
-from tailtap.measure.testbed.wiring import cables_of
+from tailtap.measure.testbed.model import cables_of, read_testbed
 
 TWO = """\
 hosts:

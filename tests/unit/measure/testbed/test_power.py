@@ -15,8 +15,7 @@ import pytest
 from controlled import USER, Served, configuration, password_file, serving, switchable
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.measure.testbed.power import POWERS, Power, power_of
-from tailtap.measure.testbed.power.settling import settle
+from tailtap.measure.testbed.power import POWERS, Power, power_of, settle
 
 
 @pytest.fixture

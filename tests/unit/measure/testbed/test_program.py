@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tailtap.measure.testbed import bootstrap
-from tailtap.measure.testbed.program import Program, program
+from tailtap.measure.testbed.ssh import Program, program
 
 BOOTSTRAP = Path(bootstrap.__file__).read_text("utf-8")
 

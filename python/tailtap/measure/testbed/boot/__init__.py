@@ -6,21 +6,118 @@ is, so that a power cycle brings that back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from tailtap.base.check import Check
-from tailtap.base.errors import InputError
+from tailtap.base.errors import InputError, MachineError
 from tailtap.base.registry import Registry
+from tailtap.base.schema import Strict, Time, as_value_error
 from tailtap.base.suggest import did_you_mean
+from tailtap.lab.platforms.boot import check_boot
+from tailtap.remote import CommandFailed, NoAnswer, ProgramMissing
 
 if TYPE_CHECKING:  # it reads the testbed file, which names ways
     from tailtap.measure.testbed.far import FarHost
+
+
+class BootOptions(Strict):
+    """How a host is booted. The way declares further keys."""
+
+    via: str = Field(
+        description="The way: kexec, grub or ipxe, which docs/reference/kinds.md describes.",
+        examples=["kexec"],
+    )
+    images: dict[str, str] = Field(
+        default_factory=dict,
+        description="Live images that stand for the names of kernels (dut.kernel): folders beside "
+        "the testbed file, which `tailtap testbed image` makes. Without any, the host boots the "
+        "kernels in its own /boot.",
+        examples=[{"vanilla": "live/vanilla", "rt": "live/rt"}],
+    )
+    append: str | None = Field(
+        default=None,
+        description="The parameters that each boot has, before those of dut.boot. By default the "
+        "ones that the host was booted with, or none with a live image.",
+        examples=["console=ttyS0 ip=eno1:dhcp"],
+    )
+    timeout: Time = Field(
+        default=300_000_000_000,
+        description="How long the host may take until ssh reaches it again. Then it is switched "
+        "off and on once, if `power` says how, and the run fails.",
+        examples=["10 min"],
+    )
+    _own: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        """The keys of the way itself, with `via`."""
+        return {"via": self.via, **self._own}
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keys_of_the_way(
+        cls, data: Any, handler: ModelWrapValidatorHandler[BootOptions]
+    ) -> BootOptions:
+        if not isinstance(data, Mapping):
+            return handler(data)
+        own = {key: value for key, value in data.items() if key not in cls.model_fields}
+        options = handler({key: value for key, value in data.items() if key not in own})
+        with as_value_error():
+            checked({"via": options.via, **own})
+        options._own = own
+        if options.append is not None:
+            check_boot(options.append)
+        return options
+
+
+GO_SECONDS = 20.0
+"""How long a host may take to say that it goes down. After a kexec it says nothing."""
+PUT = "/run/tailtap-boot"
+"""Where files are until they are loaded: in memory, so that a reboot forgets them."""
+
+
+def brought(host: FarHost, files: Files, folder: str = PUT) -> list[str]:
+    """The paths on the host of the kernel and of the initial RAM disk, which are brought there."""
+    if not files.ours:
+        return [str(path) for path in files.paths]
+    host.run(["mkdir", "-p", "-m", "700", folder])
+    found = []
+    for path in files.paths:
+        try:
+            host.put(path, f"{folder}/{path.name}")
+        except OSError as error:
+            raise MachineError(str(error.strerror)).at(path) from error
+        found.append(f"{folder}/{path.name}")
+    return found
+
+
+def go(host: FarHost, with_systemd: Sequence[str], without: Sequence[str]) -> None:
+    """Have the host go down by one of these commands, whichever its first process is for.
+
+    Raises `CommandFailed` when it refuses; that the connection ends is no failure.
+    """
+    systemd = host.run(["test", "-d", "/run/systemd/system"], check=False).status == 0
+    host.run(["sync"])
+    try:
+        host.run(with_systemd if systemd else without, seconds=GO_SECONDS)
+    except NoAnswer:
+        pass
+    except (CommandFailed, ProgramMissing):
+        raise
+    except MachineError:
+        pass  # the connection has ended
+
+
+def reboot(host: FarHost) -> None:
+    """Have the host reboot, through its firmware."""
+    go(host, ["systemctl", "reboot"], ["reboot", "-f"])
+
 
 __all__ = ["WAYS", "Files", "Way", "WayKind", "checked"]
 

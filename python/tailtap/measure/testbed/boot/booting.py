@@ -19,9 +19,7 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import RT, VANILLA
 from tailtap.measure.boots import Wanted
-from tailtap.measure.testbed.boot import Files, Way
-from tailtap.measure.testbed.boot.going import reboot
-from tailtap.measure.testbed.boot.options import BootOptions
+from tailtap.measure.testbed.boot import BootOptions, Files, Way, reboot
 from tailtap.measure.testbed.far import FarHost
 from tailtap.measure.testbed.image import Image, image_in
 from tailtap.measure.testbed.power import Power

@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Matching, Strict
-from tailtap.measure.testbed.boot import Files
-from tailtap.measure.testbed.boot.going import brought, reboot
+from tailtap.measure.testbed.boot import Files, brought, reboot
 from tailtap.measure.testbed.far import FarHost
 
 ENTRY = "tailtap"

@@ -17,8 +17,7 @@ from pydantic import BaseModel, Field
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Matching, Strict
-from tailtap.measure.testbed.boot import Files
-from tailtap.measure.testbed.boot.going import reboot
+from tailtap.measure.testbed.boot import Files, reboot
 from tailtap.measure.testbed.far import FarHost
 
 READ_SECONDS = 30.0

@@ -10,8 +10,7 @@ from pydantic import BaseModel
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import NoOptions
-from tailtap.measure.testbed.boot import Files
-from tailtap.measure.testbed.boot.going import PUT, brought, go
+from tailtap.measure.testbed.boot import PUT, Files, brought, go
 from tailtap.measure.testbed.far import FarHost
 from tailtap.remote import CommandFailed
 

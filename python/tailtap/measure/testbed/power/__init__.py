@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ValidationError
 
 from tailtap.base.check import Check
 from tailtap.base.document import dotted, explain
-from tailtap.base.errors import InputError
+from tailtap.base.errors import InputError, MachineError
 from tailtap.base.registry import Registry
 from tailtap.base.suggest import did_you_mean
 
@@ -107,3 +108,19 @@ def power_of(options: Mapping[str, Any]) -> Power:
         said = explain(first, first["loc"], lambda _: list(known))
         raise InputError(said).at(dotted(first["loc"])) from error
     return row.open(model)
+
+
+SETTLE_SECONDS = 60.0
+"""Controllers of servers switch within seconds; some do so only after a graceful try."""
+ASK_SECONDS = 0.5
+
+
+def settle(status: Callable[[], State], wanted: State, seconds: float = SETTLE_SECONDS) -> None:
+    """Return when the power is `wanted`; raises `MachineError` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while status() != wanted:
+        if time.monotonic() > deadline:
+            raise MachineError(
+                f"the power is not {wanted} {seconds:g} s after it was switched {wanted}"
+            )
+        time.sleep(ASK_SECONDS)

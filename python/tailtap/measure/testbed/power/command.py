@@ -12,8 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Strict, Time, check_command
-from tailtap.measure.testbed.power import State
-from tailtap.measure.testbed.power.settling import settle
+from tailtap.measure.testbed.power import State, settle
 from tailtap.remote.local import LocalHost
 
 _ANSWER = re.compile(r"(?:.*\s)?(on|off)\W*", re.IGNORECASE | re.DOTALL)

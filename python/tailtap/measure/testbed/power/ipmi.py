@@ -13,8 +13,7 @@ from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Matching, Strict
 from tailtap.base.writing import read_password
-from tailtap.measure.testbed.power import State
-from tailtap.measure.testbed.power.settling import settle
+from tailtap.measure.testbed.power import State, settle
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, require_program
 

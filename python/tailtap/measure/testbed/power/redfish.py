@@ -14,8 +14,7 @@ from tailtap.base.check import Check
 from tailtap.base.errors import MachineError, PackageMissing
 from tailtap.base.schema import Matching, Strict
 from tailtap.base.writing import read_password
-from tailtap.measure.testbed.power import State
-from tailtap.measure.testbed.power.settling import settle
+from tailtap.measure.testbed.power import State, settle
 
 REMEDY = "pip install sushy"
 CONNECT_SECONDS = 5
