@@ -90,12 +90,12 @@ def test_kill_nine_then_clean_then_resume(tmp_path: Path) -> None:
         assert all(f"removing namespace {name}" in cleaned.stdout for name in left)
         assert machine.namespaces() == ["another"]
         assert machine.tailtap("clean").stdout == "nothing to remove\n"
-        import_tree(write_rates(tmp_path, [10_000]), out / "results.duckdb")
+        import_tree(write_rates(tmp_path, [10_000]), out)
         resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume")
         assert was_made(resumed), resumed.stderr
         assert machine.namespaces() == ["another"]
         machine.run("ip", "netns", "delete", "another")
-    assert statuses(out) == ["done", "done", "done"]
+    assert statuses(out) == ["done", "done", "done", "imported"]
     with duckdb.connect(str(out / "results.duckdb"), read_only=True) as database:
         rows = database.execute(
             "SELECT status, count(*) FROM runs GROUP BY 1 ORDER BY 1"

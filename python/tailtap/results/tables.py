@@ -46,7 +46,7 @@ HOPS: Mapping[str, Columns] = {
         **_EXTREMES,
         "slowest_of_worst": _INT,
     },
-    "hop_percentiles": {**_HOP, **tables.COLUMNS["percentiles"]},
+    "hop_percentiles": {**_HOP, **tables.COLUMNS["percentiles"], "above": _INT},
     "hop_distribution": {**_HOP, **tables.COLUMNS["distribution"]},
     "hop_worst": {**_HOP, "key": _TEXT, "ingress_ns": _INT, "latency_ns": _INT, "hop_ns": _MAYBE},
 }
