@@ -27,7 +27,7 @@ from told import write_told
 
 from tailtap import cli
 from tailtap.base.check import Check
-from tailtap.cli.console import Column, Table
+from tailtap.cli.console import Table
 from tailtap.cli.doctor import print_checks
 from tailtap.cli.progress import listener
 from tailtap.cli.runs import print_flows
@@ -40,6 +40,7 @@ from tailtap.records.experiment import FlowsRow, LatencyOfFlow, LossOfFlow
 from tailtap.records.printed import CableRow, HostRow, TestbedCheckRecord
 from tailtap.records.record import Notice, copied
 from tailtap.records.search import AtRate, SearchAnswer
+from tailtap.show.sections import Column
 
 LONG = {"dut.platform": "container", "traffic.rate": 10_000, "dut.forwarder": "kernel-route"}
 NETWORK = """

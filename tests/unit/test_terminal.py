@@ -18,9 +18,10 @@ from pos_trees import write_crate
 from program import TAILTAP, tailtap
 from terminals import shown
 
-from tailtap.cli.console import Column, Table, columns
+from tailtap.cli.console import Table, columns
 from tailtap.cli.progress import Bar
 from tailtap.cli.terminal import Telling, printable, say, say_whole, warn
+from tailtap.show.sections import Column
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b31m\u202eeslaf\u2066\nverdict: pass\x00\x7f"
 NAME = "[red]x[/red] [/] [link=file:///]"

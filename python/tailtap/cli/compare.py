@@ -2,22 +2,76 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
 
-from tailtap.base.errors import InputError
-from tailtap.cli.command import PATH, PERCENTILE, SHARE, Answer, command
-from tailtap.cli.gate import Gate, bisected, print_gate, status_of
+from tailtap.base.errors import InputError, MachineError
+from tailtap.cli import exit_status
+from tailtap.cli.command import PATH, PERCENTILE, SHARE, Answer, Command, command
 from tailtap.cli.options import undisturbed_latencies
-from tailtap.cli.terminal import say, steps, warn
+from tailtap.cli.terminal import say, steps, warn, warn_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from tailtap.records.compare import CompareRecord, GateAnswer, GateRecord, LoadRow
 
-    from tailtap.records.compare import CompareRecord, GateRecord, LoadRow
-    from tailtap.records.record import Notice
+STATUS: dict[GateAnswer, int] = {"better": 0, "no worse": 0, "worse": 1, "not shown": 5}
+SKIP = 125
+"""What `git bisect run` takes for: this commit cannot be tested."""
+ABORT = 128
+"""What ends `git bisect run`: 1 to 127 call a commit bad, whatever went wrong."""
+
+
+class Gate(Command):
+    """A command that `git bisect run` may call: no mistake on its line calls a commit bad."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:  # fmt: skip
+        """Read the command line."""
+        bisecting = "--bisect" in args
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except (click.UsageError, InputError) as error:
+            if not bisecting:
+                raise
+            told = error.format_message() if isinstance(error, click.UsageError) else str(error)
+            warn(f"tailtap: {told}")
+            raise Exit(ABORT) from error
+
+
+@contextlib.contextmanager
+def bisected(bisect: bool) -> Iterator[None]:
+    """End as `git bisect run` understands it, also where there is no answer."""
+    try:
+        yield
+    except Exception as error:
+        if not bisect:
+            raise
+        status = exit_status(error)
+        sys.exit(SKIP if status == MachineError.exit_status else ABORT)
+
+
+def status_of(answer: GateAnswer, *, bisect: bool) -> int:
+    """With which status the program ends."""
+    status = STATUS[answer]
+    return SKIP if bisect and answer == "not shown" else status
+
+
+def print_gate(found: GateRecord) -> None:
+    """Print the object of ``--json``: a row for each configuration, and the answer."""
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections.answers import gate_table
+
+    print_table(gate_table(found))
+    say(f"answer: {found.answer}")
+
 
 MOST_COUNTED = 40
 """Rows of counters that are printed; `--json` has all."""
@@ -135,7 +189,8 @@ def compare(
 
 def _print_change(change: GateRecord, *, quiet: bool) -> None:
     print_gate(change)
-    _tell(change.warnings, quiet=quiet)
+    if not quiet:
+        warn_of(change.warnings)
 
 
 def _print(found: CompareRecord, *, quiet: bool) -> None:
@@ -155,7 +210,8 @@ def _print(found: CompareRecord, *, quiet: bool) -> None:
     say()
     for sentence in found.advice:
         say(sentence)
-    _tell(found.warnings, quiet=quiet)
+    if not quiet:
+        warn_of(found.warnings)
 
 
 def _write(found: GateRecord, junit: Path | None, markdown: Path | None) -> None:
@@ -167,12 +223,6 @@ def _write(found: GateRecord, junit: Path | None, markdown: Path | None) -> None
         from tailtap.show.sections.markdown import write_gate
 
         write_gate(found, markdown)
-
-
-def _tell(warnings: Sequence[Notice], *, quiet: bool) -> None:
-    if not quiet:
-        for warning in warnings:
-            warn(f"warning: {warning.message} [{warning.code}]")
 
 
 def _source(text: str) -> tuple[str, Path]:

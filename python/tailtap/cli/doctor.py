@@ -36,7 +36,8 @@ def doctor(
 
 def print_checks(checks: Sequence[Check], *, able: bool) -> None:
     """Print what was looked at, area by area, and the answer."""
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import Table
+    from tailtap.show.sections import Column
 
     table = Table(
         (

@@ -358,7 +358,7 @@ def evaluate(
         if isinstance(found, Transactions):
             if by is not None:
                 raise InputError("--by flow is of packets: leave it out for requests and answers")
-            from tailtap.cli.transactions import show as show_transactions
+            from tailtap.cli.evaluated import show_transactions
 
             show_transactions(found, ps, worst, out, json=json, quiet=quiet, replace=replace)
             return
@@ -477,7 +477,7 @@ def _evaluate_captures(
                 back=(others[0], others[1]) if others else None,
             )
         except NothingMatched as nothing:
-            from tailtap.cli.transactions import instead
+            from tailtap.cli.evaluated import instead
 
             # Who names a key of packets in two captures asks for packets.
             named = second is not None and settings.key != "auto"

@@ -1,20 +1,37 @@
-"""What `tailtap evaluate` prints of two captures: what was matched and how, latencies, losses."""
+"""What `tailtap evaluate` prints of two captures, and of requests and their answers."""
 
 from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
 
+import msgspec
+
 from tailtap.analysis.evaluation.clocks import clocks_text
 from tailtap.analysis.evaluation.model import Evaluation
+from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.sources import Source
+from tailtap.analysis.evaluation.transactions import (
+    KINDS,
+    Transactions,
+    has_transactions,
+    transactions_by,
+)
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
-from tailtap.base.errors import InputError
+from tailtap.base.errors import InputError, NothingMatched
 from tailtap.base.units import format_count
 from tailtap.cli.console import print_table
 from tailtap.cli.terminal import say, warn
-from tailtap.records.evaluation import Change, EvaluationRecord, Side, Sides
+from tailtap.records.evaluation import Change, EvaluationRecord, From, Side, Sides
 from tailtap.records.record import read_if_there
-from tailtap.show.sections.latency import counts_table, flows_table, latency_table, lost_table
+from tailtap.show.sections import COUNT, Column, row, table
+from tailtap.show.sections.latency import (
+    counts_table,
+    flows_table,
+    latency_table,
+    lost_table,
+    transactions_table,
+)
 
 
 def require_same(found: Evaluation, out: Path) -> None:
@@ -136,3 +153,69 @@ def _print_losses(found: Evaluation, n: int) -> None:
     print_table(lost_table(found, n))
     if kept < min(lost, KEPT_LOSSES):
         say(f"nobody knows which of equal packets were lost: {lost - kept:,} of them")
+
+
+ALWAYS = ("requests", "answered", "unanswered")
+"""Counts that are shown also where they are 0."""
+
+
+def instead(
+    settings: Settings,
+    ingress: Source,
+    egress: Source | None,
+    since: From,
+    nothing: NothingMatched,
+) -> Transactions:
+    """The transactions of captures without a packet on both sides. Raises `nothing` without any."""
+    if egress is None:
+        pairs: list[tuple[Source, Source | None]] = [(ingress, None)]
+        reason = "one capture, which holds requests and answers"
+    else:
+        pairs = [(ingress, egress), (egress, ingress)]
+        reason = "no packet is in both captures, and the second answers the first"
+    if not any(has_transactions(settings, *pair) for pair in pairs):
+        raise nothing
+    return transactions_by(settings, ingress, egress, since=since, reason=reason)
+
+
+def show_transactions(
+    found: Transactions,
+    ps: tuple[float, ...],
+    worst: int,
+    out: Path | None,
+    *,
+    json: bool,
+    quiet: bool,
+    replace: bool,
+) -> None:
+    """Print and write transactions as the command was asked to."""
+    if out is not None:
+        if not replace:
+            for name, evaluation in found.answered.items():
+                require_same(evaluation, out / name)
+        found.write(out)
+    if json:
+        print(json_module.dumps(found.as_json(ps, worst=worst)))
+    else:
+        _print_transactions(found, ps)
+    if not quiet:
+        told = {warning: None for kind in found.kinds for warning in kind.warnings}
+        for warning in {**dict.fromkeys(found.warnings), **told}:
+            warn(f"warning: {warning.message} [{warning.code}]")
+        if out is not None:
+            warn(f"tables written to {out}, a folder for each kind")
+
+
+def _print_transactions(found: Transactions, ps: tuple[float, ...]) -> None:
+    say(f"requests and answers{f': {found.reason}' if found.reason else ''}")
+    print_table(transactions_table(found.kinds))
+    for kind in found.kinds:
+        counts = msgspec.structs.asdict(kind.counts).items()
+        shown = (
+            row(f" {name.replace('_', ' ')}", count)
+            for name, count in counts
+            if count or name in ALWAYS
+        )
+        print_table(table(f"{kind.name}: {KINDS[kind.kind]}", (Column(), Column("", COUNT)), shown))
+        if kind.evaluation is not None:
+            print_table(latency_table(kind.evaluation, ps, f"{kind.name}: wait"))

@@ -152,7 +152,8 @@ def show(history: Path, at: float | None, page: Path | None, json: bool, quiet: 
 
 def _print(found: HistoryRecord, *, quiet: bool) -> None:
     from tailtap.base.units import format_us
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import Table
+    from tailtap.show.sections import Column
 
     for series in found.series:
         floor = ", the floor" if series.wire else ""

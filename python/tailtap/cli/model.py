@@ -140,7 +140,8 @@ def _heading(found: ModelledRun) -> None:
 
 
 def _print_model(found: ModelledRun) -> None:
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import Table
+    from tailtap.show.sections import Column
 
     _heading(found)
     for test in found.stationarity:
@@ -254,7 +255,8 @@ def _cells(row: ThresholdRecord) -> list[str]:
 
 
 def _print_papers(found: ModelledRun) -> None:
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import Table
+    from tailtap.show.sections import Column
 
     _heading(found)
     table = Table(
@@ -305,7 +307,8 @@ def _print_warnings(found: ModelledRun, *, of_run: bool = False) -> None:
 
 
 def _print_summary(rows: Sequence[RepeatsRow], method: str) -> None:
-    from tailtap.cli.console import Column, Table, columns
+    from tailtap.cli.console import Table, columns
+    from tailtap.show.sections import Column
 
     prefix = "papers_" if method == "papers" else ""
     table = Table(

@@ -24,7 +24,8 @@ def differences(differs: Sequence[str]) -> Iterator[str]:
 
 def print_outlook(outlook: Outlook) -> None:
     """Print the planned runs with the numbers of what was found, and below it what that is."""
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import Table
+    from tailtap.show.sections import Column
 
     for line in differences(outlook.differs):
         say(line)

@@ -194,7 +194,8 @@ def _print_source(name: str) -> None:
 
 def _print_profiles() -> None:
     from tailtap.analysis.verdict.requirement import PROFILES
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import Table
+    from tailtap.show.sections import Column
 
     table = Table((Column("profile"), Column("requires", wrap=20), Column("source", wrap=24)))
     for name, row in PROFILES.items():

@@ -161,7 +161,8 @@ def _print_step(made: Bootline, step: StepRecord, *, dry_run: bool, quiet: bool)
 
 def _print_words(made: Bootline) -> None:
     """Each word with its reason, then the knobs that are left out with theirs."""
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import Table
+    from tailtap.show.sections import Column
 
     say(sentence(made.purpose))
     table = Table(

@@ -59,8 +59,9 @@ def audit(
 def _print_audit(
     found: Audit, purpose: Purpose, names: tuple[str, ...], *, all_: bool, why: bool, quiet: bool
 ) -> None:
-    from tailtap.cli.console import Column, Table
+    from tailtap.cli.console import Table
     from tailtap.host.tuning.audit import ANSWERS
+    from tailtap.show.sections import Column
 
     shown = [row for row in found.rows if all_ or names or row.answer != "not-applicable"]
     explained = why or all_ or bool(names)
