@@ -15,6 +15,8 @@ from tailtap.cli.terminal import printable, say, width_of, words
 from tailtap.show import sections
 from tailtap.show.sections import Column, Section
 
+__all__ = ["Column", "Table", "columns", "print_section", "print_table"]
+
 GAP = 2
 """Blanks between two columns."""
 LEAST = 4

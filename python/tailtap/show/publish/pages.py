@@ -207,7 +207,9 @@ def _run_page(site: Path, run: SiteRun, measured: Run, record: SiteRecord) -> Ru
     found = read_if_there(folder / "causes.json", CausesRecord)
     causes = None if found is None else causes_section(found, run.slug)
     evaluation = measured.evaluation
-    latencies = evaluation and percentiles_table(evaluation.percentiles, evaluation.maximum)
+    latencies = None
+    if evaluation is not None:
+        latencies = percentiles_table(evaluation.percentiles, evaluation.maximum)
     files = [
         Shown(name := path.relative_to(folder).as_posix(), name, path.stat().st_size)
         for path in sorted(folder.rglob("*"))

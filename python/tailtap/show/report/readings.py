@@ -104,12 +104,13 @@ def counters(groups: Sequence[Configuration]) -> Table:
             if (window := member.run.counters.get(name)) is None:
                 continue
             where = f"{COUNTER_SCOPES[window.scope]}: {', '.join(map(str, window.cpus))}"
-            events = (
-                f"about {count_text(window.events[name])}"
-                if name in window.estimated
-                else window.events.get(name)
-                for name in names
-            )
+            counts = {name: count for name, count in window.events.items() if count is not None}
+            about = {
+                name: f"about {count_text(counts[name])}"
+                for name in window.estimated
+                if name in counts
+            }
+            events = (about.get(name, counts.get(name)) for name in names)
             yield words, where, *events
 
     columns = Column("when"), Column("where"), *(Column(name, COUNT) for name in names)
