@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailtap.analysis.compare.sequential import ERROR, FALSE_WORSE, against, interval
+from tailtap.analysis.compare.significance import ERROR, FALSE_WORSE, against, interval
 from tailtap.base.errors import InputError, MachineError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run

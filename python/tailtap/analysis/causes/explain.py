@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tailtap.analysis.causes.claims import claims
+from tailtap.analysis.causes.claims import FEWEST, claims, periods, tick
 from tailtap.analysis.causes.guest import Guest, guest_of
 from tailtap.analysis.causes.joined import BEHIND, Joined, join
 from tailtap.analysis.causes.labels import Labels, held_from_threads, label
@@ -22,7 +22,6 @@ from tailtap.analysis.causes.late import (
     percentile_of,
     usual_packets,
 )
-from tailtap.analysis.causes.periods import FEWEST, periods, tick
 from tailtap.analysis.causes.remedies import Knob, Situation, trials_of
 from tailtap.analysis.causes.segments import UNKNOWN, leaving, segments
 from tailtap.analysis.causes.taxonomy import Named

@@ -12,11 +12,12 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.interrupts.association import (
     LEAST_WINDOWS,
     LEVEL,
+    Suggestion,
     associated,
     described,
     own_effect,
+    suggest,
 )
-from tailtap.analysis.interrupts.offset import Suggestion, suggest
 from tailtap.analysis.interrupts.windows import Late, Windows, windows_of
 from tailtap.base.units import format_time
 from tailtap.records.interrupts import (

@@ -11,11 +11,34 @@ largest statistic is at least the counter's: exact for a shift that is uniform.
 
 What returns with the same period as the late packets fits one shift in so many by chance, and gets
 a p-value of that size: it takes an irregular cause, or a short window, to be told.
+
+How far the clock of a capture is ahead of that of the samples, as far as the data can tell.
+
+Every offset is tried at which captures and samples overlap by at least half of the shorter one, in
+steps of half a period. An offset's height is the largest over all counters of the correlation of
+scores (rate against lateness), times the root of the number of windows that overlap. The
+suggestion is the offset with the greatest height.
+
+Whether it is one is a test: the lateness is cut into parts, which are put together in random order,
+each forward or backward. That keeps bursts and fits nowhere as a whole. (Turning it in a circle
+would be no other series to a search that tries all offsets.) The p-value is the share of searches,
+the true one included, whose greatest height is at least that of the suggestion. It holds for all
+counters and offsets together, and takes for granted that parts are alike.
+
+Were another offset the true one, the suggestion would be one of those that fit nowhere. So the
+offsets that are higher than 99 % of the shuffled searches come anywhere cannot be told apart, and
+all others can: from the least to the greatest of them, with a period on each side, is the interval.
+Lateness that returns with a period fits again after a period, wherever it is: where it resembles
+itself elsewhere more than 99 % of its shuffled kin do, no offset is told.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 
 from tailtap.analysis.interrupts.windows import Integers, Late, Windows, scores
 from tailtap.records.interrupts import CounterRow, SamplerRow
@@ -148,3 +171,143 @@ def _random(length_ns: int) -> list[int]:
 
 def _per_second(increments: int, ns: int) -> float:
     return increments * 1e9 / ns if ns else 0.0
+
+
+SHUFFLES = 399
+PARTS = 20
+TELLING_SHARE = 0.25
+"""An interval that is wider than this share of the offsets that were tried tells nothing."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """The offset that fits best, in ns: what to add to a sample's time for the capture's."""
+
+    best_ns: int
+    low_ns: int
+    high_ns: int
+    """The offsets from `low_ns` to `high_ns` cannot be told from the best one."""
+    p_value: float
+    searched_ns: tuple[int, int]
+    windows: int
+    """How many windows the captures cover."""
+    periodic: bool
+    """Whether the lateness resembles itself at another time."""
+    counters: dict[str, float]
+    """The p-value of each counter at the best offset, for all counters and offsets together."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether the data say anything about the offset."""
+        low, high = self.searched_ns
+        wide = self.high_ns - self.low_ns > TELLING_SHARE * (high - low)
+        return (
+            self.p_value <= LEVEL
+            and not wide
+            and not self.periodic
+            and self.windows >= LEAST_WINDOWS
+        )
+
+
+def suggest(windows: Windows, late: Late) -> Suggestion | None:
+    """The best offset; None where nothing rises, nobody is late, or there is one window only."""
+    step = max(1, windows.period_ns // 2)
+    start, length = int(windows.bounds_ns[0]), int(windows.bounds_ns[-1] - windows.bounds_ns[0])
+    bins, parts = length // step, -(-(late.last_ns - late.first_ns + 1) // step)
+    tested = windows.tested
+    if min(bins, parts) < 2 or not tested.any():
+        return None
+    centres = start + step * np.arange(bins) + step // 2
+    place = np.searchsorted(windows.bounds_ns, centres, "right") - 1
+    lateness = scores(late.lateness(late.first_ns + step * np.arange(parts + 1)))
+    search = _Search(_centred(windows.rate_scores()[tested][:, place]), parts)
+    heights = search.heights(_centred(lateness))
+    if not heights.any():
+        return None
+    shuffled = np.array([search.heights(_centred(one)).max() for one in _shuffled(lateness)])
+    # A lag is how many steps the first stamp lies behind the first sample.
+    offsets = late.first_ns - (start + step * search.lags)
+    best = int(heights.max(axis=0).argmax())
+    alike = heights.max(axis=0) > np.quantile(shuffled, 1 - LEVEL, method="higher")
+    near = offsets[alike] if alike.any() else offsets
+    names = [name for name, one in zip(windows.names, tested, strict=True) if one]
+    return Suggestion(
+        int(offsets[best]),
+        int(near.min()) - windows.period_ns,
+        int(near.max()) + windows.period_ns,
+        _p_value(shuffled, heights[:, best].max()),
+        (int(offsets.min()), int(offsets.max())),
+        parts // 2,
+        _is_periodic(lateness),
+        {
+            name: _p_value(shuffled, height)
+            for name, height in zip(names, heights[:, best], strict=True)
+        },
+    )
+
+
+def _is_periodic(lateness: Integers) -> bool:
+    """Whether it resembles itself at another time; a stall's length is no other time."""
+    search = _Search(_centred(lateness)[None], len(lateness))
+    elsewhere = abs(search.lags) > len(lateness) // PARTS
+    own = search.heights(_centred(lateness))[0, elsewhere].max(initial=0)
+    others = [search.heights(_centred(one)).max() for one in _shuffled(lateness)]
+    return bool(own > np.quantile(others, 1 - LEVEL, method="higher"))
+
+
+def _p_value(shuffled: Floats, height: float) -> float:
+    return float((1 + np.count_nonzero(shuffled >= height)) / (1 + len(shuffled)))
+
+
+class _Search:
+    """The heights of all lags of K counters, for one lateness after another."""
+
+    def __init__(self, rates: Floats, parts: int) -> None:
+        """`rates`: (K, n), each with the mean 0; `parts` is the length of a lateness."""
+        from scipy import fft  # takes a quarter of a second to load
+
+        bins, least = rates.shape[1], -(-min(rates.shape[1], parts) // 2)
+        self.lags: Integers = np.arange(least - parts, bins - least + 1)
+        """How many steps the first bin of the lateness lies behind the first of the rates."""
+        self._size = fft.next_fast_len(bins + parts, real=True)
+        self._rates = fft.rfft(rates, self._size)
+        begin, end = np.maximum(self.lags, 0), np.minimum(self.lags + parts, bins)
+        self._there = (begin - self.lags, end - self.lags)
+        self._of_rates = _squares(rates, begin, end)
+        self._overlap = end - begin
+
+    def heights(self, lateness: Floats) -> Floats:
+        """(K, lags)."""
+        from scipy import fft
+
+        products = fft.irfft(self._rates * np.conj(fft.rfft(lateness, self._size)), self._size)
+        of_lateness = _squares(lateness[None], *self._there)
+        spread = np.sqrt(self._of_rates * of_lateness)
+        there = spread > 0
+        found = np.where(there, products[:, self.lags % self._size] / np.where(there, spread, 1), 0)
+        return np.asarray(found * np.sqrt(self._overlap / 2))
+
+
+def _centred(values: Integers) -> Floats:
+    centred: Floats = values - values.mean(axis=-1, keepdims=True)
+    return centred
+
+
+def _squares(values: Floats, begin: Integers, end: Integers) -> Floats:
+    """(K, lags): the sum of squares of each row of `values` from `begin` to `end`."""
+    sums = np.concatenate((np.zeros((len(values), 1)), np.cumsum(values**2, axis=1)), axis=1)
+    found: Floats = sums[:, end] - sums[:, begin]
+    return found
+
+
+def _shuffled(lateness: Integers) -> Iterator[Integers]:
+    """Its parts in other orders."""
+    random = np.random.default_rng(SEED)
+    parts = np.array_split(lateness, PARTS)
+    for _ in range(SHUFFLES):
+        backward = random.random(PARTS) < 0.5
+        yield np.concatenate(
+            [parts[n][::-1] if backward[n] else parts[n] for n in random.permutation(PARTS)]
+        )

@@ -12,9 +12,16 @@ from tailtap.analysis.tail import blocks as series
 from tailtap.analysis.tail import papers as published
 from tailtap.analysis.tail.assessment import REFUSALS, Assessment, assess, check, level_words
 from tailtap.analysis.tail.blocks import CrossCheck
-from tailtap.analysis.tail.clusters import unevenness
 from tailtap.analysis.tail.forecast import forecast
-from tailtap.analysis.tail.peaks import PERCENTILES, Part, Threshold, split, spread, tick_of
+from tailtap.analysis.tail.peaks import (
+    PERCENTILES,
+    Part,
+    Threshold,
+    split,
+    spread,
+    tick_of,
+    unevenness,
+)
 from tailtap.base.errors import InputError
 from tailtap.base.units import exact_time, format_time
 from tailtap.records.record import Notice

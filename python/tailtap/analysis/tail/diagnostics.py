@@ -8,9 +8,8 @@ import numpy as np
 
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.tail.assessment import FEWEST, Assessment
-from tailtap.analysis.tail.clusters import decluster
 from tailtap.analysis.tail.gpd import Excesses, Floats, exponential
-from tailtap.analysis.tail.peaks import MOST, Part
+from tailtap.analysis.tail.peaks import MOST, Part, decluster
 
 #: How many thresholds are looked at, and how many points a plot has.
 THRESHOLDS, POINTS = 24, 200

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
-from tailtap.analysis.tail.clusters import decluster, unevenness
 from tailtap.analysis.tail.gpd import Floats
+from tailtap.analysis.tail.peaks import decluster, unevenness
 from tailtap.records.tail import ExpectedRecord, ForecastLevel, ForecastRecord
 
 #: How far counts may lie outside, at both ends together.

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tailtap.analysis.tail import peaks
-from tailtap.analysis.tail.clusters import decluster, with_run_length
 from tailtap.analysis.tail.goodness import jensen_shannon
 from tailtap.analysis.tail.gpd import Excesses, growth
-from tailtap.analysis.tail.peaks import Part, Threshold
+from tailtap.analysis.tail.peaks import Part, Threshold, decluster, with_run_length
 from tailtap.records.record import unfilled
 from tailtap.records.tail import PapersThreshold
 

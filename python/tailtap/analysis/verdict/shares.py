@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from tailtap.analysis.evaluation.values import Column
-from tailtap.analysis.tail.clusters import decluster
+from tailtap.analysis.tail.peaks import decluster
 from tailtap.records.verdict import Answer
 
 #: A run too short to be allowed so many late packets shows nothing: evaluations call the percentile

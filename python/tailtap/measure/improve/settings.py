@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tailtap.analysis.compare.sequential import ERROR
+from tailtap.analysis.compare.significance import ERROR
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
 from tailtap.base.errors import InputError
 from tailtap.experiment.combinations import CASES, VARY

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tailtap.analysis.causes.taxonomy import Named
-from tailtap.analysis.compare.sequential import effect, fewest_pairs, interval
+from tailtap.analysis.compare.significance import effect, fewest_pairs, interval
 from tailtap.measure.improve.candidates import Candidate
 from tailtap.measure.improve.measuring import Measuring, measured
 from tailtap.measure.pairs import MOST_SPOILED, Made

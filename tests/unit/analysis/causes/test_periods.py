@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tailtap.analysis.causes.periods import FALSE_ALARM, periods, tick
+from tailtap.analysis.causes.claims import FALSE_ALARM, periods, tick
 
 SECOND = 1_000_000_000
 START = 7_000 * SECOND

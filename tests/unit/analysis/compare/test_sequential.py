@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from tailtap.analysis.compare.sequential import (
+from tailtap.analysis.compare.significance import (
     FALSE_WORSE,
     Interval,
     against,

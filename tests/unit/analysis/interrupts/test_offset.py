@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tailtap.analysis.interrupts.offset import suggest
+from tailtap.analysis.interrupts.association import suggest
 from tailtap.analysis.interrupts.windows import Late, Windows
 
 MS = 1_000_000

@@ -10,7 +10,6 @@ from tails import START, tail_tables
 from tailtap.analysis.evaluation.values import Blocks
 from tailtap.analysis.tail import blocks, diagnostics, gev
 from tailtap.analysis.tail.blocks import stationarity
-from tailtap.analysis.tail.clusters import decluster, extremal_index, with_run_length
 from tailtap.analysis.tail.goodness import (
     BINS,
     anderson_darling,
@@ -19,7 +18,16 @@ from tailtap.analysis.tail.goodness import (
     second_population,
 )
 from tailtap.analysis.tail.gpd import Excesses, Fit, Floats, growth
-from tailtap.analysis.tail.peaks import Part, parse_threshold, percentile, spread, tick_of
+from tailtap.analysis.tail.peaks import (
+    Part,
+    decluster,
+    extremal_index,
+    parse_threshold,
+    percentile,
+    spread,
+    tick_of,
+    with_run_length,
+)
 from tailtap.base.errors import InputError
 
 
