@@ -2,7 +2,7 @@
 
 A command module parses options, calls the library function of the same name and prints. It
 imports what it needs inside its function, so that its help and the completion of its options stay
-quick; `command.py` shows how a command is written, `registry.py` lists them.
+quick; `command.py` shows how a command is written, `program.py` lists them.
 """
 
 from __future__ import annotations
