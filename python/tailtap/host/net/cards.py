@@ -18,9 +18,9 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.base.files import set_value
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.resource import Resource, read_text
+from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.card_interrupts import affinity, device_interrupts, in_places
 from tailtap.host.net.namespaces import ports
-from tailtap.host.net.pci import default_route_interfaces
 from tailtap.host.net.port_threads import make_threads
 from tailtap.remote.local import LocalHost
 
@@ -245,7 +245,7 @@ def _inspect(interface: str, root: Path) -> Mapping[str, Any]:
     why = None
     if row.get("link_type") != "ether":
         why = "is not Ethernet: name another one"
-    elif interface in default_route_interfaces(root):
+    elif interface in Tree(root).default_route():
         why = (
             "has the default route: without it this machine cannot be reached: choose another card"
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
+from tailtap.host.knobs.tree import Tree
 from tailtap.remote.local import LocalHost
 
 ROOT = Path("/")
@@ -39,7 +40,7 @@ def address_of(interface: str, root: Path = ROOT) -> str:
     address = device.resolve().name
     if not _ADDRESS.fullmatch(address):
         raise MachineError(f"{interface} is not on the PCI bus ({address}): leave driver out")
-    if interface in default_route_interfaces(root):
+    if interface in Tree(root).default_route():
         raise MachineError(
             f"{interface} has the default route: without it this machine cannot be reached: choose "
             "another card"
@@ -80,22 +81,6 @@ def require_apart(device: Path, name: str | None = None, root: Path = ROOT) -> N
 def iommu_groups(root: Path = ROOT) -> int:
     """How many groups of devices the IOMMU keeps apart; 0 without one."""
     return len(_entries(root / "sys/kernel/iommu_groups"))
-
-
-def default_route_interfaces(root: Path = ROOT) -> set[str]:
-    """The interfaces that a default route leads through, of IPv4 and IPv6."""
-    found: set[str] = set()
-    with contextlib.suppress(OSError):
-        for line in (root / "proc/net/route").read_text(encoding="ascii").splitlines()[1:]:
-            fields = line.split()
-            if len(fields) > 7 and fields[1] == fields[7] == "00000000":
-                found.add(fields[0])
-    with contextlib.suppress(OSError):
-        for line in (root / "proc/net/ipv6_route").read_text(encoding="ascii").splitlines():
-            fields = line.split()
-            if len(fields) > 9 and fields[0] == "0" * 32 and fields[1] == "00":
-                found.add(fields[9])
-    return found - {"lo"}
 
 
 def bind_back(address: str, driver: str | None, interface: str, root: Path = ROOT) -> None:

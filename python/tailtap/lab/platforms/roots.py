@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import tailtap
 from tailtap.base.check import Findings
@@ -40,14 +39,15 @@ UP = ("running", "degraded")
 """The states of systemd after it has started what it could."""
 
 
-class Root(Protocol):
+class Root:
     """One kind of root file system."""
 
     @property
     def init(self) -> Sequence[str] | None:
         """The command that is the container's first process; None for that of its engine."""
+        return None
 
-    service_cpus: Sequence[int]
+    service_cpus: Sequence[int] = ()
     """CPUs beside the DuT's that its services are limited to; none where it has no services."""
 
     def foresee(self, programs: Iterable[str], findings: Findings) -> None:
@@ -55,28 +55,26 @@ class Root(Protocol):
 
     def lower(self) -> Path:
         """The folder whose content it is, made if need be. Raises `MachineError`."""
+        raise NotImplementedError
 
     def shared(self) -> Sequence[Path]:
         """Folders of this machine that it lacks and tailtap needs."""
+        raise NotImplementedError
 
     def files(self) -> Mapping[str, str]:
         """Files that differ from those in `lower`."""
+        return {}
 
     def wait_until_ready(self, host: Host) -> None:
         """Return when its services have come up. Raises `MachineError`."""
 
     def own(self, name: str, engine: type[Contained]) -> OwnFiles | None:
         """What commands of the container `name` are, where it has none of this machine's."""
+        return None
 
 
-class HostRoot:
+class HostRoot(Root):
     """This machine's own files, with an init that only reaps orphans."""
-
-    init: Sequence[str] | None = None
-    service_cpus: Sequence[int] = ()
-
-    def foresee(self, programs: Iterable[str], findings: Findings) -> None:
-        """Nothing: it has all that this machine has."""
 
     def lower(self) -> Path:
         return Path("/")
@@ -84,15 +82,6 @@ class HostRoot:
     def shared(self) -> Sequence[Path]:
         device = Path("/").stat().st_dev
         return [path for path in program_folders() if path.stat().st_dev != device]
-
-    def files(self) -> Mapping[str, str]:
-        return {}
-
-    def wait_until_ready(self, host: Host) -> None:
-        """Return at once."""
-
-    def own(self, name: str, engine: type[Contained]) -> None:
-        """None: it has this machine's programs."""
 
 
 def program_folders() -> list[Path]:
@@ -106,7 +95,7 @@ def program_folders() -> list[Path]:
     return found
 
 
-class DebianRoot:
+class DebianRoot(Root):
     """Debian's release of this machine with systemd, made once by mmdebstrap and kept.
 
     Its services run on `SERVICE_CPU`, as in the papers.
@@ -158,14 +147,9 @@ class DebianRoot:
                 )
             time.sleep(0.05)
 
-    def own(self, name: str, engine: type[Contained]) -> None:
-        """None: it has programs that tailtap knows."""
 
-
-class FolderRoot:
+class FolderRoot(Root):
     """The files of a folder, as they are."""
-
-    service_cpus: Sequence[int] = ()
 
     def __init__(self, folder: Path) -> None:
         """The root that `folder` is."""
@@ -187,12 +171,6 @@ class FolderRoot:
 
     def shared(self) -> Sequence[Path]:
         return [Path(self.init[0])]
-
-    def files(self) -> Mapping[str, str]:
-        return {}
-
-    def wait_until_ready(self, host: Host) -> None:
-        """Return at once: what its command needs, that starts itself."""
 
     def own(self, name: str, engine: type[Contained]) -> OwnFiles:
         return OwnFiles(self.lower(), self._image, lambda inner: engine(name).entered(inner))

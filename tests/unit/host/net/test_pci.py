@@ -11,7 +11,7 @@ import pytest
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Entry, Journal, read_all
 from tailtap.host.changes.kinds import resource_of
-from tailtap.host.net.pci import address_of, default_route_interfaces
+from tailtap.host.net.pci import address_of
 from tailtap.host.net.vfio import VfioCard
 from tailtap.host.net.virtual_functions import Ability, VirtualFunction, VirtualFunctions
 
@@ -61,10 +61,6 @@ def driver(machine: Path, name: str) -> Path:
 
 def test_a_card_of_its_own_can_be_handed_over(machine: Path) -> None:
     assert address_of("ens1f0", machine) == FIRST
-
-
-def test_default_routes_are_found_in_both_versions(machine: Path) -> None:
-    assert default_route_interfaces(machine) == {"eno1", "eno2"}
 
 
 def refusal(machine: Path, interface: str = "ens1f0") -> str:
