@@ -11,20 +11,19 @@ from pathlib import Path
 import pytest
 
 from tailtap.host.changes.journal import Journal
-from tailtap.host.changes.wakeup import DEVICE, wakeup_us
+from tailtap.host.changes.systemd import DEVICE, wakeup_us
 from tailtap.host.cpu.threads import ThreadPriority
 from tailtap.host.knobs.frequency import driver
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.threads import threads
 from tailtap.host.knobs.tree import Absent, Tree
-from tailtap.host.tuning.apply import tuned
+from tailtap.host.tuning.apply import plan, tuned
 from tailtap.host.tuning.audit import audit
-from tailtap.host.tuning.plan import plan
 
 PRIORITY = 11
 HOLDER = """
 import os
-from tailtap.host.changes.wakeup import WakeUp
+from tailtap.host.changes.systemd import WakeUp
 WakeUp(1).apply()
 print(os.getpid(), flush=True)
 input()

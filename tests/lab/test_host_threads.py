@@ -13,8 +13,7 @@ from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.threads import threads
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.apply import tuned
-from tailtap.host.tuning.plan import plan
+from tailtap.host.tuning.apply import plan, tuned
 
 
 def cpus() -> dict[tuple[str, str], str]:

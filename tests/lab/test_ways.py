@@ -10,7 +10,7 @@ import pytest
 from labtools import own_machine, record, statuses, was_made, write_experiment
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.kinds import KINDS
+from tailtap.host.changes.clean import KINDS
 from tailtap.host.net import namespaces
 from tailtap.host.net.namespaces import Reached, ports, require_way
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of

@@ -12,7 +12,7 @@ from tailtap.remote.guest import GuestHost
 COMMANDS = """
 import json, os, sys, tempfile
 
-import tailtap.cli.program, tailtap.experiment.model, tailtap.host.tuning.plan
+import tailtap.cli.program, tailtap.experiment.model, tailtap.host.tuning.apply
 import tailtap.measure.check, tailtap.measure.runner
 from tailtap.cli import main
 

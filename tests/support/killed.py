@@ -219,7 +219,7 @@ import re
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply, revert
-from tailtap.host.tuning.plan import plan
+from tailtap.host.tuning.apply import plan
 
 tree = Tree()
 purpose = Purpose.of(tree, cpus="1", housekeeping="0", interfaces=["card1"])

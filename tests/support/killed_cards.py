@@ -66,7 +66,7 @@ from tailtap.host.changes.clean import find, remove
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply, revert
-from tailtap.host.tuning.plan import plan
+from tailtap.host.tuning.apply import plan
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.placement import Placement
 from tailtap.lab.topology.graphs import Cables, smallest

@@ -16,9 +16,8 @@ from tailtap.experiment.model import Experiment
 from tailtap.host.facts import environment
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.apply import apply
+from tailtap.host.tuning.apply import apply, plan
 from tailtap.host.tuning.audit import audit
-from tailtap.host.tuning.plan import plan
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.measure.roles.tuning import record
 from tailtap.records.record import as_json

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 
 from tailtap.doctor import REGISTRIES
-from tailtap.host.changes.kinds import KINDS as RESOURCES
+from tailtap.host.changes.clean import KINDS as RESOURCES
 from tailtap.host.knobs import TABLE
 from tailtap.results.exporters import EXPORTERS
 

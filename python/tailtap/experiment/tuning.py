@@ -18,7 +18,7 @@ from tailtap.base.units import list_cpus
 from tailtap.host.knobs import KNOBS, named, select
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.plan import plan
+from tailtap.host.tuning.apply import plan
 
 VARIED = "dut.tuning"
 ABLATION = "ablation"

@@ -395,8 +395,7 @@ def test_it_survives_a_reboot_and_clean_leaves_it(tree: Tree, journals: Path) ->
 
 
 def test_remove_leaves_other_tuning(tree: Tree, journals: Path) -> None:
-    from tailtap.host.tuning.apply import apply
-    from tailtap.host.tuning.plan import plan
+    from tailtap.host.tuning.apply import apply, plan
 
     with_grub(tree.root)
     apply(plan(tree, Purpose.of(tree, cpus="2-3"), ["stat-interval"]), journals)

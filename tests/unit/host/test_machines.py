@@ -23,9 +23,8 @@ from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.knob import Files
 from tailtap.host.knobs.purpose import ROLES, Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.apply import apply, revert
+from tailtap.host.tuning.apply import apply, plan, revert
 from tailtap.host.tuning.audit import audit, judge
-from tailtap.host.tuning.plan import plan
 from tailtap.records.record import as_json
 
 CPUS = {

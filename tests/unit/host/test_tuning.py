@@ -28,9 +28,8 @@ from tailtap.host.knobs.knob import Files, Knob, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning import apply as tuning
-from tailtap.host.tuning.apply import apply, revert, tuned
+from tailtap.host.tuning.apply import apply, plan, revert, tuned
 from tailtap.host.tuning.audit import audit, judge
-from tailtap.host.tuning.plan import plan
 
 STEERING = Knob(
     "steering",

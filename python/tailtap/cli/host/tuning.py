@@ -135,7 +135,7 @@ def apply(
 
     from tailtap.host.facts.needs import require_superuser
     from tailtap.host.tuning.apply import apply as set_all
-    from tailtap.host.tuning.plan import plan
+    from tailtap.host.tuning.apply import plan
     from tailtap.records.printed import ApplyRecord, Left
 
     steps = plan(tree, purpose, names, disruptive=disruptive)

@@ -15,7 +15,6 @@ from tailtap.base.suggest import did_you_mean
 from tailtap.host.knobs import (
     cards,
     cpus,
-    damon,
     ethtool,
     firmware,
     frequency,
@@ -37,7 +36,6 @@ FILES = (
     firmware,
     timers,
     memory,
-    damon,
     resctrl,
     frequency,
     cards,

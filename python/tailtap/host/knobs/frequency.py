@@ -12,7 +12,7 @@ from functools import partial
 
 from tailtap.host.changes.kernel_values import Form, KernelValue, Wish
 from tailtap.host.changes.resource import Resource
-from tailtap.host.changes.wakeup import DEVICE, WakeUp, wakeup_us
+from tailtap.host.changes.systemd import DEVICE, WakeUp, wakeup_us
 from tailtap.host.knobs.knob import Files, Knob, fixed, on_the_line
 from tailtap.host.knobs.purpose import PHYSICAL, Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable

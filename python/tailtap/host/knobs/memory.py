@@ -10,6 +10,10 @@ from tailtap.host.knobs.knob import Files, Knob, Told, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree
 
+DAMON = "Documentation/admin-guide/mm/damon/usage.rst"
+"""Threads called kdamond.N, which look through memory for what is used and move the rest."""
+DAMON_MODULES = "/sys/module/damon_*/parameters/enabled"
+DAMON_ADMIN = "/sys/kernel/mm/damon/admin/kdamonds/*/state"
 HUGE = "/sys/kernel/mm/transparent_hugepage"
 VM = "Documentation/admin-guide/sysctl/vm.rst"
 TRANSPARENT = "Documentation/admin-guide/mm/transhuge.rst"
@@ -135,5 +139,26 @@ ROWS = (
         "swapoff(8)",
         removes=("page-fault",),
         risk=2,
+    ),
+    row(
+        "damon",
+        Files(DAMON_ADMIN, "switch"),
+        fixed("off"),
+        "A kernel thread for each context samples memory at intervals of milliseconds, and may "
+        "reclaim or move pages.",
+        DAMON,
+        removes=("kernel-thread", "page-fault"),
+        since="5.18",
+        absent="nobody has set up a kdamond by DAMON's files",
+    ),
+    row(
+        "damon-modules",
+        Files(DAMON_MODULES, "switch"),
+        fixed("N"),
+        "Modules that reclaim or sort pages by how they are used have such a thread of their own.",
+        "Documentation/admin-guide/mm/damon/reclaim.rst",
+        removes=("kernel-thread", "page-fault"),
+        since="5.16",
+        absent="this kernel has no module of DAMON",
     ),
 )

@@ -11,8 +11,7 @@ from functools import partial
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.kernel_values import Form
 from tailtap.host.changes.resource import Resource
-from tailtap.host.changes.systemd import RUNNING, STATE, StoppedTimers, properties
-from tailtap.host.changes.wakeup import DEVICE
+from tailtap.host.changes.systemd import DEVICE, RUNNING, STATE, StoppedTimers, properties
 from tailtap.host.knobs.knob import Knob, Told, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable

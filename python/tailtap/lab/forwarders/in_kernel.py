@@ -191,7 +191,7 @@ class Bridge(Plain):
     )
 
     def attempt(self, dut: Dut, setting: Setting) -> str:
-        self.start(dut, self.Options(vlans=[UNTAGGED]), setting).close()
+        self.start(dut, BridgeOptions(vlans=[UNTAGGED]), setting).close()
         return "was set up in a lab"
 
     def start(self, dut: Dut, options: BridgeOptions, setting: Setting) -> InKernel:

@@ -21,8 +21,8 @@ from tailtap.host.changes.resource import Joint, Resource
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net import cards
 from tailtap.host.net.card_interrupts import CardInterrupts, device_interrupts
+from tailtap.host.net.pci import passed_through
 from tailtap.host.net.port_threads import PortThreads
-from tailtap.host.net.vfio import passed_through
 from tailtap.host.net.virtual_functions import VirtualFunction
 from tailtap.lab.topology.compiler import (
     BELOW,

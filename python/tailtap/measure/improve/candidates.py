@@ -16,7 +16,7 @@ from tailtap.analysis.verdict.runs import ANSWERS, evidence_of
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.plan import plan
+from tailtap.host.tuning.apply import plan
 from tailtap.measure.pairs import Made
 from tailtap.records.verdict import Answer
 

@@ -28,7 +28,7 @@ from tailtap.experiment.tuning import knobs_of
 from tailtap.host.facts.needs import require_root
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply as set_all
-from tailtap.host.tuning.plan import plan as plan_of
+from tailtap.host.tuning.apply import plan as plan_of
 from tailtap.measure.campaign import Campaign, Recorded, now, seconds_of
 from tailtap.measure.improve.candidates import Candidate, Explainer
 from tailtap.measure.improve.measuring import (

@@ -16,8 +16,7 @@ from tailtap.experiment.tuning import NONE, knobs_of, purpose_of
 from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.apply import tuned
-from tailtap.host.tuning.plan import plan
+from tailtap.host.tuning.apply import plan, tuned
 from tailtap.measure.observe.look import Asked
 from tailtap.measure.observe.observing import observe_prepared
 from tailtap.measure.observe.prepared import Prepared, prepare

@@ -8,9 +8,8 @@ from tailtap.experiment.tuning import FULL, NONE, knobs_of, purpose_of
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.apply import tuned
+from tailtap.host.tuning.apply import Plan, plan, tuned
 from tailtap.host.tuning.audit import Audit, audit
-from tailtap.host.tuning.plan import Plan, plan
 from tailtap.lab.topology.lab import Lab
 from tailtap.records.machine import Tuning
 

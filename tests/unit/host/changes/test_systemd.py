@@ -10,15 +10,14 @@ from scratch_machine import scratch_machine, state
 from systemctl_program import Systemctl, playing_systemd
 
 from tailtap.base.errors import MachineError
+from tailtap.host.changes.clean import resource_of
 from tailtap.host.changes.journal import Entry
-from tailtap.host.changes.kinds import resource_of
 from tailtap.host.changes.systemd import SliceCpus, StoppedTimers
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.apply import apply, revert
+from tailtap.host.tuning.apply import Plan, apply, plan, revert
 from tailtap.host.tuning.audit import Judgement, judge
-from tailtap.host.tuning.plan import Plan, plan
 
 CGROUPS = """#subsys_name hierarchy num_cgroups enabled
 cpuset 0 1 1

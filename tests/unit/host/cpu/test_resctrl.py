@@ -17,16 +17,15 @@ from scratch_machine import state
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes import journal
+from tailtap.host.changes.clean import resource_of
 from tailtap.host.changes.journal import Entry, Journal, Owner
-from tailtap.host.changes.kinds import resource_of
 from tailtap.host.cpu import resctrl
 from tailtap.host.cpu.resctrl import ResctrlMount, ResourceGroup, is_mask, own_ways, parse_schemata
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.apply import apply, revert
+from tailtap.host.tuning.apply import Plan, apply, plan, revert
 from tailtap.host.tuning.audit import Judgement, judge
-from tailtap.host.tuning.plan import Plan, plan
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ import pytest
 from scratch_machine import scratch_machine
 
 from tailtap.base.errors import MachineError
+from tailtap.host.changes.clean import resource_of
 from tailtap.host.changes.journal import Entry
-from tailtap.host.changes.kinds import resource_of
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority, allowed
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.threads import threads
 from tailtap.host.knobs.tree import Tree
+from tailtap.host.tuning.apply import plan
 from tailtap.host.tuning.audit import Judgement, judge
-from tailtap.host.tuning.plan import plan
 
 FREE, BOUND, USERS = 0x00208040, 0x04208040, 0x00400040
 """Flags of a kernel thread, of one that cannot be moved, and of a program."""

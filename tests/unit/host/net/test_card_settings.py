@@ -8,8 +8,8 @@ import pytest
 from scratch_machine import scratch_machine
 
 from tailtap.base.errors import MachineError
+from tailtap.host.changes.clean import resource_of
 from tailtap.host.changes.journal import Entry
-from tailtap.host.changes.kinds import resource_of
 from tailtap.host.knobs import ethtool, named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree

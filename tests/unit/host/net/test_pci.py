@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from tailtap.base.errors import MachineError
+from tailtap.host.changes.clean import resource_of
 from tailtap.host.changes.journal import Entry, Journal, read_all
-from tailtap.host.changes.kinds import resource_of
-from tailtap.host.net.pci import address_of
-from tailtap.host.net.vfio import VfioCard
+from tailtap.host.net.pci import VfioCard, address_of
 from tailtap.host.net.virtual_functions import Ability, VirtualFunction, VirtualFunctions
 
 FIRST, SECOND = "0000:3b:00.0", "0000:3b:00.1"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.base.errors import InputError, TailtapError
-from tailtap.host.changes import kinds
+from tailtap.host.changes import clean
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net.card_interrupts import CardInterrupts
@@ -425,7 +425,7 @@ def test_it_is_the_same_each_time_and_the_journal_can_hold_it(graph: Graph) -> N
     assert compiled(graph) == steps
     for step in steps:
         stored = json.loads(json.dumps(step.resource.as_json()))
-        kind = kinds.KINDS[step.resource.kind]
+        kind = clean.KINDS[step.resource.kind]
         assert kind.parse(stored) == step.resource
 
 

@@ -49,8 +49,7 @@ from tailtap.host.containers.domains import FOLDERS, DomainFolder
 from tailtap.host.facts import machine as machine_facts
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.net.pci import address_of
-from tailtap.host.net.vfio import VfioCard
+from tailtap.host.net.pci import VfioCard, address_of
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import NAMES, KernelOptions, running_kernel
 from tailtap.lab.platforms.dut import Dut, DutSpec
