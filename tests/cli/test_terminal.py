@@ -36,8 +36,8 @@ from tailtap.cli.terminal import folded
 from tailtap.cli.testbed import print_cables
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import read_experiment
+from tailtap.records import printed
 from tailtap.records.experiment import FlowsRow, LatencyOfFlow, LossOfFlow
-from tailtap.records.printed import CableRow, HostRow, TestbedCheckRecord
 from tailtap.records.record import Notice, copied
 from tailtap.records.search import AtRate, SearchAnswer
 from tailtap.show.sections import Column
@@ -167,18 +167,18 @@ def answers() -> list[SearchAnswer]:
     ]
 
 
-def cabling() -> TestbedCheckRecord:
+def cabling() -> printed.TestbedCheckRecord:
     said = "what dut:0000:03:00.0 sends comes to loadgen:0000:03:00.0; no link at the other end"
-    split = CableRow(
+    split = printed.CableRow(
         ends=["dut:0000:03:00.0", "loadgen:0000:03:00.1"], splitter="timestamper:0000:05:00.0",
         answer="wrong", said=said,
     )  # fmt: skip
     hosts = [
-        HostRow(name="dut", kernel="6.1.0-56-rt-amd64", said=""),
-        HostRow(name="loadgen", kernel=None, said="gone"),
+        printed.HostRow(name="dut", kernel="6.1.0-56-rt-amd64", said=""),
+        printed.HostRow(name="loadgen", kernel=None, said="gone"),
     ]
     stamping = {"timestamper:0000:05:00.0": "stamps every packet" + 5 * ", every packet"}
-    return TestbedCheckRecord(hosts=hosts, cables=[split], stamping=stamping, right=False)
+    return printed.TestbedCheckRecord(hosts=hosts, cables=[split], stamping=stamping, right=False)
 
 
 def progress() -> None:
