@@ -34,6 +34,41 @@ impl Covered {
     }
 }
 
+/// A stretch of time: from the first time, to before the second, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// The first time within.
+    pub from_ns: u64,
+    /// The first time behind.
+    pub until_ns: u64,
+}
+
+impl Span {
+    /// All of time.
+    pub const ALL: Self = Self { from_ns: 0, until_ns: u64::MAX };
+
+    /// Whether a time lies within.
+    #[inline]
+    pub fn contains(&self, time: u64) -> bool {
+        time >= self.from_ns && (time < self.until_ns || self.is_open())
+    }
+
+    /// Whether nothing lies behind it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.until_ns == u64::MAX
+    }
+
+    /// Those of the ascending times that lie within.
+    pub(crate) fn of<'a>(&self, times: &'a [u64]) -> &'a [u64] {
+        if *self == Self::ALL {
+            return times;
+        }
+        let start = times.partition_point(|&time| time < self.from_ns);
+        let behind = |time| time >= self.from_ns && !self.contains(time);
+        &times[start..times.partition_point(|&time| !behind(time))]
+    }
+}
+
 /// Packets without a partner near the ends of the other capture, or beyond them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edges {

@@ -10,7 +10,23 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
-use crate::matching::Verdict;
+/// What a packet after the device turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The first copy of the packet that passed before the device at this time.
+    Match {
+        /// Stamp before the device in nanoseconds.
+        ingress_ns: u64,
+    },
+    /// A further copy of a packet that was matched already.
+    Duplicate,
+    /// Stamped before its copy before the device. Equal stamps are a pair: nothing stands against it.
+    NonCausal,
+    /// No usable packet before the device within the window.
+    Unmatched,
+    /// A piece of a packet that was cut; the last piece is its match.
+    Part,
+}
 
 /// So many equal packets are looked at in all; beyond that they are left out.
 const MOST: usize = 1 << 23;

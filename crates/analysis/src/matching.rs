@@ -6,11 +6,10 @@
 //! before the device carries a later stamp than the one after it. One pass, and nothing has to be
 //! taken back.
 
-use crate::edges::{Covered, Edges};
-use crate::equals::{Equals, Fate, Plan};
+use crate::edges::{Covered, Edges, Span};
+use crate::equals::{Equals, Fate, Plan, Verdict};
 use crate::losses::Losses;
 use crate::ring::Ring;
-use crate::stream::Span;
 use crate::table::{Entry, Placing, State, Table};
 
 /// Tables have at least this many slots.
@@ -19,24 +18,6 @@ const MIN_SLOTS: usize = 1 << 12;
 const MAX_FIRST_SLOTS: usize = 1 << 24;
 /// Packets that are prepared together for being looked up.
 const BLOCK: usize = 256;
-
-/// What a packet after the device turned out to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The first copy of the packet that passed before the device at this time.
-    Match {
-        /// Stamp before the device in nanoseconds.
-        ingress_ns: u64,
-    },
-    /// A further copy of a packet that was matched already.
-    Duplicate,
-    /// Stamped before its copy before the device. Equal stamps are a pair: nothing stands against it.
-    NonCausal,
-    /// No usable packet before the device within the window.
-    Unmatched,
-    /// A piece of a packet that was cut; the last piece is its match.
-    Part,
-}
 
 /// A way to find packets before the device again: a matcher. `S` is what is shown of their keys.
 pub trait Match<S>: Sized {

@@ -9,12 +9,11 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use crate::chains::Chains;
-use crate::edges::{Covered, Edges};
-use crate::equals::AsItIs;
+use crate::edges::{Covered, Edges, Span};
+use crate::equals::{AsItIs, Verdict};
 use crate::key::Segment;
 use crate::losses::Losses;
-use crate::matching::{Fates, Finished, Match, Matching, Verdict};
-use crate::stream::Span;
+use crate::matching::{Fates, Finished, Match, Matching};
 use crate::table::State;
 
 /// A packet before the device.

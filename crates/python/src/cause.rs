@@ -10,7 +10,7 @@ use tailtap_analysis::cause::egress::Egress;
 use tailtap_analysis::cause::guest::Clock;
 use tailtap_analysis::cause::join::{Join, Stay, Usual};
 use tailtap_analysis::cause::{self, Row, Serving};
-use tailtap_analysis::stream::Span;
+use tailtap_analysis::edges::Span;
 use tailtap_analysis::trace::Trace;
 
 use crate::errors::{of_capture, of_layout, of_trace};

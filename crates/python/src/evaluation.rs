@@ -19,7 +19,7 @@ use tailtap_analysis::key::{KeyKind, Name};
 use tailtap_analysis::percentile;
 use tailtap_analysis::source::Source;
 use tailtap_analysis::stamps::Clock;
-use tailtap_analysis::stream::Span;
+use tailtap_analysis::edges::Span;
 use tailtap_analysis::worst::WorstPacket;
 
 use crate::errors::{about, of_capture, raise};

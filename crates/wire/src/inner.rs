@@ -8,6 +8,7 @@
 //! sense is payload.
 
 use crate::link::Link;
+pub use crate::tag::Kind;
 use crate::{ethernet, ipv4, ipv6, tag, u16_at, udp};
 
 /// Headers in headers deeper than this are payload: nobody nests so many, and time has an end.
@@ -56,33 +57,6 @@ const L2TP_SEQUENCE: u8 = 0x08;
 const L2TP_OFFSET: u8 = 0x02;
 /// Cookie and sublayer behind the session of L2TP's third version, which no header tells.
 const L2TP_BEHIND_SESSION: [usize; 4] = [0, 4, 8, 12];
-
-/// A header in front of the innermost IP packet, or its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Ethernet, of the frame or in a tunnel.
-    Ethernet,
-    /// A VLAN tag, behind its ethertype.
-    Vlan,
-    /// A header that has no number to be told.
-    Named(&'static str),
-    /// A label of MPLS.
-    Mpls,
-    /// PPPoE with PPP.
-    Pppoe,
-    /// IPv4 or IPv6.
-    Ip,
-    /// GRE.
-    Gre,
-    /// The authentication header of IPsec.
-    Authentication,
-    /// VXLAN, behind UDP.
-    Vxlan,
-    /// Geneve, behind UDP.
-    Geneve,
-    /// GTP-U, behind UDP.
-    GtpU,
-}
 
 /// What follows at a place of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use tailtap_wire::link::Link;
 use tailtap_wire::{ipv4, ipv6};
 
 use super::error::HeaderError;
-use super::format::{Progress, Reader, Recovery, has_suffix};
-use super::link::{LinkType, Opened};
 use super::notes::Reason;
+use super::opened::{Opened, hdlc};
+use super::reader::{Progress, Reader, Recovery, has_suffix};
 use super::{Content, LATEST_NS, LOOK_AHEAD, Notes, Packet, Sink, Unread, without_fcs};
 
 const HEADER_LEN: usize = 16;
@@ -95,7 +95,8 @@ impl Record {
             IPV4 => Opened::plain(bytes, wire_len, Link::Network(ipv4::ETHERTYPE)),
             IPV6 => Opened::plain(bytes, wire_len, Link::Network(ipv6::ETHERTYPE)),
             kind if kind == HDLC || HDLC_ALIKE.contains(&kind) => {
-                LinkType::Hdlc.open(bytes, wire_len)?
+                let (header, protocol) = hdlc(bytes)?;
+                Opened::behind(bytes, wire_len, header, protocol)
             }
             _ => return None,
         };

@@ -75,7 +75,7 @@ pub enum Unreadable {
     #[error(
         "link type {linktype}{} is not read: capture on an interface of Ethernet or IP, or on \
          'any' (tcpdump -L lists the link types of an interface, -y chooses one)",
-        super::link::name(*linktype)
+        name(*linktype)
     )]
     LinkType {
         /// LINKTYPE_ value of the file.
@@ -160,5 +160,22 @@ impl HeaderError {
             Self::LinkType(linktype) => Unreadable::LinkType { linktype },
         };
         why.of(path)
+    }
+}
+
+/// What a link type that is not read is called, with a blank before it, as far as it is known.
+fn name(number: u32) -> &'static str {
+    match number {
+        105 => " (IEEE 802.11)",
+        119 | 127 | 163 => " (IEEE 802.11 with a radio's header)",
+        149 | 258 => " (macOS's pktap)",
+        187 | 201 | 251 => " (Bluetooth)",
+        189 | 220 | 249 => " (USB)",
+        195 | 215 | 230 | 283 => " (IEEE 802.15.4)",
+        227 => " (CAN)",
+        239 => " (the firewall's log)",
+        253 => " (netlink)",
+        147..=162 => " (for private use)",
+        _ => "",
     }
 }

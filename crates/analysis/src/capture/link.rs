@@ -7,23 +7,12 @@ use tailtap_wire::link::Link;
 use tailtap_wire::{ipv4, ipv6};
 
 use super::erf;
+use super::opened::{MPLS, Opened, hdlc};
 
 /// LINKTYPE_ETHERNET of pcap and pcapng.
 const ETHERNET: u32 = 1;
 
-const MPLS: u16 = 0x8847;
-const MPLS_MULTICAST: u16 = 0x8848;
 const PPPOE_SESSION: u16 = 0x8864;
-/// What PPP calls protocols that have an ethertype (RFC 1332, 5072, 3032).
-const PPP_PROTOCOLS: [(u16, u16); 4] = [
-    (0x0021, ipv4::ETHERTYPE),
-    (0x0057, ipv6::ETHERTYPE),
-    (0x0281, MPLS),
-    (0x0283, MPLS_MULTICAST),
-];
-/// Address and control of PPP in frames like HDLC's (RFC 1662), and the addresses of Cisco's HDLC.
-const PPP_IN_HDLC: [u8; 2] = [0xff, 0x03];
-const CISCO_HDLC: [[u8; 2]; 2] = [[0x0f, 0x00], [0x8f, 0x00]];
 
 /// Cooked captures of Linux: the first has a type of packet, an address and the ethertype; the second
 /// begins with the ethertype and has the number of the interface, too.
@@ -54,31 +43,6 @@ pub(super) enum LinkType {
     /// A byte that says the direction, then PPP.
     HdlcWithDirection,
     Erf,
-}
-
-/// A packet without what stands in front of its first header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Opened<'a> {
-    pub bytes: &'a [u8],
-    pub wire_len: u32,
-    pub link: Link,
-    /// The number of the interface, where the packet says it.
-    pub interface: Option<u32>,
-    /// Whether the machine that captured it sent it, where the packet says it.
-    pub outgoing: Option<bool>,
-}
-
-impl<'a> Opened<'a> {
-    /// Bytes that begin as `link` says, and whose length on the wire is `wire_len`.
-    pub fn plain(bytes: &'a [u8], wire_len: u32, link: Link) -> Self {
-        Self { bytes, wire_len, link, interface: None, outgoing: None }
-    }
-
-    /// The packet behind a header of so many bytes, which were captured.
-    fn behind(bytes: &'a [u8], wire_len: u32, header: usize, protocol: u16) -> Self {
-        let wire_len = wire_len.saturating_sub(header as u32);
-        Self::plain(&bytes[header..], wire_len, Link::Network(protocol))
-    }
 }
 
 impl LinkType {
@@ -142,42 +106,6 @@ impl LinkType {
             }
             Self::Erf => erf::Record::parse(bytes)?.open(bytes),
         }
-    }
-}
-
-/// How long the header of PPP or of Cisco's HDLC is, and the ethertype of what it carries; of a protocol
-/// without one PPP's number.
-fn hdlc(bytes: &[u8]) -> Option<(usize, u16)> {
-    let first = *bytes.first_chunk::<2>()?;
-    if CISCO_HDLC.contains(&first) {
-        let protocol = bytes.get(2..)?.first_chunk()?;
-        return Some((4, u16::from_be_bytes(*protocol)));
-    }
-    let at = if first == PPP_IN_HDLC { 2 } else { 0 };
-    let &[high, low] = bytes.get(at..)?.first_chunk()?;
-    // A protocol of one byte is odd, and the first byte of one of two is even.
-    let (len, protocol) = match high & 1 {
-        1 => (1, u16::from(high)),
-        _ => (2, u16::from_be_bytes([high, low])),
-    };
-    let known = PPP_PROTOCOLS.iter().find(|(of_ppp, _)| *of_ppp == protocol);
-    Some((at + len, known.map_or(protocol, |(_, ethertype)| *ethertype)))
-}
-
-/// What a link type that is not read is called, with a blank before it, as far as it is known.
-pub(super) fn name(number: u32) -> &'static str {
-    match number {
-        105 => " (IEEE 802.11)",
-        119 | 127 | 163 => " (IEEE 802.11 with a radio's header)",
-        149 | 258 => " (macOS's pktap)",
-        187 | 201 | 251 => " (Bluetooth)",
-        189 | 220 | 249 => " (USB)",
-        195 | 215 | 230 | 283 => " (IEEE 802.15.4)",
-        227 => " (CAN)",
-        239 => " (the firewall's log)",
-        253 => " (netlink)",
-        147..=162 => " (for private use)",
-        _ => "",
     }
 }
 

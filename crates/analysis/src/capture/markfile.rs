@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::error::HeaderError;
-use super::format::{Progress, Reader};
 use super::notes::{Marked, Reason};
+use super::reader::{Progress, Reader};
 use super::{Content, LATEST_NS, Notes, Packet, Sink, Unread};
 use crate::marks::{HEADER_LEN, Header, MAGIC, Mark, RECORD_LEN};
 

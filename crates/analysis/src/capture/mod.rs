@@ -1,6 +1,6 @@
 //! Capture files: what kind a file is, and its packets in file order.
 //!
-//! Each format is a file with a [`Reader`](format::Reader) and a row in [`format`](mod@format). The
+//! Each format is a file with a [`Reader`](reader::Reader) and a row in [`format`](mod@format). The
 //! kind is told by the first bytes, after any compression is undone. MoonSniff's mscap has no magic:
 //! it is taken by its suffix or when the caller says so. Of a file that is damaged further in (an
 //! absurd length) the next record that makes sense is looked for; one that ends in mid-record yields
@@ -15,15 +15,18 @@ mod markfile;
 mod mistaken;
 mod mscap;
 mod notes;
+mod opened;
 mod pcap;
 mod pcapng;
+mod reader;
 mod stampfile;
 mod trailer;
 
 use std::path::{Path, PathBuf};
 
-use format::{AnyReader, Progress, Recovery};
+use format::AnyReader;
 use input::Input;
+use reader::{Progress, Recovery};
 use tailtap_wire::link::Link;
 use trailer::Restamped;
 pub(crate) use trailer::{NEAR_NS, Restamping, ahead_ns};

@@ -8,8 +8,8 @@
 use std::path::Path;
 
 use super::error::HeaderError;
-use super::format::{Progress, Reader, has_suffix};
 use super::notes::Reason;
+use super::reader::{Progress, Reader, has_suffix};
 use super::{Content, LATEST_NS, Notes, Packet, Sink, Unread, le_u32};
 
 const RECORD_LEN: usize = 12;

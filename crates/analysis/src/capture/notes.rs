@@ -201,6 +201,35 @@ pub struct Notes {
 }
 
 impl Notes {
+    /// Why packets were not read, in words, with their numbers; nothing for those that a capture says were
+    /// dropped.
+    pub fn reasons(&self) -> Option<String> {
+        let unread = &self.unread;
+        let words = |reason, what: &str| {
+            let count = unread.of(reason);
+            (count > 0).then(|| format!("{count} {what}"))
+        };
+        let linktype =
+            self.foreign_linktype.map_or(String::new(), |linktype| format!(" {linktype}"));
+        let found: Vec<String> = [
+            words(Reason::LinkType, &format!("of link type{linktype}, which is not read")),
+            words(Reason::NoTime, "without a stamp (simple packet blocks)"),
+            words(Reason::NoInterface, "of interfaces that the file does not describe"),
+            words(Reason::BadTime, "with an impossible stamp"),
+            words(
+                Reason::LinkHeader,
+                "behind a link's header that is cut off or names no protocol",
+            ),
+            words(Reason::NoTrailer, "without a switch's trailer"),
+            words(Reason::Damaged, "blocks that are damaged"),
+            words(Reason::UnknownBlock, "blocks of unknown types"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        (!found.is_empty()).then(|| found.join(", "))
+    }
+
     /// Looks whether the file's size has changed since it was opened.
     pub(crate) fn look_again(&mut self, path: &Path) {
         let now = std::fs::metadata(path).map_or(self.size, |metadata| metadata.len());

@@ -8,10 +8,11 @@ use std::path::Path;
 use tailtap_wire::link::Link;
 
 use super::error::{HeaderError, Unreadable};
-use super::format::{Progress, Reader, Recovery};
-use super::link::{LinkType, Opened};
+use super::link::LinkType;
 use super::mistaken::Mistaken;
 use super::notes::Reason;
+use super::opened::Opened;
+use super::reader::{Progress, Reader, Recovery};
 use super::{Content, LOOK_AHEAD, MAX_FRAME, Notes, Packet, Sink, Unread, le_u32, without_fcs};
 
 const HEADER_LEN: usize = 24;

@@ -9,10 +9,11 @@ use pcap_parser::pcapng::{
 };
 
 use super::error::{HeaderError, Unreadable};
-use super::format::{Progress, Reader, Recovery};
-use super::link::{LinkType, Opened};
+use super::link::LinkType;
 use super::mistaken::Mistaken;
 use super::notes::{self, Reason};
+use super::opened::Opened;
+use super::reader::{Progress, Reader, Recovery};
 use super::{
     Content, LATEST_NS, LOOK_AHEAD, MAX_FRAME, Notes, Packet, Sink, Unread, le_u32, without_fcs,
 };

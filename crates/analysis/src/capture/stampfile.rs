@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::error::HeaderError;
-use super::format::{Progress, Reader};
 use super::notes::Reason;
+use super::reader::{Progress, Reader};
 use super::{Content, LATEST_NS, Notes, Packet, Sink, Unread};
 use crate::stamps::{HEADER_LEN, Header, MAGIC, RECORD_LEN, Stamp};
 

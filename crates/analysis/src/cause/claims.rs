@@ -11,7 +11,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use super::join::Join;
 use super::shifts::{Class, Part, Walk};
 use super::{NOTHING, Row, SERVING};
-use crate::stream::Span;
+use crate::edges::Span;
 
 /// Shifts that reach what was observed, after which a test ends.
 const ENOUGH: u32 = 10;

@@ -4,10 +4,10 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::VecDeque;
 
 use super::egress::Leaving;
-use super::nested::Rank;
+use super::nested::{Level, Rank, level};
 use super::{ASLEEP, FOREIGN, KERNEL_THREAD, Owner, Owners, SERVED, STEAL, UNTOLD};
 use crate::capture::CaptureError;
-use crate::trace::{Ahead, Record, THROTTLED, kind};
+use crate::trace::{Ahead, Record, kind};
 
 /// A task's record has this bit in its second word if the task is served.
 const SERVED_BIT: u64 = 1 << 48;
@@ -19,25 +19,6 @@ const MOST_PIECES: u64 = 1024;
 const RAISED_NS: u64 = 2000;
 /// An interval is moved so many places on average at most, before all are sorted anew.
 const STEPS: usize = 16;
-
-/// How an interval stands to others that cover the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
-    /// Says what an idle core waits for.
-    Overlay(u8),
-    /// The core knows of packets that it is to serve.
-    Told,
-    /// Has the core; higher ones lie on lower ones.
-    Context(u8),
-    /// Has what tasks and idle have: the task that serves may not run, whoever else does.
-    Throttled,
-    /// Names what the context did in which it begins.
-    Refinement,
-    /// Has any time but idle.
-    Steal,
-    /// Has any time.
-    Lost,
-}
 
 /// A stretch of time that somebody may own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -403,31 +384,6 @@ fn pieces(record: &Record, window: u64, number: u64, mut each: impl FnMut(u64, u
         let start = record.start_ns + after as u64;
         each(start, start + share(total, place + 1) - share(total, place));
     }
-}
-
-/// The level of a record; none for one that owns no time.
-pub(super) fn level(record: &Record) -> Option<Level> {
-    Some(match record.kind {
-        kind::TASK | kind::IDLE => Level::Context(0),
-        kind::SOFTIRQ => Level::Context(1),
-        kind::IRQ | kind::VECTOR => Level::Context(2),
-        kind::NMI => Level::Context(3),
-        kind::IPI_FUNCTION
-        | kind::WORK
-        | kind::HRTIMER
-        | kind::TLB_FLUSH
-        | kind::PAGE_FAULT
-        | kind::RECLAIM
-        | kind::COMPACTION
-        | kind::FOREIGN_RX
-        | kind::KVM_EXIT => Level::Refinement,
-        kind::IPI_DELAY => Level::Overlay(0),
-        kind::WAKEUP => Level::Overlay(1),
-        kind::RUNNABLE if record.aux & THROTTLED != 0 => Level::Throttled,
-        kind::RUNNABLE => Level::Overlay(2),
-        kind::LOST => Level::Lost,
-        _ => return None,
-    })
 }
 
 /// Who owns the time of a record.

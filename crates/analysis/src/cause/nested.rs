@@ -6,8 +6,51 @@
 
 use std::cmp::Reverse;
 
-use super::layout::{Level, level};
 use crate::trace::{Record, THROTTLED, kind};
+
+/// How an interval stands to others that cover the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// Says what an idle core waits for.
+    Overlay(u8),
+    /// The core knows of packets that it is to serve.
+    Told,
+    /// Has the core; higher ones lie on lower ones.
+    Context(u8),
+    /// Has what tasks and idle have: the task that serves may not run, whoever else does.
+    Throttled,
+    /// Names what the context did in which it begins.
+    Refinement,
+    /// Has any time but idle.
+    Steal,
+    /// Has any time.
+    Lost,
+}
+
+/// The level of a record; none for one that owns no time.
+pub(super) fn level(record: &Record) -> Option<Level> {
+    Some(match record.kind {
+        kind::TASK | kind::IDLE => Level::Context(0),
+        kind::SOFTIRQ => Level::Context(1),
+        kind::IRQ | kind::VECTOR => Level::Context(2),
+        kind::NMI => Level::Context(3),
+        kind::IPI_FUNCTION
+        | kind::WORK
+        | kind::HRTIMER
+        | kind::TLB_FLUSH
+        | kind::PAGE_FAULT
+        | kind::RECLAIM
+        | kind::COMPACTION
+        | kind::FOREIGN_RX
+        | kind::KVM_EXIT => Level::Refinement,
+        kind::IPI_DELAY => Level::Overlay(0),
+        kind::WAKEUP => Level::Overlay(1),
+        kind::RUNNABLE if record.aux & THROTTLED != 0 => Level::Throttled,
+        kind::RUNNABLE => Level::Overlay(2),
+        kind::LOST => Level::Lost,
+        _ => return None,
+    })
+}
 
 /// More records than these are not tried.
 const MOST: usize = 64;

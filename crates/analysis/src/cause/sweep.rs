@@ -1,7 +1,8 @@
 //! Intervals of one core that overlap, as stretches that do not.
 
 use super::Owners;
-use super::layout::{Interval, Level};
+use super::layout::Interval;
+use super::nested::Level;
 use super::timeline::Builder;
 
 /// More intervals than this cover no nanosecond of a core, unless the trace is damaged.

@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use tailtap_wire::ethernet::FCS_LEN;
 use tailtap_wire::link::Link;
 
-use super::crossings::once;
-use super::stamps::{self, Stamps, Trailers};
-use super::{Counts, EvaluateError, Options, Side, marked, outside, warnings};
+use super::keyed::{LOOK, keyed, once};
+use super::stamps::{self, Stamps, Trailers, is_checked};
+use super::{EvaluateError, Options, marked};
 use crate::capture::{CaptureError, Content, Damage, Format, Notes, Unreadable};
 use crate::clocks::Clocks;
-use crate::edges::Covered;
+use crate::edges::{Covered, Span};
+use crate::equals::Verdict;
 use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet, Segment, Stream};
-use crate::matching::{Match, Matching, Verdict};
+use crate::matching::{Match, Matching};
 use crate::series::Series;
 use crate::source::{Copies, Feed, Source};
-use crate::stream::Span;
 use crate::streams::Streams;
 use crate::tick::Tick;
 
@@ -84,15 +84,6 @@ impl Checked {
     fn fcs_len(&self) -> usize {
         if self.right >= CHECKED && self.right == self.frames { FCS_LEN } else { 0 }
     }
-}
-
-/// Whether a frame ends in its check sequence.
-pub(super) fn is_checked(frame: &[u8]) -> bool {
-    frame.split_last_chunk::<FCS_LEN>().is_some_and(|(frame, fcs)| {
-        let mut crc = flate2::Crc::new();
-        crc.update(frame);
-        crc.sum() == u32::from_le_bytes(*fcs)
-    })
 }
 
 /// The first packets of a capture.
@@ -263,7 +254,7 @@ pub(super) fn key(
     if ingress.mostly(ingress.packets_of_their_own.len()) && egress.packets > 0 {
         // Captures that begin apart have few packets in common at first, or by chance.
         let near = follow(&sources, most, SAMPLE).filter(Followed::is_many);
-        if let Some(found) = near.or_else(|| follow(&sources, most, outside::LOOK)) {
+        if let Some(found) = near.or_else(|| follow(&sources, most, LOOK)) {
             return Ok(chosen(found.key, Some(&found.told())));
         }
         if !egress.packets_of_their_own.is_empty() {
@@ -320,8 +311,8 @@ impl Followed {
 fn follow(sources: &[Source; 2], most: u32, look: usize) -> Option<Followed> {
     let matched = |keeps: Keeps| -> Option<Followed> {
         let packet = Packet { keeps, most };
-        let before = outside::keyed(&sources[0], packet, look)?;
-        let after = outside::keyed(&sources[1], packet, look)?;
+        let before = keyed(&sources[0], packet, look)?;
+        let after = keyed(&sources[1], packet, look)?;
         // A device may send one on several times.
         let known: HashSet<u64> = once(before).into_iter().map(|found| found.0).collect();
         let matched = after.iter().filter(|found| known.contains(&found.0)).count();
@@ -397,8 +388,8 @@ fn follow_streams([before, after]: &[Source; 2], stream: Stream, look: usize) ->
 fn follow_equals(sources: &[Source; 2], most: u32) -> Option<Followed> {
     [Keeps::All, Keeps::Flow].into_iter().find_map(|keeps| {
         let packet = Packet { keeps, most };
-        let before = outside::keyed(&sources[0], packet, SAMPLE)?;
-        let after = outside::keyed(&sources[1], packet, SAMPLE)?;
+        let before = keyed(&sources[0], packet, SAMPLE)?;
+        let after = keyed(&sources[1], packet, SAMPLE)?;
         let mut there: HashMap<u64, usize> = HashMap::new();
         before.iter().for_each(|(key, _)| *there.entry(*key).or_default() += 1);
         let looked_at = after.len();
@@ -439,6 +430,20 @@ pub(super) fn refuse_undated(path: &std::path::Path, format: Format) -> Result<(
     }
 }
 
+/// What to say of a capture without a single packet, or none of those that were chosen.
+pub(super) fn no_packet(notes: &Notes, chosen: Option<&str>) -> String {
+    match (&notes.damage, notes.reasons()) {
+        (None, None) if let Some(chosen) = chosen => {
+            format!("no packet of the capture is of {chosen}")
+        }
+        (Some(Damage { byte, why }), _) => {
+            format!("nothing can be read: damaged before the first packet (byte {byte}): {why}")
+        }
+        (None, Some(reasons)) => format!("no packet can be read: {reasons}"),
+        (None, None) => "there is no packet in the capture".to_owned(),
+    }
+}
+
 /// MoonSniff's times of two captures may differ by whole periods: what to add to each so that
 /// they start together.
 fn align(ingress: &Sample, egress: &Sample) -> (u64, u64) {
@@ -452,95 +457,4 @@ fn align(ingress: &Sample, egress: &Sample) -> (u64, u64) {
     let periods = (apart + MSCAP_PERIOD_NS / 2).div_euclid(MSCAP_PERIOD_NS);
     let shift = u64::try_from(periods.abs() * MSCAP_PERIOD_NS).unwrap_or(0);
     if periods > 0 { (0, shift) } else { (shift, 0) }
-}
-
-/// An error when no packet of a capture has the key.
-pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateError> {
-    if side.intake.keyed > 0 {
-        return Ok(());
-    }
-    let intake = &side.intake;
-    let why = if side.notes.packets == 0 || side.chosen.is_some() && intake.unkeyed() == 0 {
-        no_packet(&side.notes, side.chosen.as_deref())
-    } else if intake.frameless > 0 {
-        let name = side.format.name();
-        format!("{name} files hold packet ids, not frames: use --key moonsniff")
-    } else if intake.headless > 0 {
-        format!(
-            "its packets were captured without the Ethernet header that the key '{key}' counts from: \
-             try --key packet, or moonsniff"
-        )
-    } else if intake.short >= intake.foreign {
-        format!("the snap length cuts the key '{key}' off every packet: capture more bytes")
-    } else {
-        format!("no packet carries the key '{key}': try --key auto")
-    };
-    Err(EvaluateError::NoKey { path: side.path.clone(), why })
-}
-
-/// What to say of a capture without a single packet, or none of those that were chosen.
-fn no_packet(notes: &Notes, chosen: Option<&str>) -> String {
-    match (&notes.damage, warnings::reasons(notes)) {
-        (None, None) if let Some(chosen) = chosen => {
-            format!("no packet of the capture is of {chosen}")
-        }
-        (Some(Damage { byte, why }), _) => {
-            format!("nothing can be read: damaged before the first packet (byte {byte}): {why}")
-        }
-        (None, Some(reasons)) => format!("no packet can be read: {reasons}"),
-        (None, None) => "there is no packet in the capture".to_owned(),
-    }
-}
-
-/// Why two captures that both have the key do not have a packet in common.
-pub(super) fn why_no_match(
-    choice: &KeyChoice,
-    counts: &Counts,
-    ingress: &Side,
-    egress: &Side,
-    options: &Options,
-) -> String {
-    let pair = format!("no packet of {} is in {}", ingress.path.display(), egress.path.display());
-    let (before, after) = (&ingress.intake, &egress.intake);
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    if let Some(outside) = outside::look(choice, options)
-        && counts.trimmed_egress < counts.egress
-    {
-        return format!("{pair} within --window: {}", outside.told(options.window_ns));
-    }
-    if counts.trimmed_egress == counts.egress {
-        return format!(
-            "nothing is left after trimming: the capture after the device is {:.3} s long, --trim \
-             takes {:.3} s",
-            seconds(after.last_ns - after.first_ns),
-            seconds(options.trim_ns)
-        );
-    }
-    if counts.duplicate_ingress > 0
-        && counts.duplicate_ingress + counts.trimmed_ingress == counts.ingress
-    {
-        return format!(
-            "every key before the device occurs more than once within {:.3} s: '{}' does not tell \
-             packets apart; choose another --key or a shorter --window",
-            seconds(options.window_ns),
-            choice.key
-        );
-    }
-    let apart = before
-        .first_ns
-        .saturating_sub(after.last_ns)
-        .max(after.first_ns.saturating_sub(before.last_ns));
-    if apart >= options.window_ns {
-        return format!(
-            "{pair}: the captures lie {:.3} s apart, more than --window; were they taken at the \
-             same time and with the same clock? (--egress-ahead and --back are for two)",
-            seconds(apart)
-        );
-    }
-    format!(
-        "{pair} by the key '{}': if the device changes these bytes, match by bytes that it keeps \
-         with --key OFFSET:WIDTH:le|be or by header (ip.id, udp.payload+0:4:le); if the same number \
-         stands elsewhere behind it, say where with --key-after",
-        choice.key
-    )
 }

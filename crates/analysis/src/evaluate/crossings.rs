@@ -2,12 +2,15 @@
 
 use std::thread;
 
-use super::piece::side;
+use super::keyed::{common, once};
+use super::partial::side;
+use super::refusals::refuse_keyless;
 use super::{EvaluateError, Options, Side, choose};
 use crate::capture::Trailer;
+use crate::edges::Span;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
 use crate::source::{Feed, Source};
-use crate::stream::{Cursor, Reading, Span, StreamError};
+use crate::stream::{Cursor, Reading, StreamError};
 
 /// Packets that passed two clocks; times in nanoseconds, each by the clock of its capture.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +51,7 @@ pub fn crossings(
     };
     for (keyed, key) in [&first, &second].into_iter().zip(choice.key.sides()) {
         choose::refuse_undated(&keyed.side.path, keyed.side.format)?;
-        choose::refuse_keyless(key, &keyed.side)?;
+        refuse_keyless(key, &keyed.side)?;
     }
     if cancelled() {
         return Err(EvaluateError::Cancelled);
@@ -105,33 +108,6 @@ fn read<X: Extract>(capture: Feed, extract: X) -> Result<Keyed, EvaluateError> {
         cursor.advance(count).map_err(refuse)?;
     }
     Ok(Keyed { packets, side: side(&mut cursor) })
-}
-
-/// Those of some keys with times whose key occurs once, by key.
-pub(super) fn once<T: Copy + Ord>(mut packets: Vec<(u64, T)>) -> Vec<(u64, T)> {
-    packets.sort_unstable();
-    let mut found = Vec::new();
-    for group in packets.chunk_by(|one, other| one.0 == other.0) {
-        if let [packet] = group {
-            found.push(*packet);
-        }
-    }
-    found
-}
-
-/// The times of what is in both, which are in the order of their keys.
-pub(super) fn common<T: Copy>(first: &[(u64, T)], mut second: &[(u64, T)]) -> Vec<(T, T)> {
-    let mut found = Vec::new();
-    for &(key, time) in first {
-        let ahead = second.iter().take_while(|packet| packet.0 < key).count();
-        second = &second[ahead..];
-        if let Some(&(other, later)) = second.first()
-            && other == key
-        {
-            found.push((time, later));
-        }
-    }
-    found
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use super::choose::KeyChoice;
-use super::partial::CommonTime;
+use super::times::CommonTime;
 use super::unforwarded::{Fate, Passed, Traits};
 use super::{Changes, Counts, EvaluateError};
 use crate::blocks::Blocks;

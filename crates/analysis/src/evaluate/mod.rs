@@ -7,13 +7,16 @@
 mod changes;
 mod choose;
 mod crossings;
+mod keyed;
 mod lost;
 mod marked;
 mod outside;
 mod partial;
 mod piece;
+mod refusals;
 mod sides;
 mod stamps;
+mod times;
 mod unforwarded;
 mod walk;
 mod warnings;

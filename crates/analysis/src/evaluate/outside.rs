@@ -5,13 +5,10 @@
 
 use super::Options;
 use super::choose::KeyChoice;
-use super::crossings::{common, once};
+use super::keyed::{LOOK, common, keyed, once};
 use crate::clocks::Clocks;
-use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
-use crate::source::Source;
+use crate::key::{KeyKind, Moonsniff, Signatures};
 
-/// So many packets of each capture are looked at.
-pub(super) const LOOK: usize = 1 << 20;
 /// Clocks that differ by whole seconds are near one: that is how far TAI, GPS and UTC are apart.
 const NEAR_NS: i128 = 50_000_000;
 const SECOND_NS: i128 = 1_000_000_000;
@@ -77,22 +74,6 @@ pub(super) fn look(choice: &KeyChoice, options: &Options) -> Option<Outside> {
         middle_ns: apart[apart.len() / 2],
         most_ns: *apart.last()?,
     })
-}
-
-/// Keys and times of the first packets of a capture, so many of them at most.
-pub(super) fn keyed<X: Extract>(
-    source: &Source,
-    extract: X,
-    look: usize,
-) -> Option<Vec<(u64, u64)>> {
-    let mut packets = Vec::new();
-    let mut capture = source.open().ok()?;
-    let read = capture.read(look, |packet| {
-        if let Ok((key, _)) = extract.extract(packet.content) {
-            packets.push((key, packet.time_ns));
-        }
-    });
-    read.ok().map(|_| packets)
 }
 
 impl Outside {

@@ -9,15 +9,16 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 
 use super::choose::{self, KeyChoice};
-use super::partial::Partial;
+use super::partial::{Partial, side};
 use super::walk::{Stop, Tally, Walk};
 use super::{Counts, EvaluateError, Options, Side};
 use crate::capture::{CaptureError, Mark};
 use crate::clocks::Clocks;
+use crate::edges::Span;
 use crate::equals::Plan;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
 use crate::source::{Copies, Feed, Source};
-use crate::stream::{Cursor, Reading, Span, Stretch};
+use crate::stream::{Cursor, Reading, Stretch};
 
 /// Marks to a piece: the more, the less is read needlessly around a piece.
 const MARKS: usize = 8;
@@ -286,11 +287,6 @@ impl Piece {
             egress,
         }
     }
-}
-
-pub(super) fn side<X: Extract>(cursor: &mut Cursor<X>) -> Side {
-    let findings = cursor.take_findings();
-    Side::of(findings, cursor.path(), cursor.file(), cursor.format())
 }
 
 impl From<CaptureError> for Stop {

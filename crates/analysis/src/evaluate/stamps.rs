@@ -6,7 +6,6 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use tailtap_wire::ethernet::FCS_LEN;
 
-use super::choose::is_checked;
 use crate::capture::{Content, NEAR_NS, Packet, Restamping, Trailer, ahead_ns};
 
 /// Fewer frames than this may end in what looks like a trailer by chance.
@@ -38,6 +37,15 @@ impl FromStr for Stamps {
             _ => Err(ParseStampsError(text.to_owned())),
         }
     }
+}
+
+/// Whether a frame ends in its check sequence.
+pub(super) fn is_checked(frame: &[u8]) -> bool {
+    frame.split_last_chunk::<FCS_LEN>().is_some_and(|(frame, fcs)| {
+        let mut crc = flate2::Crc::new();
+        crc.update(frame);
+        crc.sum() == u32::from_le_bytes(*fcs)
+    })
 }
 
 /// What frames say that may end in trailers of one format.

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use super::partial::Reorder;
+use super::times::Reorder;
 use super::{Counts, EvaluateError};
 use crate::blocks::Blocks;
 use crate::distribution::Distribution;
-use crate::edges::{Covered, Edges};
-use crate::equals::{Equals, Plan};
+use crate::edges::{Covered, Edges, Span};
+use crate::equals::{Equals, Plan, Verdict};
 use crate::exceedances::Exceedances;
 use crate::key::{Extract, Name};
 use crate::losses::Losses;
-use crate::matching::{Finished, Match, Matching, Verdict};
-use crate::stream::{Cursor, Span, StreamError};
+use crate::matching::{Finished, Match, Matching};
+use crate::stream::{Cursor, StreamError};
 use crate::worst::Worst;
 
 /// What is to be looked for.

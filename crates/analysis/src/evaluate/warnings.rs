@@ -268,7 +268,7 @@ fn about_file(path: &Path, notes: &Notes, rest: &str, mut warn: impl FnMut(&'sta
             ),
         );
     }
-    if let Some(reasons) = reasons(notes) {
+    if let Some(reasons) = notes.reasons() {
         warn(
             "unread-packets",
             format!(
@@ -355,31 +355,6 @@ fn sampled(path: impl Display, marked: &Marked) -> String {
         of(least),
         marked.unsampled
     )
-}
-
-/// Why packets were not read, in words, with their numbers; nothing for those that a capture says were
-/// dropped.
-pub(super) fn reasons(notes: &Notes) -> Option<String> {
-    let unread = &notes.unread;
-    let words = |reason, what: &str| {
-        let count = unread.of(reason);
-        (count > 0).then(|| format!("{count} {what}"))
-    };
-    let linktype = notes.foreign_linktype.map_or(String::new(), |linktype| format!(" {linktype}"));
-    let found: Vec<String> = [
-        words(Reason::LinkType, &format!("of link type{linktype}, which is not read")),
-        words(Reason::NoTime, "without a stamp (simple packet blocks)"),
-        words(Reason::NoInterface, "of interfaces that the file does not describe"),
-        words(Reason::BadTime, "with an impossible stamp"),
-        words(Reason::LinkHeader, "behind a link's header that is cut off or names no protocol"),
-        words(Reason::NoTrailer, "without a switch's trailer"),
-        words(Reason::Damaged, "blocks that are damaged"),
-        words(Reason::UnknownBlock, "blocks of unknown types"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    (!found.is_empty()).then(|| found.join(", "))
 }
 
 /// What becomes of the packets behind the end of a capture that is not whole.

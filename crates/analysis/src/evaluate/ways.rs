@@ -9,7 +9,7 @@ use tailtap_wire::ethernet::Mac;
 use tailtap_wire::inner::Inner;
 use tailtap_wire::link::Link;
 
-use super::crossings::{common, once};
+use super::keyed::{common, once};
 use super::{EvaluateError, Options, choose};
 use crate::capture::{Content, Packet};
 use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, Signatures, Stream};

@@ -19,8 +19,7 @@ mod read;
 mod survey;
 
 pub use error::{TraceError, Unreadable};
-pub use read::{Notes, Trace};
-pub use survey::{Ahead, Part};
+pub use read::{Ahead, Notes, Part, Trace};
 
 /// First bytes of every trace file.
 pub const MAGIC: [u8; 8] = *b"TTTRACE1";

@@ -1,77 +1,19 @@
 //! The first pass over a trace: how far back the records behind each block reach, and where a trace can
 //! be cut into parts that know nothing of each other.
 
+use std::fs::File;
 use std::ops::Range;
+use std::path::Path;
 use std::thread;
 
-use super::read::{Notes, Trace, fill, offset};
-use super::{MAGIC, RECORD_LEN, Record, kind};
+use super::read::{Ahead, BLOCK, Cut, Notes, Part, Trace, fill, offset};
+use super::{MAGIC, RECORD_LEN, Record, TraceError, Unreadable, kind};
 use crate::capture::LATEST_NS;
 
 /// Blocks that are worth a thread.
 const SHARE: u64 = 64;
 /// Blocks of a part at least.
-pub(super) const PART: usize = 128;
-
-/// What the records of a core behind a block are like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ahead {
-    /// The earliest time that one of them tells of; [`u64::MAX`] when there are none.
-    pub earliest_ns: u64,
-    /// The start of the first of a task or of idle.
-    pub base_ns: Option<u64>,
-    /// The end of the first.
-    pub end_ns: Option<u64>,
-}
-
-impl Ahead {
-    /// No records.
-    pub const NONE: Self = Self { earliest_ns: u64::MAX, base_ns: None, end_ns: None };
-
-    /// Counts a record in that comes behind those so far.
-    pub(crate) fn add(&mut self, record: &Record) {
-        self.earliest_ns = self.earliest_ns.min(record.since_ns());
-        if self.base_ns.is_none() && record.is_base() {
-            self.base_ns = Some(record.start_ns);
-        }
-        self.end_ns = self.end_ns.or_else(|| Some(record.end_ns()));
-    }
-
-    /// These records, and then those of `next`.
-    pub(crate) fn then(self, next: Self) -> Self {
-        Self {
-            earliest_ns: self.earliest_ns.min(next.earliest_ns),
-            base_ns: self.base_ns.or(next.base_ns),
-            end_ns: self.end_ns.or(next.end_ns),
-        }
-    }
-}
-
-/// A moment of a core that no interval covers: what begins before it has ended by then, also in the order
-/// of the file.
-///
-/// It is the end of a stretch of a task or of idle that nothing else lies in, so that all records before
-/// that one have ended some time before the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// When that stretch began.
-    from_ns: u64,
-    /// The moment.
-    pub at_ns: u64,
-    /// The core's records of its block that come before it.
-    pub records: usize,
-}
-
-/// Neighbouring blocks whose records can be laid out without those of others.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Part {
-    /// The blocks. Neighbouring parts have one in common, in which they are cut.
-    pub blocks: Range<usize>,
-    /// For each core, where it begins in the first block; empty at the beginning of the file.
-    pub from: Vec<Cut>,
-    /// For each core, where it ends in the last block; empty at the end of the file.
-    pub until: Vec<Cut>,
-}
+const PART: usize = 128;
 
 /// What a core's records of one block are like.
 #[derive(Clone, Copy)]
@@ -144,8 +86,54 @@ struct Found {
 }
 
 impl Trace {
+    /// Opens a trace for the cores `wanted`, and looks through it once.
+    ///
+    /// # Panics
+    /// If a thread cannot be started.
+    pub fn open(path: &Path, wanted: &[u16]) -> Result<Self, TraceError> {
+        Self::open_in(path, wanted, BLOCK, PART)
+    }
+
+    /// The same with blocks of so many records, and parts of so many blocks.
+    pub(crate) fn open_in(
+        path: &Path,
+        wanted: &[u16],
+        block: u64,
+        part: usize,
+    ) -> Result<Self, TraceError> {
+        let io = |error| Unreadable::Io(error).of(path);
+        let file = File::open(path).map_err(io)?;
+        let mut magic = [0; MAGIC.len()];
+        let read = fill(&file, &mut magic, 0).map_err(io)?;
+        if read < magic.len() || magic != MAGIC {
+            return Err(Unreadable::NotATrace.of(path));
+        }
+        let length = file.metadata().map_err(io)?.len() - MAGIC.len() as u64;
+        let mut cores = wanted.to_vec();
+        cores.sort_unstable();
+        cores.dedup();
+        let mut places = vec![None; usize::from(u16::MAX) + 1];
+        for (place, &cpu) in cores.iter().enumerate() {
+            places[usize::from(cpu)] = Some(place as u16);
+        }
+        let path = path.to_owned();
+        let mut trace = Self {
+            path,
+            file,
+            cores,
+            places,
+            block,
+            part,
+            ahead: Vec::new(),
+            parts: Vec::new(),
+            notes: Notes::default(),
+        };
+        trace.survey(length).map_err(|source| trace.io(source))?;
+        Ok(trace)
+    }
+
     /// Looks through the blocks of so many bytes behind the magic, side by side.
-    pub(super) fn survey(&mut self, length: u64) -> std::io::Result<()> {
+    fn survey(&mut self, length: u64) -> std::io::Result<()> {
         let blocks = length.div_ceil(RECORD_LEN as u64 * self.block);
         let workers = thread::available_parallelism().map_or(1, usize::from) as u64;
         let share = blocks.div_ceil(workers).max(SHARE);

@@ -4,7 +4,7 @@
 //! then encryption is asked for (STARTTLS of SMTP, IMAP, LDAP and others, PostgreSQL, MySQL), or a proxy by
 //! SOCKS (RFC 1928), the client waits for the answer. So what it asks then begins a segment.
 
-use super::streams::Shown;
+use super::line::Shown;
 use super::tls::Tls;
 
 const V1: &[u8] = b"PROXY ";

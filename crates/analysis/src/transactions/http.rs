@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use super::Kind;
-use super::streams::{Line, Over, Shown};
+use super::line::{Line, Over, Shown};
 
 const VERSION: &[u8] = b"HTTP/1.";
 /// The longest method, as they are registered.

@@ -5,7 +5,7 @@
 //! tells: only an interim response is followed by another one. Behind a gap, the next frame that begins
 //! a segment is looked for.
 
-use super::streams::{Line, Over, Shown};
+use super::line::{Line, Over, Shown};
 use super::{Kind, http};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

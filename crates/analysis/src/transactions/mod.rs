@@ -14,6 +14,7 @@ mod handshake;
 mod http;
 mod http2;
 mod in_order;
+mod line;
 mod named;
 mod ntp;
 mod packet;

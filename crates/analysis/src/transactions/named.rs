@@ -2,8 +2,8 @@
 
 use super::Kind;
 use super::dns::{Message, NEEDED, UPDATE};
+use super::line::{Line, Over, Shown};
 use super::packet::be16;
-use super::streams::{Line, Over, Shown};
 
 const LENGTH: usize = 2;
 /// So much of a first message shows what it is.

@@ -11,14 +11,15 @@ use std::collections::{BTreeMap, VecDeque};
 use tailtap_wire::link::Link;
 use tailtap_wire::tcp::{self, flags};
 
+use super::Protocol;
 use super::before;
 use super::book::{Books, ByKey};
 use super::http::Http;
 use super::http2::Http2;
+use super::line::{Asked, Line, Over, Shown};
 use super::named::DnsStream;
 use super::packet::{Ends, Packet, Part};
 use super::tls::Tls;
-use super::{Kind, Protocol};
 
 /// So many connections are followed; beyond that, those that began first are let go.
 const MOST_CONNECTIONS: usize = 1 << 15;
@@ -26,8 +27,6 @@ const MOST_CONNECTIONS: usize = 1 << 15;
 const MOST_HELD: usize = 1 << 18;
 const MOST_SEGMENTS: usize = 256;
 const MOST_HELD_OF_ALL: usize = 1 << 26;
-/// So many requests of a connection are remembered while they wait, to tell retransmissions.
-const MOST_ASKED: usize = 1 << 10;
 /// What is spoken shows in no more bytes than this.
 const MOST_START: usize = 1 << 13;
 
@@ -85,76 +84,6 @@ struct Half {
     start: Vec<u8>,
 }
 
-/// A request on a connection that waits for its answer.
-struct Asked {
-    kinds: &'static [Kind],
-    key: u64,
-    from: u32,
-    until: u32,
-}
-
-/// What a protocol on a stream is given: where it tells of its requests and answers.
-pub(super) struct Line<'a, 'b> {
-    pub packet: &'a Packet<'b>,
-    pub books: &'a mut Books,
-    /// Both ends, the asking one first.
-    pub ends: Ends,
-    asked: &'a mut VecDeque<Asked>,
-    /// The number behind the bytes that are told of.
-    at: u32,
-    /// What the end that speaks has acknowledged.
-    pub acknowledged: Option<u32>,
-    /// The number of the other end's next byte, before the packet at hand.
-    pub heard: Option<u32>,
-    /// Whether missing bytes are of packets that were not captured, so that nobody knows when they came.
-    pub dropped: bool,
-}
-
-impl Line<'_, '_> {
-    /// The number behind the bytes that a protocol is given.
-    pub fn position(&self) -> u32 {
-        self.at
-    }
-
-    /// A request whose bytes began at the number `from` is whole.
-    pub fn request(&mut self, kinds: &'static [Kind], key: u64, from: u32) {
-        for kind in kinds {
-            self.books.of(*kind).request(self.packet, key, 0);
-        }
-        if self.asked.len() >= MOST_ASKED {
-            self.asked.pop_front();
-        }
-        self.asked.push_back(Asked { kinds, key, from, until: self.at });
-    }
-
-    /// The first answer of a request is here since `time_ns`. Nobody asked for others.
-    pub fn answer(&mut self, kind: Kind, key: u64, time_ns: u64, name: impl Fn() -> Box<str>) {
-        self.books.of(kind).answer_if_asked(self.packet, time_ns, key, name);
-        self.forget(key);
-    }
-
-    /// A request is refused or withdrawn.
-    pub fn refuse(&mut self, kinds: &[Kind], key: u64) {
-        for kind in kinds {
-            self.books.of(*kind).refuse(self.packet.time_ns, key);
-        }
-        self.forget(key);
-    }
-
-    /// Nobody can tell the answer of a request.
-    pub fn give_up(&mut self, kinds: &[Kind], key: u64) {
-        for kind in kinds {
-            self.books.of(*kind).give_up(key);
-        }
-        self.forget(key);
-    }
-
-    /// A request need not be remembered any more.
-    pub fn forget(&mut self, key: u64) {
-        self.asked.retain(|asked| asked.key != key);
-    }
-}
-
 /// What is spoken on a connection.
 enum Talk {
     Unknown,
@@ -164,16 +93,6 @@ enum Talk {
     Tls(Tls),
     /// Nothing of interest.
     Other,
-}
-
-/// What the first bytes of an end show.
-pub(super) enum Shown {
-    /// A request of this protocol.
-    Yes,
-    /// Nothing of it.
-    No,
-    /// More bytes are needed.
-    More,
 }
 
 impl Talk {
@@ -401,20 +320,6 @@ impl Connection {
             }
         }
     }
-}
-
-/// How a connection goes on.
-pub(super) enum Over {
-    /// As before.
-    GoesOn,
-    /// Where its next message begins is to be found; what was asked may have been answered.
-    Astray,
-    /// In HTTP/2, from so many bytes before the end on.
-    Upgraded(usize),
-    /// In nothing that is known.
-    Elsewhere,
-    /// In something else, which begins here.
-    Anew,
 }
 
 /// All connections.

@@ -11,8 +11,8 @@
 
 use super::Kind;
 use super::book::Books;
+use super::line::{Line, Over, Shown};
 use super::packet::{be16, be32};
-use super::streams::{Line, Over, Shown};
 
 const HEAD: usize = 5;
 const ALERT: u8 = 21;
