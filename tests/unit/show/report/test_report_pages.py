@@ -226,9 +226,9 @@ def test_failed_runs_are_listed_with_their_reason(page: str) -> None:
 
 def test_lost_stamps_and_slip_are_in_the_table(folder: Path) -> None:
     [cells, *_] = texts(taps(configurations(load_experiment(folder))))
-    assert cells[1:12] == [
-        "20 500", "20 500", "0", "500", "20 500", "20 488", "12", "500", "af_xdp, generic",
-        "20 000", "0",
+    # Nothing was lost before the device, and all packets could be sent.
+    assert cells[1:10] == [
+        "20 500", "20 500", "500", "20 500", "20 488", "12", "500", "af_xdp, generic", "20 000",
     ]  # fmt: skip
     assert "812.345 µs" in cells
 
