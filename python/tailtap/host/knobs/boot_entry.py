@@ -1,6 +1,6 @@
 """The entry of ours for systemd-boot: whether it still boots what it was made for.
 
-It is a copy of an entry of one kernel (`host/loaders/systemd_boot.py` writes it). A new kernel
+It is a copy of an entry of one kernel (`host/loaders.py` writes it). A new kernel
 brings an entry of its own, and the copy goes on booting the old one. Entries are those of the Boot
 Loader Specification, type 1.
 """
