@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib as mpl
-
 from tailtap.analysis.compare.comparison import Comparison, compare_loaded, read
 from tailtap.analysis.compare.configurations import aspects_of
 from tailtap.analysis.runs.groups import Configuration as Group
@@ -25,7 +23,8 @@ from tailtap.analysis.runs.selection import select
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_count, format_rate
 from tailtap.results.importers.importer import Imported, import_tree
-from tailtap.show.report.figures import SETTINGS, hdr_figure, save_figure
+from tailtap.show.report.figures import hdr
+from tailtap.show.report.printing import write_figure
 from tailtap.show.reproduce.results import Cell, table6
 
 DOCS = Path(__file__).parents[1] / "docs/explanation"
@@ -77,9 +76,8 @@ def _draw(database: Path, folder: Path) -> list[tuple[str, str]]:
             row.value for group in groups for member in group.members
             for row in member.evaluation.percentiles if row.p == 0.5
         ]  # fmt: skip
-        with mpl.rc_context(SETTINGS):
-            figure = hdr_figure(groups, bottom=0.8 * min(medians, default=1.0))
-            save_figure(figure, folder, name, ("png", "svg"))
+        figure = hdr(groups, bottom=0.8 * min(medians, default=1.0))
+        write_figure(figure, folder, name, ("png", "svg"))
         drawn.append((name, caption))
     return drawn
 

@@ -9,7 +9,7 @@ import pytest
 from labtools import TAILTAP, own_machine, statuses
 
 from tailtap.analysis.runs.reader import load_experiment
-from tailtap.show.report.asked import asked_figures, write_asked
+from tailtap.show.report.requested import requested_figures, write_requested
 
 FILES = Path(__file__).parents[2] / "examples/papers"
 SMALLER = (
@@ -56,16 +56,16 @@ def test_a_file_runs_and_draws_its_figures(path: Path, tmp_path: Path) -> None:
         assert "boot" in done.stderr, done.stderr
     if path.stem == "platforms-and-kernels":
         machine.tailtap("model", str(out))
-    found = asked_figures(load_experiment(out), None)
+    found = requested_figures(load_experiment(out), None)
     assert found
     for one in found:
-        if one.arranged is None:
+        if one.drawn is None:
             assert one.reason.startswith(LACKING), (one.name, one.reason)
-    drawn = [one for one in found if one.arranged is not None]
+    drawn = [one for one in found if one.drawn is not None]
     assert drawn
-    write_asked(found, tmp_path / "figures", below=tmp_path)
+    write_requested(found, tmp_path / "figures", below=tmp_path)
     for one in drawn:
-        assert one.arranged is not None
-        assert one.arranged.panels or one.arranged.tables, one.name
-        kind = "png" if one.arranged.panels else "csv"
+        assert one.drawn is not None
+        assert one.drawn.panels or one.drawn.tables, one.name
+        kind = "png" if one.drawn.panels else "csv"
         assert (tmp_path / f"figures/{one.name}.{kind}").stat().st_size > 0, one.name

@@ -22,7 +22,7 @@ from traces import FUNCTION, TASK, Trace
 
 import tailtap
 from tailtap.analysis.runs.reader import load_search
-from tailtap.show.report.asked import asked_figures
+from tailtap.show.report.requested import requested_figures
 
 SPLIT = """
 hosts:
@@ -346,9 +346,9 @@ def test_the_highest_rate_of_each_variant_is_searched_for(hosts: Hosts, tmp_path
         assert (folder / "testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
     experiment, search = load_search(out)
     assert [row.names for row in search.rows] == [(f"{one} pkt/s", "20\u00a0%") for one in LIMITS]
-    [drawn] = asked_figures(experiment, None)
-    assert drawn.arranged is not None, drawn.reason
-    [[mark]] = [panel.marks for panel in drawn.arranged.panels]
+    [drawn] = requested_figures(experiment, None)
+    assert drawn.drawn is not None, drawn.reason
+    [[mark]] = [panel.marks for panel in drawn.drawn.panels]
     assert (mark.x.tolist(), mark.y.tolist()) == (LIMITS, [LOW, HIGH])
     assert mark.high is not None
     assert mark.high[0] == HIGH

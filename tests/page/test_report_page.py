@@ -126,9 +126,9 @@ def test_loss_has_a_line_a_platform_and_a_mark_a_run(opened: webdriver.Chrome) -
     points = [mark for mark in marks if mark["role"] == "point"]
     assert [line["x"] for line in lines] == [[10_000, 50_000]] * 2  # wire and bare-metal
     assert sorted(point["run"] for point in points) == list(range(10))
-    curves = opened.execute_script("return tailtap.state.curves")
     for mark in marks:
-        assert mark["colour"] == curves[mark["curve"]]["light"]
+        assert mark["colour"] == mark["light"]
+    assert len({line["light"] for line in lines}) == 2
     assert {point["told"] for point in points} == {
         f"{loss} lost at {rate}\u00a0kpkt/s" for loss in ("0", "0.06\u00a0%") for rate in (10, 50)
     }

@@ -1,6 +1,6 @@
-"""Figures that an experiment file asks for: what is drawn, as numbers.
+"""Figures as specifications, and the `figures` of an experiment file as these.
 
-A figure's way through the modules: `model` (the section `figures:`, checked) → `kinds` (what each
-kind reads of a run) → `arranging` (panels, series, repeats) and `beside` (what others published) →
-`show/report/asked`, which draws them. `tails` and `tables` are of many runs together.
+`kinds` says what a figure of each kind shows of a run, and `specification` what a drawer is given.
+`model` is what a file asks for, and `arranging` makes a specification of it; `beside` adds what was
+published. `tails` and `tables` are of many runs together. Nothing here draws.
 """

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Literal
 
 import numpy as np
 
-from tailtap.analysis.figures.kinds import Axis, Trace
+from tailtap.analysis.figures.kinds import BINS, Axis, Trace
 from tailtap.analysis.figures.model import Along, Figure
 from tailtap.analysis.figures.quantities import CATEGORY, NUMBER, RATE, Quantity
-from tailtap.analysis.runs.groups import common_percentile, with_name
-from tailtap.analysis.runs.run import Floats, Run
+from tailtap.analysis.figures.specification import (
+    BEFORE,
+    Entry,
+    Mark,
+    Panel,
+    Role,
+    Series,
+    Specification,
+)
+from tailtap.analysis.runs.groups import SHADES, Colours, common_percentile, with_name
+from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import as_words, count_text
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_rate, parse_size, parse_time
 
-Role = Literal["main", "repeat", "before", "published"]
-Form = Literal["line", "dots", "points", "bars", "spread"]
 SIZE = Quantity("bytes", parse_size, lambda size: f"{count_text(round(size))}\u00a0B", "64 B")
 LENGTH = Quantity("ns", parse_time, lambda ns: f"{ns / 1e9:g}\u00a0s", "1 s")
 MOST_NAMES = 12
@@ -33,80 +39,6 @@ LABELS = {
     "case": "Case",
 }
 """What variables are called on an axis."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """What is drawn of a run, or of several, in the colour of a series."""
-
-    series: int
-    form: Form
-    role: Role
-    x: Floats
-    y: Floats
-    low: Floats | None = None
-    high: Floats | None = None
-    supported: int | None = None
-    run: str = ""
-    test: str = ""
-    """Which of several things in one colour it is, told by the form of its dots."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes."""
-
-    title: str
-    row: int
-    column: int
-    marks: tuple[Mark, ...]
-
-
-@dataclass(frozen=True)
-class Series:
-    """A line of the legend."""
-
-    label: str
-    wire: bool = False
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table: of a figure, or beside one."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-    data_heads: tuple[str, ...] = ()
-    """The heads of its file, with units, where that has numbers instead of words."""
-    data: tuple[tuple[object, ...], ...] = ()
-
-
-@dataclass(frozen=True)
-class Arranged:
-    """A figure that can be drawn."""
-
-    figure: Figure
-    name: str
-    title: str
-    x: Axis
-    y: Axis
-    panels: tuple[Panel, ...] = ()
-    series: tuple[Series, ...] = ()
-    categories: tuple[str, ...] = ()
-    """What stands at 0, 1, 2 … where x is no number."""
-    notes: tuple[str, ...] = ()
-    """Sentences about what is shown, and what is not."""
-    tables: tuple[Grid, ...] = ()
-    tests: tuple[str, ...] = ()
-    """What the forms of dots stand for."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of panels."""
-        rows = max((panel.row for panel in self.panels), default=-1) + 1
-        return rows, max((panel.column for panel in self.panels), default=-1) + 1
 
 
 @dataclass(frozen=True)
@@ -223,14 +155,15 @@ def lay_out(figure: Figure, runs: Sequence[Run]) -> Layout:
         )
         for run in valid
     )
-    series = tuple(
-        Series(_name(figure.series, key, rest) or figure.title or "", _is_wire(placed, place))
-        for place, key in enumerate(lines)
-    )
+    colours, series = Colours(), []
+    for place, key in enumerate(lines):
+        label = _name(figure.series, key, rest) or figure.title or ""
+        light, dark = colours.next(wire=_is_wire(placed, place))
+        series.append(Series(label, light, dark, dash=place // SHADES))
     return Layout(
         placed,
         titles,
-        series,
+        tuple(series),
         tuple(_name(columns, key) for key in by_column),
         tuple(_name(rows, key) for key in by_row),
         tuple(" · ".join(key) for key in over),
@@ -329,12 +262,11 @@ def curves(figure: Figure, layout: Layout) -> list[tuple[Placed, Mark]]:
     for group in layout.groups():
         worst = worst_of(group, p)
         shown += [(one, one is worst) for one in group if one is worst or figure.repeats == "all"]
-    evaluations = [one.run.evaluation for one, _ in shown]
-    traces = figure.made.curves([one for one in evaluations if one is not None], figure)
     return [
         (one, _mark(figure, one, trace, worst=worst))
-        for (one, worst), found in zip(shown, traces, strict=True)
-        for trace in found
+        for one, worst in shown
+        if one.run.evaluation is not None
+        for trace in figure.made.curves(one.run.evaluation, BINS)
         if worst or not (trace.before or trace.low is not None)
     ]
 
@@ -349,8 +281,8 @@ def _mark(figure: Figure, one: Placed, trace: Trace, *, worst: bool) -> Mark:
         trace.y,
         trace.low,
         trace.high,
-        trace.supported,
-        one.run.slug,
+        supported=trace.supported,
+        run=one.run.slug,
     )
 
 
@@ -389,7 +321,7 @@ def points(
             np.array([entry[place] for entry in row], float) for place in (0, 2, 3, 4)
         )
         names = ", ".join(entry[1].run.slug for entry in row)
-        mark = Mark(row[0][1].series, "points", "main", x_of, y_of, low_of, high_of, None, names)
+        mark = Mark(row[0][1].series, "points", "main", x_of, y_of, low_of, high_of, run=names)
         found.append((row[0][1], mark))
     return found
 
@@ -420,8 +352,7 @@ def bars(figure: Figure, layout: Layout) -> tuple[list[tuple[Placed, Mark]], tup
             values.mean(axis=0),
             values.min(axis=0),
             values.max(axis=0),
-            None,
-            ", ".join(one.run.slug for one in group),
+            run=", ".join(one.run.slug for one in group),
         )
         found.append((group[0], mark))
     return found, tuple(kept)
@@ -447,22 +378,22 @@ def arrange(
     figure: Figure,
     name: str,
     runs: Sequence[Run],
-    others: Callable[[Figure, Layout, Arranged], Arranged] | None = None,
-) -> Arranged:
+    others: Callable[[Figure, Layout, Specification], Specification] | None = None,
+) -> Specification:
     """A figure of runs. `others` adds what was published.
 
     Raises `InputError` where there is nothing to draw, or samples of counters cannot be read.
     """
     layout = lay_out(figure, runs)
     kind = figure.made
-    base = Arranged(
-        figure,
+    base = Specification(
         name,
         figure.heading,
         kind.x,
         kind.y,
         series=layout.series,
         notes=(*_about(figure, layout), *layout.notes),
+        required=tuple(figure.required),
     )
     if kind.of == "run":
         marks = curves(figure, layout)
@@ -497,7 +428,33 @@ def arrange(
         return table(figure, layout, base)
     if not any(panel.marks for panel in found.panels):
         raise InputError(_nothing(figure, layout))
-    return found if others is None else others(figure, layout, found)
+    if others is not None:
+        found = others(figure, layout, found)
+    found = replace(found, x=figure.axes.x.of(found.x), y=figure.axes.y.of(found.y))
+    return replace(found, legend=_legend(figure, found), measured=_measured(figure, found))
+
+
+def _legend(figure: Figure, found: Specification) -> tuple[Entry, ...]:
+    """What colours, dots and dashes stand for; nothing where there is one unnamed line."""
+    marks = [mark for panel in found.panels for mark in panel.marks]
+    entries = []
+    for place, one in enumerate(found.series if len(found.series) > 1 else ()):
+        form = next((mark.form for mark in marks if mark.series == place), None)
+        if form is not None:
+            apart = form == "points" and found.x.quantity is CATEGORY
+            entries.append(Entry(one.label, one.light, "dots" if apart else form, one.dash))
+    entries += [Entry(test, BEFORE, "dots", test=place) for place, test in enumerate(found.tests)]
+    if figure.beside is not None and any(mark.role == "published" for mark in marks):
+        entries.append(Entry(figure.beside.name, BEFORE, "line", role="published"))
+    return tuple(entries)
+
+
+def _measured(figure: Figure, found: Specification) -> tuple[float, ...]:
+    """The values of a varied number, where these are few: nothing was measured between them."""
+    if found.x.quantity is not NUMBER or figure.made.of != "value":
+        return ()
+    places = sorted({float(x) for panel in found.panels for mark in panel.marks for x in mark.x})
+    return tuple(places) if len(places) <= 8 else ()
 
 
 def _value_axis(figure: Figure) -> Axis:

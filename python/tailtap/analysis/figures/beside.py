@@ -14,10 +14,7 @@ import numpy as np
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
 from tailtap.analysis.figures.arranging import (
-    Arranged,
-    Grid,
     Layout,
-    Mark,
     Placed,
     common,
     in_panels,
@@ -25,8 +22,10 @@ from tailtap.analysis.figures.arranging import (
     scale_of,
     worst_of,
 )
+from tailtap.analysis.figures.kinds import BINS
 from tailtap.analysis.figures.model import Figure
 from tailtap.analysis.figures.quantities import TIME
+from tailtap.analysis.figures.specification import Form, Grid, Mark, Specification
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.selection import fits
 from tailtap.analysis.runs.text import rate_text, time_text
@@ -61,8 +60,8 @@ _NOTE = (
 
 
 def set_beside(
-    figure: Figure, layout: Layout, arranged: Arranged, published: Sequence[Run]
-) -> Arranged:
+    figure: Figure, layout: Layout, arranged: Specification, published: Sequence[Run]
+) -> Specification:
     """A figure with the published runs, and a table of how far ours are from them.
 
     Raises `InputError` where no published run fits the words of the file.
@@ -132,14 +131,13 @@ def _names_rate(words: str) -> bool:
 
 def _curves(figure: Figure, pairs: Sequence[tuple[Placed, Run]]) -> list[tuple[Placed, Mark]]:
     assert figure.made.curves is not None
-    evaluations = [run.evaluation for _, run in pairs]
-    traces = figure.made.curves([one for one in evaluations if one is not None], figure)
+    form: Form = "dots" if figure.made.dots else "line"
     return [
         (
             mine,
             Mark(
                 mine.series,
-                "dots" if figure.made.dots else "line",
+                form,
                 "published",
                 trace.x,
                 trace.y,
@@ -147,8 +145,9 @@ def _curves(figure: Figure, pairs: Sequence[tuple[Placed, Run]]) -> list[tuple[P
                 run=_source(run),
             ),
         )
-        for (mine, run), found in zip(pairs, traces, strict=True)
-        for trace in found
+        for mine, run in pairs
+        if run.evaluation is not None
+        for trace in figure.made.curves(run.evaluation, BINS)
         if not trace.before and trace.low is None
     ]
 

@@ -6,8 +6,8 @@ table, too. Latencies are in ns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tailtap.analysis.figures.quantities import (
@@ -65,10 +65,23 @@ class Axis:
     label: str
     quantity: Quantity
     log: bool = False
+    low: float | None = None
+    """Where it begins and ends, in base units; None leaves an end to the data."""
+    high: float | None = None
+    ticks: Mapping[float, str] | None = None
+    """What is labelled, where it is not what a drawer chooses."""
+
+    def between(self, low: float, high: float) -> Axis:
+        """The same with these ends, where it has none of its own."""
+        return replace(
+            self,
+            low=low if self.low is None else self.low,
+            high=high if self.high is None else self.high,
+        )
 
 
-Curves = Callable[["Sequence[RunEvaluation]", "Figure"], "list[list[Trace]]"]
-"""The traces of each of some evaluations."""
+Curves = Callable[["RunEvaluation", int], "list[Trace]"]
+"""The traces of an evaluation; histograms have so many bins in each decade."""
 ValueOf = Callable[["Run", "Figure"], "Value | None"]
 """The value of a run; None where nobody counted it."""
 NamedOf = Callable[["Run", "Figure"], Mapping[str, float]]
@@ -105,62 +118,51 @@ OPTIONS = ("over", "percentile", "counter", "per", "method", "sign")
 """Keys of a figure that only some kinds have."""
 
 
-def _hdr(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
+def _hdr(one: RunEvaluation, bins: int) -> list[Trace]:
     from tailtap.analysis.figures.curves import confidence_band, curve_of
 
-    found: list[list[Trace]] = []
-    for evaluation in every:
-        curve = curve_of(evaluation)
-        if curve is None:
-            found.append([])
-            continue
-        x, low, high = confidence_band(evaluation.curve_percentiles)
-        band = [Trace(x, low.astype(float), low.astype(float), high.astype(float))]
-        y = curve.y.astype(float)
-        found.append([*(band if x.size else []), Trace(curve.x, y, supported=curve.split)])
-    return found
+    curve = curve_of(one)
+    if curve is None:
+        return []
+    x, low, high = confidence_band(one.curve_percentiles)
+    band = [Trace(x, low.astype(float), low.astype(float), high.astype(float))]
+    return [*(band if x.size else []), Trace(curve.x, curve.y.astype(float), supported=curve.split)]
 
 
-def _latency(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
+def _latency(one: RunEvaluation, bins: int) -> list[Trace]:
     from tailtap.analysis.figures.curves import log_histogram, outline
 
-    return [[Trace(*outline(*log_histogram(one.histogram, BINS), FLOOR))] for one in every]
+    return [Trace(*outline(*log_histogram(one.histogram, bins), FLOOR))]
 
 
-def _gaps(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
+def _gaps(one: RunEvaluation, bins: int) -> list[Trace]:
     from tailtap.analysis.figures.curves import log_histogram, outline
 
     return [
-        [
-            Trace(*outline(*log_histogram(one.gaps[side], BINS), FLOOR), before=side == "ingress")
-            for side in ("ingress", "egress")
-            if side in one.gaps
-        ]
-        for one in every
+        Trace(*outline(*log_histogram(one.gaps[side], bins), FLOOR), before=side == "ingress")
+        for side in ("ingress", "egress")
+        if side in one.gaps
     ]
 
 
-def _worst(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
-    return [[Trace(one.worst_time, one.worst_latency.astype(float))] for one in every]
+def _worst(one: RunEvaluation, bins: int) -> list[Trace]:
+    return [Trace(one.worst_time, one.worst_latency.astype(float))]
 
 
-def _losses(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
-    return [[Trace(one.burst_time, one.burst_packets.astype(float))] for one in every]
+def _losses(one: RunEvaluation, bins: int) -> list[Trace]:
+    return [Trace(one.burst_time, one.burst_packets.astype(float))]
 
 
-def _rates(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
+def _rates(one: RunEvaluation, bins: int) -> list[Trace]:
     import numpy as np
 
     return [
-        [
-            Trace(
-                np.column_stack((start, start + 1)).ravel(),
-                np.repeat(one.rate_packets[side], 2).astype(float),
-                before=side == "ingress",
-            )
-            for side, start in one.rate_start.items()
-        ]
-        for one in every
+        Trace(
+            np.column_stack((start, start + 1)).ravel(),
+            np.repeat(one.rate_packets[side], 2).astype(float),
+            before=side == "ingress",
+        )
+        for side, start in one.rate_start.items()
     ]
 
 
@@ -241,7 +243,7 @@ KINDS: Mapping[str, Kind] = {
         "Latencies",
         "how often each latency occurred",
         _LATENCY,
-        Axis("Packets", PACKETS, log=True),
+        Axis("Packets", PACKETS, log=True, low=FLOOR),
         curves=_latency,
     ),
     "worst": Kind(
@@ -258,7 +260,7 @@ KINDS: Mapping[str, Kind] = {
         "Losses over time",
         "packets lost in a row over time",
         _SINCE,
-        Axis("Packets lost in a row", PACKETS, log=True),
+        Axis("Packets lost in a row", PACKETS, log=True, low=FLOOR),
         dots=True,
         curves=_losses,
     ),
@@ -267,7 +269,7 @@ KINDS: Mapping[str, Kind] = {
         "Inter-packet gaps",
         "gaps before and after the device",
         Axis("Inter-packet gap (grey: before the device)", TIME, log=True),
-        Axis("Packets", PACKETS, log=True),
+        Axis("Packets", PACKETS, log=True, low=FLOOR),
         curves=_gaps,
     ),
     "rates": Kind(

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from tailtap.analysis.figures.kinds import KINDS, OPTIONS, Kind
+from tailtap.analysis.figures.kinds import KINDS, OPTIONS, Axis, Kind
 from tailtap.analysis.figures.quantities import TIME, Quantity, parse_percentile
 from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirement
-from tailtap.base.document import KeyPath, Misfit
-from tailtap.base.errors import InputError
+from tailtap.base.document import Document, KeyPath, Misfit, dotted, load, reason
+from tailtap.base.errors import InputError, InputErrors
 from tailtap.base.files import slugify
 from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_words
 from tailtap.base.suggest import did_you_mean
@@ -93,6 +103,13 @@ class Scale(Strict):
         """Both ends in base units. Raises `InputError` for one that is no value of it."""
         low, high = (None if value is None else quantity.parse(str(value)) for value in self.range)
         return low, high
+
+    def of(self, axis: Axis) -> Axis:
+        """The axis as it is asked for. Raises `InputError` as `bounds` does."""
+        low, high = self.bounds(axis.quantity)
+        log = axis.log if self.scale is None else self.scale == "log"
+        low = axis.low if low is None and log == axis.log else low
+        return replace(axis, log=log, low=low, high=axis.high if high is None else high)
 
 
 class Scales(Strict):
@@ -409,3 +426,62 @@ def file_names(figures: Sequence[Figure]) -> list[str]:
             name = f"asked-{figure.kind}-{number}"
         found.append(name)
     return found
+
+
+SECTION = "figures"
+_MODELS: Mapping[str, type[BaseModel]] = {
+    **dict.fromkeys(("panels", "series", "over"), Along),
+    **dict.fromkeys(("x", "y"), Scale),
+    "axes": Scales,
+    "beside": Beside,
+}
+"""What stands below the keys of a figure."""
+
+
+def figures_in(
+    file: Path, values: Mapping[str, Sequence[str]], *, named: bool = False
+) -> list[Figure]:
+    """The figures of an experiment file, or of a file with nothing else; none without `figures`.
+
+    `values` are those of each variable of the runs that are shown; the file is a stranger's unless
+    the user `named` it. Raises `InputError` with the
+    line of what cannot be drawn.
+    """
+    document = load(file, named=named)
+    written = document.data.get(SECTION, [])
+    if not isinstance(written, list) or len(written) > MOST:
+        raise document.wrong((SECTION,), f"write a list of at most {MOST} mappings")
+    try:
+        figures = TypeAdapter(list[Figure]).validate_python(written)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise InputErrors(_sentences(document, details)) from error
+    try:
+        check_figures(figures, values, whole=False)
+    except Misfit as misfit:
+        raise InputError(_at(document, misfit.at, str(misfit))) from misfit
+    return figures
+
+
+def _sentences(document: Document, details: Sequence[Any]) -> list[str]:
+    """What is wrong with which value, each once."""
+    found = []
+    for detail in details:
+        fault = detail.get("ctx", {}).get("error")
+        path: KeyPath = (SECTION, *detail["loc"], *(fault.at if isinstance(fault, Misfit) else ()))
+        if detail["type"] == "extra_forbidden":
+            said = f"unknown key: {did_you_mean(str(path[-1]), _keys(path))}"
+        else:
+            said = reason([detail])
+        found.append(_at(document, path, said))
+    return list(dict.fromkeys(found))
+
+
+def _keys(path: KeyPath) -> list[str]:
+    """The keys that may stand where the last of `path` does."""
+    above = next((part for part in reversed(path[:-1]) if part in _MODELS), None)
+    return list((Figure if above is None else _MODELS[str(above)]).model_fields)
+
+
+def _at(document: Document, path: KeyPath, said: str) -> str:
+    return f"{document.place(path)}: {dotted(path)}: {said}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from tailtap.analysis.figures.arranging import Arranged, Grid, Layout, Placed, value_of
+from tailtap.analysis.figures.arranging import Layout, Placed, value_of
 from tailtap.analysis.figures.model import Along, Figure
 from tailtap.analysis.figures.quantities import parse_percentile
+from tailtap.analysis.figures.specification import Grid, Specification
 from tailtap.analysis.figures.tails import Modelled, modelled, summed
 from tailtap.analysis.runs.energy import watts
 from tailtap.analysis.runs.run import Run
@@ -22,7 +23,7 @@ SHARES = (0, 1e-6, 1e-5, 1e-4, 1e-3)
 GRADES = (YES * 3, YES * 2, YES, NO, NO * 2, NO * 3)
 
 
-def table(figure: Figure, layout: Layout, base: Arranged) -> Arranged:
+def table(figure: Figure, layout: Layout, base: Specification) -> Specification:
     """A table of its runs. Raises `InputError` where they have nothing for it."""
     grid, notes = _MADE[figure.kind](figure, layout)
     return replace(base, tables=(replace(grid, title=base.title),), notes=(*base.notes, *notes))

@@ -14,14 +14,9 @@ from statistics import mean
 
 import numpy as np
 
-from tailtap.analysis.figures.arranging import (
-    Arranged,
-    Layout,
-    Mark,
-    Placed,
-    in_panels,
-)
+from tailtap.analysis.figures.arranging import Layout, Placed, in_panels
 from tailtap.analysis.figures.model import Figure
+from tailtap.analysis.figures.specification import Mark, Specification
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import time_text
 from tailtap.base.errors import InputError
@@ -120,7 +115,7 @@ def fits_of(record: TailRecord, method: str) -> tuple[Fit, ...]:
     )
 
 
-def ensemble(figure: Figure, layout: Layout, base: Arranged) -> Arranged:
+def ensemble(figure: Figure, layout: Layout, base: Specification) -> Specification:
     """A figure of the tail models of its runs. Raises `InputError` as `modelled` does."""
     models, without = modelled(figure, layout)
     drawn = _DRAWN[figure.kind](models, layout, base)
@@ -135,7 +130,7 @@ def ensemble(figure: Figure, layout: Layout, base: Arranged) -> Arranged:
     return replace(drawn, notes=tuple(notes))
 
 
-def _stationarity(models: Sequence[Modelled], layout: Layout, base: Arranged) -> Arranged:
+def _stationarity(models: Sequence[Modelled], layout: Layout, base: Specification) -> Specification:
     """p values of both tests over how many packets exceed the chosen threshold."""
     tests = ("ADF", "KPSS")
     marks: list[tuple[Placed, Mark]] = []
@@ -169,12 +164,16 @@ def _stationarity(models: Sequence[Modelled], layout: Layout, base: Arranged) ->
             f"Of {len(rows)} fitted parts, ADF has p < 0.05 for {adf:.0%} and KPSS p > 0.05 for "
             f"{kpss:.0%}: that is stationary. KPSS's table ends at 0.01 and 0.1."
         )
-    return replace(base, panels=in_panels(layout, marks), tests=tests, notes=tuple(notes))
+    panels = in_panels(layout, marks)
+    return replace(base, panels=panels, tests=tests, notes=tuple(notes), rulers={LEVEL: ""})
 
 
 def _over_thresholds(
-    models: Sequence[Modelled], layout: Layout, base: Arranged, value: Callable[[Fit], float | None]
-) -> Arranged:
+    models: Sequence[Modelled],
+    layout: Layout,
+    base: Specification,
+    value: Callable[[Fit], float | None],
+) -> Specification:
     """A value of each fit at the place of its threshold."""
     names = list(dict.fromkeys(fit.threshold for one in models for fit in one.fits))
     return _spread(
@@ -193,10 +192,10 @@ def _over_thresholds(
 def _spread(
     models: Sequence[Modelled],
     layout: Layout,
-    base: Arranged,
+    base: Specification,
     names: Sequence[str],
     values: Callable[[Modelled], Iterator[tuple[int, float]]],
-) -> Arranged:
+) -> Specification:
     """Values of all models of a panel and a series, at the places of their names."""
     found: dict[tuple[int, int, int], tuple[Placed, list[tuple[int, float]]]] = {}
     for one in models:
@@ -220,18 +219,18 @@ def _spread(
     return replace(base, panels=in_panels(layout, marks), categories=tuple(names))
 
 
-def _divergence(models: Sequence[Modelled], layout: Layout, base: Arranged) -> Arranged:
+def _divergence(models: Sequence[Modelled], layout: Layout, base: Specification) -> Specification:
     return _over_thresholds(models, layout, base, lambda fit: fit.divergence)
 
 
-def _thresholds(models: Sequence[Modelled], layout: Layout, base: Arranged) -> Arranged:
+def _thresholds(models: Sequence[Modelled], layout: Layout, base: Specification) -> Specification:
     found = _over_thresholds(models, layout, base, lambda fit: fit.latency_ns)
     every = [fit.latency_ns for one in models for fit in one.fits if fit.latency_ns is not None]
     told = f"The mean threshold is {time_text(mean(every))}." if every else ""
     return replace(found, notes=(*found.notes, *([told] if told else [])))
 
 
-def _shape(models: Sequence[Modelled], layout: Layout, base: Arranged) -> Arranged:
+def _shape(models: Sequence[Modelled], layout: Layout, base: Specification) -> Specification:
     names = ("bounded", "not bounded")
 
     def values(one: Modelled) -> Iterator[tuple[int, float]]:
@@ -239,10 +238,10 @@ def _shape(models: Sequence[Modelled], layout: Layout, base: Arranged) -> Arrang
         if fit is not None and fit.xi is not None and fit.bounded is not None:
             yield int(not fit.bounded), fit.xi
 
-    return _spread(models, layout, base, names, values)
+    return replace(_spread(models, layout, base, names, values), rulers={0.0: ""})
 
 
-def _exceedances(models: Sequence[Modelled], layout: Layout, base: Arranged) -> Arranged:
+def _exceedances(models: Sequence[Modelled], layout: Layout, base: Specification) -> Specification:
     """A dot for each configuration, as a row of `table` has it."""
     groups: dict[tuple[int, int, int], list[Modelled]] = {}
     for one in models:
@@ -299,7 +298,7 @@ def correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     return float(np.corrcoef(np.array(pairs, float).T)[0, 1])
 
 
-_DRAWN: dict[str, Callable[[Sequence[Modelled], Layout, Arranged], Arranged]] = {
+_DRAWN: dict[str, Callable[[Sequence[Modelled], Layout, Specification], Specification]] = {
     "stationarity": _stationarity,
     "divergence": _divergence,
     "thresholds": _thresholds,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.flows import HEAVY_LOSS
@@ -43,6 +44,28 @@ NOT_ASKED_FOR = "it was not the load asked for"
 # The floor is no result: it stays in the background, in grey.
 WIRE_LIGHT = ("#6a7178", "#9aa1a8", "#454b51")
 WIRE_DARK = ("#9aa3ac", "#6d757d", "#c5ccd3")
+
+
+class Colour(NamedTuple):
+    """A colour on white paper and on a dark page."""
+
+    light: str
+    dark: str
+
+
+class Colours:
+    """Colours on white paper and on a dark page, in the order in which they are given away."""
+
+    def __init__(self) -> None:
+        """None is taken yet; `taken` counts those of devices (False) and of what has none."""
+        self.taken = {False: 0, True: 0}
+
+    def next(self, *, wire: bool) -> Colour:
+        """The next one: a hue, or a grey for what has no device."""
+        light, dark = (WIRE_LIGHT, WIRE_DARK) if wire else (sum(LIGHT, ()), sum(DARK, ()))
+        place = self.taken[wire]
+        self.taken[wire] += 1
+        return Colour(light[place % len(light)], dark[place % len(dark)])
 
 
 @dataclass(frozen=True)
@@ -157,7 +180,7 @@ def configurations(experiment: Experiment, *, every: bool = True) -> list[Config
     own = sum(runs[0].origin is None for runs in groups)
     drawn = len(groups) if every else own + DRAWN
     result: list[Configuration] = []
-    index = coloured = grey = 0
+    index, colours = 0, Colours()
     # One for all, so that configurations can be compared.
     common = common_percentile(
         run.evaluation
@@ -169,7 +192,7 @@ def configurations(experiment: Experiment, *, every: bool = True) -> list[Config
         label = configuration_label(runs[0], experiment.name)
         traits = runs[0].traits
         wire = traits is not None and not traits.has_dut
-        turn = 0 if wire else coloured // SHADES
+        turn = 0 if wire else colours.taken[False] // SHADES
         members = []
         for position, run in enumerate(runs):
             assert run.evaluation is not None  # by the definition of `finished`
@@ -180,13 +203,8 @@ def configurations(experiment: Experiment, *, every: bool = True) -> list[Config
             index += 1
         if place >= drawn:
             light, dark = "transparent", "transparent"
-        elif wire:
-            light, dark = WIRE_LIGHT[grey % 3], WIRE_DARK[grey % 3]
-            grey += 1
         else:
-            row, column = coloured // 6 % 2, coloured % 6
-            light, dark = LIGHT[row][column], DARK[row][column]
-            coloured += 1
+            light, dark = colours.next(wire=wire)
         result.append(
             Configuration(
                 label,

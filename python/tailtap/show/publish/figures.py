@@ -1,21 +1,18 @@
-"""The numbers that a figure draws, as a table: whatever it is of, its marks have places."""
+"""The numbers that a figure draws, as a table."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from matplotlib.collections import Collection, PathCollection
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
+from tailtap.analysis.figures.specification import BEFORE, Mark, Specification
 from tailtap.base.files import drafted
 
 SCHEMA = pa.schema(
@@ -30,87 +27,63 @@ SCHEMA = pa.schema(
 )
 """A row for each corner of a line or an area, each dot and each end of a bar; `x` and `y` are as
 the axes have them."""
+Places = npt.NDArray[np.float64]
+LINES, AREAS, BARS = range(3)
 
 
-def numbers(figure: Figure) -> pa.Table:
-    """What a figure draws, panel by panel, in the order in which it is drawn."""
-    names = _legend(figure)
-    parts = [
-        pa.table(
-            {
-                "panel": pa.repeat(_title(axes), len(places)),
-                "series": pa.repeat(names.get(colour, ""), len(places)),
-                "mark": pa.repeat(mark, len(places)),
-                "colour": pa.repeat(colour, len(places)),
-                "x": places[:, 0],
-                "y": places[:, 1],
-            },
-            SCHEMA,
-        )
-        for axes in figure.axes
-        for mark, colour, places in _marks(axes)
-        if len(places)
-    ]
-    return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
+def numbers(figure: Specification) -> pa.Table:
+    """What a figure draws, panel by panel: lines and dots, then areas and intervals, then bars."""
+    parts = [SCHEMA.empty_table()]
+    for panel in figure.panels:
+        names = {one.light: one.label for one in reversed((*figure.legend, *panel.legend))}
+        drawn = [(mark, *one) for mark in panel.marks for one in _places(mark)]
+        for mark, _, kind, places in sorted(drawn, key=lambda one: one[1]):
+            colour = BEFORE if mark.role == "before" else figure.series[mark.series].light
+            words = (panel.title, names.get(colour, ""), kind, colour)
+            columns = [pa.repeat(" ".join(text.split()), len(places)) for text in words]
+            parts.append(pa.table([*columns, places[:, 0], places[:, 1]], schema=SCHEMA))
+    return pa.concat_tables(parts)
 
 
-def _title(axes: Any) -> str:
-    return " ".join((axes.get_title(loc="left") or axes.get_title()).split())
+def _places(mark: Mark) -> Iterator[tuple[int, str, Places]]:
+    """When it is told, as what, and the places of it, an (n, 2) array each."""
+    match mark.form:
+        case "boxes" if mark.abutting:
+            yield AREAS, "area", _outline(*mark.corners)
+        case "boxes":
+            left, right, low, high = mark.sides
+            ends = np.array([(left, low), (right, high)], float)
+            yield BARS, "bar", ends.transpose(2, 0, 1).reshape(-1, 2)
+        case "span":
+            yield BARS, "bar", np.column_stack((mark.x, mark.y))
+        case "line" | "area" if mark.low is not None:
+            yield AREAS, "area", _outline(mark.x, mark.low, np.asarray(mark.high))
+        case "line":
+            places = np.column_stack((mark.x, mark.y))
+            if mark.supported is not None:
+                yield LINES, "line", places[max(mark.supported - 1, 0) :]
+            yield LINES, "line", places[: mark.supported]
+        case "points":
+            yield LINES, "line", np.column_stack((mark.x, mark.y))
+            if mark.low is not None:
+                ends = np.array([(mark.x, mark.low), (mark.x, mark.high)], float)
+                known = np.isfinite(mark.low)
+                yield AREAS, "line", ends[:, :, known].transpose(2, 0, 1).reshape(-1, 2)
+        case _:
+            yield LINES, "dots", np.column_stack((mark.x, mark.y))
 
 
-def _legend(figure: Figure) -> Mapping[str, str]:
-    """What each colour stands for, as the legend says; the first of a colour counts."""
-    found: dict[str, str] = {}
-    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
-    for legend in legends:
-        if legend is None:
-            continue
-        for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=False):
-            colour = _colour(handle)
-            found.setdefault(colour, " ".join(text.get_text().split()))
-    return found
+def _outline(x: Places, low: Places, high: Places) -> Places:
+    """The corners around an area, from the upper left one through the lower side and back."""
+    there, back = np.column_stack((x, low)), np.column_stack((x, high))[::-1]
+    return np.concatenate((back[-1:], there, back[:1], back, back[-1:]))
 
 
-def _colour(artist: Any) -> str:
-    for name in ("get_color", "get_facecolor", "get_edgecolor"):
-        if hasattr(artist, name):
-            value = getattr(artist, name)()
-            if isinstance(value, np.ndarray) and value.ndim == 2:
-                if not len(value):
-                    continue
-                value = value[0]
-            return str(to_hex(value))
-    return ""
-
-
-def _marks(axes: Any) -> Iterator[tuple[str, str, np.ndarray[Any, Any]]]:
-    """Kind, colour and places of all that is drawn at places of the data, an (n, 2) array each."""
-    for line in axes.lines:
-        if line.get_transform().contains_branch(axes.transData):
-            places = np.column_stack([np.asarray(part, float) for part in line.get_data(orig=True)])
-            yield "dots" if line.get_linestyle() == "None" else "line", _colour(line), places
-    for collection in axes.collections:
-        yield from _of_collection(collection)
-    for patch in axes.patches:
-        if isinstance(patch, Rectangle):
-            low, high = patch.get_bbox().min, patch.get_bbox().max
-            yield "bar", _colour(patch), np.asarray([low, high], float)
-
-
-def _of_collection(collection: Collection) -> Iterator[tuple[str, str, np.ndarray[Any, Any]]]:
-    colour = _colour(collection)
-    if isinstance(collection, PathCollection):
-        yield "dots", colour, np.asarray(collection.get_offsets(), float)
-        return
-    for path in collection.get_paths():
-        yield "area" if path.codes is not None else "line", colour, np.asarray(path.vertices, float)
-
-
-def write_numbers(figure: Figure, folder: Path, name: str, *, below: Path) -> pa.Table:
+def write_numbers(figure: Specification, folder: Path, *, below: Path) -> pa.Table:
     """Write what a figure draws as CSV and as Parquet."""
     table = numbers(figure)
     for suffix, content in (("csv", _csv(table)), ("parquet", _parquet(table))):
-        with drafted(folder / f"{name}.{suffix}", below=below) as file:
+        with drafted(folder / f"{figure.name}.{suffix}", below=below) as file:
             file.write(content)
     return table
 

@@ -44,8 +44,6 @@ from tailtap.show.publish.redaction import ALLOWED, Redactor
 from tailtap.show.report import write_report
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from tailtap.show.publish import Options
 
 MOST_BYTES = 1_000_000_000
@@ -175,21 +173,15 @@ def _figures(building: Building) -> None:
     from tailtap.show.publish.figures import write_numbers, write_typed
 
     site = building.site
-    told: list[str] = []
-
-    def keep(name: str, figure: Figure) -> None:
-        write_numbers(figure, site / "figures", name, below=site)
-        told.append(name)
-
-    report = write_report(
-        site, site, knobs=building.knobs, progress=building.progress, on_figure=keep
-    )
+    report = write_report(site, site, knobs=building.knobs, progress=building.progress)
+    for figure in report.drawn:
+        write_numbers(figure, site / "figures", below=site)
     # Its links to figures stay true.
     move(report.page, site / pages.REPORT, below=site)
     written = [path.stem for path in report.figures]
-    titles = {**report.asked, **pages.CAPTIONS}
+    titles = {**report.requested, **pages.CAPTIONS}
     for name in dict.fromkeys(written):
-        if name not in told:  # the experiment asks for it, and it has its data already
+        if name in report.requested:  # it has its data already
             write_typed(site / f"figures/{name}.csv", below=site)
         kinds = [f"figures/{name}.{kind}" for kind in ("svg", "pdf", "png")]
         data = [f"figures/{name}.csv", f"figures/{name}.parquet"]

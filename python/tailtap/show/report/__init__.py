@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
 
     from tailtap.analysis.causes.remedies import Knob
     from tailtap.analysis.evaluation import Evaluation
+    from tailtap.analysis.figures.specification import Specification
+    from tailtap.analysis.runs.groups import Configuration
+    from tailtap.analysis.runs.run import Experiment
+    from tailtap.records.search import SearchRecord
+    from tailtap.show.report.causes import Story
+    from tailtap.show.report.hops import Line
 
-__all__ = ["Report", "figure", "write_report"]
+__all__ = ["Material", "Report", "figure", "gather", "write_report"]
 
 MARK = b"tailtap report</title>"
 """What a page of ours has among its first so many bytes."""
@@ -38,8 +45,42 @@ class Report:
     failed: int
     imported: int
     """How many imported runs it shows."""
-    asked: Mapping[str, str]
+    requested: Mapping[str, str]
     """The headings of the figures that the experiment asks for, by their names."""
+    drawn: Sequence[Specification]
+    """The other figures."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a report is made of."""
+
+    experiment: Experiment
+    search: SearchRecord | None
+    """The search for the highest rate that the experiment belongs to."""
+    groups: list[Configuration]
+    stories: list[Story]
+    """Why packets of traced runs were late."""
+    lines: list[Line]
+    """Runs whose hops are known."""
+
+    @property
+    def drawn(self) -> list[Configuration]:
+        """The configurations that figures show."""
+        return [group for group in self.groups if group.drawn]
+
+    @cached_property
+    def figures(self) -> list[Specification]:
+        """The figures that the experiment need not ask for."""
+        from tailtap.show.report.causes.figures import cause_figures
+        from tailtap.show.report.figures import standard_figures
+        from tailtap.show.report.hops import hop_figures
+
+        return [
+            *standard_figures(self.drawn),
+            *cause_figures(self.stories),
+            *hop_figures(self.lines),
+        ]
 
 
 def figure(evaluation: Evaluation, name: str) -> Figure:
@@ -50,30 +91,21 @@ def figure(evaluation: Evaluation, name: str) -> Figure:
     the packets in each second, ``latency`` how often each latency occurred. Save it with `savefig`.
     Raises `InputError` when `name` is none of these, and for ``losses`` where none are known.
     """
-    from tailtap.show.report.figures import evaluation_figure
+    from tailtap.show.report.figures import of_evaluation
+    from tailtap.show.report.printing import as_matplotlib
 
-    return evaluation_figure(evaluation, name)
+    return as_matplotlib(of_evaluation(evaluation, name))
 
 
-def write_report(
+def gather(
     folder: Path,
-    out: Path | None = None,
-    *,
-    figures: bool = True,
     runs: Sequence[str] = (),
     knobs: Sequence[Knob] = (),
-    figures_from: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
-    on_figure: Callable[[str, Figure], object] = lambda *_: None,
-) -> Report:
-    """Write the report of the experiment or search in `folder` to `out` (default: `folder`/report).
+) -> Material:
+    """Read what the report of the experiment or search in `folder` shows.
 
-    `runs` are selections as `selection.select` reads them. `knobs` are those that may be named
-    where causes of late packets are found out now (`tailtap.analysis.causes`). The section
-    `figures` is read from the file `figures_from`, or else from the experiment's own. `progress`
-    gets a short text before each step, and `on_figure` each figure for print with its name. Raises
-    `InputError` when `folder` is no experiment, holds no finished run, no run fits a selection, or
-    there is a page in `out` that is none of ours, and `MachineError` when `out` cannot be written.
+    The arguments are those of `write_report`. Raises `InputError` as that does.
     """
     from tailtap.analysis.runs.groups import configurations
     from tailtap.analysis.runs.selection import select
@@ -85,13 +117,9 @@ def write_report(
     else:
         experiment = load_experiment(folder)
     experiment = select(experiment, runs)
-    # After what can be wrong with the folder: loading what draws takes a second.
-    from tailtap.show.report.asked import asked_figures, write_asked
-    from tailtap.show.report.asked.page import shown
+    # After what can be wrong with the folder: loading these takes a while.
     from tailtap.show.report.causes import stories
     from tailtap.show.report.hops import lines
-    from tailtap.show.report.interrupt_table import sampled_of
-    from tailtap.show.report.page import render
     from tailtap.show.report.undisturbed import with_undisturbed
 
     groups, damage = with_undisturbed(configurations(experiment, every=bool(runs)))
@@ -102,10 +130,37 @@ def write_report(
             f"{len(groups) - len(drawn)} imported configurations are in the tables alone; "
             "choose what the figures show by --runs"
         )
+    return Material(experiment, search, groups, stories(drawn, knobs, progress), lines(drawn))
+
+
+def write_report(
+    folder: Path,
+    out: Path | None = None,
+    *,
+    figures: bool = True,
+    runs: Sequence[str] = (),
+    knobs: Sequence[Knob] = (),
+    figures_from: Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Write the report of the experiment or search in `folder` to `out` (default: `folder`/report).
+
+    `runs` are selections as `selection.select` reads them. `knobs` are those that may be named
+    where causes of late packets are found out now (`tailtap.analysis.causes`). The section
+    `figures` is read from the file `figures_from`, or else from the experiment's own. `progress`
+    gets a short text before each step. Raises `InputError` when `folder` is no experiment, holds no
+    finished run, no run fits a selection, or there is a page in `out` that is none of ours, and
+    `MachineError` when `out` cannot be written.
+    """
+    material = gather(folder, runs, knobs, progress)
+    from tailtap.show.report.interrupt_table import sampled_of
+    from tailtap.show.report.page import render
+    from tailtap.show.report.requested import requested_figures, with_pictures, write_requested
+
+    experiment = material.experiment
     target = out or folder / "report"
-    told, sampled = stories(drawn, knobs, progress), sampled_of(drawn, progress)
-    by_hop = lines(drawn)
-    asked = asked_figures(experiment, figures_from, progress)
+    sampled = sampled_of(material.drawn, progress)
+    requested = requested_figures(experiment, figures_from, progress)
     below = out or folder
     page = target / "index.html"
     with writing(target, doing="write the report"):
@@ -114,32 +169,26 @@ def write_report(
         make_folder(target, below=below)
         written: list[Path] = []
         if figures:
-            from tailtap.show.report.causes.figures import cause_figures
-            from tailtap.show.report.figures import write_figures
-            from tailtap.show.report.hops.figures import hop_figures
+            from tailtap.show.report.printing import write_figure
 
             progress("drawing the figures for print")
-            more = {**cause_figures(told), **hop_figures(by_hop)}
-            written = write_figures(
-                drawn, target / "figures", more, below=below, on_figure=on_figure
-            )
-            written += write_asked(asked, target / "figures", below=below)
+            make_folder(target / "figures", below=below)
+            for one in material.figures:
+                written += write_figure(one, target / "figures", one.name, below=below)
+            written += write_requested(requested, target / "figures", below=below)
         progress("writing the page")
-        names = [path.stem for path in written if path.suffix == ".png"]
         printed = {path.stem: path for path in written if path.suffix == ".svg"}
-        text = render(
-            experiment, groups, names, search, told, sampled, by_hop, shown(asked, printed)
-        )
+        text = render(material, list(printed), sampled, with_pictures(requested, printed))
         with drafted(page, below=below) as file:
             file.write(text.encode("utf-8", "backslashreplace"))  # names that are no UTF-8
-    finished = experiment.finished
-    imported = sum(run.origin is not None for run in finished)
+    imported = len(experiment.imported)
     return Report(
         page,
         page.stat().st_size,
         tuple(written),
-        len(finished) - imported,
+        len(experiment.finished) - imported,
         len(experiment.failed),
         imported,
-        {one.name: one.title for one in asked},
+        {one.name: one.title for one in requested},
+        material.figures,
     )

@@ -8,11 +8,12 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from tailtap.analysis.figures.specification import BEFORE
 from tailtap.analysis.interrupts.analysis import Finding
 from tailtap.analysis.runs.text import broken, count_text
 from tailtap.base.writing import writing
 from tailtap.records.interrupts import CounterRow
-from tailtap.show.report.figures import BEFORE, SETTINGS, TIMES, WIDTH, log_ticks, save_figure
+from tailtap.show.report.printing import SETTINGS, TIMES, WIDTH, log_ticks, write_figure
 
 COLOR = "#1f5fa8"
 MARK = "#c0392b"
@@ -30,7 +31,7 @@ def write_interrupt_figures(
     on is a link.
     """
     with writing(folder, doing="write the figures"), mpl.rc_context(SETTINGS):
-        return save_figure(interrupts_figure(finding), folder, "interrupts", below=below)
+        return write_figure(interrupts_figure(finding), folder, "interrupts", below=below)
 
 
 def interrupts_figure(finding: Finding) -> Figure:

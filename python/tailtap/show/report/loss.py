@@ -11,11 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tailtap.analysis.runs.groups import (
-    DARK,
-    LIGHT,
     RATE,
-    WIRE_DARK,
-    WIRE_LIGHT,
+    Colours,
     Configuration,
     Member,
     configuration_label,
@@ -105,18 +102,11 @@ def rate_curves(groups: Sequence[Configuration]) -> list[LossCurve]:
         labels[key] = configuration_label(group.members[0].run, "loss", (RATE,))
         if group.wire:
             wires.add(key)
-    curves = []
-    grey = coloured = 0
+    curves, colours = [], Colours()
     for key, points in found.items():
         if len({point.asked for point in points}) < 2:
             continue
-        if key in wires:
-            light, dark = WIRE_LIGHT[grey % 3], WIRE_DARK[grey % 3]
-            grey += 1
-        else:
-            row, column = coloured // 6 % 2, coloured % 6
-            light, dark = LIGHT[row][column], DARK[row][column]
-            coloured += 1
+        light, dark = colours.next(wire=key in wires)
         points.sort(key=lambda point: (point.asked, point.member.run.repeat))
         curves.append(LossCurve(labels[key], light, dark, tuple(points)))
     return curves

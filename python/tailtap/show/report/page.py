@@ -12,15 +12,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
+from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from typing import Any
 
-import bokeh
-
 import tailtap
 from tailtap.analysis.claims.reading import claims_shown
+from tailtap.analysis.figures.specification import DASHES
 from tailtap.analysis.runs.groups import DRAWN, Configuration, Finding, finding, listed
 from tailtap.analysis.runs.run import Experiment
 from tailtap.analysis.runs.text import count_text, date_text
@@ -29,20 +30,18 @@ from tailtap.base.document import load
 from tailtap.records.machine import NOISE, NoiseRecord
 from tailtap.records.record import R, read_if_there
 from tailtap.records.search import ImproveRecord, SearchRecord
-from tailtap.show.report import comparison, interactive, readings, tables
-from tailtap.show.report.asked.page import Shown
+from tailtap.show.report import Material, comparison, readings, tables
 from tailtap.show.report.audit import MachineAudit, audits_of
-from tailtap.show.report.bursts import cut_short
-from tailtap.show.report.causes import Story
+from tailtap.show.report.causes.figures import timeline_plot
 from tailtap.show.report.causes.page import Section as Causes
 from tailtap.show.report.causes.page import section
-from tailtap.show.report.hops import Line
-from tailtap.show.report.hops.interactive import KINDS as HOPS
-from tailtap.show.report.hops.page import Section as Hops
-from tailtap.show.report.hops.page import section as hop_section
-from tailtap.show.report.interactive import Panel
+from tailtap.show.report.figures import PANELLED, cut_short
+from tailtap.show.report.hops import Section as Hops
+from tailtap.show.report.hops import section as hop_section
 from tailtap.show.report.loss import loss_curves
 from tailtap.show.report.machine import Placed, placed
+from tailtap.show.report.requested import Requested
+from tailtap.show.report.screen import Screen, Shown
 from tailtap.show.sections import Section, Table
 from tailtap.show.sections.answers import claims_table, verdict_table
 from tailtap.show.sections.machine import noise_section
@@ -51,8 +50,8 @@ from tailtap.show.sections.trials import improvement_section, rates_table
 
 MOST_TOLD, FEW_TOLD = 12, 8
 """With more configurations than this, the page begins with sentences about so many slowest ones."""
-SECTIONS = ("hdr", "loss", "worst", "losses", "gaps", "rates", "latency")
-CAUSES = ("causes", "shares", "timeline")
+KINDS = ("hdr", "loss", *PANELLED, "causes", "shares", "timeline", "hops", "hop-packets")
+"""The figures of the page."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +84,20 @@ class Figures:
     groups: Sequence[Configuration]
     undrawn: int
     """Configurations that the tables alone show."""
-    panels: Mapping[str, Sequence[Panel]]
+    panels: Mapping[str, Sequence[Shown]]
     """By the section that they are in."""
     printed: Sequence[str]
     """The names of the print figures beside the page."""
-    dashes: Sequence[Sequence[int]] = interactive.DASHES
+    dashes: Sequence[Sequence[float]] = DASHES
     published: Mapping[str, str] = field(default_factory=lambda: tables.PUBLISHED)
 
 
 @cache
 def _library() -> str:
     """The core bundle of the installed Bokeh's script; nothing else of it is needed."""
-    script = Path(bokeh.__file__).with_name("server") / "static/js/bokeh.min.js"
+    package = find_spec("bokeh")
+    assert package is not None and package.origin is not None
+    script = Path(package.origin).with_name("server") / "static/js/bokeh.min.js"
     return _packed(script.read_bytes())
 
 
@@ -109,7 +110,7 @@ class Files:
     script: str = field(default_factory=lambda: packaged("page.js") + packaged("causes.js"))
     library: str = field(default_factory=_library)
     version: str = tailtap.__version__
-    bokeh_version: str = bokeh.__version__
+    bokeh_version: str = field(default_factory=lambda: version("bokeh"))
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Page:
     summary: Table
     flows: Table
     comparison: Section | None
-    asked: Sequence[Shown]
+    requested: Sequence[Requested]
     figures: Figures
     losses: tables.Losses
     losses_cut_short: str
@@ -154,28 +155,23 @@ class Page:
 
 
 def render(
-    experiment: Experiment,
-    groups: list[Configuration],
-    figures: list[str],
-    search: SearchRecord | None = None,
-    stories: Sequence[Story] = (),
+    material: Material,
+    printed: Sequence[str],
     sampled: Sequence[Section] = (),
-    lines: Sequence[Line] = (),
-    asked: Sequence[Shown] = (),
+    requested: Sequence[Requested] = (),
 ) -> str:
-    """The page as text. `figures` are the names of the print figures beside it, if any.
+    """The page as text. `printed` are the names of the print figures beside it, if any.
 
-    `search` is the search for the highest rate that the experiment belongs to, `stories` say why
-    packets of traced runs were late, `sampled` which interrupts rose where they were, and `lines`
-    are runs whose hops are known. `asked` are the figures of the experiment file.
+    `sampled` says which interrupts rose where packets were late, and `requested` are the figures of
+    the experiment file.
     """
-    drawn = [group for group in groups if group.drawn]
-    causes, shown = section(stories), hop_section(lines)
-    document, panels = interactive.build(drawn, [*causes.figures, *shown.figures])
+    experiment, groups, drawn = material.experiment, material.groups, material.drawn
+    causes, hops = section(material.stories), hop_section(material.lines)
+    screen = _screen(material, causes)
     curves = loss_curves(drawn)
     payload = {
-        "document": document,
-        "roots": {panel.root: f"figure-{panel.root}" for panel in panels if panel.root},
+        "document": screen.document,
+        "roots": {panel.root: f"figure-{panel.root}" for panel in screen.shown if panel.root},
         "runs": [
             {
                 "label": member.label,
@@ -187,8 +183,6 @@ def render(
             for place, group in enumerate(drawn)
             for member in group.members
         ],
-        "curves": [{"light": curve.light, "dark": curve.dark} for curve in curves],
-        "hops": [colour._asdict() for colour in shown.colours],
         **causes.payload,
     }
     page = Page(
@@ -198,24 +192,24 @@ def render(
         claims=claims_table(claims_shown(experiment)),
         improvement=_beside(experiment, "improve.json", ImproveRecord, improvement_section),
         told=tables.told(experiment, groups, causes.advised),
-        search=search,
-        rates=rates_table(search.answers if search else ()),
+        search=material.search,
+        rates=rates_table(material.search.answers if material.search else ()),
         summary=tables.summary(groups),
         flows=tables.flows_together(experiment),
         comparison=comparison.compared(experiment, groups),
-        asked=asked,
+        requested=requested,
         figures=Figures(
             drawn,
             len(groups) - len(drawn),
-            {k: [p for p in panels if p.kind == k] for k in (*SECTIONS, *CAUSES, *HOPS)},
-            figures,
+            {kind: [one for one in screen.shown if one.kind == kind] for kind in KINDS},
+            printed,
         ),
         losses=tables.losses(groups, curves),
         losses_cut_short=cut_short(drawn),
         patterns=tables.patterns_of(groups),
         by_flow=tables.flows_of(groups),
         causes=causes,
-        hops=shown,
+        hops=hops,
         interrupts=sampled,
         counts=tables.counted(groups),
         changed=tables.changed(groups),
@@ -232,6 +226,23 @@ def render(
         files=Files(payload=_packed(_json(payload))),
     )
     return templates("tailtap.show.report").get_template("page.html.j2").render(page=page)
+
+
+def _screen(material: Material, causes: Causes) -> Screen:
+    """The figures of the page; panels of one run have its label above them."""
+    screen = Screen()
+    stories = {one.place: one.member.label for one in material.stories if one.drawn}
+    lines = {one.place: one.member.label for one in material.lines}
+    named = dict.fromkeys(("causes", "shares"), stories)
+    named |= dict.fromkeys(("hops", "hop-packets"), lines)
+    for figure in material.figures:
+        screen.add(figure, named.get(figure.name, {}))
+    for story in material.stories:
+        told = causes.timelines.get(story.member.index)
+        if told is not None:
+            plot = timeline_plot(screen, told["lanes"], story.member)
+            screen.put("timeline", story.member.label, story.place, plot)
+    return screen
 
 
 def _result(drawn: list[Configuration], groups: list[Configuration]) -> Result:

@@ -15,7 +15,7 @@ from tailtap.analysis.tail import diagnostics
 from tailtap.analysis.tail.analysis import TailModel
 from tailtap.analysis.tail.assessment import Assessment
 from tailtap.base.writing import writing
-from tailtap.show.report.figures import SETTINGS, TIMES, WIDTH, save_figure
+from tailtap.show.report.printing import SETTINGS, TIMES, WIDTH, write_figure
 
 COLOR = "#1f5fa8"
 MARK = "#c0392b"
@@ -28,7 +28,7 @@ def write_tail_figures(model: TailModel, folder: Path, *, below: Path | None = N
     on is a link.
     """
     with writing(folder, doing="write the plots"), mpl.rc_context(SETTINGS):
-        return save_figure(tail_figure(model), folder, "tail", below=below)
+        return write_figure(tail_figure(model), folder, "tail", below=below)
 
 
 def tail_figure(model: TailModel) -> Figure:

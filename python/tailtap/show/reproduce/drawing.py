@@ -1,30 +1,31 @@
 """Whether figures and tables, made again from the published runs, are those that were published.
 
-No command of a site is run: the report and the tables are made as `tailtap publish` made them.
+No command of a site is run: what figures and tables show is gathered as `tailtap publish` did it.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.runs.reader import read_runs
+from tailtap.analysis.runs.run import Experiment
 from tailtap.base.errors import TailtapError
 from tailtap.records.site import Finding, RepeatedStep, SiteRecord
 from tailtap.results.exporters.tables import Parquet
 from tailtap.show.publish.figures import numbers
-from tailtap.show.report import write_report
+from tailtap.show.report import gather
+from tailtap.show.report.requested import as_csv, data_of, requested_figures
 from tailtap.show.reproduce.captures import same_numbers, table_of
 from tailtap.show.reproduce.steps import contradicted, not_shown, step
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NEAR = 1e-9
 """How far, as a share, another version of a library may put a mark from where it was drawn."""
@@ -49,13 +50,9 @@ def draw_again(
 def _figures(
     site: Path, record: SiteRecord, knobs: Sequence[Knob], progress: Callable[[str], None]
 ) -> list[Finding]:
-    drawn: dict[str, pa.Table] = {}
-
-    def keep(name: str, figure: Figure) -> None:
-        drawn[name] = numbers(figure)
-
-    with TemporaryDirectory() as folder:
-        write_report(site, Path(folder), knobs=knobs, progress=progress, on_figure=keep)
+    material = gather(site, knobs=knobs, progress=progress)
+    drawn = {figure.name: numbers(figure) for figure in material.figures}
+    drawn |= _requested(material.experiment)
     findings = []
     for figure in record.figures:
         data = next((name for name in figure.data if name.endswith(".parquet")), None)
@@ -63,9 +60,18 @@ def _figures(
             findings.append(contradicted(figure.name, "the runs give no such figure"))
         elif data is None:
             findings.append(not_shown(figure.name, "its numbers were not published"))
-        elif not same_marks(table_of(site / data, site), drawn[figure.name]):
+        elif not same_marks(_ours(table_of(site / data, site)), _ours(drawn[figure.name])):
             findings.append(contradicted(figure.name, f"drawn again, it is not as {data} says"))
     return findings
+
+
+def _requested(experiment: Experiment) -> dict[str, pa.Table]:
+    """What is drawn of the figures that the experiment's own file asks for."""
+    return {
+        one.name: pyarrow.csv.read_csv(io.BytesIO(as_csv(data_of(one.drawn))))
+        for one in requested_figures(experiment, None)
+        if one.drawn is not None and one.drawn.panels
+    }
 
 
 def differing_tables(site: Path, record: SiteRecord) -> list[Finding]:
@@ -82,6 +88,13 @@ def differing_tables(site: Path, record: SiteRecord) -> list[Finding]:
             elif not same_numbers(table_of(site / name, site), table_of(again, again.parent)):
                 findings.append(contradicted(name, "made again, it has other rows"))
     return findings
+
+
+def _ours(table: pa.Table) -> pa.Table:
+    """A table without what others published: that need not be in the site."""
+    if "role" not in table.column_names:
+        return table
+    return table.filter(pc.not_equal(table["role"], "published"))
 
 
 def same_marks(one: pa.Table, other: pa.Table) -> bool:

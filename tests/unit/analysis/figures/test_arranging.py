@@ -10,12 +10,13 @@ import pytest
 from experiment_folders import write_run
 from published_trees import write_tree
 
-from tailtap.analysis.figures.arranging import Arranged, arrange, values_of
+from tailtap.analysis.figures.arranging import arrange, values_of
 from tailtap.analysis.figures.beside import set_beside
 from tailtap.analysis.figures.kinds import KINDS
-from tailtap.analysis.figures.model import Figure, file_names
-from tailtap.analysis.figures.reading import figures_in
+from tailtap.analysis.figures.model import Figure, figures_in, file_names
+from tailtap.analysis.figures.specification import Specification
 from tailtap.analysis.interrupts.runs import known
+from tailtap.analysis.runs.groups import WIRE_LIGHT
 from tailtap.analysis.runs.reader import load_experiment, read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
@@ -26,7 +27,7 @@ def figure(**keys: Any) -> Figure:
     return Figure.model_validate(keys)
 
 
-def drawn(measured: list[Run], /, **keys: Any) -> Arranged:
+def drawn(measured: list[Run], /, **keys: Any) -> Specification:
     return arrange(figure(**keys), "one", measured)
 
 
@@ -48,7 +49,7 @@ def test_runs_stand_where_their_values_say(runs: list[Run]) -> None:
         series={"by": "dut.platform", "order": ["bare-metal"], "names": {"wire": "Floor"}},
     )
     assert [panel.title for panel in found.panels] == ["10 kpkt/s", "50 kpkt/s"]
-    assert [(one.label, one.wire) for one in found.series] == [
+    assert [(one.label, one.light in WIRE_LIGHT) for one in found.series] == [
         ("bare-metal", False),
         ("Floor", True),
     ]

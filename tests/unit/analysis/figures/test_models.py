@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from experiment_folders import write_run
 
-from tailtap.analysis.figures.arranging import Arranged, arrange
+from tailtap.analysis.figures.arranging import arrange
 from tailtap.analysis.figures.model import Figure
+from tailtap.analysis.figures.specification import Specification
 from tailtap.analysis.figures.tables import grade
 from tailtap.analysis.figures.tails import correlation
 from tailtap.analysis.runs.reader import load_experiment
@@ -134,7 +135,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load_experiment(folder).finished[0]
 
 
-def drawn(measured: list[Run], /, **keys: Any) -> Arranged:
+def drawn(measured: list[Run], /, **keys: Any) -> Specification:
     return arrange(Figure.model_validate(keys), "one", measured)
 
 

@@ -14,12 +14,9 @@ from runs import write_run
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.show.report import write_report
-from tailtap.show.report.figures import save_figure
-from tailtap.show.report.hops import NAMED, OTHERS, Line, lines
+from tailtap.show.report.hops import NAMED, OTHERS, Line, hop_figures, labelled, lines, section
 from tailtap.show.report.hops import PACKETS as SHOWN
-from tailtap.show.report.hops.figures import hop_figures
-from tailtap.show.report.hops.interactive import figures, labelled
-from tailtap.show.report.hops.page import section
+from tailtap.show.report.printing import write_figure
 
 
 def line_of(folder: Path, nodes: int) -> Line:
@@ -42,17 +39,15 @@ def test_the_page_says_which_node_was_slow_and_which_one_lost(tmp_path: Path) ->
 
 def test_figures_for_print_have_a_panel_for_each_line(tmp_path: Path) -> None:
     line = line_of(tmp_path, 3)
-    assert hop_figures([]) == {}
+    assert hop_figures([]) == []
     made = hop_figures([line, line, line])
-    assert list(made) == ["hops", "hop-packets"]
-    for name, make in made.items():
-        figure = make()
-        drawn = [axes for axes in figure.axes if axes.axison]
-        assert len(drawn) == 3
-        [path] = save_figure(figure, tmp_path, name, ["png"])
+    assert [(figure.name, len(figure.panels)) for figure in made] == [
+        ("hops", 3),
+        ("hop-packets", 3),
+    ]
+    for figure in made:
+        [path] = write_figure(figure, tmp_path, figure.name, ["png"])
         assert path.stat().st_size > 1_000
-        if name == "hop-packets":
-            assert len(drawn[0].patches) == SHOWN * len(line.nodes)
 
 
 def test_runs_without_hops_have_no_such_section(tmp_path: Path) -> None:
@@ -81,15 +76,15 @@ def test_the_nodes_that_took_most_of_the_time_have_colours(tmp_path: Path, nodes
 
 def test_bars_are_stacked_to_the_latency_of_each_packet(tmp_path: Path) -> None:
     line = line_of(tmp_path, 3)
-    drawn = {kind: plot for kind, _, _, plot in figures([line])}
-    bars = [one.data_source.data for one in drawn["hop-packets"].renderers]
-    assert all(len(bar["top"]) == SHOWN for bar in bars)
+    _, packets = hop_figures([line])
+    bars = packets.panels[0].marks
+    assert all(bar.high is not None and len(bar.high) == SHOWN for bar in bars)
     for below, above in pairwise(bars):
-        assert np.array_equal(below["top"], above["bottom"])
-    assert not bars[0]["bottom"].any()
+        assert np.array_equal(np.asarray(below.high), np.asarray(above.low))
+    assert not np.asarray(bars[0].low).any()
     latency = line.member.run.stored.worst_packets.latency_ns[line.shown]
-    assert np.array_equal(bars[-1]["top"], latency)
-    assert bars[2]["told"][0] == (
+    assert np.array_equal(np.asarray(bars[-1].high), latency)
+    assert bars[2].told[0] == (
         f"dut3: 3.9\N{NO-BREAK SPACE}ms of "
         f"{round(latency[0] / 1e6, 3):g}\N{NO-BREAK SPACE}ms, packet {STALLED}"
     )

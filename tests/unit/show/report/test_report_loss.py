@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from experiment_folders import write_run
 from pages import texts
@@ -13,7 +12,7 @@ from pages import texts
 from tailtap.analysis.runs.groups import configurations, finding
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.show.report import write_report
-from tailtap.show.report.figures import loss_figure, write_figures
+from tailtap.show.report.figures import loss, standard_figures
 from tailtap.show.report.loss import LossCurve, axes_of, loss_curves
 from tailtap.show.report.tables import losses, summary, warning_rows
 
@@ -83,25 +82,26 @@ def test_no_loss_lies_below_every_loss(curves: list[LossCurve]) -> None:
     assert not scale.log_rates
 
 
-def test_the_figure_shows_every_run(folder: Path, tmp_path: Path, curves: list[LossCurve]) -> None:
+def test_the_figure_shows_every_run(folder: Path, curves: list[LossCurve]) -> None:
     groups = configurations(load_experiment(folder))
-    axes = loss_figure(groups).axes[0]
-    marks = [line for line in axes.lines if line.get_linestyle() == "None"]
-    shown = sorted((float(x), float(y)) for line in marks for x, y in np.array(line.get_xydata()))
+    made = loss(groups)
+    marks = [mark for mark in made.panels[0].marks if mark.form == "dots"]
+    shown = sorted((float(mark.x[0]), float(mark.y[0])) for mark in marks)
     scale = axes_of(curves)
     assert shown == sorted((p.rate, scale.height(p.loss)) for c in curves for p in c.points)
-    hollow = [line for line in marks if line.get_markerfacecolor() == "white"]
-    assert [x for line in hollow for x, _ in np.array(line.get_xydata())] == [70_400.0]
-    assert (tmp_path / "loss.svg") in write_figures(groups, tmp_path)
+    hollow = [mark for mark in marks if mark.role == "hollow"]
+    assert [mark.x[0] for mark in hollow] == [70_400.0]
+    assert [made.series[mark.series].label for mark in hollow] == ["bare-metal"]
+    assert made.legend[-1].label.startswith("invalid")
 
 
 def test_one_rate_makes_no_curve(tmp_path: Path) -> None:
-    folder = tmp_path / "one"
+    folder = tmp_path
     for repeat in (1, 2):
         write_run(folder, repeat, {"dut.platform": "wire"}, repeat=repeat, packets=1_000)
     groups = configurations(load_experiment(folder))
     assert loss_curves(groups) == []
-    assert "loss.png" not in {path.name for path in write_figures(groups, tmp_path)}
+    assert "loss" not in {figure.name for figure in standard_figures(groups)}
     page = write_report(folder, figures=False).page.read_text("utf-8")
     assert "Loss against rate" not in page
 

@@ -17,9 +17,7 @@ from tailtap.analysis.runs.groups import Configuration, configurations
 from tailtap.analysis.runs.reader import experiment_of, load_experiment
 from tailtap.base.errors import InputError
 from tailtap.show.report import figure, write_report
-from tailtap.show.report.bursts import STEPS, cut_short, marks, ticks
-from tailtap.show.report.figures import losses_figure
-from tailtap.show.report.interactive import build
+from tailtap.show.report.figures import STEPS, bursts, cut_short, losses, ticks
 
 STEP = 10_000
 
@@ -38,18 +36,18 @@ def grouped(found: Evaluation) -> list[Configuration]:
 
 
 def drawn(found: Evaluation) -> tuple[NDArray[np.float64], Integers]:
-    return marks(grouped(found)[0].members[0].evaluation)
+    return bursts(grouped(found)[0].members[0].evaluation)
 
 
 def test_each_burst_is_a_mark(tmp_path: Path) -> None:
     lost = np.zeros(20_000, bool)
-    bursts = {0: 1, 100: 3, 5_000: 1, 9_000: 2_000, 19_990: 10}
-    for first, many in bursts.items():
+    wanted = {0: 1, 100: 3, 5_000: 1, 9_000: 2_000, 19_990: 10}
+    for first, many in wanted.items():
         lost[first : first + many] = True
     time, packets = drawn(measured(tmp_path, lost))
-    assert packets.tolist() == list(bursts.values())
+    assert packets.tolist() == list(wanted.values())
     # Nothing came before the first packet, which was lost itself.
-    np.testing.assert_allclose(time, np.array(list(bursts)) * STEP / 1e9, atol=1e-9)
+    np.testing.assert_allclose(time, np.array(list(wanted)) * STEP / 1e9, atol=1e-9)
 
 
 def test_of_marks_that_coincide_one_is_drawn(tmp_path: Path) -> None:
@@ -57,31 +55,28 @@ def test_of_marks_that_coincide_one_is_drawn(tmp_path: Path) -> None:
     lost[150_000:153_000] = True
     found = measured(tmp_path, lost)
     time, packets = drawn(found)
-    bursts_ns, bursts = found.lost_packets.bursts
-    assert bursts.size > 40_000
-    assert packets.size < bursts.size / 2
+    begun_ns, many = found.lost_packets.bursts
+    assert many.size > 40_000
+    assert packets.size < many.size / 2
     duration = grouped(found)[0].members[0].evaluation.duration
-    every = np.floor((bursts_ns - 10**9) / 1e9 / duration * STEPS)
+    every = np.floor((begun_ns - 10**9) / 1e9 / duration * STEPS)
     left = np.floor(time / duration * STEPS)
     # For each burst a mark of its height stands in its place.
-    assert set(zip(every, bursts, strict=True)) == set(zip(left, packets, strict=True))
+    assert set(zip(every, many, strict=True)) == set(zip(left, packets, strict=True))
     assert packets.max() >= 3_000
 
 
 @pytest.mark.parametrize("longest", [1, 4, 5, 6, 999, 1000, 1001, 8_000])
-def test_the_longest_burst_is_inside_both_figures(tmp_path: Path, longest: int) -> None:
+def test_the_longest_burst_is_inside_the_figure(tmp_path: Path, longest: int) -> None:
     lost = np.zeros(20_000, bool)
     lost[500 : 500 + longest] = True
     groups = grouped(measured(tmp_path, lost))
     labelled = ticks(groups)
     assert labelled[0] == 1 and labelled[-1] >= longest
     assert len(labelled) <= 10
-    [axes] = losses_figure(groups).axes
-    assert axes.get_ylim()[0] < 1 and axes.get_ylim()[1] > longest
-    document, panels = build(groups)
-    [panel] = [panel for panel in panels if panel.kind == "losses"]
-    [plot] = [root for root in document["roots"] if root["id"] == panel.root]
-    assert plot["attributes"]["y_range"]["attributes"]["end"] > longest
+    made = losses(groups)
+    _, y = made.axes(made.panels[0])
+    assert y.low is not None and y.low < 1 and y.high is not None and y.high > longest
 
 
 def test_the_first_of_very_many_are_shown_and_that_is_told(tmp_path: Path) -> None:
@@ -116,7 +111,7 @@ def test_only_configurations_that_lost_packets_have_a_panel(folder: Path, tmp_pa
         for member in group.members:
             data = traffic(member.run.platform, member.run.rate or 0, 5_000, member.run.number)
             lost = np.flatnonzero(data.lost)
-            time, packets = marks(member.evaluation)
+            time, packets = bursts(member.evaluation)
             assert packets.tolist() == ([1, 1, 10] if lost.size else [])
             begun = (data.ingress[lost[:3]] - data.ingress[0]) / 1e9
             np.testing.assert_allclose(time, begun, atol=1e-9)

@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 from experiment_folders import LISTED, traffic, write_evaluation, write_experiment, write_run
 from made_records import wiring
-from matplotlib.text import Text
 from pages import texts, visible
 
 from tailtap.analysis.runs.groups import configurations, finding, floor_of, listed
@@ -27,7 +26,7 @@ from tailtap.lab.topology.graph import Node
 from tailtap.lab.topology.graphs import network, smallest
 from tailtap.lab.topology.placement import Placed, Placement, facts
 from tailtap.show.report import write_report
-from tailtap.show.report.figures import hdr_figure
+from tailtap.show.report.figures import hdr
 from tailtap.show.report.readings import taps
 from tailtap.show.report.tables import environment_facts, summary, warning_rows
 from tailtap.show.sections import COUNT, Column, row, table
@@ -186,8 +185,7 @@ def test_an_invalid_run_says_so_wherever_its_number_stands(partly_invalid: Path)
     assert [row.cells[0].value for row in (*rows, lonely)] == labels
     [legend] = re.findall(r'<div class="legend".*?</div>\n<p', page, re.S)
     assert legend.count("invalid</i>") == 1 and "10 kpkt/s (invalid)" in legend
-    titles = {text.get_text() for text in hdr_figure(groups).findobj(Text)}
-    assert "wire · 10 kpkt/s (invalid)" in titles
+    assert "wire · 10 kpkt/s (invalid)" in {entry.label for entry in hdr(groups).legend}
 
 
 def test_percentiles_without_support_are_marked(folder: Path, page: str) -> None:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailtap.analysis.causes.remedies import proven_words
+from tailtap.analysis.runs.groups import Colour
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import with_micro_sign
 from tailtap.records.causes import CausesRecord
 from tailtap.show import sections
-from tailtap.show.report.causes import Story, used
-from tailtap.show.report.causes.interactive import Figure, figures
-from tailtap.show.report.causes.palette import COLOURS, Colour
+from tailtap.show.report.causes import COLOURS, Story, used
 from tailtap.show.report.causes.timeline import timeline
 from tailtap.show.report.tables import mark_of
 from tailtap.show.sections import Mark
@@ -41,12 +40,20 @@ class Section:
     failures: list[tuple[str, str]]
     """Runs whose trace cannot be used, and why."""
     colours: dict[str, Colour]
-    figures: list[Figure]
-    payload: dict[str, Any]
+    timelines: dict[int, Any]
+    """What lies around the worst packets, by the run's number on the page."""
     states: dict[str, Colour]
     """The colours of what cores did."""
     packets: dict[int, list[str]]
     """By configuration, the packets whose surroundings can be looked at."""
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """What the page's script needs."""
+        if not self.timelines:
+            return {}
+        colours = {name: colour._asdict() for name, colour in COLOURS.items()}
+        return {"causes": colours, "timelines": self.timelines}
 
     @property
     def advised(self) -> dict[str, list[Run]]:
@@ -92,9 +99,7 @@ def section(stories: Sequence[Story]) -> Section:
         [_run(story, story.causes.record) for story in stories if story.causes is not None],
         [(story.member.label, story.failure) for story in stories if story.causes is None],
         used(stories),
-        list(figures(stories, lines)),
-        {"causes": {name: colour._asdict() for name, colour in COLOURS.items()},
-         "timelines": lines} if lines else {},
+        lines,
         _states(lines.values()),
         {story.place: [packet["title"] for packet in lines[story.member.index]["packets"]]
          for story in stories if story.member.index in lines},

@@ -132,7 +132,7 @@
   }
 
   parts.push({
-    kinds: ["causes", "shares", "timeline"],
+    kinds: ["timeline"],
     start(payload) {
       Object.assign(state, { causes: payload.causes });
       for (const plot of state.plots) {
@@ -144,22 +144,10 @@
     },
     paint(isDark) {
       dark = isDark;
-      for (const plot of state.plots)
-        for (const renderer of plot.renderers)
-          if (renderer.tags[0]?.cause) {
-            const own = shade(renderer.tags[0].cause);
-            renderer.glyph.setv({ fill_color: own });
-            if (renderer.glyph.type === "Quad") renderer.glyph.setv({ line_color: own });
-          }
       for (const one of timelines) one.fill();
     },
-    reading(kind, name, source, vars, cause) {
+    reading(kind, name, source, vars) {
       const told = source.get("told")[vars.index];
-      if (kind === "causes") {
-        const [x, y] = ["x", "y"].map((column) => source.get(column)[vars.index]);
-        return [time(y), told, name, `at ${Number(x.toFixed(4))}\u00a0s`];
-      }
-      if (kind === "shares") return [cause, told];
       const [what, why, length, from] = told;
       const side = from < 0 ? "before" : "after";
       return [what, ...(what.endsWith(why) ? [] : [why]), length,

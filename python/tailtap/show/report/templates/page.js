@@ -14,7 +14,6 @@ window.tailtap = (() => {
       ?? ["pkt/s", 1];
     return `${Number((packets / size).toFixed(3))}\u00a0${unit}`;
   }
-  const seconds = (s) => `${Number(s.toFixed(6))}\u00a0s`;
   const group = (n) => Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
   const count = (n) => n >= 1 ? group(n) : "";
   // The percentile at x = 1/(1-p), with as many digits as its number of nines deserves.
@@ -32,7 +31,7 @@ window.tailtap = (() => {
 
   // What other scripts of the page add: their figures' kinds, and start, paint and reading of these.
   const parts = [];
-  const state = { hidden: new Set(), bands: true, runs: [], curves: [], hops: [], plots: [], printing: false };
+  const state = { hidden: new Set(), bands: true, runs: [], plots: [], printing: false };
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const darkMedia = matchMedia("(prefers-color-scheme: dark)");
 
@@ -46,8 +45,7 @@ window.tailtap = (() => {
 
   function paint() {
     const dark = darkMedia.matches && !state.printing;
-    const [text, muted, axis, grid, before] =
-      ["--text", "--muted", "--axis", "--grid", "--before"].map(colour);
+    const [text, muted, axis, grid] = ["--text", "--muted", "--axis", "--grid"].map(colour);
     for (const plot of state.plots) {
       plot.setv({ outline_line_color: null, background_fill_color: null, border_fill_color: null });
       for (const side of [...plot.below, ...plot.left]) {
@@ -68,16 +66,15 @@ window.tailtap = (() => {
       for (const tool of plot.toolbar.tools)
         if (tool.type === "CrosshairTool") tool.overlay.line_color = axis;
     }
-    for (const { renderer, run, role, curve, hop, cause } of marks()) {
-      if (cause !== undefined) continue;
-      const colours = state.hops[hop] ?? state.curves[curve] ?? state.runs[run];
-      const own = dark ? colours.dark : colours.light;
+    for (const { renderer, role, light, dark: shade } of marks()) {
+      if (light === undefined) continue;
+      const own = dark ? shade : light;
       const glyph = renderer.glyph;
       if (role === "band") glyph.setv({ fill_color: own, fill_alpha: dark ? 0.2 : 0.14 });
-      else if (role === "fill") glyph.setv({ fill_color: before, fill_alpha: 0.22 });
-      else if (role === "before") glyph.setv({ line_color: before });
+      else if (role === "fill") glyph.setv({ fill_color: own, fill_alpha: 0.22 });
       else if (role === "bar") glyph.setv({ fill_color: own });
-      else if (role === "dots") glyph.setv({ fill_color: own, fill_alpha: 0.55 });
+      else if (role === "slab") glyph.setv({ fill_color: own, line_color: own });
+      else if (role === "dots") glyph.setv({ fill_color: own, fill_alpha: 0.6 });
       else if (role === "point") glyph.setv({ fill_color: own, line_color: own });
       else if (role === "hollow") glyph.setv({ fill_color: null, line_color: own });
       else if (role !== "hit") glyph.setv({ line_color: own });
@@ -190,16 +187,19 @@ window.tailtap = (() => {
     return [percent(x), ...near.map(([value, other]) => `${state.runs[other].label}: ${time(value)}`)];
   }
 
-  function readings(kind, name, source, vars) {
+  function readings(kind, name, source, vars, cause) {
     const at = (column) => source.get(column)[vars.index];
     if (kind === "loss") return [name, at("told")];
-    if (kind === "hops") return [at("told"), name];
+    if (kind === "hops" || kind === "hop-packets") return [at("told"), name];
+    if (kind === "causes")
+      return [time(at("y")), at("told"), name, `at ${Number(at("x").toFixed(4))}\u00a0s`];
+    if (kind === "shares") return [cause, at("told")];
     if (kind === "worst") return [time(at("y")), name, `at ${Number(at("x").toFixed(4))}\u00a0s`];
     if (kind === "losses") {
       const packets = at("y") === 1 ? "1 packet lost" : `${group(at("y"))} packets lost in a row`;
       return [packets, name, `at ${Number(at("x").toFixed(4))}\u00a0s`];
     }
-    if (kind === "rates") return [`${group(at("y"))} packets`, name, `second ${Math.floor(vars.x) + 1}`];
+    if (kind === "rates") return [`${group(1000 * at("y"))} packets`, name, `second ${Math.floor(vars.x) + 1}`];
     return [`${count(at("y")) || 0} packets`, name, `about ${time(vars.x)}`];
   }
 
@@ -242,8 +242,8 @@ window.tailtap = (() => {
     library.textContent = await unpack("library");
     document.head.append(library);
     const payload = JSON.parse(await unpack("payload"));
-    const { document: json, roots, runs, curves, hops } = payload;
-    Object.assign(state, { runs, curves, hops });
+    const { document: json, roots, runs } = payload;
+    Object.assign(state, { runs });
     Bokeh.set_log_level("warn");
     await Bokeh.embed.embed_items({ report: json },
       [{ docid: "report", roots, root_ids: Object.keys(roots) }]);
@@ -266,5 +266,5 @@ window.tailtap = (() => {
     place.hidden = false;
     throw error;
   });
-  return { time, rate, seconds, count, percent, state, parts, ready };
+  return { time, rate, count, percent, state, parts, ready };
 })();

@@ -17,10 +17,13 @@ from published_trees import write_tree
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.base.errors import InputError
 from tailtap.results.importers.importer import import_tree
-from tailtap.show.report.asked import Asked, asked_figures, write_asked
-from tailtap.show.report.asked.drawing import drawn
-from tailtap.show.report.asked.page import shown
-from tailtap.show.report.figures import SETTINGS
+from tailtap.show.report.printing import SETTINGS, drawn
+from tailtap.show.report.requested import (
+    Requested,
+    requested_figures,
+    with_pictures,
+    write_requested,
+)
 
 FIGURES = """\
 figures:
@@ -48,22 +51,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(folder: Path) -> list[Asked]:
-    return asked_figures(load_experiment(folder), folder / "experiment.yaml")
+def asked(folder: Path) -> list[Requested]:
+    return requested_figures(load_experiment(folder), folder / "experiment.yaml")
 
 
-def test_each_figure_is_drawn_or_says_why_not(asked: list[Asked]) -> None:
+def test_each_figure_is_drawn_or_says_why_not(asked: list[Requested]) -> None:
     names = ["figure-5", "asked-percentile", "asked-tail-latency", "asked-shape", "asked-worst"]
     assert [one.name for one in asked] == names
-    assert [one.reason for one in asked if one.arranged is None] == [
+    assert [one.reason for one in asked if one.drawn is None] == [
         "no run has a tail model: `tailtap model DIR` makes them"
     ]
-    worst = asked[4].arranged
+    worst = asked[4].drawn
     assert worst is not None and any("nowhere" in note for note in worst.notes)
 
 
-def test_files_have_what_is_drawn(asked: list[Asked], tmp_path: Path) -> None:
-    written = [path.name for path in write_asked(asked[:4], tmp_path, below=None)]
+def test_files_have_what_is_drawn(asked: list[Requested], tmp_path: Path) -> None:
+    written = [path.name for path in write_requested(asked[:4], tmp_path, below=None)]
     figures = [
         f"{name}.{kind}"
         for name in ("figure-5", "asked-percentile")
@@ -72,26 +75,26 @@ def test_files_have_what_is_drawn(asked: list[Asked], tmp_path: Path) -> None:
     assert sorted(written) == sorted([*figures, "figure-5-table.csv", "asked-tail-latency.csv"])
     assert (tmp_path / "figure-5.pdf").read_bytes().startswith(b"%PDF")
     ElementTree.fromstring((tmp_path / "figure-5.svg").read_text())
-    arranged = asked[1].arranged
-    assert arranged is not None
+    made = asked[1].drawn
+    assert made is not None
     rows = list(csv.DictReader((tmp_path / "asked-percentile.csv").open()))
     main = [row for row in rows if row["role"] == "main"]
     points = [
         (float(x), float(y))
-        for mark in arranged.panels[0].marks
+        for mark in made.panels[0].marks
         if mark.role == "main"
         for x, y in zip(mark.x, mark.y, strict=True)
     ]
     assert [(float(row["x_pkt/s"]), float(row["y_ns"])) for row in main] == points
     again = tmp_path / "again"
-    write_asked(asked[:1], again, below=None)
+    write_requested(asked[:1], again, below=None)
     for kind in ("svg", "pdf", "png"):
         name = f"figure-5.{kind}"
         assert (again / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
-def test_axes_are_those_that_were_asked_for(asked: list[Asked]) -> None:
-    hdr, percentile = asked[0].arranged, asked[1].arranged
+def test_axes_are_those_that_were_asked_for(asked: list[Requested]) -> None:
+    hdr, percentile = asked[0].drawn, asked[1].drawn
     assert hdr is not None and percentile is not None
     with mpl.rc_context(SETTINGS):
         (axes,) = drawn(percentile).axes
@@ -122,14 +125,14 @@ def test_values_without_an_order_are_not_joined(folder: Path, tmp_path: Path) ->
         "    series: dut.platform\n"
         "  - {kind: loss, over: traffic.rate, series: dut.platform}\n"
     )
-    names, single, numbers = (one.arranged for one in asked_figures(load_experiment(folder), file))
+    names, single, numbers = (one.drawn for one in requested_figures(load_experiment(folder), file))
     assert names is not None and single is not None and numbers is not None
     assert (names.categories, single.categories, numbers.categories) == (
         ("wire", "bare-metal"), ("10 kpkt/s",), ()
     )  # fmt: skip
     with mpl.rc_context(SETTINGS):
-        for arranged, joined in ((names, False), (single, False), (numbers, True)):
-            figure = drawn(arranged)
+        for made, joined in ((names, False), (single, False), (numbers, True)):
+            figure = drawn(made)
             main = [line for line in figure.axes[0].lines if line.get_markersize() == 3.2]
             assert {line.get_linestyle() != "None" for line in main} == {joined}
             (legend,) = figure.legends
@@ -144,18 +147,18 @@ def test_a_panel_without_a_run_says_so(folder: Path, tmp_path: Path) -> None:
     file.write_text("figures: [{kind: hdr, panels: [dut.platform, traffic.rate]}]\n")
     loaded = load_experiment(folder)
     runs = [run for run in loaded.runs if (run.platform, run.rate) != ("wire", 50_000)]
-    (one,) = asked_figures(replace(loaded, runs=tuple(runs)), file)
-    assert one.arranged is not None
+    (one,) = requested_figures(replace(loaded, runs=tuple(runs)), file)
+    assert one.drawn is not None
     with mpl.rc_context(SETTINGS):
         said = {axes.get_title(loc="left"): [text.get_text() for text in axes.texts]
-                for axes in drawn(one.arranged).axes}  # fmt: skip
+                for axes in drawn(one.drawn).axes}  # fmt: skip
     assert len(said) == 4
     assert {title for title, words in said.items() if words} == {"wire · 50 kpkt/s"}
     assert said["wire · 50 kpkt/s"] == ["no run"]
 
 
-def test_the_page_has_them_with_their_words(asked: list[Asked]) -> None:
-    first, *_, shape, _ = shown(asked)
+def test_the_page_has_them_with_their_words(asked: list[Requested]) -> None:
+    first, *_, shape, _ = with_pictures(asked)
     assert first.title == "Latency <of> two devices" and first.caption == "As it is."
     assert first.wide != first.narrow and first.columns == 2
     assert first.wide.startswith("data:image/svg+xml;base64,")
@@ -171,18 +174,18 @@ def test_panels_below_each_other_are_as_wide_as_one(folder: Path, tmp_path: Path
         "figures:\n"
         "  - {kind: gaps, runs: {dut.platform: wire}, panels: [dut.platform, traffic.rate]}\n"
     )
-    (one,) = shown(asked_figures(load_experiment(folder), file))
+    (one,) = with_pictures(requested_figures(load_experiment(folder), file))
     assert one.columns == 1 and one.narrow == one.wide
 
 
 def test_another_file_can_say_what_is_drawn(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "other.yaml"
     file.write_text("figures: [{kind: gaps}]\n")
-    (one,) = asked_figures(load_experiment(folder), file)
-    assert one.name == "asked-gaps" and one.arranged is not None
+    (one,) = requested_figures(load_experiment(folder), file)
+    assert one.name == "asked-gaps" and one.drawn is not None
     file.write_text("figures: [{kind: gaps, panels: dut.kernel}]\n")
     with pytest.raises(InputError, match=r"other.yaml:1: figures\[0\].panels: nothing varies by"):
-        asked_figures(load_experiment(folder), file)
+        requested_figures(load_experiment(folder), file)
 
 
 @needs_published
@@ -191,9 +194,9 @@ def test_published_runs_give_the_printed_cells_of_table_6(tmp_path: Path) -> Non
     import_tree(PUBLISHED / "containerized-low-latency", tmp_path / "results.duckdb")
     file = tmp_path / "table.yaml"
     file.write_text("figures: [{kind: tail-latency, panels: traffic.rate, series: folder}]\n")
-    (one,) = asked_figures(load_experiment(tmp_path), file)
-    assert one.arranged is not None
-    (table,) = one.arranged.tables
+    (one,) = requested_figures(load_experiment(tmp_path), file)
+    assert one.drawn is not None
+    (table,) = one.drawn.tables
     told = {row[0]: row[2] for row in table.data if row[1] == "1 Mpkt/s"}
     printed = {
         "kernel/vanilla-non-optimized": 9969.08,
@@ -207,4 +210,4 @@ def test_published_runs_give_the_printed_cells_of_table_6(tmp_path: Path) -> Non
 
 
 def test_without_a_file_nothing_is_asked_for(tmp_path: Path) -> None:
-    assert asked_figures(load_experiment(write_experiment(tmp_path, packets=300)), None) == []
+    assert requested_figures(load_experiment(write_experiment(tmp_path, packets=300)), None) == []
