@@ -14,7 +14,7 @@ from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.stored import Causes, causes_of
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.show.report import write_report
-from tailtap.show.report.causes.figures import COLOURS
+from tailtap.show.report.causes import COLOURS
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 MARKS = """

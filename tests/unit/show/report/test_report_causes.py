@@ -16,7 +16,7 @@ from tailtap.analysis.causes.stored import Causes, causes_of, shares
 from tailtap.analysis.causes.taxonomy import CAUSES
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.show.report import write_report
-from tailtap.show.report.causes.figures import COLOURS
+from tailtap.show.report.causes import COLOURS
 from tailtap.show.report.causes.timeline import MOST_SLICES, PACKETS, STALLS, WORST, timeline
 from tailtap.show.sections.causes import cause_name
 
