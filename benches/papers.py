@@ -30,6 +30,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
 from tailtap.records.run import CASE
+from tailtap.show.sections.trials import rates_table
 
 ROOT = Path(__file__).parents[1]
 FILES = ROOT / "examples/papers"
@@ -145,8 +146,14 @@ def take(folder: Path) -> tuple[str, Measured]:
     rates: list[list[str]] = []
     if (folder / "search.json").is_file():
         experiment, search = load_search(folder)  # the latencies at the rates that it found
-        rates = [[*search.varied, "loss allowed", *search.heads[:2]]]
-        rates += [[*row.names, *row.cells[:2]] for row in search.rows]
+        varied = list(search.answers[0].variables)
+        table = rates_table(search.answers)
+        shown = table.columns[: len(varied) + 3]  # what varies, the loss, and the rate's bounds
+        rates = [[*varied, *(column.heading for column in shown[len(varied) :])]]
+        rates += [
+            [cell.page(column.kind) for cell, column in zip(row.cells, shown, strict=False)]
+            for row in table.rows
+        ]
     else:
         experiment = load_experiment(folder)
     groups = [group for group in configurations(experiment) if group.origin is None]

@@ -35,10 +35,11 @@ from tailtap.remote.frames import CLOSE, DATA, HELLO, ProtocolError, encode
 from tailtap.remote.mux import PIECE, Mux
 from tailtap.remote.session import FAILED, told
 from tailtap.remote.stream import Talk
+from tailtap.results.importers.importable import DAMAGED
 from tailtap.results.importers.tools import TOOLS, tool_of
 from tailtap.results.importers.tools.hdr import encode as encode_histogram
 from tailtap.results.importers.tools.reading import checked
-from tailtap.results.importers.tools.runs import DAMAGED, percentile_table
+from tailtap.results.importers.tools.runs import percentile_table
 from tests.fuzz.mutations import mutated
 from tests.fuzz.reader import SECONDS
 from tests.fuzz.readers import TESTBED

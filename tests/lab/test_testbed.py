@@ -345,7 +345,8 @@ def test_the_highest_rate_of_each_variant_is_searched_for(hosts: Hosts, tmp_path
     for folder in (out, out / "latency"):
         assert (folder / "testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
     experiment, search = load_search(out)
-    assert [row.names for row in search.rows] == [(f"{one} pkt/s", "20\u00a0%") for one in LIMITS]
+    rows = [(answer.variables, answer.loss) for answer in search.answers]
+    assert rows == [({"dut.options.limit.rate": f"{one} pkt/s"}, 0.2) for one in LIMITS]
     [drawn] = requested_figures(experiment, None)
     assert drawn.drawn is not None, drawn.reason
     [[mark]] = [panel.marks for panel in drawn.drawn.panels]

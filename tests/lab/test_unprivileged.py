@@ -73,8 +73,8 @@ def test_the_environment_of_root_stays_in_its_own_processes(
         assert device.host.run(["sh", "-c", "echo $PATH"]).stdout.strip()
         kind = PLATFORMS[platform]
         assert isinstance(kind, ContainerPlatform)
-        engine = kind.engine
-        folder = engine.folder(lab.name_of("dut"))
+        container = kind.engine(lab.name_of("dut"))
+        folder = container.folder
         listed = subprocess.run(
             [*STRANGER, "ls", str(folder)], capture_output=True, text=True, check=False
         )
@@ -82,7 +82,7 @@ def test_the_environment_of_root_stays_in_its_own_processes(
         # Nor is it in what a runtime keeps, or shown by what it was called with.
         told = ["grep", "-rslI", "--exclude-dir=rootfs", SECRET, str(folder)]
         assert subprocess.run(told, capture_output=True, text=True, check=False).stdout == ""
-        first = Path(f"/proc/{engine.pid_of(lab.name_of('dut'))}/environ").read_bytes()
+        first = Path(f"/proc/{container.pid()}/environ").read_bytes()
         assert SECRET.encode() not in first
 
 

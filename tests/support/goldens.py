@@ -363,8 +363,7 @@ def _array(column: dict[str, Any]) -> Sequence[Any]:
     if isinstance(array, list):
         return array
     data = base64.b64decode(array["data"])
-    numbers: Sequence[Any] = np.frombuffer(gunzipped(data), np.dtype(column["dtype"]))
-    return numbers
+    return np.frombuffer(gunzipped(data), np.dtype(column["dtype"])).tolist()
 
 
 def gunzipped(data: bytes) -> bytes:

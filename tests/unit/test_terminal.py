@@ -66,9 +66,11 @@ def test_the_bar_shows_names_as_they_are() -> None:
     record = made(error=HOSTILE + NAME, status="failed")
 
     def draw() -> None:
-        with Bar([run], 1) as bar:
-            bar.started(run)
-            bar.finished(run, record)
+        bar = Bar()
+        bar.begun([run], 1)
+        bar.started(run)
+        bar.finished(run, record)
+        bar.ended()
 
     lines = shown(400, draw)
     assert any(printable(HOSTILE) + NAME in line for line in lines)

@@ -10,7 +10,7 @@ from comparisons import sample
 
 from tailtap.analysis.runs.run import Run
 from tailtap.records.site import Difference
-from tailtap.records.verdict import Answer, ClaimRow
+from tailtap.records.verdict import ClaimRow, Held
 from tailtap.show.reproduce.claims import answer_claims
 from tailtap.show.reproduce.machines import differences
 
@@ -18,7 +18,7 @@ OTHER = Difference(what="processor", there="a", here="b", machine=True)
 NEWER = Difference(what="version of tailtap", there="1", here="2", machine=False)
 
 
-def row(answer: Answer, *, compares: bool = False) -> ClaimRow:
+def row(answer: Held, *, compares: bool = False) -> ClaimRow:
     return ClaimRow(id="claim-1", says="It is so.", test="p99 < 1 ms", answer=answer,
                     reason="so", compares=compares, evidence=[])  # fmt: skip
 
@@ -39,7 +39,7 @@ def row(answer: Answer, *, compares: bool = False) -> ClaimRow:
     ],
 )
 def test_answers(
-    there: Answer, here: Answer, compares: bool, different: list[Difference], answer: str
+    there: Held, here: Held, compares: bool, different: list[Difference], answer: str
 ) -> None:
     again = row(there, compares=compares)
     (found,) = answer_claims([again], [again], [row(here, compares=compares)], different)
