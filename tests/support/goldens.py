@@ -363,7 +363,8 @@ def _array(column: dict[str, Any]) -> Sequence[Any]:
     if isinstance(array, list):
         return array
     data = base64.b64decode(array["data"])
-    return np.frombuffer(gunzipped(data), np.dtype(column["dtype"])).tolist()
+    numbers: list[Any] = np.frombuffer(gunzipped(data), np.dtype(column["dtype"])).tolist()
+    return numbers
 
 
 def gunzipped(data: bytes) -> bytes:

@@ -21,7 +21,7 @@ WRONG = {
     "lab/topology/graph.py": "from tailtap.lab import instruments",
     "measure/roles/role.py": "from tailtap.measure import runner",
     "analysis/clocks/host.py": "from tailtap.analysis import compare",
-    "results/database/hops.py": "from tailtap.show import report",
+    "results/tables.py": "from tailtap.show import report",
 }
 """An import for each contract that it breaks."""
 

@@ -17,6 +17,7 @@ PROGRAMS = {
     "experiment/json_schema.py": "makes a page",
     "experiment/reference.py": "makes a page",
     "host/tuning/page.py": "makes a page",
+    "records/schemas.py": "makes a page, and schemas",
 }
 """What is started by `python -m`, and has no other way to tell anything."""
 STREAMS = frozenset(("stdout", "stderr"))

@@ -10,6 +10,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 use tailtap_analysis::capture::Format;
 use tailtap_analysis::clocks::{Clocks, Excess};
+use tailtap_analysis::edges::Span;
 use tailtap_analysis::evaluate::{
     Arrivals, Changes, Counted, Counts, EvaluateError, Evaluation, Flow, LostPacket, Options,
     Partial, Piece, Side, both_ways as both_ways_of, crossings as crossings_of,
@@ -19,7 +20,6 @@ use tailtap_analysis::key::{KeyKind, Name};
 use tailtap_analysis::percentile;
 use tailtap_analysis::source::Source;
 use tailtap_analysis::stamps::Clock;
-use tailtap_analysis::edges::Span;
 use tailtap_analysis::worst::WorstPacket;
 
 use crate::errors::{about, of_capture, raise};

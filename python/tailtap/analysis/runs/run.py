@@ -385,9 +385,9 @@ class Run:
         if shown.stored is None:
             has = shown.partial.has if shown.partial else "what is known"
             raise InputError(
-                f"{self.slug}: this needs exceedances.parquet, which an import of {has} does not "
-                "have: import the captures"
-            )
+                f"this needs exceedances.parquet, which an import of {has} does not have: import the "
+                "captures"
+            ).at(self.slug)
         return shown.stored
 
     @cached_property
