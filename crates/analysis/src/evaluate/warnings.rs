@@ -185,10 +185,9 @@ fn of_counts(counts: &Counts, choice: &KeyChoice, options: &Options) -> Vec<Warn
                 match options.clocks.is_none()
                     && counts.noncausal as f64 >= MANY * counts.matched as f64
                 {
-                    true => format!(
-                        "; of two feeds of the same packets, of which neither is first, --egress-ahead finds the \
+                    true => "; of two feeds of the same packets, of which neither is first, --egress-ahead finds the \
                          differences"
-                    ),
+                        .to_owned(),
                     false => String::new(),
                 }
             ),
@@ -206,9 +205,10 @@ fn of_counts(counts: &Counts, choice: &KeyChoice, options: &Options) -> Vec<Warn
     }
     if counts.duplicate_ingress > 0 {
         let remedy = match choice.key {
-            KeyKind::Packet(_) => format!(
+            KeyKind::Packet(_) => {
                 "; a shorter --window, of the longest time in the device, leaves fewer of them out"
-            ),
+                    .to_owned()
+            }
             _ => String::new(),
         };
         warn(
