@@ -90,7 +90,7 @@ mod tests {
     fn a_cpu_that_does_not_exist_is_refused() {
         for cpu in [1023, 1024, usize::MAX] {
             let message = pin(cpu).expect_err("no such CPU").to_string();
-            assert!(message.contains(&cpu.to_string()) && message.contains("with cpu"));
+            assert!(message.contains(&cpu.to_string()) && message.contains("with --cpu"));
         }
     }
 

@@ -185,8 +185,8 @@ fn of_counts(counts: &Counts, choice: &KeyChoice, options: &Options) -> Vec<Warn
                 match options.clocks.is_none()
                     && counts.noncausal as f64 >= MANY * counts.matched as f64
                 {
-                    true => "; of two feeds of the same packets, of which neither is first, --egress-ahead finds the \
-                         differences"
+                    true => "; of two feeds of the same packets, of which neither is first, \
+                             --egress-ahead finds the differences"
                         .to_owned(),
                     false => String::new(),
                 }

@@ -296,8 +296,8 @@ mod tests {
     #[test]
     fn numbers_that_make_no_pattern_are_refused() {
         let cases = [
-            (Pattern::Constant, 0, "give rate"),
-            (Pattern::Constant, MAX_RATE + 1, "give rate"),
+            (Pattern::Constant, 0, "give --rate"),
+            (Pattern::Constant, MAX_RATE + 1, "give --rate"),
             (Pattern::Burst { packets: 0 }, 1, "bursts of no packets"),
             (Pattern::Burst { packets: u64::MAX }, 1, "2^32"),
             (Pattern::OnOff { on_ns: 0, off_ns: 1 }, 1, "no time with packets"),
