@@ -141,7 +141,7 @@ def test_what_others_measured_goes_out_again(tmp_path: Path) -> None:
     assert in_process("export", folder, "--to", "csv", "--out", out).returncode == 0
     assert len((out / "evaluations.csv").read_text().splitlines()) == 3
     refused = in_process("export", folder, "--to", "papers", "--out", tmp_path / "papers")
-    assert refused.returncode == 2 and "imported" in refused.stderr
+    assert refused.returncode == 2 and "import the captures" in refused.stderr
 
 
 def test_folders_named_by_their_commit_are_one_series(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("search e.yaml --to 5", "--to: 5 has no unit: write '5 pkt/s'"),
         ("search e.yaml --loss 5", "--loss: '5' is more than everything: write per cent as '5%'"),
         ("generate eth9 --rate 10 --count 5", "--rate: 10 has no unit: write '10 pkt/s'"),
-        ("report e.yaml", "e.yaml: this is a file: give the folder that `tailtap run` wrote"),
+        ("report e.yaml", "e.yaml: this is a file: give the folder that `tailtap run` or"),
         ("model picture.png", "picture.png: this is a file: give the folder"),
         ("report none", "none: no such folder; give the folder that `tailtap run` wrote"),
         ("explain folder", "folder: no runs in it"),

@@ -146,7 +146,8 @@ def print_table(found: sections.Table) -> None:
     if not found:
         return
     units = {column.kind.unit for column in found.columns if column.kind.unit}
-    table = Table(found.columns, ", in ".join([found.title, *sorted(units)]))
+    what, comma, rest = found.title.partition(",")
+    table = Table(found.columns, " in ".join([what, *sorted(units)]) + comma + rest)
     starred = [any(row.cells[at].look == "unsupported" for row in found.rows)
                for at in range(len(found.columns))]  # fmt: skip
     for part in found.parts:

@@ -26,7 +26,7 @@ def test_a_filter_becomes_instructions_that_end_in_an_answer() -> None:
 
 @needs_libpcap
 def test_what_libpcap_does_not_understand_is_said_in_its_words() -> None:
-    with pytest.raises(InputError, match=r"^filter 'udp prot 5': .*syntax error"):
+    with pytest.raises(InputError, match=r"^--filter 'udp prot 5': .*syntax error"):
         compile_filter("udp prot 5")
 
 

@@ -133,8 +133,8 @@ def test_nothing_varies_twice(tmp_path: Path) -> None:
 
 def test_what_cases_replace_cannot_be_set_in_vain(tmp_path: Path) -> None:
     assert complaint(tmp_path, CARDS, "dut.ports=[x, y]") == (
-        "set 'dut.ports=[x, y]': dut.ports is varied by /e.yaml:3: set the list instead, "
-        "set 'cases=[…]'"
+        "--set 'dut.ports=[x, y]': dut.ports is varied by /e.yaml:3: set the list instead, "
+        "--set 'cases=[…]'"
     )
     scaled = CARDS + "scales:\n  large: {tap.ports: [x, y]}\n"
     assert complaint(tmp_path, scaled) == (

@@ -14,11 +14,11 @@ def test_overrides_go_through_the_same_checks(tmp_path: Path) -> None:
     assert (experiment.traffic.rate, experiment.dut.cpus) == (20_000, (0, 1))
     assert checked.repeat == 1
     assert complaint(tmp_path, FIVE_LINES, "traffic.rate=20") == (
-        "set 'traffic.rate=20': traffic.rate: 20 has no unit: write '20 pkt/s', or take one "
+        "--set 'traffic.rate=20': traffic.rate: 20 has no unit: write '20 pkt/s', or take one "
         "of kpkt/s, Mpkt/s"
     )
     assert complaint(tmp_path, FIVE_LINES, "trafic.rate=20 pkt/s") == (
-        "set 'trafic.rate=20 pkt/s': trafic: unknown key: did you mean 'traffic'?"
+        "--set 'trafic.rate=20 pkt/s': trafic: unknown key: did you mean 'traffic'?"
     )
     assert "write it as path=value" in complaint(tmp_path, FIVE_LINES, "traffic.rate")
     assert "holds a single value" in complaint(tmp_path, FIVE_LINES, "name.first=x")
@@ -27,8 +27,8 @@ def test_overrides_go_through_the_same_checks(tmp_path: Path) -> None:
 def test_a_varied_value_cannot_be_set_in_vain(tmp_path: Path) -> None:
     text = FIVE_LINES + "vary:\n  traffic.flows: [1, 2]\n"
     assert complaint(tmp_path, text, "traffic.flows=3") == (
-        "set 'traffic.flows=3': traffic.flows is varied by /e.yaml:7: "
-        "set the list instead, set 'vary.traffic.flows=[…]'"
+        "--set 'traffic.flows=3': traffic.flows is varied by /e.yaml:7: "
+        "set the list instead, --set 'vary.traffic.flows=[…]'"
     )
     checked = check(tmp_path, text, "vary.traffic.flows=[5, 6, 7]")
     assert [variables for variables, _ in checked.combinations] == [
@@ -118,16 +118,16 @@ def test_a_slip_in_a_scale_shows_whether_or_not_it_is_chosen(
 
 def test_choosing_a_scale(tmp_path: Path) -> None:
     assert complaint(tmp_path, SCALES, "scale=papers") == (
-        "set 'scale=papers': there is no scale 'papers': did you mean 'paper'?"
+        "--set 'scale=papers': there is no scale 'papers': did you mean 'paper'?"
     )
     assert complaint(tmp_path, FIVE_LINES, "scale=paper") == (
-        "set 'scale=paper': /e.yaml has no scales"
+        "--set 'scale=paper': /e.yaml has no scales"
     )
     assert complaint(tmp_path, SCALES, "scale=wide", "scale=paper") == (
-        "set 'scale=paper': the scale is wide already: choose one"
+        "--set 'scale=paper': the scale is wide already: choose one"
     )
     assert complaint(tmp_path, SCALES, "scales.paper.repeat=2") == (
-        "set 'scales.paper.repeat=2': set the value itself, not that of a scale"
+        "--set 'scales.paper.repeat=2': set the value itself, not that of a scale"
     )
     assert complaint(tmp_path, FIVE_LINES + "scale: paper\n") == (
         "/e.yaml:6: scale: unknown key: did you mean 'scales'?"

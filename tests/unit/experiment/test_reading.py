@@ -162,7 +162,7 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
 
 def test_what_a_platform_does_not_use_is_refused(tmp_path: Path) -> None:
     assert complaint(tmp_path, FIVE_LINES, "dut.cgroup=2") == (
-        "set 'dut.cgroup=2': dut.cgroup: platform bare-metal does not have this key, "
+        "--set 'dut.cgroup=2': dut.cgroup: platform bare-metal does not have this key, "
         "which belongs to container, crun, runc, podman"
     )
 

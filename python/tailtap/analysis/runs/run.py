@@ -385,8 +385,8 @@ class Run:
         if shown.stored is None:
             has = shown.partial.has if shown.partial else "what is known"
             raise InputError(
-                f"this needs exceedances.parquet, which an import of {has} does not have: import the "
-                "captures"
+                f"this needs exceedances.parquet, which an import of {has} does not have: "
+                "import the captures"
             ).at(self.slug)
         return shown.stored
 

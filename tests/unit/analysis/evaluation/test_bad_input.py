@@ -248,7 +248,7 @@ def test_packets_that_all_look_the_same(folder: Path) -> None:
 
 def test_signature_of_id_captures(folder: Path) -> None:
     (folder / "in").write_bytes(stamps(INGRESS))
-    assert "use key moonsniff" in refusal(folder, key="signature")
+    assert "use --key moonsniff" in refusal(folder, key="signature")
 
 
 @pytest.mark.parametrize("key", ["moonsnif", "4:9:le", "4:4", ""])

@@ -173,7 +173,7 @@ def test_packets_that_may_be_in_the_window_are(tmp_path: Path) -> None:
 
 def test_clocks_that_are_hardly_known_are_refused(tmp_path: Path) -> None:
     captures = pair(tmp_path, [10_000] * 5)
-    with pytest.raises(InputError, match="as long as window, 1 ms"):
+    with pytest.raises(InputError, match="as long as --window, 1 ms"):
         evaluate(*captures, window_ns=MS, clocks=known(0, MS))
     evaluate(*captures, window_ns=MS, clocks=known(0, MS - 2))
 
@@ -310,4 +310,4 @@ def test_intervals_are_read(text: str, ends: tuple[int, int]) -> None:
 def test_other_texts_are_no_intervals(text: str, why: str) -> None:
     with pytest.raises(InputError, match=why) as told:
         parse_interval(text)
-    assert "egress_ahead" in str(told.value)
+    assert "--egress-ahead" in str(told.value)

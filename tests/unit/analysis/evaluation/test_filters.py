@@ -105,7 +105,7 @@ def test_behind_a_nat_a_filter_of_its_own_counts(tmp_path: Path) -> None:
     found = evaluate(*pair, filter=words, filter_after="")
     counts = found.counts
     assert (counts.matched, counts.unmatched_egress + counts.outside_egress) == (100, 200)
-    with pytest.raises(InputError, match=r"out.pcap: no packet of the capture is of --filter 'src"):
+    with pytest.raises(InputError, match=r"out.pcap: no packet of the capture is of filter 'src"):
         evaluate(*pair, filter=words)
 
 

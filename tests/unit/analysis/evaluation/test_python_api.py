@@ -82,8 +82,8 @@ def test_evaluating_imports_nothing_that_draws_or_is_privileged(folder: Path) ->
         ("experiment.reading measure.runner measure.check", {"numpy"}),
         (
             (
-                "analysis.causes analysis.compare analysis.interrupts output.report analysis.tail"
-                " analysis.verdict.record analysis.verdict.runs"
+                "analysis.causes analysis.compare analysis.interrupts show.report analysis.tail"
+                " analysis.verdict.runs"
             ),
             {"bokeh", "duckdb", "matplotlib", "pandas", "scipy", "statsmodels"},
         ),

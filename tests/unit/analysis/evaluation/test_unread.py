@@ -353,9 +353,9 @@ def test_a_short_window_is_named_and_not_the_key(tmp_path: Path) -> None:
 
     message = refusal(tmp_path, pcap(BEFORE), later(6 * SECOND, slice(None)))
     assert "within --window" in message and "give --window '13 s'" in message
-    assert "egress_ahead '6 s..6 s'" in message and "key" not in message
+    assert "--egress-ahead '6 s..6 s'" in message and "key" not in message
     tai = refusal(tmp_path, pcap(BEFORE), later(37 * SECOND, slice(None)))
-    assert "as TAI and UTC differ" in tai and "egress_ahead '37 s..37 s'" in tai
+    assert "as TAI and UTC differ" in tai and "--egress-ahead '37 s..37 s'" in tai
     some = evaluate(tmp_path, pcap(BEFORE), later(6 * SECOND, slice(0, None, 10)))
     assert (some.counts.lost, some.counts.unmatched_egress) == (20, 20)
     assert "20 of the first 200 packets" in told(some)["unmatched-egress"]

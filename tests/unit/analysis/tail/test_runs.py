@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
 from experiment_folders import write_run
-from published import PUBLISHED, needs_published
 from tails import write_tail
 
 from tailtap.analysis.tail import model_runs
@@ -69,26 +67,6 @@ def test_a_run_without_a_tail_among_others(experiment: Path, tmp_path: Path) -> 
         model_runs([old])
     with pytest.raises(InputError, match="no runs in it"):
         model_runs([tmp_path / "out"])
-
-
-def test_imported_runs_have_no_exceedances(tmp_path: Path) -> None:
-    database = tmp_path / "results.duckdb"
-    with duckdb.connect(str(database)) as connection:
-        connection.execute("CREATE TABLE runs (status TEXT)")
-        connection.execute("INSERT INTO runs VALUES ('imported')")
-    for path in (database, tmp_path):
-        with pytest.raises(InputError, match="how often latencies occurred, not when"):
-            model_runs([path])
-    own = tmp_path / "own"
-    write_tail(write_run(own, 1, {}, packets=1_000) / "evaluation", latencies(5))
-    database.rename(own / "results.duckdb")
-    assert [warning.code for warning in model_runs([own]).warnings] == ["imported"]
-
-
-@needs_published
-def test_published_result_files_are_no_runs() -> None:
-    with pytest.raises(InputError, match="imported result files"):
-        model_runs([PUBLISHED / "cgroups-nfv"])
 
 
 def test_figures_are_the_same_bytes_for_the_same_data(experiment: Path, tmp_path: Path) -> None:
