@@ -410,7 +410,7 @@ BAD: list[tuple[list[str], int, str]] = [
     (["in", "--write", "x.pcap", "--snap-length", "64 KiB"], 2, "--snap-length"),
     (["in", "--write", "x.pcap", "--key", "40:4:le"], 2, "--key"),
     (["in", "--write", "x.pcapng"], 2, "--format"),
-    (["in", "--write", "x.pcap", "--format", "mscap"], 2, "--format stamps, pcap or marks"),
+    (["in", "--write", "x.pcap", "--format", "mscap"], 2, "stamps"),
     (["in", "--write", "/tt-none/x.stamps"], 3, "/tt-none/x.stamps"),
     (["in", "--write", "/proc/x.pcap"], 3, "/proc/x.pcap"),
     (["in", "--write", "/proc/{link}.pcap", "--rotate", "1 MB"], 3, "/proc/in-00001.pcap"),

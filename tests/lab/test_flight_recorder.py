@@ -146,9 +146,12 @@ def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
                 running.send_signal(signal.SIGINT)
                 said, errors = running.communicate(timeout=200)
             assert not own_of(running, out)
+        assert said, errors
         told = json.loads(said)
         assert told["ended"] == f"incidents are not kept any more: {out}: No space left on device"
-        assert (running.returncode, errors) == (3, f"tailtap: {told['ended']}\n")
+        assert running.returncode == 3
+        database, ended = errors.splitlines()
+        assert ended == f"tailtap: {told['ended']}" and "results.duckdb: cannot write" in database
         assert told["ended"] in told["numbers"]["notes"] and told["dropped_disk"] > 0
         kept = incidents(out)
         assert len(kept) == told["numbers"]["incidents"]["kept"] > 0

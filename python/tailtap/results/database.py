@@ -19,7 +19,7 @@ import pyarrow as pa
 from tailtap.analysis.runs.reader import DATABASE, read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.duck import connect, log_of, refused_by, require_file, require_tables
-from tailtap.base.errors import InputError, Interrupted, TailtapError
+from tailtap.base.errors import InputError, Interrupted, MachineError, TailtapError
 from tailtap.base.files import opened, sync
 from tailtap.records.record import mark
 from tailtap.results.tables import PARTS, TABLES, in_duckdb
@@ -40,14 +40,20 @@ log = logging.getLogger("tailtap")
 
 @contextlib.contextmanager
 def kept_current(folder: Path) -> Iterator[None]:
-    """Refresh the databases of what the block makes in `folder`, also after an interruption."""
+    """Refresh the databases of what the block makes in `folder`, also after an interruption.
+
+    One that cannot be written costs no answer: it is made anew by whoever refreshes it next.
+    """
     try:
         yield
     except Interrupted:
         with contextlib.suppress(TailtapError):
             _refresh_all(folder)
         raise
-    _refresh_all(folder)
+    try:
+        _refresh_all(folder)
+    except MachineError as error:
+        log.warning("%s", error)
 
 
 def _refresh_all(folder: Path) -> None:
