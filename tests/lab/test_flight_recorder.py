@@ -150,8 +150,12 @@ def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
         told = json.loads(said)
         assert told["ended"] == f"incidents are not kept any more: {out}: No space left on device"
         assert running.returncode == 3
-        database, ended = errors.splitlines()
-        assert ended == f"tailtap: {told['ended']}" and "results.duckdb: cannot write" in database
+        # What is left of the room may be enough for the database, or not.
+        *database, ended = errors.splitlines()
+        assert ended == f"tailtap: {told['ended']}"
+        assert (
+            all("results.duckdb: cannot write" in line for line in database) and len(database) < 2
+        )
         assert told["ended"] in told["numbers"]["notes"] and told["dropped_disk"] > 0
         kept = incidents(out)
         assert len(kept) == told["numbers"]["incidents"]["kept"] > 0
