@@ -1,8 +1,8 @@
-"""docs/explanation/papers: a page for each experiment file of the papers.
+"""docs/explanation/papers/README.md: each experiment file of the papers, and what it gave here.
 
 Usage: python -m benches.papers [FOLDER…], with the folders of finished experiments of
-examples/papers, whose figures are then stored in measured.json and stand in the pages. Without
-folders, the pages are made of what is stored. Each page is made of the experiment file itself, of
+examples/papers, whose figures are then stored in measured.json and stand on the page. Without
+folders, the page is made of what is stored. It is made of the experiment files themselves, of
 papers.yaml (what each figure of the documents shows, and the numbers that they print), and of
 measured.json.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,27 @@ PAGES = ROOT / "docs/explanation/papers"
 PAPER = "scale=paper"
 SHOWN = (0.5, 0.99, 0.999, 1.0)
 """The percentiles in the tables of this machine's output."""
+COMMON = 3
+"""What differs in the same words in so many files is said once."""
+HEAD = f"""# The papers, figure by figure
+
+For readers of the papers who want to ask this of their own machine. Made from [the experiment
+files](../../../examples/papers) by `make docs-papers`; a test fails when it is stale.
+
+Each file below is run small as it ships, and at the paper's scale with `--set {PAPER}`. What the
+machine lacks for that is what `--check` says:
+
+```sh
+tailtap run examples/papers/FILE.yaml --check --set {PAPER}
+sudo tailtap run examples/papers/FILE.yaml --out FILE
+sudo tailtap report FILE
+```
+
+Each section has what the paper shows and prints, and under which names `report` draws it at the
+paper's scale; what is not the same; and the worst valid repeat of each configuration on the machine
+that this page was made on. That was a virtual machine which others used at the same time, with runs
+of seconds: the tables show that the experiments run and what their output looks like, and no more.
+"""
 _NAME = re.compile(r"([a-z-]+?)-(tables?-|section-)?(\d+(?:-\d+)*)(?:-[a-z]+)*")
 
 
@@ -96,7 +118,7 @@ class Measured(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Asked:
+class PaperFile:
     """An experiment file, as it ships and at the papers' scale."""
 
     path: Path
@@ -114,10 +136,10 @@ class Asked:
         return _first(self.whole).figures
 
 
-def read_files() -> list[Asked]:
+def read_files() -> list[PaperFile]:
     """All experiment files of the papers."""
     return [
-        Asked(path, read_experiment(path), read_experiment(path, [PAPER]))
+        PaperFile(path, read_experiment(path), read_experiment(path, [PAPER]))
         for path in sorted(FILES.glob("*.yaml"))
     ]
 
@@ -160,12 +182,12 @@ def take(folder: Path) -> tuple[str, Measured]:
     first = experiment.finished[0]
     cpus = len(parse_cpus(first.environment.cpu.online or ""))
     rows = []
-    told = [name for name in first.variables if name != CASE and _told(name, experiment)]
+    named = [name for name in first.variables if name != CASE and _named(name, experiment)]
     for group in groups:
         worst = group.worst or group.members[0]
         rows.append(
             Row(
-                configuration_label(worst.run, experiment.name, tuple(told)),
+                configuration_label(worst.run, experiment.name, tuple(named)),
                 len(group.members),
                 len(group.members) - len(group.leading),
                 [_at(worst.run, p) for p in SHOWN],
@@ -184,7 +206,7 @@ def take(folder: Path) -> tuple[str, Measured]:
     return experiment.name, measured
 
 
-def _told(variable: str, experiment: Runs) -> bool:
+def _named(variable: str, experiment: Runs) -> bool:
     """Whether the name of a case tells the value of a variable."""
     runs = [run for run in experiment.own if CASE in run.variables]
     return bool(runs) and follows(variable, [CASE], runs)
@@ -195,77 +217,69 @@ def _at(run: Run, p: float) -> int | None:
     return row.value if row is not None and (p == 1 or row.supported) else None
 
 
-def page(asked: Asked, papers: Papers, measured: Measured | None) -> str:
-    """The page of an experiment file."""
-    parts = [
-        _head(asked, papers),
-        _counterparts(asked, papers),
-        _output(measured),
-        _concluded(asked, papers, measured),
-    ]
-    return "\n".join(line for part in parts for line in part) + "\n"
+def page(files: Sequence[PaperFile], papers: Papers, measured: Mapping[str, Measured]) -> str:
+    """The page."""
+    times = Counter(sentence for file in files for sentence in file.whole.differs)
+    common = [sentence for sentence, files_with in times.items() if files_with >= COMMON]
+    lines = [HEAD, "What is not the same in several files:", ""]
+    for sentence in common:
+        lines += _text(f"- {sentence}", "  ")
+    for file in files:
+        own = [sentence for sentence in file.whole.differs if sentence not in common]
+        lines += _head(file, papers)
+        lines += _counterparts(file, papers, own)
+        lines += _output(measured.get(file.name))
+        lines += _concluded(file, papers, measured.get(file.name))
+    return "\n".join(lines) + "\n"
 
 
-def _head(asked: Asked, papers: Papers) -> Iterator[str]:
-    name, first = asked.name, _first(asked.small)
-    yield f"# {first.question}"
-    yield ""
-    documents = {_document(one) for figure in asked.figures for one in counterparts(figure)}
-    told = [papers.documents[one] for one in papers.documents if one in documents]
-    sources = "; ".join(f"*{one.title}* ({one.by})" for one in told)
-    yield from _text(f"For readers of {sources}, who want to ask this of their own machine.")
-    yield ""
+def _head(file: PaperFile, papers: Papers) -> Iterator[str]:
+    name, first = file.name, _first(file.small)
+    documents = {_document(one) for figure in file.figures for one in counterparts(figure)}
+    of = [papers.documents[one] for one in papers.documents if one in documents]
+    sources = "; ".join(f"*{one.title}* ({one.by})" for one in of)
     path = f"examples/papers/{name}.yaml"
+    yield from ("", f"## {first.question}", "")
     yield from _text(
-        f"[{path}](../../../{path}) makes {len(make_plan(asked.small))} runs. "
-        f"`--set {PAPER}` plans it at the paper's scale, in {len(make_plan(asked.whole))} runs, "
-        "with the differences named below; `--check` says what of it this machine cannot do."
+        f"[{name}](../../../{path}), {len(make_plan(file.small))} runs, at the paper's scale "
+        f"{len(make_plan(file.whole))}. {sources}."
     )
-    yield ""
-    yield "```sh"
-    yield f"tailtap run {path} --check --set {PAPER}"
+    commands = []
     if any(figure.kind == "highest-rate" for figure in first.figures):
-        yield f"sudo tailtap search {path} --loss 0 --latency-at '100%' --out {name}"
-    else:
-        yield f"sudo tailtap run {path} --out {name}"
+        commands.append(f"`tailtap search {path} --loss 0 --latency-at '100%'` measures it")
     if any(figure.made.of == "models" or figure.kind == "models" for figure in first.figures):
-        yield f"tailtap model {name}"
-    beside = any(figure.beside is not None for figure in first.figures)
-    more = f" --figures-from {path}" if beside else ""
-    yield f"sudo tailtap report {name}{more}"
-    yield "```"
+        commands.append(f"`tailtap model {name}` comes before the report")
+    if any(figure.beside is not None for figure in first.figures):
+        commands.append(
+            f"`tailtap report {name} --figures-from {path}` draws published runs beside"
+        )
+    if commands:
+        yield ""
+        yield from _text(f"{'; '.join(commands)}.")
 
 
-def _counterparts(asked: Asked, papers: Papers) -> Iterator[str]:
+def _counterparts(file: PaperFile, papers: Papers, differs: Sequence[str]) -> Iterator[str]:
     drawn: dict[str, list[str]] = {}
-    for figure in asked.figures:
+    for figure in file.figures:
         for one in counterparts(figure):
             drawn.setdefault(one, []).append(f"`{figure.name}`")
-    yield from ("", "## What the paper shows", "")
-    yield "| figure | what it shows | printed numbers | drawn at the paper's scale as |"
-    yield "|---|---|---|---|"
+    yield from ("", "| figure | what it shows | printed numbers | drawn as |", "|---|---|---|---|")
     for one, row in papers.figures.items():
         if one in drawn:
             number = one.removeprefix(f"{_document(one)}-").replace("-", " ")
             numbers = "<br>".join(row.published) or "–"
             yield f"| {number} | {row.shows} | {numbers} | {', '.join(drawn[one])} |"
-    yield ""
-    yield "What of it is not the same:"
-    yield ""
-    for sentence in asked.whole.differs:
+    yield from ("", "Not the same:", "") if differs else ()
+    for sentence in differs:
         yield from _text(f"- {sentence}", "  ")
 
 
 def _output(measured: Measured | None) -> Iterator[str]:
-    yield from ("", "## What this machine showed", "")
     if measured is None:
-        yield "It was not measured here."
+        yield from ("", "It was not measured here.")
         return
-    yield from _text(
-        f"Measured on {measured.date} with {measured.machine}, a virtual machine that others used "
-        f"at the same time, for {measured.seconds:.1f} s a run: that the experiment runs, and what "
-        "its output looks like. The worst valid repeat of each configuration:"
-    )
+    yield ""
+    yield f"On {measured.date}, {measured.machine}, {measured.seconds:.1f} s a run:"
     yield ""
     yield "| configuration | runs | p50 | p99 | p99.9 | max | lost |"
     yield "|---|---:|---:|---:|---:|---:|---:|"
@@ -287,16 +301,12 @@ def _output(measured: Measured | None) -> Iterator[str]:
         yield f"{have} no result: the machine was not booted for them, or they were not made."
 
 
-def _concluded(asked: Asked, papers: Papers, measured: Measured | None) -> Iterator[str]:
-    yield from ("", "## What can be concluded", "")
+def _concluded(file: PaperFile, papers: Papers, measured: Measured | None) -> Iterator[str]:
+    yield from ("", "What can be concluded:", "")
     answers = {row.says: row.answer for row in measured.claims} if measured else {}
-    if asked.small.claims:
-        yield "| claim | on this machine |"
-        yield "|---|---|"
-        for claim in asked.small.claims:
-            yield f"| {claim.says} | {answers.get(claim.says, 'not measured')} |"
-        yield ""
-    for sentence in papers.remarks[asked.name]:
+    for claim in file.small.claims:
+        yield from _text(f"- {claim.says} *{answers.get(claim.says, 'not measured')}*", "  ")
+    for sentence in papers.remarks[file.name]:
         yield from _text(f"- {sentence}", "  ")
 
 
@@ -323,14 +333,12 @@ def stored() -> Mapping[str, Measured]:
 
 
 def main(folders: Sequence[str]) -> None:
-    """Store the figures of `folders`, and write all pages."""
+    """Store the figures of `folders`, and write the page."""
     measured = {**stored(), **dict(take(Path(folder)) for folder in folders)}
     text = msgspec.json.format(msgspec.json.encode(dict(sorted(measured.items()))), indent=1)
     (PAGES / "measured.json").write_bytes(text + b"\n")
-    papers = read_papers()
-    for asked in read_files():
-        written = page(asked, papers, measured.get(asked.name))
-        (PAGES / f"{asked.name}.md").write_text(written, "utf-8")
+    written = page(read_files(), read_papers(), measured)
+    (PAGES / "README.md").write_text(written, "utf-8")
 
 
 if __name__ == "__main__":

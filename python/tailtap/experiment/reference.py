@@ -76,58 +76,58 @@ use, write the path of the schema into the first line of the file:
 `python -m tailtap.experiment.json_schema` prints the schema of the installed version, with the
 kinds of other packages that are installed ([kinds.md](kinds.md)).
 `python -m tailtap.experiment.reference` prints this page in the same way.
-"""
 
-TABLE = "| key | value | default | meaning | example |\n|---|---|---|---|---|"
+In brackets behind each key stands what it takes, and its default.
+"""
 
 
 def reference() -> str:
     """The page as Markdown."""
-    parts = [HEAD, "## The file", _table(Experiment)]
-    parts += ["In `counters`:", _table(Events, "counters.")]
-    parts += ["In `interrupts`:", _table(Counted, "interrupts.")]
-    parts += ["In `interrupts.counters`:", _table(Sampling, "interrupts.counters.")]
-    parts += ["In `events`, below each `-`:", _table(Event, "events.")]
-    parts += ["In `claims`, below each `-`:", _table(Claim, "claims.")]
-    parts += ["In `figures`, below each `-`:", _table(Figure, "figures.")]
+    parts = [HEAD, "## The file", _list(Experiment)]
+    parts += ["In `counters`:", _list(Events, "counters.")]
+    parts += ["In `interrupts`:", _list(Counted, "interrupts.")]
+    parts += ["In `interrupts.counters`:", _list(Sampling, "interrupts.counters.")]
+    parts += ["In `events`, below each `-`:", _list(Event, "events.")]
+    parts += ["In `claims`, below each `-`:", _list(Claim, "claims.")]
+    parts += ["In `figures`, below each `-`:", _list(Figure, "figures.")]
     parts += ["In `panels`, `series` and `over`, where these are mappings:"]
-    parts += [_table(Along, "figures.series."), "In `axes.x` and `axes.y`:"]
-    parts += [_table(Scale, "figures.axes.y."), "In `beside`:", _table(Beside, "figures.beside.")]
+    parts += [_list(Along, "figures.series."), "In `axes.x` and `axes.y`:"]
+    parts += [_list(Scale, "figures.axes.y."), "In `beside`:", _list(Beside, "figures.beside.")]
     parts += ["## dut", "The device under test (DuT)."]
-    parts += [_table(Dut, "dut."), "In `dut.tuning`:", _table(Without, "dut.tuning.")]
+    parts += [_list(Dut, "dut."), "In `dut.tuning`:", _list(Without, "dut.tuning.")]
     parts += ["The platform has further keys, which stand beside these."]
-    told: dict[str, str] = {}
+    first_of: dict[str, str] = {}
     for name, platform in PLATFORMS.working():
         parts += [f"### Platform {name}", _about(platform)]
-        parts += list(_own(f"Platform {name}", platform.Options, "dut.", told))
+        parts += list(_own(f"Platform {name}", platform.Options, "dut.", first_of))
     for name, forwarder in FORWARDERS.working():
         parts += [f"### Forwarder {name}", _about(forwarder)]
-        parts += list(_options(f"Forwarder {name}", forwarder.Options, "dut.options.", told))
+        parts += list(_options(f"Forwarder {name}", forwarder.Options, "dut.options.", first_of))
     parts += ["### Neighbours", "In `dut.neighbours`, below a name and a kind."]
     for name, neighbour in NEIGHBOURS.working():
         parts += [f"**{name}**: {_about(neighbour)}"]
-        parts += [_table(neighbour.Options, f"dut.neighbours.NAME.{name}.")]
-    parts += ["## traffic", "What is sent: UDP packets with ids.", _table(Traffic, "traffic.")]
+        parts += [_list(neighbour.Options, f"dut.neighbours.NAME.{name}.")]
+    parts += ["## traffic", "What is sent: UDP packets with ids.", _list(Traffic, "traffic.")]
     parts += ["### Generators", _kinds(GENERATORS)]
     for name, generator in GENERATORS.working():
         if generator.Options.model_fields:
             parts += [f"### Generator {name}", _about(generator)]
             parts += list(
-                _options(f"Generator {name}", generator.Options, "traffic.options.", told)
+                _options(f"Generator {name}", generator.Options, "traffic.options.", first_of)
             )
-    parts += ["### traffic.external", _table(External, "traffic.external.")]
+    parts += ["### traffic.external", _list(External, "traffic.external.")]
     parts += ["### Patterns", "As a mapping, `kind` is the name of the pattern."]
     for name, pattern in PATTERNS.items():
         meaning = str(pattern.model_fields["kind"].description)
-        parts += [f"**{name}**: {meaning}", _table(pattern, "traffic.pattern.", ("kind",))]
+        parts += [f"**{name}**: {meaning}", _list(pattern, "traffic.pattern.", ("kind",))]
     parts += [
         "### traffic.flows",
         "Addresses and ports as ranges.",
-        _table(Flows, "traffic.flows."),
+        _list(Flows, "traffic.flows."),
     ]
-    parts += ["### traffic.replay", _table(Replay, "traffic.replay.")]
-    parts += ["## tap", _table(Taps, "tap."), "### Taps", _kinds(TAPS)]
-    parts += ["## evaluation", _table(Matching, "evaluation.")]
+    parts += ["### traffic.replay", _list(Replay, "traffic.replay.")]
+    parts += ["## tap", _list(Taps, "tap."), "### Taps", _kinds(TAPS)]
+    parts += ["## evaluation", _list(Matching, "evaluation.")]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
@@ -140,55 +140,49 @@ def _kinds(kinds: Registry[Any]) -> str:
     return "\n".join(f"- `{name}`: {_about(row)}" for name, row in kinds.working())
 
 
-def _options(kind: str, model: type[BaseModel], prefix: str, told: dict[str, str]) -> Iterator[str]:
+def _options(
+    kind: str, model: type[BaseModel], prefix: str, first_of: dict[str, str]
+) -> Iterator[str]:
     """The tables of a kind's options and of the models in them."""
-    yield from _own(kind, model, prefix, told)
+    yield from _own(kind, model, prefix, first_of)
     if not model.model_fields:
         yield "It has no options."
     for name, field in model.model_fields.items():
         for inner in models_in(field.annotation):
             yield f"In `{prefix}{name}`:"
-            yield _table(inner, f"{prefix}{name}.")
+            yield _list(inner, f"{prefix}{name}.")
 
 
-def _own(kind: str, model: type[BaseModel], prefix: str, told: dict[str, str]) -> Iterator[str]:
-    """The options of a kind. Those that an earlier one has in the same words are only named; `told`
-    has the kind of each row that is on the page.
+def _own(kind: str, model: type[BaseModel], prefix: str, first_of: dict[str, str]) -> Iterator[str]:
+    """The options of a kind. Those that an earlier one has in the same words are only named;
+    `first_of` has the kind of each one that is on the page.
     """
-    rows = list(_rows(model, prefix))
-    first = {row: told.setdefault(row, kind) for row in rows}
+    rows = list(_keys(model, prefix))
+    first = {row: first_of.setdefault(row, kind) for row in rows}
     for other in dict.fromkeys(first.values()):
         if other != kind:
-            names = ", ".join(row.split("|")[1].strip() for row in rows if first[row] == other)
-            yield f"As of [{other}](#{other.lower().replace(' ', '-')}): {names}."
-    own = [row for row in rows if first[row] == kind]
-    yield "\n".join([TABLE, *own]) if own else ""
+            names = ", ".join(row.split("`")[1] for row in rows if first[row] == other)
+            yield f"As of [{other}](#{other.lower().replace(' ', '-')}): `{names}`."
+    yield "\n".join(row for row in rows if first[row] == kind)
 
 
-def _table(model: type[BaseModel], prefix: str = "", without: tuple[str, ...] = ()) -> str:
-    """One row for each field of a model; empty for a model without fields."""
-    rows = list(_rows(model, prefix, without))
-    return "\n".join([TABLE, *rows]) if rows else ""
+def _list(model: type[BaseModel], prefix: str = "", without: tuple[str, ...] = ()) -> str:
+    """A line for each field of a model; empty for a model without fields."""
+    return "\n".join(_keys(model, prefix, without))
 
 
-def _rows(model: type[BaseModel], prefix: str, without: tuple[str, ...] = ()) -> Iterator[str]:
+def _keys(model: type[BaseModel], prefix: str, without: tuple[str, ...] = ()) -> Iterator[str]:
     for name, field in model.model_fields.items():
         if name in without:
             continue
-        default = "required" if field.is_required() else _code(default_text(field))
-        examples = ", ".join(_code(example_text(value)) for value in field.examples or ())
-        cells = (
-            f"`{prefix}{field.alias or name}`",
-            type_text(field),
-            default,
-            field.description or "",
-            examples,
-        )
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _code(text: str | None) -> str:
-    return "—" if text is None else f"`{text}`"
+        kind, default = type_text(field), default_text(field)
+        examples = ", ".join(f"`{example_text(value)}`" for value in field.examples or ())
+        such = f" Such as {examples}." if examples and not kind.startswith("`") else ""
+        if field.is_required():
+            kind += "; required"
+        elif default is not None:
+            kind += f"; default `{default}`"
+        yield f"- `{prefix}{field.alias or name}` ({kind}): {field.description or ''}{such}"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import json
 import pkgutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -38,10 +39,10 @@ For authors of programs that read what tailtap writes.
 
 Made from the program's own types by `make docs`; a test fails when it is stale.
 
-JSON files and what commands print as JSON name their form in `schema`. This page lists the fields
-of each; `python -m tailtap.records.schemas DIR` writes a JSON Schema of each into DIR, and a wheel
-brings them in share/tailtap/schemas. Later versions may add fields. Times are integer nanoseconds.
-A field that is marked *optional* is left out where there is nothing to say.
+JSON files and what commands print as JSON name their form in `schema`. This page lists the other
+fields of each; `python -m tailtap.records.schemas DIR` writes a JSON Schema of each into DIR, and a
+wheel brings them in share/tailtap/schemas. Later versions may add fields. Times are integer
+nanoseconds. A field with a question mark is left out where there is nothing to say.
 """
 
 
@@ -144,18 +145,23 @@ def _described(definition: Mapping[str, Any]) -> Iterator[str]:
     text = " ".join(str(definition.get("description", "")).split())
     if text:
         yield text.replace("``", "`") + "\n"
-    yield "| field | content | meaning |\n|---|---|---|"
     required = definition.get("required", ())
-    for name, field in definition.get("properties", {}).items():
-        content = _type(field)
-        if name not in required:
-            content = f"*optional* {content.removesuffix(' or null')}"
-        yield f"| `{name}` | {content} | {field.get('description', '')} |".replace("|  |", "| |")
+    rows = [
+        (f"`{name}`" if name in required else f"`{name}`?", _type(field, name in required), field)
+        for name, field in definition.get("properties", {}).items()
+        if name != "schema"  # the heading says it
+    ]
+    same = groupby(rows, key=lambda row: (row[1], row[2].get("description")))
+    for (content, meaning), alike in same:
+        names = ", ".join(name for name, *_ in alike)
+        yield f"- {names}: {content}{f'. {meaning}' if meaning else ''}"
     yield ""
 
 
-def _type(field: Mapping[str, Any]) -> str:
+def _type(field: Mapping[str, Any], required: bool = True) -> str:
     """What a field holds, in words."""
+    if not required:
+        return _type(field).removesuffix(" or null")
     if "$ref" in field:
         name = str(field["$ref"]).rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

@@ -1,4 +1,4 @@
-"""The papers, figure by figure: each has its file, and the pages say what files and papers do."""
+"""The papers, figure by figure: each has its file, and the page says what files and papers do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from experiment_folders import write_run
 from published import PUBLISHED, needs_published
 
-from benches.papers import PAGES, Asked, counterparts, page, read_files, read_papers, stored
+from benches.papers import PAGES, PaperFile, counterparts, page, read_files, read_papers, stored
 from tailtap.analysis.figures.arranging import arrange
 from tailtap.analysis.figures.beside import set_beside
 from tailtap.analysis.figures.model import Figure
@@ -28,7 +28,7 @@ MEASURED = {
 
 
 @pytest.fixture(scope="module")
-def files() -> list[Asked]:
+def files() -> list[PaperFile]:
     return read_files()
 
 
@@ -36,61 +36,58 @@ def every(figures: Sequence[Figure]) -> set[str]:
     return set(chain.from_iterable(map(counterparts, figures)))
 
 
-def test_each_figure_of_the_papers_has_one_file(files: list[Asked]) -> None:
+def test_each_figure_of_the_papers_has_one_file(files: list[PaperFile]) -> None:
     measured = [f"{paper}-{one}" for paper, known in MEASURED.items() for one in known]
     papers = read_papers()
     assert list(papers.figures) == measured
-    found = [one for asked in files for one in sorted(every(asked.figures))]
+    found = [one for file in files for one in sorted(every(file.figures))]
     assert sorted(found) == sorted(measured)
-    assert sorted(papers.remarks) == [asked.name for asked in files]
+    assert sorted(papers.remarks) == [file.name for file in files]
 
 
-def test_the_small_scale_draws_the_same_figures(files: list[Asked]) -> None:
+def test_the_small_scale_draws_the_same_figures(files: list[PaperFile]) -> None:
     """All figures say what they are of, and none is of another file's."""
-    for asked in files:
-        small = asked.small.combinations[0][1].figures
-        assert all(counterparts(figure) for figure in (*small, *asked.figures)), asked.name
-        assert every(small) <= every(asked.figures), asked.name
-        assert small and asked.small.combinations[0][1].question.endswith("?")
+    for file in files:
+        small = file.small.combinations[0][1].figures
+        assert all(counterparts(figure) for figure in (*small, *file.figures)), file.name
+        assert every(small) <= every(file.figures), file.name
+        assert small and file.small.combinations[0][1].question.endswith("?")
 
 
 def test_a_name_says_of_which_figures_it_is() -> None:
-    def told(name: str) -> list[str]:
+    def of(name: str) -> list[str]:
         return counterparts(Figure(kind="hdr", name=name))
 
-    assert told("how-low-7-9") == ["how-low-7", "how-low-9"]
-    assert told("virtualized-tables-4-5") == ["virtualized-table-4", "virtualized-table-5"]
-    assert told("how-low-section-7-instructions") == ["how-low-section-7"]
-    assert told("asked-hdr") == []
+    assert of("how-low-7-9") == ["how-low-7", "how-low-9"]
+    assert of("virtualized-tables-4-5") == ["virtualized-table-4", "virtualized-table-5"]
+    assert of("how-low-section-7-instructions") == ["how-low-section-7"]
+    assert of("file-hdr") == []
 
 
-def test_the_tuned_halves_set_what_the_papers_set(files: list[Asked]) -> None:
+def test_the_tuned_halves_set_what_the_papers_set(files: list[PaperFile]) -> None:
     """Wherever a file asks for the boot parameters of a paper, it asks for its other knobs, too."""
     tuned = set()
-    for asked in files:
-        for _, experiment in asked.whole.combinations:
+    for file in files:
+        for _, experiment in file.whole.combinations:
             boot, tuning = getattr(experiment.dut.settings, "boot", ""), experiment.dut.tuning
             is_tuned = "irqaffinity" in boot
             if not experiment.traits.has_dut:
                 continue
-            assert is_tuned == (tuning != "none"), (asked.name, boot, tuning)
-            tuned |= {asked.name} if is_tuned else set()
+            assert is_tuned == (tuning != "none"), (file.name, boot, tuning)
+            tuned |= {file.name} if is_tuned else set()
     assert len(tuned) == 11  # all but those of machines as they are installed
 
 
-def test_the_pages_are_fresh(files: list[Asked]) -> None:
-    papers, measured = read_papers(), stored()
-    for asked in files:
-        written = (PAGES / f"{asked.name}.md").read_text(encoding="utf-8")
-        made = page(asked, papers, measured.get(asked.name))
-        assert written == made, f"{asked.name}: run 'make docs-papers'"
+def test_the_page_is_fresh(files: list[PaperFile]) -> None:
+    made = page(files, read_papers(), stored())
+    assert (PAGES / "README.md").read_text(encoding="utf-8") == made, "run 'make docs-papers'"
 
 
 @needs_published
-def test_published_curves_stand_beside_ours(files: list[Asked], tmp_path: Path) -> None:
+def test_published_curves_stand_beside_ours(files: list[PaperFile], tmp_path: Path) -> None:
     """Each of the published runs that a figure names is in its tree, and drawn beside ours."""
     trees = {}
-    beside = [(asked.name, one) for asked in files for one in asked.figures if one.beside]
+    beside = [(file.name, one) for file in files for one in file.figures if one.beside]
     for name, figure in beside:
         assert figure.beside is not None and figure.beside.path is not None
         path, ours = figure.beside.path, tmp_path / f"{name}-{figure.name}"
