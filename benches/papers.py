@@ -50,9 +50,9 @@ Each file below is run small as it ships, and at the paper's scale with `--set {
 machine lacks for that is what `--check` says:
 
 ```sh
-tailtap run examples/papers/FILE.yaml --check --set {PAPER}
-sudo tailtap run examples/papers/FILE.yaml --out FILE
-sudo tailtap report FILE
+tailtap run examples/papers/as-installed.yaml --check --set {PAPER}
+sudo tailtap run examples/papers/as-installed.yaml --out as-installed
+sudo tailtap report as-installed
 ```
 
 Each section has what the paper shows and prints, and under which names `report` draws it at the
