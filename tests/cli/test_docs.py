@@ -96,7 +96,7 @@ def test_runs_shown_in_the_docs_can_be_planned(monkeypatch: pytest.MonkeyPatch) 
     """The example is there, and takes the values that the page sets."""
     monkeypatch.chdir(ROOT)
     shown = list(runs_of_examples())
-    assert len(shown) > 15
+    assert shown
     for name, words in shown:
         asked = [word for word in words if word not in ("--check", "--resume")]
         done = in_process(*asked, "--check", "--json")
