@@ -87,17 +87,19 @@ def _licence(one: Distribution) -> str:
     return ", ".join(named) or (told.get("License") or "none stated").splitlines()[0]
 
 
-def table(rows: Iterable[tuple[str, str, str]]) -> str:
-    """A table, by name."""
-    lines = ["| package | version | licence |", "|---|---|---|"]
-    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in sorted(set(rows))]) + "\n"
+def by_licence(rows: Iterable[tuple[str, str, str]]) -> str:
+    """A list of licences, each with its packages."""
+    packages: dict[str, list[str]] = {}
+    for name, version, licence in sorted(set(rows)):
+        packages.setdefault(licence, []).append(f"{name} {version}")
+    return "".join(f"- {licence}: {', '.join(packages[licence])}\n" for licence in sorted(packages))
 
 
 def page() -> str:
     """The page."""
     return (
-        f"{HEAD}\n## Compiled into the wheel (Rust)\n\n{table(crates())}"
-        f"\n## Installed beside it (Python)\n\n{table(python_packages())}"
+        f"{HEAD}\n## Compiled into the wheel (Rust)\n\n{by_licence(crates())}"
+        f"\n## Installed beside it (Python)\n\n{by_licence(python_packages())}"
     )
 
 
