@@ -142,33 +142,21 @@ def http2(kind: int, stream: int, content: bytes = b"", flags: int = 4) -> bytes
     )
 
 
-class Dialogue:
-    """Two ends of a connection of TCP that take turns."""
+def spoken(
+    *turns: tuple[int, bool, bytes], ports: tuple[int, int] = (40_000, 443), opened: bool = True
+) -> list[tuple[int, bytes]]:
+    """Segments of a connection of TCP whose ends take turns: when, whether the client sends, what.
 
-    def __init__(self, ports: tuple[int, int] = (40_000, 443), *, opened: bool = True) -> None:
-        """Of a client's port and a server's; with the packets that open it, or without."""
-        self.ports = ports
-        self.numbers = {True: 1_000, False: 4_294_967_290}
-        """Of the next byte of each end: that of the server wraps soon."""
-        self.packets: list[tuple[int, bytes]] = []
-        if opened:
-            self._add(0, True, b"", SYN)
-            self._add(1_000, False, b"", SYN | ACK)
-            self._add(2_000, True, b"", ACK)
-
-    def _add(self, time: int, asks: bool, payload: bytes, flags: int) -> None:
-        seq, ack = self.numbers[asks], self.numbers[not asks]
-        segment = tcp(asks, seq, ack if flags & ACK else 0, payload, flags, self.ports)
-        self.packets.append((time, segment))
-        self.numbers[asks] = (seq + len(payload) + bool(flags & SYN)) % 2**32
-
-    def asks(self, time: int, payload: bytes) -> None:
-        """The client sends a segment."""
-        self._add(time, True, payload, ACK)
-
-    def says(self, time: int, payload: bytes) -> None:
-        """The server sends a segment."""
-        self._add(time, False, payload, ACK)
+    They come behind those that open it, at 0, 1,000 and 2,000 ns, or without these.
+    """
+    opening = [(0, True, b"", SYN), (1_000, False, b"", SYN | ACK), (2_000, True, b"", ACK)]
+    next_byte = {True: 1_000, False: 4_294_967_290}  # of each end: the server's wraps soon
+    packets = []
+    for time, asks, payload, flags in [*opening * opened, *((*turn, ACK) for turn in turns)]:
+        seq, ack = next_byte[asks], next_byte[not asks] if flags & ACK else 0
+        packets.append((time, tcp(asks, seq, ack, payload, flags, ports)))
+        next_byte[asks] = (seq + len(payload) + bool(flags & SYN)) % 2**32
+    return packets
 
 
 def datagrams(number: int) -> Sequence[tuple[str, bytes, bytes]]:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from blocks import enhanced, interface, section
 from captures import frame, pcap
+from pairs import in_pieces, said
 
-from tailtap.analysis.evaluation import Captures, Evaluation, Settings, evaluate, evaluate_many
+from tailtap.analysis.evaluation import Evaluation, Settings, evaluate
 from tailtap.analysis.evaluation.clocks import known
-from tailtap.analysis.evaluation.executors import Threads
 from tailtap.records.evaluation import Counts
 
 MS = 1_000_000
@@ -53,8 +53,8 @@ def fates(counts: Counts) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
-def told(found: Evaluation) -> str:
-    return next((one.message for one in found.warnings if one.code == "outside-common-time"), "")
+def outside(found: Evaluation) -> str:
+    return said(found).get("outside-common-time", "")
 
 
 def plain(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
@@ -87,16 +87,13 @@ def of_two_clocks(folder: Path, before: Packets, after: Packets, **options: Any)
     return plain(folder, before, ahead, clocks=clocks, **options)
 
 
-def in_pieces(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
+def merged(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
     """Evaluated in pieces that are merged."""
     settings = Settings(window_ns=200 * MS, **options)
-    captures = Captures(*write(folder, before, after), settings)
-    [(_, found)] = evaluate_many([captures], executor=Threads(2), chunk_bytes=5_000)
-    assert isinstance(found, Evaluation)
-    return found
+    return in_pieces(*write(folder, before, after), settings, chunk_bytes=5_000)
 
 
-HOW = [plain, rotated, in_one_file, of_two_clocks, in_pieces]
+HOW = [plain, rotated, in_one_file, of_two_clocks, merged]
 Evaluate = Callable[..., Evaluation]
 
 
@@ -107,7 +104,7 @@ def test_what_one_capture_did_not_see_is_not_lost(tmp_path: Path, evaluated: Eva
     found = evaluated(tmp_path, before, between(after, second, 9 * second))
     assert fates(found.counts) == {"matched": 800, "outside_ingress": 200}
     assert found.loss == 0
-    assert "100 packets at the start and 100 at the end" in told(found)
+    assert "100 packets at the start and 100 at the end" in outside(found)
     assert found.lost_packets.key == []
 
 
@@ -124,29 +121,19 @@ def test_what_came_while_both_ran_is_lost(tmp_path: Path, evaluated: Evaluate) -
     assert found.lost_packets.burst.tolist() == [2, 2, 1, *[15] * 15]
 
 
-def test_the_last_ten_milliseconds_of_a_capture(tmp_path: Path) -> None:
-    before, after = taken()
-    found = plain(tmp_path, before, after[:-1])
-    assert fates(found.counts) == {"matched": 999, "outside_ingress": 1}
-    assert "0 packets at the start and 1 at the end" in told(found)
-
-
 def test_whoever_knows_that_both_ran_says_so(tmp_path: Path) -> None:
     """A capture alone does not tell a device that failed from a capture that was stopped."""
     before, after = taken()
     found = plain(tmp_path, before, after[:-15])
     assert fates(found.counts) == {"matched": 985, "outside_ingress": 15}
-    assert "throughout" in told(found)
+    assert "throughout" in outside(found)
+    assert "0 packets at the start and 15 at the end" in outside(found)
     found = plain(tmp_path, before, after[:-15], throughout=True)
     assert fates(found.counts) == {"matched": 985, "lost": 15}
     assert found.lost_packets.burst.tolist() == [15] * 15
-    assert not told(found)
-    assert Evaluation.load(stored(found, tmp_path)).options.throughout
-
-
-def stored(found: Evaluation, folder: Path) -> Path:
-    found.write(folder / "stored")
-    return folder / "stored"
+    assert not outside(found)
+    found.write(tmp_path / "stored")
+    assert Evaluation.load(tmp_path / "stored").options.throughout
 
 
 def test_any_record_shows_that_a_capture_ran(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from captures import pcap, stamps
+from pairs import in_pieces, said
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
@@ -23,8 +24,6 @@ from scapy.packet import Raw
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.clocks import known
 from tailtap.analysis.evaluation.evaluate import evaluate_by
-from tailtap.analysis.evaluation.executors import Threads
-from tailtap.analysis.evaluation.many import Captures, evaluate_many
 from tailtap.analysis.evaluation.settings import Settings
 from tailtap.base.errors import InputError
 
@@ -98,38 +97,35 @@ def evaluated(pair: Iterable[Path], **settings: Any) -> Evaluation:
     return evaluate_by(Settings(throughout=True, **settings), *pair)
 
 
-@pytest.mark.parametrize(
-    "lost",
-    [
-        {7},
-        {0},
-        {299},
-        {0, 1, 2, 298, 299},
-        {5, 6, 7, 8, 20, 22, 23, 100},
-        set(range(50, 150)),
-        set(),
-        *(set(random.Random(seed).sample(range(300), 40)) for seed in range(4)),
-    ],
-    ids=lambda lost: f"{len(lost)}-lost",
-)
-def test_each_lost_packet_is_a_row(tmp_path: Path, lost: set[int]) -> None:
-    passage = Passage(range(300), lost)
-    found = evaluated(passage.write(tmp_path))
-    assert found.counts.lost == len(lost)
-    assert found.counts.matched == 300 - len(lost)
-    assert rows_of(found) == passage.rows
-    begun, packets = found.lost_packets.bursts
-    assert sum(packets.tolist()) == len(lost)
-    assert [time in lost and time - 1 not in lost for time in range(300)].count(True) == len(begun)
-
-
-def test_positions_and_bursts_of_an_unsorted_capture_are_those_of_the_file(tmp_path: Path) -> None:
+def unsorted() -> Passage:
     draw = random.Random(7)
     order = sorted(range(300), key=lambda number: number + draw.uniform(0, 6))
-    passage = Passage(order, {0, 3, 4, 5, 150, 151, 299, *draw.sample(range(300), 30)})
-    found = evaluated(passage.write(tmp_path))
-    assert "timestamps-backwards" in {warning.code for warning in found.warnings}
+    return Passage(order, {0, 3, 4, 5, 150, 151, 299, *draw.sample(range(300), 30)})
+
+
+@pytest.mark.parametrize(
+    "passage",
+    [
+        unsorted(),
+        *(Passage(range(300), lost) for lost in (
+            {7}, {0}, {299}, {0, 1, 2, 298, 299}, {5, 6, 7, 8, 20, 22, 23, 100},
+            set(range(50, 150)), set[int](),
+            *(set(random.Random(seed).sample(range(300), 40)) for seed in range(4)),
+        )),
+    ],
+    ids=lambda passage: f"{len(passage.lost)}-lost",
+)  # fmt: skip
+@pytest.mark.parametrize("ahead_ns", [0, 7_000_000])
+def test_each_lost_packet_is_a_row(tmp_path: Path, passage: Passage, ahead_ns: int) -> None:
+    """Its stamp is that before the device, also of two clocks; its place that in the file."""
+    clocks = known(ahead_ns - 10_000, ahead_ns + 10_000) if ahead_ns else None
+    found = evaluated(passage.write(tmp_path, ahead_ns), clocks=clocks, window_ns=10**9)
+    assert found.counts.lost == len(passage.lost) == 300 - found.counts.matched
     assert rows_of(found) == passage.rows
+    begun, packets = found.lost_packets.bursts
+    assert sum(packets.tolist()) == len(passage.lost)
+    assert len(begun) == round(sum(1 / row[3] for row in passage.rows))
+    assert ("timestamps-backwards" in said(found)) == (not isinstance(passage.before, range))
 
 
 def test_trimmed_packets_are_not_among_the_lost_ones(tmp_path: Path) -> None:
@@ -148,22 +144,13 @@ def test_pieces_find_the_losses_of_the_whole(tmp_path: Path, kind: str) -> None:
     passage = Passage(range(3000), lost)
     pair = passage.write(tmp_path, kind=kind)
     settings = Settings(window_ns=10 * STEP, throughout=True)
-    with Threads(2) as threads:
-        [(_, found)] = evaluate_many([Captures(*pair, settings)], threads, chunk_bytes=6_000)
-    assert isinstance(found, Evaluation)
+    found = in_pieces(*pair, settings, chunk_bytes=6_000)
     expected = passage.rows
     if kind == "stamps":  # they have ids, and no frames
         expected = [(time, position, None, burst, "") for time, position, _, burst, _ in expected]
         numbers = [str(number) for number in sorted(lost)]
         assert [one.key for one in found.losses(1 << 20)] == numbers
     assert rows_of(found) == expected
-
-
-def test_stamps_of_two_clocks_keep_that_before_the_device(tmp_path: Path) -> None:
-    passage = Passage(range(300), {0, 10, 11, 299})
-    pair = passage.write(tmp_path, ahead_ns=7_000_000)
-    found = evaluated(pair, clocks=known(6_990_000, 7_010_000), window_ns=10**9)
-    assert rows_of(found) == passage.rows
 
 
 def test_packets_without_the_key_neither_count_nor_end_a_burst(tmp_path: Path) -> None:
@@ -205,17 +192,11 @@ def test_losses_are_written_and_read(tmp_path: Path) -> None:
     assert list(zip(*(table[n] for n in ("ingress_ns", "position", "length", "burst", "flow")),
                     strict=True)) == passage.rows  # fmt: skip
     assert Evaluation.load(tmp_path / "out").losses() == found.losses()
+    assert evaluated(passage.write(tmp_path), losses=False).losses() == []  # nobody asked
     stamped = evaluated(passage.write(tmp_path, kind="stamps"))
     stamped.write(tmp_path / "out")
     assert pq.read_table(tmp_path / "out/losses.parquet")["length"].to_pylist() == [None] * 4
     assert Evaluation.load(tmp_path / "out").losses() == stamped.losses()
-
-
-def test_nobody_asked_which_were_lost(tmp_path: Path) -> None:
-    pair = Passage(range(300), {5}).write(tmp_path)
-    found = evaluated(pair, losses=False)
-    assert found.counts.lost == 1
-    assert found.losses() == []
 
 
 def test_a_burst_of_no_packet_is_refused(tmp_path: Path) -> None:
@@ -248,10 +229,6 @@ def pairs_of(found: Evaluation) -> set[tuple[int, int]]:
     return {(one.ingress_ns - START, one.egress_ns - START) for one in found.worst(10**6)}
 
 
-def codes(found: Evaluation) -> set[str]:
-    return {warning.code for warning in found.warnings}
-
-
 def test_equal_packets_are_matched_in_order_where_none_is_lost(tmp_path: Path) -> None:
     draw = random.Random(5)
     packets: list[tuple[int, int]] = []
@@ -264,7 +241,7 @@ def test_equal_packets_are_matched_in_order_where_none_is_lost(tmp_path: Path) -
     assert (counts.matched, counts.matched_in_order, counts.lost) == (400, 400, 0)
     assert (counts.duplicate_ingress, counts.unmatched_egress) == (0, 0)
     assert pairs_of(found) == set(packets)
-    assert "equal-packets" in codes(found) and "duplicate-ingress" not in codes(found)
+    assert "equal-packets" in said(found) and "duplicate-ingress" not in said(found)
     assert found.losses() == []
 
 
@@ -281,8 +258,8 @@ def test_a_lost_equal_packet_leaves_open_what_was_in_the_device_with_it(tmp_path
     # Ten came and nine left: one is lost, and nobody knows which.
     assert (counts.duplicate_ingress, counts.lost, found.losses()) == (9, 1, [])
     assert counts.unmatched_egress == 9
-    assert codes(found) >= {"equal-packets", "duplicate-ingress"}
-    text = next(one.message for one in found.warnings if one.code == "duplicate-ingress")
+    assert said(found).keys() >= {"equal-packets", "duplicate-ingress"}
+    text = said(found)["duplicate-ingress"]
     assert "9 packets" in text and "a shorter --window" in text
 
 
@@ -316,11 +293,8 @@ def test_one_equal_packet_alone_in_the_device_is_a_row_when_it_is_lost(tmp_path:
     packets: list[tuple[int, int | None]] = [
         (number * 30 * STEP, number * 30 * STEP + STEP) for number in range(10)
     ]
-    packets += [(1000 * STEP, None)]
-    packets += [
-        (2000 * STEP + number * 30 * STEP, 2000 * STEP + number * 30 * STEP + STEP)
-        for number in range(10)
-    ]
+    later = [(2000 * STEP + came, 2000 * STEP + came + STEP) for came, _ in packets]
+    packets = [*packets, (1000 * STEP, None), *later]
     found = evaluated(equal_pair(tmp_path, packets), key="packet", window_ns=window)
     assert pairs_of(found) == {pair for pair in packets if pair[1] is not None}
     assert rows_of(found) == [
@@ -332,8 +306,6 @@ def test_pieces_find_what_the_whole_finds_of_equal_packets(tmp_path: Path) -> No
     packets = [(number * STEP, number * STEP + LATENCY) for number in range(2000)]
     pair = equal_pair(tmp_path, packets)
     settings = Settings(key="packet", window_ns=10 * STEP, throughout=True)
-    with Threads(2) as threads:
-        [(_, found)] = evaluate_many([Captures(*pair, settings)], threads, chunk_bytes=6_000)
-    assert isinstance(found, Evaluation)
+    found = in_pieces(*pair, settings, chunk_bytes=6_000)
     assert pairs_of(found) == set(packets)
     assert found.counts.matched_in_order == 2000

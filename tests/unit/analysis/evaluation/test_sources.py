@@ -1,7 +1,8 @@
-"""Sides of several files, of parts of a file, and of pipes: what their packets took is known."""
+"""Sides of several files, of parts of a file, of pipes, and through filters of libpcap's."""
 
 from __future__ import annotations
 
+import ctypes.util
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -10,9 +11,12 @@ from threading import Thread
 
 import pytest
 from blocks import enhanced, interface, section
-from captures import mscap, pcap, pcapng
-from scapy.layers.inet import IP, UDP
-from scapy.layers.l2 import Dot1Q, Ether
+from captures import mscap, pcap, pcapng, stamps
+from packet_filters import matching
+from pairs import latencies, said
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
@@ -48,15 +52,7 @@ def passing(
 
 def exact(found: Evaluation) -> bool:
     """Whether each packet is matched with what it took."""
-    values, counts = found.distribution
-    share = COUNT // 10
-    return found.counts.matched == COUNT and list(
-        zip(values.tolist(), counts.tolist(), strict=True)
-    ) == [(took(number), share) for number in range(10)]
-
-
-def codes(found: Evaluation) -> set[str]:
-    return {warning.code for warning in found.warnings} - {"few-packets"}
+    return latencies(found) == sorted(map(took, range(COUNT)))
 
 
 def ring(folder: Path, packets: Sequence[Stamped], names: Sequence[str]) -> Path:
@@ -84,16 +80,12 @@ def test_a_ring_is_one_capture_in_the_order_of_its_stamps(tmp_path: Path, out: P
     write(folder / "c.pcap3", [])  # a file that has only just been begun
     (folder / ".hidden").write_text("no capture")
     found = evaluate(folder, out)
-    assert exact(found) and codes(found) == set()
+    assert exact(found) and not said(found)
     side = found.inputs.ingress
     assert side.path == str(folder) and side.files is not None
     each = {Path(file.path).name: file.packets for file in side.files}
-    assert list(each.items()) == [
-        ("c.pcap2", 100),
-        ("c.pcap0", 100),
-        ("c.pcap1", 100),
-        ("c.pcap3", 0),
-    ]
+    counts = [("c.pcap2", 100), ("c.pcap0", 100), ("c.pcap1", 100), ("c.pcap3", 0)]
+    assert list(each.items()) == counts
     again = evaluate(f"{folder}/c.pcap[0-2]", out)
     assert exact(again) and again.inputs.ingress.path.endswith("[0-2]")
     # Both sides may be rings; and a stored evaluation knows them.
@@ -117,31 +109,31 @@ def test_damage_in_a_file_of_a_ring_is_told_of_that_file(tmp_path: Path, out: Pa
     (folder / "b").write_bytes(whole[:-10])  # in mid-record: the packet is in no file
     found = evaluate(folder, out)
     assert (found.counts.matched, found.counts.unmatched_egress) == (COUNT - 1, 1)
-    [damaged] = [one.message for one in found.warnings if one.code == "capture-damaged"]
-    assert damaged.startswith(f"{folder / 'b'}: damaged after packet 99 ")
+    assert said(found)["capture-damaged"].startswith(f"{folder / 'b'}: damaged after packet 99 ")
     assert found.inputs.ingress.unread["without-end"]
 
 
-def test_a_file_that_does_not_belong_is_named(tmp_path: Path, out: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (pcapng(passing()[0][:3]), "ring/c: pcapng, where the files before it are pcap"),
+        (pcap(passing()[0][:3], linktype=147), "ring/c: link type 147"),
+        (b"notes of whoever measured, which are no capture at all", "ring/c: not a capture"),
+        (None, r"ring/c: not a file: .*pattern in quotes"),
+    ],
+)
+def test_a_file_that_does_not_belong_is_named(
+    tmp_path: Path, out: Path, content: bytes | None, says: str
+) -> None:
     folder = ring(tmp_path / "ring", passing()[0], ["a", "b"])
-    (folder / "c").write_bytes(pcapng(passing()[0][:3]))
-    with pytest.raises(InputError, match="ring/c: pcapng, where the files before it are pcap"):
+    (folder / "c").mkdir() if content is None else (folder / "c").write_bytes(content)
+    with pytest.raises(InputError, match=says):
         evaluate(folder, out)
-    (folder / "c").write_bytes(pcap(passing()[0][:3], linktype=147))
-    with pytest.raises(InputError, match="ring/c: link type 147"):
-        evaluate(folder, out)
-    (folder / "c").write_text("notes of whoever measured, which are no capture at all")
-    with pytest.raises(InputError, match="ring/c: not a capture"):
-        evaluate(folder, out)
-    (folder / "c").unlink()
-    (folder / "c").mkdir()
-    with pytest.raises(InputError, match=r"ring/c: not a file: .*pattern in quotes"):
-        evaluate(folder, out)
+
+
+def test_names_of_no_files_and_files_without_a_date_are_refused(tmp_path: Path, out: Path) -> None:
     with pytest.raises(InputError, match="no file has such a name"):
-        evaluate(folder / "*.gz", out)
-
-
-def test_files_of_times_without_a_date_are_refused(tmp_path: Path, out: Path) -> None:
+        evaluate(tmp_path / "*.gz", out)
     for name in ("a.mscap", "b.mscap"):
         (tmp_path / name).write_bytes(mscap([(5, 7)]))
     with pytest.raises(InputError, match="do not tell how several files follow each other"):
@@ -176,39 +168,33 @@ def test_two_interfaces_of_a_file_are_two_sides(tmp_path: Path) -> None:
         evaluate(Source("b", (both,), "interface:eth7"), both)
 
 
-def mixed(path: Path, sides: tuple[list[Stamped], list[Stamped]]) -> Path:
-    return write(path, sorted(sides[0] + sides[1]))
-
-
-def test_two_vlans_of_a_file_are_two_sides(tmp_path: Path) -> None:
-    def tagged(number: int) -> Packet:
-        whole = packet(number)
-        return Ether(src=whole.src, dst=whole.dst) / Dot1Q(vlan=200) / whole.payload
-
-    both = mixed(tmp_path / "both", passing(after=tagged))
-    found = evaluate(both)
-    assert exact(found)
-    assert [side.chosen for side in found.inputs.both] == ["vlan:none", "vlan:200"]
+def tagged(number: int) -> Packet:
+    whole = packet(number)
+    return Ether(src=whole.src, dst=whole.dst) / Dot1Q(vlan=200) / whole.payload
 
 
 def routed(number: int) -> Packet:
     return packet(number, MACS[2], MACS[3], ttl=63)
 
 
-def test_a_mirror_port_shows_packets_on_both_sides_of_a_router(tmp_path: Path) -> None:
-    both = mixed(tmp_path / "both", passing(after=routed))
+@pytest.mark.parametrize(
+    ("after", "chosen"),
+    [
+        (tagged, ["vlan:none", "vlan:200"]),
+        (routed, [f"from:{MACS[0]}", f"from:{MACS[2]}"]),
+        (packet, ["copy:1", "copy:2"]),
+    ],
+)
+def test_one_file_shows_packets_on_both_sides(
+    tmp_path: Path, after: Callable[[int], Packet], chosen: list[str]
+) -> None:
+    """Behind a tag, a router, or unchanged, which is no copy of a mirror port."""
+    before, behind = passing(after=after)
+    both = write(tmp_path / "both", sorted(before + behind))
     found = evaluate(both)
-    assert exact(found)
-    assert [side.chosen for side in found.inputs.both] == [f"from:{MACS[0]}", f"from:{MACS[2]}"]
-    by_hand = evaluate(Source("b", (both,), "copy:1"), Source("b", (both,), "copy:2"))
-    assert exact(by_hand)
-
-
-def test_the_copies_of_packets_that_nothing_changed_are_two_sides(tmp_path: Path) -> None:
-    found = evaluate(mixed(tmp_path / "both", passing()))
-    assert exact(found)
-    assert [side.chosen for side in found.inputs.both] == ["copy:1", "copy:2"]
-    assert codes(found) == set()  # these are no copies of a mirror port
+    assert exact(found) and not said(found)
+    assert [side.chosen for side in found.inputs.both] == chosen
+    assert exact(evaluate(Source("b", (both,), "copy:1"), Source("b", (both,), "copy:2")))
 
 
 def test_sides_that_cannot_be_told_apart_are_listed(tmp_path: Path, out: Path) -> None:
@@ -234,7 +220,7 @@ def test_copies_of_a_mirror_port_count_once(tmp_path: Path, out: Path) -> None:
     before = passing()[0]
     twice = sorted(before + [(time + 2_000, data) for time, data in before])
     found = evaluate(write(tmp_path / "in", twice), out)
-    assert exact(found) and codes(found) == {"copies"}
+    assert exact(found) and set(said(found)) == {"copies"}
     assert [side.copies for side in found.inputs.both] == [COUNT, 0]
     assert found.counts.ingress == COUNT and found.counts.duplicate_ingress == 0
 
@@ -245,7 +231,7 @@ def test_copies_of_some_packets_count_once_as_well(tmp_path: Path, out: Path, ke
     before = passing()[0]
     slow = [(time + 2_000, data) for time, data in before[9::10]]
     found = evaluate(write(tmp_path / "in", sorted(before + slow)), out, key=key)
-    assert exact(found) and codes(found) == {"copies"}
+    assert exact(found) and set(said(found)) == {"copies"}
     assert found.inputs.ingress.copies == len(slow)
     assert (found.counts.ingress, found.counts.lost) == (COUNT, 0)
 
@@ -255,8 +241,7 @@ def test_what_is_left_out_is_a_bias(tmp_path: Path, out: Path) -> None:
     before = passing()[0]
     again = [(time + 1_000_000, data) for time, data in before[9::10]]
     found = evaluate(write(tmp_path / "in", sorted(before + again)), out, key="ip.id")
-    [told] = [one.message for one in found.warnings if one.code == "duplicate-ingress"]
-    assert "which is too low if they were slow" in told
+    assert "which is too low if they were slow" in said(found)["duplicate-ingress"]
     assert found.counts.duplicate_ingress == 2 * len(again)
 
 
@@ -310,3 +295,108 @@ def test_what_is_wrong_with_a_pipe_is_told_by_its_name(tmp_path: Path, out: Path
     with pytest.raises(InputError, match="pipe: not a capture that tailtap reads"):
         evaluate(pipe, out)
     writing.join(10)
+
+
+needs_libpcap = pytest.mark.skipif(
+    ctypes.util.find_library("pcap") is None, reason="filters need libpcap"
+)
+LATENCY, RAW_IP = 30_000, 101
+FILTERS = (
+    "udp port 53", "tcp", "net 10.1.0.0/16 and not port 80", "ip6 and udp", "vlan 7 and udp",
+    "icmp or arp", "greater 200", "ip[8] > 60 and udp[4:2] >= 40", "tcp[tcpflags] & tcp-syn != 0",
+    "src host 10.1.0.3 or dst portrange 4000-5000", "ether host 02:00:00:00:00:01",
+    "ip[2:2] * 3 - (ip[0] & 0xf) << 2 > 500", "(ip[2:2] % 7 ^ 3) / 2 = 1",
+)  # fmt: skip
+
+
+def any_packet(rng: random.Random, number: int) -> Packet:
+    """A packet of one of many kinds."""
+    ends = {"src": f"10.{rng.randrange(3)}.0.{rng.randrange(5)}", "dst": "10.1.0.9"}
+    network = IP(**ends, id=number, ttl=rng.choice([60, 61, 64]))
+    ports = {"sport": rng.randrange(1024, 9000), "dport": rng.choice([53, 80, 4500])}
+    filling = Raw(number.to_bytes(4, "big") + bytes(rng.randrange(300)))
+    kinds = {
+        0: network / TCP(**ports, flags=rng.choice(["S", "A"])),
+        1: IPv6(dst="fd00::1") / UDP(**ports),
+        2: network / ICMP(seq=number),
+    }
+    return kinds.get(rng.randrange(6), network / UDP(**ports)) / filling
+
+
+@pytest.fixture(scope="module")
+def frames() -> list[bytes]:
+    """Packets within frames, some of them with a tag or without IP."""
+    rng = random.Random(3)
+    found = []
+    for number in range(400):
+        ether = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+        packet = ARP(hwsrc=f"02:00:00:00:{number // 256:02x}:{number % 256:02x}", pdst="10.0.0.1")
+        if number % 20:
+            packet = any_packet(rng, number)
+        found.append(bytes(ether / Dot1Q(vlan=7) / packet if number % 9 == 0 else ether / packet))
+    return found
+
+
+def filtered(folder: Path, packets: list[bytes], linktype: int = 1) -> tuple[Path, Path]:
+    """The packets before a device and after it."""
+    sides = folder / "in.pcap", folder / "out.pcap"
+    for side, late in zip(sides, (0, LATENCY), strict=True):
+        timed = ((START + i * 100_000 + late, packet) for i, packet in enumerate(packets))
+        side.write_bytes(pcap(timed, linktype=linktype))
+    return sides
+
+
+@needs_libpcap
+@pytest.mark.parametrize("words", FILTERS)
+def test_what_libpcap_takes_is_evaluated(tmp_path: Path, frames: list[bytes], words: str) -> None:
+    taken = matching(words, frames)
+    assert 0 < sum(taken) <= len(frames)
+    found = evaluate(*filtered(tmp_path, frames), filter=words)
+    assert (found.counts.matched, found.counts.lost) == (sum(taken), 0)
+    side = found.inputs.ingress
+    assert (side.chosen, side.others) == (f"filter '{words}'", len(frames) - sum(taken))
+
+
+@needs_libpcap
+def test_packets_without_an_ethernet_header_are_filtered_alike(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    packets = [bytes(any_packet(rng, number)) for number in range(200)]
+    ethertypes = [b"\x08\0" if packet[0] >> 4 == 4 else b"\x86\xdd" for packet in packets]
+    framed = [bytes(12) + one + packet for one, packet in zip(ethertypes, packets, strict=True)]
+    pair = filtered(tmp_path, packets, RAW_IP)
+    for words in ("udp port 53", "ip6", "less 100"):
+        assert evaluate(*pair, filter=words).counts.matched == sum(matching(words, framed))
+
+
+@needs_libpcap
+def test_behind_a_nat_a_filter_of_its_own_counts(tmp_path: Path) -> None:
+    pair = tmp_path / "in.pcap", tmp_path / "out.pcap"
+    for side, source in zip(pair, ("10.0.0", "192.0.2"), strict=True):
+        late = LATENCY * (side == pair[1])
+        rows = []
+        for i in range(300):
+            host = f"{source}.{1 + i % 3}"
+            packet = Ether() / IP(src=host, dst="10.1.0.1", id=i) / UDP(dport=53) / Raw(bytes(20))
+            rows.append((START + i * 100_000 + late, bytes(packet)))
+        side.write_bytes(pcap(rows))
+    words = "src host 10.0.0.2"
+    found = evaluate(*pair, filter=words, filter_after="src host 192.0.2.2")
+    assert (found.counts.matched, found.counts.unmatched_egress) == (100, 0)
+    found = evaluate(*pair, filter=words, filter_after="")
+    counts = found.counts
+    assert (counts.matched, counts.unmatched_egress + counts.outside_egress) == (100, 200)
+    with pytest.raises(InputError, match=r"out.pcap: no packet of the capture is of filter 'src"):
+        evaluate(*pair, filter=words)
+
+
+@needs_libpcap
+def test_what_a_filter_cannot_read_is_refused(tmp_path: Path, frames: list[bytes]) -> None:
+    pair = filtered(tmp_path, frames)
+    with pytest.raises(InputError, match=r"filter 'udp prot 5': .*syntax error"):
+        evaluate(*pair, filter="udp prot 5")
+    with pytest.raises(InputError, match=r"--filter-after is of the second capture"):
+        evaluate(pair[0], filter="udp", filter_after="udp")
+    ids = tmp_path / "in.stamps"
+    ids.write_bytes(stamps([(START, 1)]))
+    with pytest.raises(InputError, match=r"in.stamps: it holds no frames, which a filter reads"):
+        evaluate(ids, ids, filter="udp")
