@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from tailtap.analysis.causes.remedies import Knob
     from tailtap.analysis.runs.run import Experiment, Run
     from tailtap.experiment.reading import CheckedExperiment
-    from tailtap.measure.boots import Boots
-    from tailtap.measure.campaign import Listener
-    from tailtap.measure.roles.role import Stations
+    from tailtap.measure.campaign import Boots, Listener
+    from tailtap.measure.roles import Stations
     from tailtap.records.causes import CausesRecord
     from tailtap.records.compare import CompareRecord, GateRecord
     from tailtap.records.evaluation import UndisturbedRecord
@@ -181,9 +180,8 @@ def search(
     from tailtap.experiment.plan import default_folder
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.campaign import Campaign
-    from tailtap.measure.search.conduct import SHARES, Plan, search_experiment
-    from tailtap.measure.search.methods import METHODS
-    from tailtap.measure.search.trial import settings_of
+    from tailtap.measure.search import SHARES, Plan, search_experiment
+    from tailtap.measure.search.methods import METHODS, settings_of
     from tailtap.results.database import kept_current
 
     if method not in METHODS:
@@ -292,8 +290,7 @@ def measure_again(
     """
     from tailtap.base.errors import InputError, MachineError
     from tailtap.experiment.plan import default_folder
-    from tailtap.experiment.reading import read_experiment
-    from tailtap.experiment.repeating import demands_of, smallest
+    from tailtap.experiment.reading import demands_of, read_experiment, smallest
     from tailtap.measure.campaign import Campaign
     from tailtap.measure.runner import run_experiment
     from tailtap.results.database import kept_current

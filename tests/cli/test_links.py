@@ -17,7 +17,7 @@ from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap.analysis.runs.folder import STAMP_HEADER, ExperimentFolder, RunFolder
 from tailtap.base.errors import InputError
-from tailtap.measure.search.trial import settings_of
+from tailtap.measure.search.methods import settings_of
 from tailtap.records.interrupts import write_samples
 from tailtap.results.database import refresh
 

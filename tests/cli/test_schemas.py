@@ -19,7 +19,7 @@ from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.analysis.runs.summary import summarize
-from tailtap.measure.search.trial import settings_of
+from tailtap.measure.search.methods import settings_of
 from tailtap.records.record import printed as as_text
 from tailtap.records.record import read
 from tailtap.records.schemas import RECORDS, file_of, page, schema, write

@@ -26,8 +26,8 @@ from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.processes import Folder
 from tailtap.host.net.namespaces import Link, Namespace
 from tailtap.measure.campaign import Campaign
-from tailtap.measure.search.conduct import Combination, Plan, Search
-from tailtap.measure.search.trial import Trial, settings_of
+from tailtap.measure.search import Combination, Plan, Search
+from tailtap.measure.search.methods import Trial, settings_of
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.records.record import as_json, printed
 from tailtap.records.search import TrialRow

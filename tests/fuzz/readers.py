@@ -32,7 +32,7 @@ from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.tail import model_runs
 from tailtap.analysis.undisturbed import keep_undisturbed
 from tailtap.base.errors import MachineError
-from tailtap.measure.search.trial import settings_of
+from tailtap.measure.search.methods import settings_of
 from tests.fuzz.reader import Reader
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

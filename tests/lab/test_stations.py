@@ -19,13 +19,13 @@ from tailtap.experiment.reading import read_experiment
 from tailtap.host.changes import clean
 from tailtap.host.changes.journal import read_all
 from tailtap.measure.campaign import Campaign
-from tailtap.measure.roles.role import PLACE
+from tailtap.measure.roles import PLACE
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.remote.session import Setup
 from tailtap.remote.stream import StreamSite, StreamStation
 
-COMMAND = (sys.executable, "-P", "-m", "tailtap.measure.roles")
+COMMAND = (sys.executable, "-P", "-m", "tailtap.measure.roles.here")
 TEXT = """
 name: far
 dut: {platform: bare-metal, forwarder: xdp, cpus: [1]}

@@ -24,7 +24,7 @@ from told import write_told
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation.clocks import known
 from tailtap.library import remedies
-from tailtap.measure.search.trial import settings_of
+from tailtap.measure.search.methods import settings_of
 from tailtap.show.report import write_report
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)

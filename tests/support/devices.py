@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailtap.base.files import write_json
-from tailtap.measure.search.conduct import SEARCH
-from tailtap.measure.search.methods import METHODS
-from tailtap.measure.search.trial import Bounds, Trial, answer, result
+from tailtap.measure.search import SEARCH
+from tailtap.measure.search.methods import METHODS, Bounds, Trial, answer, result
 from tailtap.records.record import as_json
 from tailtap.records.search import Ended, SearchAnswer, SearchRecord, SearchSettings, TrialRow
 

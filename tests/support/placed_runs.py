@@ -19,7 +19,7 @@ from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply, plan
 from tailtap.host.tuning.audit import audit
 from tailtap.lab.platforms import PLATFORMS
-from tailtap.measure.roles.tuning import record
+from tailtap.measure.roles.foresee import record
 from tailtap.records.record import as_json
 
 

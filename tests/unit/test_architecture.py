@@ -19,7 +19,7 @@ WRONG = {
     "show/report/page.py": "from tailtap.host.facts import machine",
     "host/net/nic.py": "from tailtap.analysis import clocks",
     "lab/topology/graph.py": "from tailtap.lab import instruments",
-    "measure/roles/role.py": "from tailtap.measure import runner",
+    "measure/roles/dut.py": "from tailtap.measure import runner",
     "analysis/clocks/host.py": "from tailtap.analysis import compare",
     "results/tables.py": "from tailtap.show import report",
 }

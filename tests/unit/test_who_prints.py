@@ -10,7 +10,7 @@ import tailtap
 
 SOURCES = Path(tailtap.__file__).parent
 PROGRAMS = {
-    "measure/roles/__main__.py": "a station",
+    "measure/roles/here.py": "a station",
     "measure/testbed/cabling.py": "the cards of a far host",
     "remote/relay.py": "stands here for a command in a guest",
     "remote/switch.py": "the switch of a guest's connections",

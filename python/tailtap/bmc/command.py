@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
 from tailtap.bmc import BootDevice
-from tailtap.measure.testbed.power.command import Command, CommandOptions, CommandPower
+from tailtap.measure.testbed.power import Command, CommandOptions, CommandPower
 
 
 class SwitchedOptions(CommandOptions):

@@ -14,8 +14,7 @@ from tailtap.cli.terminal import say, warn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtap.measure.improve.conduct import Improvement
-    from tailtap.measure.improve.settings import Plan
+    from tailtap.measure.improve import Improvement, Plan
     from tailtap.records.search import ImproveRecord, ImproveSettings
 
 FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.yaml"}
@@ -142,8 +141,8 @@ def improve(
     from tailtap.base.errors import InputError
     from tailtap.cli.progress import campaign_in
     from tailtap.library import remedies
-    from tailtap.measure.improve.conduct import improve as try_knobs
-    from tailtap.measure.improve.settings import settings_of
+    from tailtap.measure.improve import improve as try_knobs
+    from tailtap.measure.improve import settings_of
 
     if (experiment is None) == (observe is None):
         raise InputError("give an experiment file, or --observe IN OUT")
@@ -175,7 +174,7 @@ def _experiment(
 ) -> Plan:
     """The plan for an experiment file. Raises `InputError`."""
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.improve.settings import Goal, plan_of_experiment
+    from tailtap.measure.improve import Goal, plan_of_experiment
 
     checked = read_experiment(file, changes)
     required = list(checked.require) if require is None else [require]
@@ -192,7 +191,7 @@ def _observed(
 ) -> Plan:
     """The plan for a device that is there already. Raises `InputError`."""
     from tailtap.base.errors import InputError
-    from tailtap.measure.improve.settings import Goal, plan_of_observed
+    from tailtap.measure.improve import Goal, plan_of_observed
     from tailtap.measure.observe import Asked, parse_target
 
     if not stretch:

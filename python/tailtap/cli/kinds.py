@@ -49,7 +49,7 @@ FILES = {
     "generators": "lab/generators/__init__.py",
     "neighbours": "lab/neighbours/__init__.py",
     "taps": "lab/instruments/taps/__init__.py",
-    "power": "measure/testbed/power/__init__.py",
+    "power": "measure/testbed/power.py",
     "boot ways": "measure/testbed/boot/__init__.py",
     "machines with a controller": "bmc/__init__.py",
     "exporters": "results/exporters/base.py",

@@ -18,8 +18,7 @@ from tailtap.cli.terminal import say, steps, warn
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.folder import RunFolder
-    from tailtap.measure.observe.look import Asked
-    from tailtap.measure.observe.prepared import Prepared
+    from tailtap.measure.observe.look import Asked, Prepared
     from tailtap.measure.observe.recorder import Recording
     from tailtap.records.live import RecordingRecord
 

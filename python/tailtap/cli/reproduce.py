@@ -16,8 +16,8 @@ from tailtap.cli.terminal import say, steps
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
-    from tailtap.measure.boots import Boots
-    from tailtap.measure.roles.role import Stations
+    from tailtap.measure.campaign import Boots
+    from tailtap.measure.roles import Stations
     from tailtap.records.site import Answer, Level, ReproductionRecord
 
 STATUS: dict[Answer, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}

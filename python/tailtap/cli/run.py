@@ -17,9 +17,9 @@ from tailtap.cli.terminal import say, unless, warn
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
-    from tailtap.measure.boots import Boots
+    from tailtap.measure.campaign import Boots
     from tailtap.measure.live import Live
-    from tailtap.measure.roles.role import Stations
+    from tailtap.measure.roles import Stations
     from tailtap.records.compare import AgainstRecord
 
 
@@ -292,7 +292,7 @@ def _against(
     """Measure one experiment against another."""
     from tailtap.cli.progress import campaign_in
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.against import Question, measure_against
+    from tailtap.measure.pairs import Question, measure_against
 
     question = Question(
         read_experiment(new, set_), new, read_experiment(base, [*set_, *base_set]), base,

@@ -12,7 +12,7 @@ from tailtap.cli.options import experiment_file, measuring, on_testbed, require_
 from tailtap.cli.terminal import say
 
 if TYPE_CHECKING:
-    from tailtap.measure.search.conduct import Search
+    from tailtap.measure.search import Search
     from tailtap.records.search import SearchAnswer
 
 
@@ -137,8 +137,8 @@ def search(
     from tailtap.cli.run import stations_of_file
     from tailtap.cli.runs import problem_of
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.search.conduct import Plan, search_experiment
-    from tailtap.measure.search.trial import settings_of
+    from tailtap.measure.search import Plan, search_experiment
+    from tailtap.measure.search.methods import settings_of
 
     settings = settings_of(
         losses=sorted(loss),

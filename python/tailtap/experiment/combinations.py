@@ -1,4 +1,4 @@
-"""What varies in an experiment: `vary`, `cases` and `exclude`.
+"""What varies in an experiment, and what is said about it: `vary`, `cases`, `exclude`, `claims`.
 
 `vary` is a cross product of lists, `cases` are values that change together, crossed with it, and
 `exclude` says which of the combinations are left out. `case` is what a case is called:
@@ -26,6 +26,8 @@ from typing import Any
 from tailtap.base.document import Document, KeyPath, dotted
 from tailtap.base.errors import InputError, WrongValue
 from tailtap.base.suggest import did_you_mean
+from tailtap.experiment.tuning import VARIED, expanded
+from tailtap.lab.topology.graphs import FORWARD, REVERSE
 from tailtap.records.run import CASE
 
 VARY, CASES, EXCLUDE = "vary", "cases", "exclude"
@@ -79,7 +81,7 @@ def combinations(document: Document) -> list[Combination]:
         {key: value for part in parts for key, value in part.items()}
         for parts in itertools.product(*axes)
     ]
-    return _without_exclusions(document, every, [*together, *vary])
+    return _without_exclusions(document, every)
 
 
 def where_varied(document: Document, key: str) -> KeyPath | None:
@@ -172,44 +174,48 @@ def _require_apart(document: Document, cases: Iterable[str], vary: Iterable[str]
                 raise document.wrong(place, f"{whole} varies as a whole already")
 
 
-def _without_exclusions(
-    document: Document, every: list[Combination], keys: Sequence[str]
-) -> list[Combination]:
-    left = [True] * len(every)
+def _without_exclusions(document: Document, every: list[Combination]) -> list[Combination]:
+    values = [{key: chosen.value for key, chosen in one.items()} for one in every]
+    left = list(range(len(every)))
     for number, row in enumerate(_mappings(document, EXCLUDE, _EXCLUSIONS)):
         at: KeyPath = (EXCLUDE, number)
         for key, wanted in row.items():
-            _require_known(document, (*at, key), wanted, every, keys)
-        matching = [
+            _require_known(document, (*at, key), wanted, values)
+        matching = {
             place
-            for place, one in enumerate(every)
-            if all(_matches(one[key].value, wanted) for key, wanted in row.items())
-        ]
+            for place, one in enumerate(values)
+            if all(_matches(one[key], wanted) for key, wanted in row.items())
+        }
         if not matching:
             raise document.wrong(
                 at, "this excludes nothing: no combination has all of these values"
             )
-        for place in matching:
-            left[place] = False
-    if not any(left):
+        left = [place for place in left if place not in matching]
+    if not left:
         raise document.wrong(
             (EXCLUDE,), "this excludes every combination: nothing is left to measure"
         )
-    return [one for one, stays in zip(every, left, strict=True) if stays]
+    return [every[place] for place in left]
 
 
 def _require_known(
-    document: Document, at: KeyPath, wanted: object, every: list[Combination], keys: Sequence[str]
+    document: Document,
+    at: KeyPath,
+    wanted: object,
+    every: Sequence[Mapping[str, Any]],
+    *,
+    is_open: bool = False,
 ) -> None:
-    """Raises `InputError` for an excluded key or value that the file does not vary."""
+    """Raises `InputError` for a key or value that does not vary; an open key may have any value."""
     key = str(at[-1])
+    keys = list(dict.fromkeys(name for one in every for name in one))
     if key not in keys:
-        advice = did_you_mean(key, keys) if keys else "the file has neither vary nor cases"
+        advice = did_you_mean(key, keys) if keys else "nothing varies in this file"
         raise document.wrong(at, f"this key does not vary: {advice}")
-    values = [one[key].value for one in every]
+    values = [one[key] for one in every if key in one]
     wholes = [wanted] if wanted in values or not isinstance(wanted, list) else wanted
     unknown = [value for value in wholes if value not in values]
-    if unknown or not wholes:
+    if not is_open and (unknown or not wholes):
         known = ", ".join(dict.fromkeys(str(value) for value in values))
         raise document.wrong(
             at, f"{unknown[0] if unknown else wanted!r} is none of the values of this key: {known}"
@@ -320,3 +326,58 @@ def _scales(document: Document) -> Mapping[str, Mapping[str, object]]:
             advice = "write a mapping from key paths to values, such as {repeat: 10}"
             raise document.wrong((SECTION, name), advice)
     return scales
+
+
+CLAIMS = "claims"
+
+
+def check_claims(document: Document, scales: Sequence[Document]) -> None:
+    """Raise `InputError`, with the line, for claims of a file about what it never measures.
+
+    `scales` are its sizes: what only one of them has may be claimed, and is not shown by the
+    others. The claims themselves are checked before.
+    """
+    every = [combination for scale in scales for combination in _values(scale)]
+    known: dict[str, KeyPath] = {}
+    for number, claim in enumerate(document.data[CLAIMS]):
+        at: KeyPath = (CLAIMS, number)
+        name = claim.get("id") or f"claim-{number + 1}"
+        if name in known:
+            raise document.wrong((*at, "id"), f"{name} is claimed twice")
+        known[name] = at
+        about = claim.get("for") or {}
+        for key, others in (("for", {}), ("against", about)):
+            wanted = claim.get(key) or {}
+            for path, value in wanted.items():
+                # Which knobs an ablation leaves out depends on the machine.
+                _require_known(document, (*at, key, path), value, every, is_open=path == VARIED)
+            if wanted and not any(_fits(one, {**others, **wanted}) for one in every):
+                raise document.wrong((*at, key), "no combination has all of these values")
+        others = {**about, **(claim.get("against") or {})}
+        if "against" in claim and all(_fits(one, others) for one in every if _fits(one, about)):
+            raise document.wrong(
+                (*at, "against"), "these are the runs that it is about: name others"
+            )
+
+
+def _values(document: Document) -> list[dict[str, Any]]:
+    """What varies in each combination, flows included."""
+    document = expanded(document)
+    found = []
+    for combination in combinations(document):
+        values = {key: chosen.value for key, chosen in combination.items()}
+        dut, traffic = (document.data.get(name) for name in ("dut", "traffic"))
+        flows = dut.get("flows") if isinstance(dut, Mapping) else None
+        both = isinstance(traffic, Mapping) and traffic.get("bidirectional")
+        own = [{"flow": name} for name in flows or ()]
+        own = own or ([{"direction": one} for one in (FORWARD, REVERSE)] if both else [{}])
+        found += [{**values, **one} for one in own]
+    return found
+
+
+def _fits(one: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(
+        key == VARIED
+        or (key in one and one[key] in [value, *(value if isinstance(value, list) else ())])
+        for key, value in wanted.items()
+    )

@@ -23,6 +23,7 @@ from tailtap.base.schema import Cpus, NoOptions, Port, Strict, Written
 from tailtap.experiment.fields import takes_at
 from tailtap.experiment.line import (
     COUNT,
+    VETH,
     Line,
     Member,
     NodeName,
@@ -30,9 +31,8 @@ from tailtap.experiment.line import (
     members_of,
     own_keys,
 )
-from tailtap.experiment.neighbours import Neighbours
-from tailtap.experiment.network import FlowName, Links, check_links, joined, paths_of
-from tailtap.experiment.over import VETH, Over
+from tailtap.experiment.network import FlowName, Links, Over, check_links, joined, paths_of
+from tailtap.experiment.sections import Neighbours
 from tailtap.experiment.tuning import Tuning
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS

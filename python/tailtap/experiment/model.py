@@ -31,12 +31,27 @@ from tailtap.base.schema import AS_WRITTEN, Ports, Strict, Written, as_value_err
 from tailtap.base.suggest import did_you_mean
 from tailtap.base.units import format_time
 from tailtap.experiment.dut import Dut
-from tailtap.experiment.events import GENERATOR, Event, check_events
-from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line, check_polling
-from tailtap.experiment.matching import Matching
-from tailtap.experiment.network import check_network, sent_as
-from tailtap.experiment.over import VETH, Sriov, check_functions, check_over, with_links_over
-from tailtap.experiment.server import TRANSACTIONS, check_own_files, check_server
+from tailtap.experiment.line import (
+    ENDS,
+    QUEUES,
+    TRANSACTIONS,
+    VETH,
+    Member,
+    check_hops,
+    check_line,
+    check_own_files,
+    check_polling,
+    check_server,
+)
+from tailtap.experiment.network import (
+    Sriov,
+    check_functions,
+    check_network,
+    check_over,
+    sent_as,
+    with_links_over,
+)
+from tailtap.experiment.sections import GENERATOR, Event, Matching, check_events
 from tailtap.experiment.tuning import FULL
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS

@@ -15,10 +15,9 @@ from tailtap.analysis.claims.model import Claim
 from tailtap.analysis.figures.model import Along, Beside, Figure, Scale
 from tailtap.base.registry import Registry
 from tailtap.experiment.dut import Dut
-from tailtap.experiment.events import Event
 from tailtap.experiment.fields import default_text, example_text, models_in, type_text
-from tailtap.experiment.matching import Matching
 from tailtap.experiment.model import Experiment
+from tailtap.experiment.sections import Event, Matching
 from tailtap.experiment.tuning import Without
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS

@@ -13,7 +13,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.topology.graph import EGRESS, INGRESS
-from tailtap.measure.roles.role import Brought, OfFlow
+from tailtap.measure.roles import Brought, OfFlow
 from tailtap.records.evaluation import Counts, LossPattern, Side
 from tailtap.records.generator import Generator, GeneratorRecord
 from tailtap.records.record import Notice, Open

@@ -26,7 +26,7 @@ from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.lab.topology.graphs import REVERSE
 from tailtap.measure.clocks import Clocks, guest_clock_of, with_events_by_stamps
 from tailtap.measure.quality import Measured, Sent
-from tailtap.measure.roles.role import (
+from tailtap.measure.roles import (
     CHECK,
     COUNT,
     DESCRIBE,

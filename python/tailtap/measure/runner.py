@@ -20,8 +20,16 @@ from tailtap.base.files import remove, write_json
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_record
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.facts.needs import require_root
-from tailtap.measure.boots import Boots, asks, grouped, wanted_of
-from tailtap.measure.campaign import Campaign, experiment_text, first_difference, now
+from tailtap.measure.campaign import (
+    Boots,
+    Campaign,
+    asks,
+    experiment_text,
+    first_difference,
+    grouped,
+    now,
+    wanted_of,
+)
 from tailtap.measure.preconditions import (
     Beside,
     other_measurements,
@@ -31,8 +39,8 @@ from tailtap.measure.preconditions import (
     stamp_bytes,
 )
 from tailtap.measure.quality import Measured, Sent, external_rate, lost_heavily, warnings_of
+from tailtap.measure.roles import Stations
 from tailtap.measure.roles.here import Here
-from tailtap.measure.roles.role import Stations
 from tailtap.measure.run import (
     DUT,
     Guard,

@@ -219,8 +219,7 @@ def test_an_exclusion_must_leave_something_out(tmp_path: Path) -> None:
         "/e.yaml:4: exclude[0]: this excludes nothing: no combination has all of these values"
     )
     assert complaint(tmp_path, "name: a\ntraffic: {}\nexclude: [{dut.cpus: [1]}]\n") == (
-        "/e.yaml:3: exclude[0].dut.cpus: this key does not vary: the file has neither vary nor "
-        "cases"
+        "/e.yaml:3: exclude[0].dut.cpus: this key does not vary: nothing varies in this file"
     )
 
 

@@ -12,9 +12,8 @@ import pytest
 
 from tailtap.base.errors import MachineError
 from tailtap.experiment.reading import read_experiment
-from tailtap.measure.against import Pairs, Question, begun
 from tailtap.measure.campaign import Campaign
-from tailtap.measure.pairs import TAIL_LOST_NS, Made
+from tailtap.measure.pairs import TAIL_LOST_NS, Made, Pairs, Question, begun
 from tailtap.records.compare import AgainstRecord
 from tailtap.records.record import read
 

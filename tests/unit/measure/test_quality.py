@@ -23,7 +23,7 @@ from tailtap.measure.quality import (
     lost_heavily,
     warnings_of,
 )
-from tailtap.measure.roles.role import OfFlow
+from tailtap.measure.roles import OfFlow
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.record import Notice, Open, opened
 from tailtap.records.run import Found, Handled

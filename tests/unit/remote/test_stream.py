@@ -408,7 +408,7 @@ def test_a_station_of_another_version_is_refused() -> None:
 
 
 def test_what_is_no_request_ends_a_station() -> None:
-    command = [sys.executable, "-P", "-m", "tailtap.measure.roles"]
+    command = [sys.executable, "-P", "-m", "tailtap.measure.roles.here"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None and process.stderr is not None

@@ -17,10 +17,8 @@ from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import plan, tuned
-from tailtap.measure.observe.look import Asked
-from tailtap.measure.observe.observing import observe_prepared
-from tailtap.measure.observe.prepared import Prepared, prepare
-from tailtap.measure.observe.record import begun, ended
+from tailtap.measure.observe import begun, ended, observe_prepared
+from tailtap.measure.observe.look import Asked, Prepared, prepare
 from tailtap.measure.pairs import Made, Runs
 from tailtap.records.run import RunRecord
 from tailtap.records.search import Measured

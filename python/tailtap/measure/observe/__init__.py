@@ -1,33 +1,359 @@
-"""A device that was there before is observed: its packets are stamped and its cores are traced,
-and nothing is changed.
+"""A device that was there before is observed: its packets are stamped and its cores are traced, and
+nothing is changed.
 
-`targets.py` finds where an interface is, and `interfaces.py` what it is. `look.py` looks at packets
-for a moment: in which order they pass both interfaces, by what they are known again, and, with
-`serving.py`, who serves them. `prepared.py` is all that together. `at_work.py` has the taps and the
-tracer, and what they cost; `record.py` makes a run of it. `observing.py` and `recorder.py` do all
-of it in order.
+`interfaces.py` finds where an interface is, and what it is. `look.py` looks at packets for a
+moment: in which order they pass both interfaces, by what they are known again, and, with
+`serving.py`, who serves them. `at_work.py` has the taps and the tracer, and what they cost. Here a
+run is made of it; `recorder.py` does so for as long as it takes.
 """
 
 from __future__ import annotations
 
-from tailtap.measure.observe.at_work import AtWork, Stopped
-from tailtap.measure.observe.look import Asked
-from tailtap.measure.observe.observing import observe
-from tailtap.measure.observe.prepared import Prepared, prepare
-from tailtap.measure.observe.record import begun, ended, evaluated, stopped_into
-from tailtap.measure.observe.targets import Target, parse_target
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-__all__ = [
-    "Asked",
-    "AtWork",
-    "Prepared",
-    "Stopped",
-    "Target",
-    "begun",
-    "ended",
-    "evaluated",
-    "observe",
-    "parse_target",
-    "prepare",
-    "stopped_into",
-]
+import numpy as np
+
+from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation.model import Evaluation
+from tailtap.analysis.evaluation.settings import Settings, of_run
+from tailtap.analysis.evaluation.sources import source_of
+from tailtap.analysis.evaluation.transactions import transactions_by
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
+from tailtap.analysis.runs.requests import are_requests, evaluate_requests, main_kind
+from tailtap.base.bugs import STORAGE, kept
+from tailtap.base.errors import InputError, Interrupted
+from tailtap.base.files import make_link, remove
+from tailtap.base.units import format_count
+from tailtap.host.facts import environment
+from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
+from tailtap.lab.instruments.observing import Warning
+from tailtap.lab.instruments.taps.warnings import of_tap, warning
+from tailtap.lab.instruments.tracer.taking import EVENTS
+from tailtap.lab.instruments.tracer.taking import RECORD as TRACE
+from tailtap.measure.campaign import Campaign, now
+from tailtap.measure.observe.at_work import MARKS, AtWork, Stopped
+from tailtap.measure.observe.interfaces import xdp_words
+from tailtap.measure.observe.look import PACKETS, SLUGS, Asked, Prepared, Way, prepare
+from tailtap.measure.observe.serving import cpus_at
+from tailtap.measure.preconditions import Beside, other_measurements
+from tailtap.records.live import Observed
+from tailtap.records.record import Notice, opened
+from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord, Status
+from tailtap.records.stamps import MARK, keep, read_marks, write
+from tailtap.records.taps import Tap, Tapped
+from tailtap.records.warnings import notices
+
+NAME = "observed"
+"""What an observation is called where experiments have names."""
+DEVICE = "device"
+KEY_OF_REQUESTS = "packet"
+"""What the keys of requests are taken for in files of marks: all are unlike each other."""
+MOST_REQUESTS = 1 << 21
+"""Of more, the slowest are kept."""
+BACK = "back"
+"""The name of the variable that tells the way back from the way there."""
+
+
+def begun(prepared: Prepared, number: int, way: Way) -> RunRecord:
+    """The record of the run of a way, of which nothing is known yet but how it is observed."""
+    asked, serving = prepared.asked, prepared.serving
+    settings = {"key": prepared.key, "match": prepared.match}
+    trace = asked.trace if prepared.traced else "none"
+    cpus = list(serving.cpus)
+    return RunRecord(
+        number=number,
+        slug="",
+        repeat=1,
+        variables={"direction": "reverse" if number > 1 else "forward"} if asked.both else {},
+        parameters=opened(
+            "what was asked for", {"evaluation": settings, "trace": trace}, Parameters
+        ),
+        name=NAME,
+        status="running",
+        started=now(),
+        warnings=[],
+        traits=prepared.traits,
+        nodes=[Node(name=DEVICE, task="dut", kind=NAME, cpus=cpus)],
+        environment=environment.describe(),
+        observed=Observed(
+            points=prepared.points(way),
+            servers=list(serving.rows),
+            traced=cpus if prepared.traced else [],
+            found=list(serving.found),
+            unknown=list(serving.unknown),
+            looked_ns=prepared.looked.took_ns,
+            filter=asked.filter,
+            sample=asked.sample,
+        ),
+    )
+
+
+def stopped_into(record: RunRecord, folder: RunFolder, stopped: Stopped, facts: Facts) -> None:
+    """Enter what taps, tracer and counters left into the record of the run in `folder`."""
+    taps = stopped.taps[folder.path.name]
+    record.taps = {name: opened(name, tap.whole, Tap) for name, tap in taps.items()}
+    known = {side: tap.known for side, tap in taps.items()}
+    record.warnings += notices([*stopped.warnings, *_of_taps(known)])
+    files = sorted(tap.file for tap in known.values())
+    record.instruments["taps"] = Instrument(facts=["taps"], files=files)
+    record.softnet, record.steal_ns, record.cpu_ns = facts.softnet, facts.steal_ns, facts.cpu_ns
+    record.elapsed_ns = facts.elapsed_ns
+    counted = ["softnet", "steal_ns", "cpu_ns", "elapsed_ns"]
+    record.instruments["kernel-counters"] = Instrument(facts=counted, files=[])
+    if stopped.trace is not None:
+        record.trace = stopped.trace
+        record.instruments["trace"] = Instrument(facts=["trace"], files=[EVENTS, TRACE])
+    if record.observed is not None:
+        record.observed.cost = stopped.cost
+        for point in record.observed.points:
+            if point.at == "arrival" and (xdp := stopped.xdp.get(point.target)):
+                point.xdp, point.xdp_dropped = list(xdp.programs), xdp.dropped
+        if stopped.trace is None:
+            record.observed.traced = []
+
+
+def share_trace(first: Path, other: Path) -> None:
+    """Have the trace in the run folder of the way there in that of the way back, too."""
+    for name in (EVENTS, TRACE):
+        if (first / name).exists():
+            make_link(other / name, (first / name).resolve(), below=other)
+
+
+def evaluated(
+    record: RunRecord, folder: RunFolder, span_ns: tuple[int, int] | None = None
+) -> Evaluation:
+    """Evaluate the stamps of a run and enter the warnings about them.
+
+    With `span_ns` only packets count that came between these moments, where files say which these
+    are. Raises `TailtapError`.
+    """
+    if span_ns is not None and folder.ingress.suffix == f".{MARKS}":
+        came, left = cut(folder.ingress, folder.egress, *span_ns, below=folder.top)
+        if not came or not left:
+            raise InputError(
+                f"nothing can be matched: {format_count(came, 'packet')} came, and {left:,} left; "
+                "observe while traffic passes both interfaces"
+            )
+    asked = record.parameters.known.evaluation
+    settings = of_run(asked)
+    if asked is not None and are_requests(asked):
+        found = evaluate_requests(folder, settings, asked.transaction)
+        record.warnings += _unstamped(record)
+        _mark_requests(record, folder, settings, found.key)
+    else:
+        found = evaluate_by(settings, folder.ingress, folder.egress)
+        record.warnings += [*_elsewhere(found), *_unstamped(record, found)]
+    found.write(folder.evaluation, below=folder.top)
+    return found
+
+
+def _mark_requests(record: RunRecord, folder: RunFolder, settings: Settings, kind: str) -> None:
+    """Leave marks of requests and answers in place of the heads of their packets.
+
+    A request and its answer have the same key. Where there is a trace, an answer has the CPU on
+    which what serves was at work then.
+    """
+    captures = folder.ingress, folder.egress
+    whole = transactions_by(
+        replace(settings, worst=MOST_REQUESTS), *(source_of(path) for path in captures)
+    )
+    worst = main_kind(whole, kind).worst_packets
+    for path, times in zip(captures, (worst.ingress_ns, worst.egress_ns), strict=True):
+        marks = np.zeros(len(times), MARK)
+        marks["time_ns"], marks["key"] = times, np.arange(len(times))
+        if path is captures[1] and record.trace is not None and record.observed is not None:
+            pids = [int(pid) for one in record.observed.servers for pid in one.threads]
+            marks["cpu"] = cpus_at(folder.path, marks["time_ns"], pids)
+        write(path.with_suffix(f".{MARKS}"), marks, link=path.stem, key=KEY_OF_REQUESTS,
+              below=folder.top)  # fmt: skip
+        remove(path, below=folder.top)
+    files = sorted(path.with_suffix(f".{MARKS}").name for path in captures)
+    record.instruments["taps"].files = files
+
+
+def ended(record: RunRecord, folder: RunFolder, status: Status, error: str | None = None) -> None:
+    """Store the record of a run that has come to its end."""
+    record.status, record.error, record.finished = status, error, now()
+    if status == "done":
+        record.valid = True
+    folder.write(record)
+
+
+def _elsewhere(found: Evaluation) -> Iterator[Notice]:
+    """That packets which did not leave may have gone elsewhere. Nobody knows that they were lost:
+    they count as packets that were not read behind the device.
+    """
+    lost = found.counts.lost
+    if lost:
+        found.inputs.egress.unread["elsewhere"] = lost
+        yield Notice(
+            "observed-elsewhere",
+            f"{format_count(lost, 'packet')} of {found.counts.ingress:,} came and did not leave "
+            "through the second interface: they were lost, or were not for it",
+        )
+
+
+def _unstamped(record: RunRecord, found: Evaluation | None = None) -> Iterator[Notice]:
+    """That XDP programs ran before stamps. What they dropped before the device was not read there,
+    so that a verdict knows how many may be lost.
+    """
+    for place, point in enumerate(() if record.observed is None else record.observed.points):
+        if not point.xdp:
+            continue
+        dropped = "an unknown number of packets"
+        if point.xdp_dropped is not None:
+            dropped = format_count(point.xdp_dropped, "packet")
+        if found is not None and not place and point.xdp_dropped:
+            found.inputs.ingress.unread["dropped-by-xdp"] = point.xdp_dropped
+        fate = "count as lost, whoever dropped them" if place else "are in no count, not as lost"
+        ran = xdp_words(point.xdp, point.interface)
+        message = f"{ran} before packets are stamped there, and dropped {dropped}: these {fate}"
+        yield Notice("dropped-before-stamp", message)
+
+
+def _of_taps(taps: Mapping[str, Tapped]) -> Iterator[Warning]:
+    for side, tap in taps.items():
+        yield from of_tap(side, tap)
+        if tap.dropped:
+            yield warning(
+                "tap-drops",
+                f"the kernel dropped {tap.dropped} packets before the {side} tap, as a queue of "
+                "its CPUs was full (net.core.netdev_max_backlog)",
+            )
+
+
+WAY_NS = 5_000_000_000
+"""No packet is in the device for longer: the window of an evaluation."""
+
+
+def cut(
+    ingress: Path, egress: Path, since_ns: int, until_ns: int, *, below: Path
+) -> tuple[int, int]:
+    """Leave of two files of marks the packets that came before the device between two moments, and
+    what came of them.
+
+    Both taps were there from `since_ns` on, and for a while after `until_ns`. Returns how many are
+    left of each. Raises `InputError`.
+    """
+    before, behind = read_marks(ingress), read_marks(egress)
+    came, left = before["time_ns"], behind["time_ns"]
+    kept = (came >= since_ns) & (came <= until_ns)
+    early, late = came < since_ns, kept & (came > max(0, until_ns - WAY_NS))
+    chosen = left >= since_ns
+    # What was in the device already, and what came into it too late to be seen to the end.
+    first = chosen & (left < since_ns + WAY_NS)
+    last = left > until_ns
+    own = before["key"][kept & (came < since_ns + WAY_NS)]
+    others = np.setdiff1d(before["key"][early], own)
+    chosen[first] &= ~np.isin(behind["key"][first], others)
+    chosen[last] &= np.isin(behind["key"][last], before["key"][late])
+    keep(ingress, before, kept, below=below)
+    keep(egress, behind, chosen, below=below)
+    return int(kept.sum()), int(chosen.sum())
+
+
+Begun = Callable[[Prepared], object]
+"""Called when the first packet counts."""
+
+
+def observe(
+    asked: Asked, campaign: Campaign, *, on_begin: Begun = lambda prepared: None
+) -> list[RunFolder]:
+    """Observe packets that pass a device which is there already.
+
+    Ends when it has lasted as long as was `asked`, when so many packets have passed, and at SIGINT,
+    SIGTERM or SIGHUP, which end it like the others. Returns the run folders: of the way there and,
+    where it was asked for, of the way back. Nothing on the machine is changed.
+
+    Raises what `opened_for` raises.
+    """
+    with opened_for(asked, campaign) as prepared:
+        return observe_prepared(prepared, campaign.folder, on_begin)
+
+
+@contextlib.contextmanager
+def opened_for(
+    asked: Asked, campaign: Campaign, *, packets_alone: bool = False
+) -> Iterator[Prepared]:
+    """All that is prepared, in a folder that was empty.
+
+    With `packets_alone` there must be two interfaces, and no requests. Raises what
+    `Campaign.opened` raises, `InputError` for interfaces and packets that cannot be found, and
+    `MachineError` when this machine cannot do it.
+    """
+    with campaign.opened():
+        campaign.require_empty()
+        prepared = prepare(asked)
+        if packets_alone and prepared.match != PACKETS:
+            raise InputError(
+                "a flight recorder follows packets from one interface to another: name both"
+            )
+        campaign.prepare("", {})
+        yield prepared
+
+
+def observe_prepared(
+    prepared: Prepared,
+    folder: ExperimentFolder,
+    on_begin: Begun = lambda prepared: None,
+    *,
+    ends_early: bool = True,
+) -> list[RunFolder]:
+    """The same of what is prepared, into a folder that is there and locked.
+
+    With `ends_early` false an interruption leaves no result: it raises `Interrupted`.
+    """
+    early = contextlib.suppress(KeyboardInterrupt) if ends_early else contextlib.nullcontext()
+    runs: list[tuple[RunFolder, RunRecord]] = []
+    for number, (slug, way) in enumerate(zip(SLUGS, prepared.ways, strict=False), 1):
+        run, record = folder.run(slug), begun(prepared, number, way)
+        record.slug = slug
+        run.start_anew()
+        run.write(record)
+        runs.append((run, record))
+    first = runs[0][0]
+    try:
+        beside, before, began = Beside.look(), Counters.read(), time.monotonic_ns()
+        with AtWork.start(prepared, folder.runs) as work:
+            on_begin(prepared)
+            with early:  # it ends it, and no other one reaches us
+                work.watch()
+            elapsed, after = time.monotonic_ns() - began, Counters.read()
+            stopped = work.stop()
+        facts = after.since(before).facts(elapsed)
+        others = [
+            *other_measurements(beside, Beside.look()),
+            *warnings_of(after.since(before), elapsed, prepared.serving.cpus),
+        ]
+        for run, record in runs:
+            stopped_into(record, run, stopped, facts)
+            record.warnings += notices(others)
+            if run is not first:
+                share_trace(first.path, run.path)
+    except KeyboardInterrupt:
+        for run, record in runs:
+            ended(record, run, "interrupted", "stopped by the user")
+        raise Interrupted("interrupted before anything was measured") from None
+    except Exception as error:
+        _fail(runs, error)
+    else:
+        for run, record in runs:
+            try:
+                evaluated(record, run, stopped.span_ns)
+            except Exception as error:  # the other way may have a result
+                _fail([(run, record)], error)
+            else:
+                ended(record, run, "done")
+    return [run for run, _ in runs]
+
+
+def _fail(runs: Sequence[tuple[RunFolder, RunRecord]], error: Exception) -> None:
+    """Store why these runs have no result. Raises what the disk is to blame for."""
+    if isinstance(error, OSError) and error.errno in STORAGE:
+        raise error
+    for run, record in runs:
+        ended(record, run, "failed", kept(error, run.path))

@@ -25,12 +25,10 @@ from tailtap.base.files import remove_tree, write_json
 from tailtap.base.units import format_size
 from tailtap.measure.campaign import Campaign, now
 from tailtap.measure.live import away_from
+from tailtap.measure.observe import begun, ended, evaluated, opened_for, stopped_into
 from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped
 from tailtap.measure.observe.incidents import Draft, Maker
-from tailtap.measure.observe.look import SHARED, Asked, own_folders
-from tailtap.measure.observe.observing import opened_for
-from tailtap.measure.observe.prepared import SLUGS, Prepared
-from tailtap.measure.observe.record import begun, ended, evaluated, stopped_into
+from tailtap.measure.observe.look import SHARED, SLUGS, Asked, Prepared, own_folders
 from tailtap.measure.observe.segments import (
     TraceRow,
     bytes_in,

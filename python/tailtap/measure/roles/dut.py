@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tailtap.base.errors import MachineError
 from tailtap.base.units import format_time
-from tailtap.experiment.events import GENERATOR, HOST, Due, due
+from tailtap.experiment.sections import GENERATOR, HOST, Due, due
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.lab import forwarders as forwarder
@@ -30,9 +30,7 @@ from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.graphs import FORWARD
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.placement import facts as placement_facts
-from tailtap.measure.roles.events import Happenings
-from tailtap.measure.roles.foresee import is_steered, packets_of, spare_of
-from tailtap.measure.roles.role import (
+from tailtap.measure.roles import (
     CHECK,
     END,
     OBSERVE,
@@ -54,7 +52,8 @@ from tailtap.measure.roles.role import (
     Why,
     Workbench,
 )
-from tailtap.measure.roles.tuning import tune
+from tailtap.measure.roles.events import Happenings
+from tailtap.measure.roles.foresee import is_steered, packets_of, spare_of, tune
 from tailtap.records.record import Notice, Open, opened, parsed
 from tailtap.records.run import Event, Facts, PlatformFacts
 from tailtap.records.run import Placement as PlacementRecord

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from tailtap.base.errors import TailtapError
-from tailtap.experiment.events import Due
+from tailtap.experiment.sections import Due
 from tailtap.records.run import Event
 from tailtap.remote import Host
 from tailtap.remote.process import Process

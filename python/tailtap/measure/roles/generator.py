@@ -10,7 +10,7 @@ from tailtap.host.facts import environment
 from tailtap.lab.generators import GENERATORS, Generator, Sending
 from tailtap.lab.generators.flows import CLIENT, SERVER, Flows
 from tailtap.lab.topology.graphs import address_client
-from tailtap.measure.roles.role import (
+from tailtap.measure.roles import (
     DESCRIBE,
     INTERRUPT,
     PROBE,
@@ -25,7 +25,7 @@ from tailtap.measure.roles.role import (
     Results,
     Workbench,
 )
-from tailtap.measure.roles.tuning import judged_as_generator
+from tailtap.measure.roles.foresee import judged_as_generator
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station
 from tailtap.records.record import as_json, opened

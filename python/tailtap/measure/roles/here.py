@@ -5,28 +5,34 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from pydantic import ValidationError
 
+from tailtap.base.bugs import ending
 from tailtap.base.document import dotted, explain
 from tailtap.base.errors import InputError, MachineError
 from tailtap.experiment.model import ON_TESTBED, Experiment
+from tailtap.host.changes.journal import Journal
+from tailtap.host.changes.processes import Folder
 from tailtap.host.facts import environment, timekeeping
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import Counting, Snapshot, window
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.graphs import Cables
 from tailtap.lab.topology.lab import Lab
+from tailtap.measure.roles import PLACE, Begin, Role, Workbench
 from tailtap.measure.roles.dut import DeviceUnderTest
 from tailtap.measure.roles.foresee import foresee, foresee_machine
 from tailtap.measure.roles.generator import LoadGenerator
-from tailtap.measure.roles.role import Begin, Role, Workbench
 from tailtap.measure.roles.timestamper import Timestamper
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import as_json
 from tailtap.remote.process import Process
+from tailtap.remote.serving import serve
 from tailtap.remote.session import (
     ANSWER_SECONDS,
     NOTHING,
@@ -217,3 +223,32 @@ def _away_from(dut_cpus: Iterable[int], generator_cpus: Iterable[int]) -> Iterat
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+@contextlib.contextmanager
+def own_folder() -> Iterator[Path]:
+    """A folder that `tailtap clean` finds when this process is killed."""
+    journal = Journal.create()
+    try:
+        folder = PLACE / f"tt-{journal.identity}-roles"
+        with journal.held(Folder(str(folder))):
+            yield folder
+    finally:
+        journal.close()
+
+
+def main() -> None:
+    """Serve until the input ends. What is printed by mistake goes to standard error."""
+    answers = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        serve(Here(), sys.stdin.fileno(), answers, own_folder)
+    except Exception as error:
+        lines, status = ending(error)
+        for line in lines:
+            print(line, file=sys.stderr)
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,7 @@ from tailtap.lab.instruments.taps import HARDWARE, STAMP_BYTES, TAPS, Stamped
 from tailtap.lab.instruments.taps.inline import CardTap, require_cards, slot_of
 from tailtap.lab.instruments.taps.warnings import of_deferral, of_hops, of_links
 from tailtap.lab.topology.graph import Flow
-from tailtap.measure.roles.role import (
+from tailtap.measure.roles import (
     COUNT,
     DESCRIBE,
     RESTART,
@@ -34,7 +34,7 @@ from tailtap.measure.roles.role import (
     Request,
     Workbench,
 )
-from tailtap.measure.roles.role import Stamped as StampedFlows
+from tailtap.measure.roles import Stamped as StampedFlows
 from tailtap.records.machine import Station
 from tailtap.records.record import Open
 from tailtap.records.run import StampedPoint

@@ -31,12 +31,279 @@ down, else up, always to the middle of what is left. RFC 2544 wants trials of 60
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from tailtap.measure.search.trial import Bounds, Trial, close, rounded, unable
-from tailtap.records.search import Reason, SearchSettings, TrialRow
+from tailtap.base.errors import InputError
+from tailtap.base.units import format_rate, format_time
+from tailtap.records.record import Notice
+from tailtap.records.search import AtRate, Reason, SearchAnswer, SearchSettings, TrialRow
+
+
+def settings_of(
+    losses: Sequence[float],
+    low: int,
+    high: int,
+    precision: float = 0.02,
+    *,
+    method: str = "mlr",
+    trial_ns: int = 2_000_000_000,
+    trials: int = 3,
+    exceed: float = 0.5,
+    short_ns: int = 500_000_000,
+    tries: int = 3,
+) -> SearchSettings:
+    """The settings of a search. Raises `InputError` for those that make no sense.
+
+    `losses` are allowed ratios, ascending: one answer for each. `precision` is the distance that
+    the bounds may have, as a share of the upper one. A full trial, of `trial_ns`, decides about a
+    rate. With `mlr` so many `trials` do, of which the share `exceed`, by time, may lose more than
+    allowed, and one of `short_ns` only guides the search. So many `tries` may fail at a rate before
+    the search gives that rate up.
+    """
+    if not losses or any(not 0 <= loss < 1 for loss in losses):
+        raise InputError("--loss must be at least 0 and below 100 %: give 0 or 0.5%")
+    if list(losses) != sorted(set(losses)):
+        raise InputError("--loss is given twice with the same value: leave one out")
+    if not 1 <= low < high:
+        raise InputError(f"--from {format_rate(low)} is not below --to {format_rate(high)}")
+    if not 0.0001 <= precision < 1:
+        raise InputError("--precision must be at least 0.01 % and below 100 %")
+    if not 0 <= exceed < 1:
+        raise InputError("--exceed must be at least 0 and below 1")
+    if trials < 1 or tries < 1:
+        raise InputError("--trials must be at least 1")
+    if not 0 < short_ns <= trial_ns:
+        raise InputError(
+            f"--short {format_time(short_ns)} must be above zero and not longer than "
+            f"--trial {format_time(trial_ns)}"
+        )
+    return SearchSettings(
+        method=method, losses=list(losses), low=low, high=high, precision=precision,
+        trial_ns=trial_ns, trials=trials, exceed=exceed, short_ns=short_ns, tries=tries,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Something to try."""
+
+    rate: int
+    duration_ns: int
+    give_up: float | None = None
+    """The loss of a trial above which the rest of the trial cannot change any answer."""
+
+
+def result(
+    trial: Trial,
+    packets: int,
+    lost: int,
+    achieved: float,
+    doubt: str | None = None,
+    *,
+    given_up: bool = False,
+) -> TrialRow:
+    """The result of a trial, which has no number and no name yet.
+
+    `packets` are those before the device or, where the trial was given up, those that it would have
+    sent. `lost` did not come out; of a trial that was given up, at least so many. Packets came to
+    the device at the rate `achieved`, in pkt/s. `doubt` says why the generator did not send what
+    was asked of it.
+    """
+    return TrialRow(
+        number=0, slug="", rate=trial.rate, duration_ns=trial.duration_ns, give_up=trial.give_up,
+        packets=packets, lost=lost, loss=lost / packets if packets else 1.0,
+        achieved_rate=achieved, doubt=doubt, given_up=given_up, warnings=[],
+    )  # fmt: skip
+
+
+def trial_in(row: TrialRow) -> Trial:
+    """What was tried."""
+    return Trial(row.rate, row.duration_ns, row.give_up)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of the highest rate with at most `loss`: at least `lower`, below `upper`."""
+
+    loss: float
+    lower: int | None
+    """The highest rate that was found to hold; None when not even the lowest does."""
+    upper: int | None
+    """The lowest rate above it that was found not to hold; None at the end of the range."""
+    reason: Reason
+
+
+def unable(results: Iterable[TrialRow], rate: int, tries: int) -> bool:
+    """Whether the search takes the generator to be too slow for `rate`.
+
+    Each trial in which it did send the rate allows `tries` more: a busy machine spoils some.
+    """
+    there = [result.valid for result in results if result.rate == rate]
+    return there.count(False) >= tries * (1 + there.count(True))
+
+
+def rounded(rate: float, lower: int, upper: int, precision: float) -> int:
+    """`rate` rounded to few digits, strictly between `lower` and `upper`.
+
+    The rounding is finer than a tenth of the precision. Where no round number lies between, the
+    result is exact.
+    """
+    digits = max(0, math.floor(math.log10(max(rate * precision, 1))) - 1)
+    step = int(10**digits)
+    near = round(rate / step) * step
+    if lower < near < upper:
+        return near
+    return min(max(round(rate), lower + 1), upper - 1)
+
+
+def close(lower: int, upper: int, width: float) -> bool:
+    """Whether two bounds are as near as asked, or as integers can be."""
+    return upper - lower <= max(width * upper, 1)
+
+
+CONFIDENCE = 0.95
+"""The confidence of the upper limit of the loss."""
+
+
+def loss_limit(lost: int, packets: int) -> float | None:
+    """The upper limit of a loss ratio with `CONFIDENCE`, one-sided, after Clopper and Pearson.
+
+    Exact for packets that are lost independently (Biometrika 26, 1934); losses come in bursts, so
+    it is the least that must be allowed for. None without packets.
+    """
+    from scipy import special
+
+    if packets == 0:
+        return None
+    if lost >= packets:
+        return 1.0
+    return float(special.betaincinv(lost + 1, packets - lost, CONFIDENCE))
+
+
+def answer(
+    settings: SearchSettings,
+    bounds: Bounds,
+    results: Sequence[TrialRow],
+    variables: Mapping[str, Any] | None = None,
+) -> SearchAnswer:
+    """The answer for the `bounds` of a search, from the `results` of all of its trials.
+
+    `variables` are the varied values of the configuration that was tried, as written. The loss at
+    the rate found lies below `loss_limit` if packets are lost independently of each other.
+    """
+    lower, upper = (
+        None if rate is None else _at(rate, bounds.loss, settings, results)
+        for rate in (bounds.lower, bounds.upper)
+    )
+    limit = None if lower is None else loss_limit(lower.lost, lower.packets)
+    width = None
+    if bounds.lower is not None and bounds.upper is not None:
+        width = (bounds.upper - bounds.lower) / bounds.upper
+    return SearchAnswer(
+        variables=dict(variables or {}),
+        loss=bounds.loss,
+        rate=bounds.lower,
+        upper=bounds.upper,
+        reason=bounds.reason,
+        width=width,
+        loss_limit=limit,
+        at_rate=lower,
+        at_upper=upper,
+        warnings=list(_warnings(settings, bounds, lower, limit, results)),
+    )
+
+
+def _at(rate: int, loss: float, settings: SearchSettings, results: Sequence[TrialRow]) -> AtRate:
+    there = [result for result in results if result.rate == rate]
+    full = [r for r in there if r.valid and r.duration_ns >= settings.trial_ns]
+    return AtRate(
+        rate=rate,
+        trials=len(full),
+        exceeding=sum(result.loss > loss for result in full),
+        duration_ns=sum(result.duration_ns for result in full),
+        packets=sum(result.packets for result in full),
+        lost=sum(result.lost for result in full),
+        invalid=sum(not result.valid for result in there),
+    )
+
+
+def _warnings(
+    settings: SearchSettings,
+    bounds: Bounds,
+    lower: AtRate | None,
+    limit: float | None,
+    results: Sequence[TrialRow],
+) -> Iterator[Notice]:
+    full = [r for r in results if r.valid and r.duration_ns >= settings.trial_ns]
+    if bounds.reason == "generator":
+        edge = bounds.upper or settings.high
+        reasons = [r.doubt for r in results if r.rate == edge and r.doubt is not None]
+        yield Notice(
+            "generator-limit",
+            f"{format_rate(edge)} is a limit of the generator, not of the device, which may hold "
+            f"more: in each of {len(reasons)} trials {reasons[-1]}; give the generator a CPU of "
+            "its own, or try another traffic.generator",
+        )
+        able = [r.rate for r in results if r.valid and r.rate > edge]
+        if able:
+            yield Notice(
+                "generator-unsteady",
+                f"the generator could send {format_rate(max(able))} once and not "
+                f"{format_rate(edge)}: something else was at work on this machine",
+            )
+    if lower is None:
+        if bounds.reason == "loss":
+            yield Notice(
+                "none-holds",
+                f"even at {format_rate(settings.low)} the device lost more than allowed: lower "
+                "--from, or allow more with --loss",
+            )
+        return
+    if bounds.upper is None:
+        yield Notice(
+            "range-end",
+            f"nothing above {format_rate(settings.high)} was tried: the device may hold more; "
+            "raise --to",
+        )
+    if lower.exceeding:
+        yield Notice(
+            "trials-disagree",
+            f"{lower.exceeding} of {lower.trials} trials at {format_rate(lower.rate)} lost more "
+            f"than allowed; --exceed {settings.exceed:g} permits that, "
+            "--exceed 0 does not",
+        )
+    lossy = sorted({r.rate for r in full if r.rate < lower.rate and r.loss > bounds.loss})
+    if lossy:
+        yield Notice(
+            "loss-below",
+            f"more than allowed was lost at {_rates(lossy)} too, below the rate that was found: "
+            "loss does not only depend on the rate here; longer trials (--trial) tell",
+        )
+    upper = bounds.upper
+    inverted = sorted(
+        {r.rate for r in full if upper is not None and r.rate > upper and r.loss <= bounds.loss}
+    )
+    if inverted and bounds.reason == "loss":
+        yield Notice(
+            "loss-inversion",
+            f"no more than allowed was lost at {_rates(inverted)}, above a rate that does not "
+            "hold: the lowest rate that does not hold counts",
+        )
+    if bounds.loss > 0 and limit is not None and limit > bounds.loss:
+        yield Notice(
+            "loss-unproven",
+            f"the loss at {format_rate(lower.rate)} may be as high as {100 * limit:.3g} % "
+            f"({100 * CONFIDENCE:g} % confidence): more or longer trials (--trials, "
+            "--trial) tell",
+        )
+
+
+def _rates(rates: Sequence[int]) -> str:
+    shown = ", ".join(format_rate(rate) for rate in rates[:3])
+    return shown + (f" and {len(rates) - 3} more rates" if len(rates) > 3 else "")
+
 
 Verdict = Literal["holds", "loses", "unable", "undecided"]
 

@@ -17,8 +17,7 @@ from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_
 from tailtap.experiment.reading import errors_in
 from tailtap.lab.topology.graphs import Cables
 from tailtap.measure.testbed.boot import BootOptions
-from tailtap.measure.testbed.power import checked
-from tailtap.measure.testbed.power.command import Command
+from tailtap.measure.testbed.power import Command, checked
 
 WORD = r"^[^\s-]\S*$"
 """What no program takes for an option, nor a shell for two words."""

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from tailtap.base.errors import InputError
+from tailtap.measure.roles import Stations
 from tailtap.measure.roles.here import Here
-from tailtap.measure.roles.role import Stations
 from tailtap.measure.testbed.boot import checked
 from tailtap.measure.testbed.boot.booting import Booting
 from tailtap.measure.testbed.model import Host, Testbed
-from tailtap.measure.testbed.power import power_of
-from tailtap.measure.testbed.power.ipmi import IpmiPower
+from tailtap.measure.testbed.power import IpmiPower, power_of
 from tailtap.measure.testbed.ssh import SshStation
 from tailtap.remote.local import require_program
 from tailtap.remote.session import Station

@@ -13,7 +13,7 @@ from tailtap.host.knobs.knob import Files, Knob, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.library import remedies
-from tailtap.measure.improve.candidates import BOOT, Candidates, candidates
+from tailtap.measure.improve.trials import BOOT, Candidates, candidates
 
 PURPOSE = Purpose("bare-metal", (1,), (0,))
 

@@ -20,10 +20,9 @@ from tailtap.experiment.reading import read_experiment
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.measure.campaign import Campaign
-from tailtap.measure.improve.candidates import Candidate, Candidates, Explainer
-from tailtap.measure.improve.conduct import Improvement
+from tailtap.measure.improve import TESTS, Goal, Improvement, plan_of_experiment, settings_of
 from tailtap.measure.improve.measuring import Measuring, measured
-from tailtap.measure.improve.settings import TESTS, Goal, plan_of_experiment, settings_of
+from tailtap.measure.improve.trials import Candidate, Candidates, Explainer
 from tailtap.measure.pairs import Made
 from tailtap.records.record import read
 from tailtap.records.search import ImproveRecord

@@ -10,7 +10,7 @@ from marks import RECORD, read_marks, write_marks
 
 from tailtap.analysis.evaluation import evaluate
 from tailtap.base.errors import InputError
-from tailtap.measure.observe.record import cut
+from tailtap.measure.observe import cut
 from tailtap.records.stamps import MARK as OWN
 from tailtap.records.stamps import read_marks as read_own
 from tailtap.records.stamps import write

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.measure.observe.interfaces import Interface, passed
+from tailtap.measure.observe.interfaces import Interface, Place, parse_target, passed
 from tailtap.measure.observe.look import Asked, Looked, Passing, ways_of
-from tailtap.measure.observe.targets import Place, parse_target
 
 HERE = Place("/proc/self/ns/net", "this namespace")
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from traces import RECORD, SOFTIRQ, TASK
 
-from tailtap.measure.observe.interfaces import Interface
+from tailtap.measure.observe.interfaces import Interface, Place, parse_target
 from tailtap.measure.observe.look import End
 from tailtap.measure.observe.serving import Serving, contexts, cpus_at, serving_of
-from tailtap.measure.observe.targets import Place, parse_target
 from tailtap.records.live import Moment
 from tailtap.records.stamps import MARK
 

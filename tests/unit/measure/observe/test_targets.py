@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tailtap.base.errors import InputError
-from tailtap.measure.observe import targets
-from tailtap.measure.observe.targets import PLACES, Target, find, parse_target
+from tailtap.measure.observe import interfaces
+from tailtap.measure.observe.interfaces import PLACES, Target, find, parse_target
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_a_container_of_two_programs_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As each of them states it in its own folder."""
-    monkeypatch.setattr(targets, "ASKED", {})
+    monkeypatch.setattr(interfaces, "ASKED", {})
     states = {}
     for program, pid in (("crun", os.getpid()), ("runc", os.getppid())):
         (tmp_path / program / "web").mkdir(parents=True)
         (tmp_path / program / "web" / "state").write_text(f'{{"pid": {pid}}}')
         states[program] = (f"{tmp_path}/{program}/{{name}}/state", ("pid",))
-    monkeypatch.setattr(targets, "STATES", states)
+    monkeypatch.setattr(interfaces, "STATES", states)
     with pytest.raises(InputError, match="crun and runc each run one"):
         PLACES["container"].find("web")
     del states["runc"]

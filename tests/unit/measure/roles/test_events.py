@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailtap.experiment.events import Due, Event
+from tailtap.experiment.sections import Due, Event
 from tailtap.measure.roles.events import Happenings
 
 

@@ -13,9 +13,9 @@ from tailtap.experiment.model import Experiment
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.knobs.tree import Tree
 from tailtap.lab.topology.graphs import smallest
+from tailtap.measure.roles import Workbench
+from tailtap.measure.roles.foresee import judged_as_generator
 from tailtap.measure.roles.generator import LoadGenerator
-from tailtap.measure.roles.role import Workbench
-from tailtap.measure.roles.tuning import judged_as_generator
 from tailtap.records.record import as_json
 from tailtap.remote.session import RolePlan
 

@@ -13,7 +13,7 @@ from tailtap.measure.roles.here import Here, HereSession
 from tailtap.remote.session import Setup, Station
 from tailtap.remote.stream import StreamStation
 
-FAR = StreamStation([sys.executable, "-P", "-m", "tailtap.measure.roles"], "the far end")
+FAR = StreamStation([sys.executable, "-P", "-m", "tailtap.measure.roles.here"], "the far end")
 
 
 @pytest.mark.parametrize("station", [Here(), FAR], ids=["here", "behind a stream"])

@@ -14,8 +14,8 @@ from tailtap.base.units import parse_rate
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.campaign import Campaign, Listener
 from tailtap.measure.run import everywhere
-from tailtap.measure.search.conduct import Plan, Search, search_experiment
-from tailtap.measure.search.trial import settings_of
+from tailtap.measure.search import Plan, Search, search_experiment
+from tailtap.measure.search.methods import settings_of
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtap.measure.search.conduct import LossGuard
+from tailtap.measure.search import LossGuard
 
 RATE = 10_000
 REACH = 0.15

@@ -9,8 +9,7 @@ from devices import Bench, constant, noisy, rare, sharp, soft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailtap.measure.search.methods import judge
-from tailtap.measure.search.trial import settings_of
+from tailtap.measure.search.methods import judge, settings_of
 from tailtap.records.search import SearchAnswer
 
 SETTINGS = settings_of((0.0,), 1_000, 2_000_000)

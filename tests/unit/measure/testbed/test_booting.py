@@ -20,15 +20,21 @@ from typing import Any, cast
 import pytest
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.measure.boots import Wanted
-from tailtap.measure.testbed.boot import BootOptions, Files, booting
+from tailtap.measure.campaign import Wanted
+from tailtap.measure.testbed.boot import (
+    BootOptions,
+    Files,
+    Grub,
+    GrubOptions,
+    Kexec,
+    booting,
+    entry,
+)
 from tailtap.measure.testbed.boot.booting import Booting, Told, files_of, verify
-from tailtap.measure.testbed.boot.grub import Grub, GrubOptions, entry
 from tailtap.measure.testbed.boot.ipxe import Ipxe, IpxeOptions, script
-from tailtap.measure.testbed.boot.kexec import Kexec
-from tailtap.measure.testbed.far import FarHost
 from tailtap.measure.testbed.image import HOST_KEY, KEY_ARCHIVE, write_cpio, write_key_archive
 from tailtap.measure.testbed.model import read_testbed
+from tailtap.measure.testbed.ssh import FarHost
 from tailtap.remote import Completed
 
 USUAL = "root=/dev/sda1 ro console=ttyS0"

@@ -52,7 +52,7 @@ def test_the_program_arrives_once_and_runs_there(tmp_path: Path) -> None:
 def test_roles_need_nothing_else(tmp_path: Path) -> None:
     ours = program()
     folder = tmp_path / ours.identity
-    done = served(folder, packed(ours), ("tailtap.measure.roles",))
+    done = served(folder, packed(ours), ("tailtap.measure.roles.here",))
     # Its input ends at once: it may see that before it begins to serve, or as a signal.
     assert done.returncode in (0, 128 + signal.SIGTERM)
     assert done.stderr == b""

@@ -12,7 +12,7 @@ from experiment_folders import write_run
 from pages import visible
 
 from tailtap.base.errors import InputError
-from tailtap.measure.search.trial import settings_of
+from tailtap.measure.search.methods import settings_of
 from tailtap.show.report import write_report
 
 

@@ -77,8 +77,7 @@ def test_what_differs_between_machines() -> None:
 
 
 def test_smallest_scale_and_commands(tmp_path: Path) -> None:
-    from tailtap.experiment.reading import read_experiment
-    from tailtap.experiment.repeating import demands_of, smallest
+    from tailtap.experiment.reading import demands_of, read_experiment, smallest
 
     file = tmp_path / "e.yaml"
     file.write_text("""\
@@ -115,8 +114,7 @@ events: [{at: 100 ms, run: [ip, link]}]
 def test_what_an_experiment_of_others_takes_of_the_machine(
     tmp_path: Path, dut: str, demand: str
 ) -> None:
-    from tailtap.experiment.reading import read_experiment
-    from tailtap.experiment.repeating import demands_of
+    from tailtap.experiment.reading import demands_of, read_experiment
 
     file = tmp_path / "e.yaml"
     file.write_text(

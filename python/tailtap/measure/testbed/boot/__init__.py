@@ -1,4 +1,4 @@
-"""How hosts are booted: one file a way, one row in `WAYS`.
+"""How hosts are booted: one class a way, one row in `WAYS`.
 
 A way boots a host once with a kernel and a command line. What the host boots by default stays as it
 is, so that a power cycle brings that back.
@@ -6,24 +6,25 @@ is, so that a power cycle brings that back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from pydantic import BaseModel, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from tailtap.base.check import Check
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.registry import Registry
-from tailtap.base.schema import Strict, Time, as_value_error
+from tailtap.base.schema import Matching, NoOptions, Strict, Time, as_value_error
 from tailtap.base.suggest import did_you_mean
 from tailtap.lab.platforms.boot import check_boot
 from tailtap.remote import CommandFailed, NoAnswer, ProgramMissing
 
 if TYPE_CHECKING:  # it reads the testbed file, which names ways
-    from tailtap.measure.testbed.far import FarHost
+    from tailtap.measure.testbed.ssh import FarHost
 
 
 class BootOptions(Strict):
@@ -182,12 +183,55 @@ class WayKind(Protocol):
         ...
 
 
-def _built_in() -> Mapping[str, WayKind]:
-    from tailtap.measure.testbed.boot.grub import GrubKind
-    from tailtap.measure.testbed.boot.ipxe import IpxeKind
-    from tailtap.measure.testbed.boot.kexec import KexecKind
+@dataclass(frozen=True)
+class Kind:
+    """A kind of ours."""
 
-    return {"kexec": KexecKind(), "grub": GrubKind(), "ipxe": IpxeKind()}
+    summary: str
+    documentation: str
+    Options: type[BaseModel]
+    open: Callable[[str, Any], Way]
+    check: Check
+
+    def diagnose(self) -> Iterator[Check]:
+        """Nothing is needed on this machine."""
+        yield self.check
+
+
+def _built_in() -> Mapping[str, WayKind]:
+    from tailtap.measure.testbed.boot.ipxe import Ipxe, IpxeOptions
+
+    return {
+        "kexec": Kind(
+            "The running kernel loads the next one and jumps into it.",
+            "It skips the firmware, and takes seconds where a reset of a server takes minutes; "
+            "network cards keep what the last driver left in them. The host needs kexec-tools.",
+            NoOptions,
+            lambda *_: Kexec(),
+            Check("boot way", "kexec", "ok", "needs nothing on this machine"),
+        ),
+        "grub": Kind(
+            "GRUB boots an entry of ours once; its default stays.",
+            "Through the firmware, as after a reset. GRUB must be able to write its `grubenv`: on "
+            "a plain disk, not on LVM, RAID, btrfs or ZFS, which is checked. The host needs "
+            "grub-common.",
+            GrubOptions,
+            lambda _, options: Grub(options),
+            Check("boot way", "grub", "ok", "needs nothing on this machine"),
+        ),
+        "ipxe": Kind(
+            "iPXE boots a live image that this machine serves over HTTP while the host boots.",
+            "For hosts without disks. The host boots from its network first. Its iPXE script "
+            "chains `http://ADDRESS:PORT/HOST.ipxe`, and goes on with its default when nobody "
+            "serves that. Live images only. It is plain HTTP: whoever is in that network can read "
+            "what is served, the host's own key too, and can answer in our place. So it must be a "
+            "network of its own for machines and people that are trusted. The key is served once "
+            "for a boot, and a second one who asks for it is told.",
+            IpxeOptions,
+            Ipxe,
+            Check("boot way", "ipxe", "ok", "needs nothing of its own"),
+        ),
+    }
 
 
 WAYS: Registry[WayKind] = Registry("boot way", "tailtap.boot_ways", WayKind, _built_in)
@@ -205,3 +249,168 @@ def checked(options: Mapping[str, Any]) -> tuple[WayKind, BaseModel]:
     row = WAYS[via]
     rest = {key: value for key, value in options.items() if key != "via"}
     return row, row.Options.model_validate(rest)
+
+
+LOAD_SECONDS = 120.0
+"""How long it may take to check and copy an initial RAM disk of hundreds of MB."""
+
+
+class Kexec:
+    """By kexec_file_load(2), or kexec_load(2) on kernels without it."""
+
+    @contextlib.contextmanager
+    def boot(self, host: FarHost, files: Files) -> Iterator[None]:
+        """Load the kernel, end the services, and jump. Raises `MachineError`."""
+        try:
+            kernel, *initrd = brought(host, files)
+            if len(initrd) > 1:  # kexec takes one
+                joined = f"{PUT}/joined"
+                host.run(["sh", "-c", 'cat "$@" > "$0"', joined, *initrd])
+                initrd = [joined]
+            command = ["kexec", "--kexec-syscall-auto", "--load", kernel]
+            command += [f"--initrd={path}" for path in initrd]
+            command += [f"--command-line={files.line}"]
+            try:
+                host.run(command, seconds=LOAD_SECONDS)
+            except CommandFailed as error:
+                raise MachineError(
+                    f"{host.name} cannot load {files.release} by kexec: {error.reason}: its "
+                    "kernel may lack CONFIG_KEXEC, or be locked down by Secure Boot: take another "
+                    "`via`"
+                ) from error
+            # It is in the kernel's memory now.
+        finally:
+            with contextlib.suppress(MachineError):
+                host.run(["rm", "-rf", PUT])
+        go(host, ["systemctl", "kexec"], ["kexec", "--exec"])
+        yield
+
+    def tidy(self, host: FarHost) -> None:
+        """Nothing is left: the files were in the memory of the kernel before."""
+
+
+ENTRY = "tailtap"
+HEAD, END = "### tailtap begins ###", "### tailtap ends ###"
+UNWRITABLE = frozenset(("btrfs", "zfs", "f2fs"))
+"""File systems in which GRUB may not write a block, as their checksums would be wrong."""
+_EDIT = """set -eu
+cfg=$1 new=$2
+[ -e "$cfg" ] || : > "$cfg"
+sed '/^### tailtap begins ###$/,/^### tailtap ends ###$/d' "$cfg" > "$cfg.tailtap"
+printf '%s' "$new" >> "$cfg.tailtap"
+if [ -s "$cfg.tailtap" ]; then mv "$cfg.tailtap" "$cfg"; else rm -f "$cfg" "$cfg.tailtap"; fi
+sync -f "${cfg%/*}"
+"""
+
+
+class GrubOptions(Strict):
+    """Where GRUB's files are."""
+
+    folder: Annotated[
+        str, Matching(r"^/[^\s]*$", "a path that begins with /, such as /boot/grub")
+    ] = Field(
+        default="/boot/grub",
+        description="The folder of the host's grub.cfg and grubenv.",
+        examples=["/boot/grub2"],
+    )
+
+
+class Grub:
+    """By `next_entry` in GRUB's environment, which its configuration reads and clears."""
+
+    def __init__(self, options: GrubOptions) -> None:
+        """GRUB's files are where `options` say."""
+        self._folder = options.folder
+        self._files = str(PurePosixPath(options.folder).parent / "tailtap")
+
+    @contextlib.contextmanager
+    def boot(self, host: FarHost, files: Files) -> Iterator[None]:
+        """Write an entry, name it for the next boot, and reboot. Raises `MachineError`."""
+        program = self._require(host)
+        kernel, *initrd = brought(host, files, self._files)
+        # The path as GRUB sees it, from the root of the file system that the files are in.
+        seen = [self._seen(host, program, path) for path in (kernel, *initrd)]
+        uuid = self._probe(host, program, "fs_uuid", str(PurePosixPath(kernel).parent))
+        self._edit(host, entry(files.line, uuid, seen))
+        host.run([f"{program}-editenv", f"{self._folder}/grubenv", "set", f"next_entry={ENTRY}"])
+        reboot(host)
+        yield
+
+    def tidy(self, host: FarHost) -> None:
+        """Remove the entry and the files; the default was never touched. Raises `MachineError`."""
+        program = self._program(host)
+        if program is not None and host.run(["test", "-d", self._folder], check=False).status == 0:
+            self._edit(host, "")
+            host.run(
+                [f"{program}-editenv", f"{self._folder}/grubenv", "unset", "next_entry"],
+                check=False,
+            )
+            host.run(["rm", "-rf", self._files])
+
+    def _require(self, host: FarHost) -> str:
+        """How GRUB's programs begin. Raises `MachineError` where one boot would become a loop."""
+        program = self._program(host)
+        if program is None:
+            raise MachineError(
+                "there is no grub-editenv: apt-get install grub-common, or take another `via`"
+            ).at(host.name)
+        config = f"{self._folder}/grub.cfg"
+        told = host.run(["cat", config], check=False)
+        if told.status != 0:
+            raise MachineError(f"there is no {config}: say where it is in `boot.folder`").at(
+                host.name
+            )
+        for word, why in (
+            ("next_entry", "does not know entries for one boot"),
+            ("custom.cfg", "does not read custom.cfg"),
+        ):
+            if word not in told.stdout:
+                raise MachineError(f"{config} {why}: run update-grub, or take another `via`").at(
+                    host.name
+                )
+        layers = self._probe(host, program, "abstraction", self._folder)
+        kind = self._probe(host, program, "fs", self._folder)
+        if layers or kind in UNWRITABLE:
+            raise MachineError(
+                f"GRUB cannot write {self._folder}/grubenv, which is on "
+                f"{layers or kind}, so it would boot the same entry for ever: take another `via`"
+            ).at(host.name)
+        return program
+
+    def _program(self, host: FarHost) -> str | None:
+        for name in ("grub", "grub2"):
+            # Where there is none, the shell's own status would be that of a missing shell.
+            if host.run(["sh", "-c", f"command -v {name}-editenv || true"]).stdout.strip():
+                return name
+        return None
+
+    def _probe(self, host: FarHost, program: str, what: str, path: str) -> str:
+        return host.run([f"{program}-probe", f"--target={what}", path]).stdout.strip()
+
+    def _seen(self, host: FarHost, program: str, path: str) -> str:
+        return host.run([f"{program}-mkrelpath", path]).stdout.strip()
+
+    def _edit(self, host: FarHost, text: str) -> None:
+        host.run(["sh", "-c", _EDIT, "edit", f"{self._folder}/custom.cfg", text])
+
+
+def entry(line: str, uuid: str, paths: list[str]) -> str:
+    """The entry of GRUB's menu for the files at `paths` of the file system `uuid`."""
+    kernel, *initrd = paths
+    rows = [
+        HEAD,
+        f"menuentry '{ENTRY}' --id {ENTRY} {{",
+        f"  search --no-floppy --fs-uuid --set=root {uuid}",
+        f"  linux {_quoted(kernel)} {' '.join(map(_quoted, line.split(' ')))}",
+        *([f"  initrd {' '.join(map(_quoted, initrd))}"] if initrd else []),
+        "}",
+        END,
+        "",
+    ]
+    return "\n".join(rows)
+
+
+def _quoted(word: str) -> str:
+    """A word as GRUB's script language has it: ``$`` and braces have no meaning in quotes."""
+    plain = all(letter.isalnum() or letter in "_-.,:/=+%@" for letter in word)
+    return word if plain and word else "'" + word.replace("'", "'\\''") + "'"

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from tailtap.base.errors import InputError, MachineError
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import RT, VANILLA
-from tailtap.measure.boots import Wanted
+from tailtap.measure.campaign import Wanted
 from tailtap.measure.testbed.boot import BootOptions, Files, Way, reboot
-from tailtap.measure.testbed.far import FarHost
 from tailtap.measure.testbed.image import Image, image_in
 from tailtap.measure.testbed.power import Power
-from tailtap.measure.testbed.ssh import SshStation
+from tailtap.measure.testbed.ssh import FarHost, SshStation
 from tailtap.records.machine import Booted
 
 MARK = "tailtap.default"

@@ -12,13 +12,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Matching, Strict
 from tailtap.measure.testbed.boot import Files, reboot
-from tailtap.measure.testbed.far import FarHost
+from tailtap.measure.testbed.ssh import FarHost
 
 READ_SECONDS = 30.0
 """How long a client may be silent."""
@@ -182,27 +181,3 @@ class _Answer(http.server.BaseHTTPRequestHandler):
             else:
                 with content.open("rb") as file:
                     shutil.copyfileobj(file, self.wfile, 1 << 20)
-
-
-class IpxeKind:
-    """iPXE boots what this machine serves."""
-
-    summary = "iPXE boots a live image that this machine serves over HTTP while the host boots."
-    documentation = (
-        "For hosts without disks. The host boots from its network first. Its iPXE script chains "
-        "`http://ADDRESS:PORT/HOST.ipxe`, and goes on with its default when nobody serves that. "
-        "Live images only. It is plain HTTP: whoever is in that network can read what is served, "
-        "the host's own key too, and can answer in our place. So it must be a network of its own "
-        "for machines and people that are trusted. The key is served once for a boot, and a second "
-        "one who asks for it is told."
-    )
-    Options: type[BaseModel] = IpxeOptions
-
-    def diagnose(self) -> Iterator[Check]:
-        """Nothing: Python serves."""
-        yield Check("boot way", "ipxe", "ok", "needs nothing of its own")
-
-    def open(self, name: str, options: BaseModel) -> Ipxe:
-        """With this machine's address in `options`."""
-        assert isinstance(options, IpxeOptions)
-        return Ipxe(name, options)
