@@ -23,7 +23,7 @@ from tailtap.base.errors import InputError
 from tailtap.analysis.tail.peaks import parse_threshold
 from tailtap.lab.generators.flows import parse_ports
 from tailtap.lab.generators.pattern import parse_pattern
-from tailtap.lab.generators.sizes import parse_sizes
+from tailtap.lab.generators.flows import parse_sizes
 from tailtap.base.units import parse_rate, parse_share, parse_size, parse_time
 from tailtap.analysis.verdict.requirement import parse_requirement
 

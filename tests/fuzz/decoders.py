@@ -17,7 +17,7 @@ import numpy as np
 from devices import Bench, sharp
 
 from tailtap.base.errors import InputError, MachineError, TailtapError
-from tailtap.bmc import configuration
+from tailtap.bmc import serving
 from tailtap.cli.search import print_answers
 from tailtap.experiment.reading import read_experiment
 from tailtap.host.changes.clean import find, unresolved
@@ -31,8 +31,7 @@ from tailtap.measure.search.methods import Trial, settings_of
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.records.record import as_json, printed
 from tailtap.records.search import TrialRow
-from tailtap.remote.frames import CLOSE, DATA, HELLO, ProtocolError, encode
-from tailtap.remote.mux import PIECE, Mux
+from tailtap.remote.mux import CLOSE, DATA, HELLO, PIECE, Mux, ProtocolError, encode
 from tailtap.remote.session import FAILED, told
 from tailtap.remote.stream import Talk
 from tailtap.results.importers.importable import DAMAGED
@@ -83,14 +82,14 @@ def _controllers(data: bytes) -> None:
         _write_private(Path(folder, "bmc.users"), USERS.encode())
         path = Path(folder, "bmc.yaml")
         path.write_bytes(data)
-        json.dumps([asdict(one) for one in configuration.read(path).served], default=str)
+        json.dumps([asdict(one) for one in serving.read(path).served], default=str)
 
 
 def _credentials(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bmc.users")
         _write_private(path, data)
-        configuration.read_users(path)
+        serving.read_users(path)
 
 
 def _write_private(path: Path, data: bytes) -> None:

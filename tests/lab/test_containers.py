@@ -170,7 +170,7 @@ def test_started_processes_end_with_tailtap(shared: Dut) -> None:
     enter = lxc.Container(name).inside()
     code = (
         "import sys, time\n"
-        "from tailtap.remote.container import ContainerHost\n"
+        "from tailtap.remote.local import ContainerHost\n"
         f"host = ContainerHost({name!r}, {enter!r}, [1])\n"
         "process = host.start(['sh', '-c', 'echo ready; exec sleep infinity'])\n"
         "process.read_line(20)\n"

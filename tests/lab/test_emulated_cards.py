@@ -32,7 +32,7 @@ from killed_cards import cards_killed
 from labtools import TAILTAP
 
 from tailtap.base.units import parse_cpus
-from tailtap.host.knobs import ethtool
+from tailtap.host.knobs import cards
 from tailtap.lab.forwarders.dpdk import DRIVERS, PciDriver
 from tailtap.remote.guest import GuestHost
 
@@ -196,8 +196,9 @@ def test_what_the_cards_cannot_do_is_refused_in_one_line(guest: GuestHost) -> No
     assert state(guest) == before
 
 
-KNOBS = [*(row.name for row in ethtool.ROWS), "interrupt-default", "card-interrupts",
-         "receive-steering", "threaded-napi"]  # fmt: skip
+BY_ETHTOOL = [row.name for row in cards.ROWS if isinstance(row.where, cards.Card)]
+KNOBS = [*BY_ETHTOOL, "interrupt-default", "card-interrupts", "receive-steering",
+         "threaded-napi"]  # fmt: skip
 LACKING = ["adaptive-receive", "adaptive-send", "send-coalescing", "receive-spread", "card-queues",
            "card-merging", "link-sleep"]  # fmt: skip
 """What e1000e cannot do."""

@@ -15,7 +15,7 @@ from tailtap.host.changes.systemd import DEVICE, wakeup_us
 from tailtap.host.cpu.threads import ThreadPriority
 from tailtap.host.knobs.frequency import driver
 from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.threads import threads
+from tailtap.host.knobs.scheduling import threads
 from tailtap.host.knobs.tree import Absent, Tree
 from tailtap.host.tuning.apply import plan, tuned
 from tailtap.host.tuning.audit import audit

@@ -11,7 +11,7 @@ from tailtap.base.units import parse_cpus
 from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.threads import threads
+from tailtap.host.knobs.scheduling import threads
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import plan, tuned
 

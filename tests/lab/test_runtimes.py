@@ -125,7 +125,7 @@ def test_started_processes_end_with_tailtap(shared: tuple[type[Contained], Dut])
     name = device.facts["name"]
     code = (
         "import time\n"
-        "from tailtap.remote.container import ContainerHost\n"
+        "from tailtap.remote.local import ContainerHost\n"
         f"host = ContainerHost({name!r}, {engine(name).inside()!r}, [1])\n"
         "process = host.start(['sh', '-c', 'echo ready; exec sleep infinity'])\n"
         "process.read_line(20)\n"

@@ -89,7 +89,7 @@ import contextlib
 from tailtap.host.changes import huge_pages
 from tailtap.host.containers import cgroups
 from tailtap.host.containers.container import Spec
-from tailtap.host.containers.engines import ENGINES
+from tailtap.host.containers.podman import ENGINES
 from tailtap.host.changes.clean import find, remove
 from tailtap.host.changes.processes import Folder
 from tailtap.host.changes.journal import STATE, Journal

@@ -16,7 +16,6 @@ from typing import Any
 
 from tailtap.base.errors import MachineError
 from tailtap.bmc import DEVICES, Machine
-from tailtap.bmc.configuration import MOST_PASSWORD_BYTES, shown
 from tailtap.bmc.packets import (
     HEAD,
     HEAD_15,
@@ -28,7 +27,7 @@ from tailtap.bmc.packets import (
     frame,
     frame_15,
 )
-from tailtap.bmc.serving import BmcEvent
+from tailtap.bmc.serving import MOST_PASSWORD_BYTES, BmcEvent, shown
 from tailtap.bmc.session import (
     ALGORITHMS,
     OPERATOR,

@@ -68,7 +68,7 @@ def bmc(
     import socket
     import threading
 
-    from tailtap.bmc.configuration import read
+    from tailtap.bmc.serving import read
     from tailtap.bmc.serving import serve as library
     from tailtap.records.record import printed
 

@@ -10,9 +10,16 @@ import msgspec
 
 from tailtap.base.errors import InputError, naming
 from tailtap.cli.command import refuse
-from tailtap.lab.generators.flows import DEFAULT_TTL, Flows, Ranges, numbered
+from tailtap.lab.generators.flows import (
+    DEFAULT_TTL,
+    Flows,
+    Ranges,
+    least_size,
+    numbered,
+    parse_sizes,
+    sizes_of,
+)
 from tailtap.lab.generators.pattern import parse_pattern
-from tailtap.lab.generators.sizes import least_size, parse_sizes, sizes_of
 from tailtap.records.generator import GeneratorRecord
 
 DEFAULT_SIZE = "64 B"

@@ -332,11 +332,11 @@ def _asked(
     """What the options amount to. Raises `InputError`."""
     from tailtap.base.errors import InputError
     from tailtap.cli.tap import parse_sample
-    from tailtap.lab.forwarders.served import Server, records_of
+    from tailtap.lab.forwarders.served import Server, server_records
     from tailtap.measure.observe import Asked, parse_target
 
     servers = [Server.parse(one) for one in served]
-    records_of(servers, cpus or ())
+    server_records(servers, cpus or ())
     if not look:
         raise InputError("--look: give a time above zero")
     return Asked(

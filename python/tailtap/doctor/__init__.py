@@ -13,11 +13,8 @@ from tailtap.base.check import Check
 from tailtap.base.errors import TailtapError
 from tailtap.base.registry import OURS, Registry
 from tailtap.bmc import MACHINES
-from tailtap.doctor.folders import check_folder
-from tailtap.doctor.kernel import check_kernel
-from tailtap.doctor.machine import check_machine
-from tailtap.doctor.nics import check_nics
-from tailtap.doctor.programs import check_programs
+from tailtap.doctor.machine import check_kernel, check_machine, check_nics
+from tailtap.doctor.programs import check_folder, check_programs
 from tailtap.host.knobs import TABLE
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS

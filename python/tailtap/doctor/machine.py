@@ -1,15 +1,32 @@
-"""CPUs, clocks and neighbours: what makes a machine good or bad at measuring tails."""
+"""What this machine can do: its kernel, CPUs, clocks, neighbours and network cards.
+
+What the kernel lets us do is found out by doing it. The rest makes a machine good or bad at
+measuring tails: which cards can stamp every packet in hardware or have virtual functions, say.
+"""
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Iterator
+from pathlib import Path
 
+from tailtap.base.bugs import foreseen
 from tailtap.base.check import Check
+from tailtap.base.errors import MachineError, TailtapError
 from tailtap.host.containers.cgroups import hierarchies
 from tailtap.host.facts import machine as facts
+from tailtap.host.facts.machine import physical_nics
+from tailtap.host.facts.needs import missing_capabilities
+from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.host.net.pci import NO_IOMMU, iommu_groups
+from tailtap.host.net.virtual_functions import Ability
 from tailtap.lab.instruments import energy
+from tailtap.lab.instruments.taps.hardware import judge
+from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
+from tailtap.lab.topology.lab import Lab
 from tailtap.records.machine import Topology
+from tailtap.remote import CommandFailed
 
 AREA = "machine"
 
@@ -119,3 +136,122 @@ def _energy(domains: list[str], platform: int | None) -> Check:
         return Check(AREA, "energy", "untested", "only root may read it", "run it with sudo")
     remedy = "runs have no watts: take a machine with RAPL (CONFIG_INTEL_RAPL) or IPMI and ipmitool"
     return Check(AREA, "energy", "missing", "nothing here tells it", remedy)
+
+
+KERNEL = "kernel"
+
+PROBE_CPU = 0
+
+
+def check_kernel() -> Iterator[Check]:
+    """Privileges, then everything that ``tailtap run`` asks of the kernel."""
+    privileged = _privileges()
+    yield privileged
+    if privileged.state == "ok":
+        yield from _check_lab()
+    else:
+        for name in ("namespaces and veth", "receive steering"):
+            found = "only root can try it"
+            yield Check(KERNEL, name, "untested", found, "run it with sudo", required=True)
+    yield _btf()
+    yield _locked_memory()
+
+
+def _privileges() -> Check:
+    lacking = missing_capabilities()
+    if os.geteuid() == 0 and not lacking:
+        return Check(KERNEL, "privileges", "ok", "root with all capabilities", required=True)
+    who = "root" if os.geteuid() == 0 else f"user {os.geteuid()}"
+    found = f"{who} without {', '.join(lacking)}" if lacking else who
+    return Check(KERNEL, "privileges", "missing", found, "run it with sudo", required=True)
+
+
+def _check_lab() -> Iterator[Check]:
+    try:
+        platform = PLATFORMS["bare-metal"]
+        spec = DutSpec((PROBE_CPU,), platform.Options())
+        with Lab(graph_of(alike(platform, spec))) as lab:
+            build(lab, alike(platform, spec))
+            lab.wait_until_up()
+    except CommandFailed as error:
+        remedy = "a kernel with CONFIG_NET_NS and CONFIG_VETH; the package iproute2"
+        yield Check(KERNEL, "namespaces and veth", "missing", str(error), remedy, required=True)
+        return
+    except MachineError as error:
+        remedy = "a kernel with CONFIG_RPS"
+        yield Check(KERNEL, "receive steering", "missing", str(error), remedy, required=True)
+        return
+    found = "a lab was built and removed"
+    yield Check(KERNEL, "namespaces and veth", "ok", found, required=True)
+    found = f"a port's receive work was steered to CPU {PROBE_CPU}"
+    yield Check(KERNEL, "receive steering", "ok", found, required=True)
+
+
+def _btf() -> Check:
+    if Path("/sys/kernel/btf/vmlinux").exists():
+        return Check(KERNEL, "BTF", "ok", "the kernel describes its types")
+    remedy = "a kernel with CONFIG_DEBUG_INFO_BTF, to trace interrupts"
+    return Check(KERNEL, "BTF", "missing", "no /sys/kernel/btf/vmlinux", remedy)
+
+
+def _locked_memory() -> Check:
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit == resource.RLIM_INFINITY:
+        return Check(KERNEL, "locked memory", "ok", "unlimited")
+    enough = os.geteuid() == 0 or limit >= 64 * 2**20
+    remedy = "" if enough else "raise it: `ulimit -l unlimited`, or run it with sudo"
+    return Check(
+        KERNEL, "locked memory", "ok" if enough else "poor", f"{limit // 1024} KiB", remedy
+    )
+
+
+NICS = "network cards"
+
+
+def check_nics() -> Iterator[Check]:
+    """The checks of each interface with a device behind it."""
+    nics = physical_nics()
+    if not nics:
+        yield Check(NICS, "timestamping", "missing", "there is no physical network card")
+    for nic in nics:
+        try:
+            yield check(timestamping(nic.name))
+        except (TailtapError, ModuleNotFoundError) as error:  # a Python that lacks a part
+            why = str(foreseen(error))
+            yield Check(NICS, nic.name, "untested", "hardware timestamps unknown", why)
+        yield from check_functions(Ability.of(nic.name))
+
+
+def check_functions(able: Ability) -> Iterator[Check]:
+    """The check of a card that can have virtual functions; nothing of others."""
+    if able.total == 0:
+        return
+    name, found = f"{able.interface}: SR-IOV", f"{able.total} virtual functions for dut.over"
+    try:
+        able.require(1)
+        able.require_driver()
+    except MachineError as error:
+        yield Check(NICS, name, "poor", found, str(error))
+    else:
+        yield Check(NICS, name, "ok", found)
+
+
+def check(answer: Timestamping) -> Check:
+    """The check of an interface from what it told about itself."""
+    verdict = judge(answer)
+    # A clock alone stamps nothing that is received.
+    clock = "" if answer.clock is None or verdict.method else f", clock /dev/ptp{answer.clock}"
+    kinds = ", ".join(answer.filters) or "none"
+    if verdict.method is not None:
+        found = f"{verdict.reason}; filters {kinds}"
+        if verdict.is_known:
+            return Check(NICS, answer.interface, "ok", found)
+        link = f"in={answer.interface}"
+        trial = f"tailtap tap {link} --clock hardware --write in.stamps --packets 10"
+        remedy = f"`{trial}` tries it, with packets of `tailtap generate` that come in"
+        return Check(NICS, answer.interface, "untested", found, remedy)
+    remedy = (
+        "software taps serve; for --clock hardware take a card with the filter `all`: "
+        "Intel E810, I225 or X550, NVIDIA ConnectX"
+    )
+    return Check(NICS, answer.interface, "poor", f"{verdict.reason}{clock}", remedy)

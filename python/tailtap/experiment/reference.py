@@ -22,10 +22,9 @@ from tailtap.experiment.tuning import Without
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.generators.external import External
-from tailtap.lab.generators.flows import Flows
+from tailtap.lab.generators.flows import Flows, Replay
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.pattern import PATTERNS
-from tailtap.lab.generators.replay import Replay
 from tailtap.lab.instruments.events import Events
 from tailtap.lab.instruments.interrupts import Counted, Sampling
 from tailtap.lab.instruments.taps import TAPS, Taps

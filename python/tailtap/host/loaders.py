@@ -16,7 +16,7 @@ from tailtap.base.suggest import did_you_mean
 from tailtap.base.units import parse_cpus
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.facts.machine import kernel_release
-from tailtap.host.knobs.boot_entry import COPIED, ENTRY, PLACES, entries
+from tailtap.host.knobs.line import COPIED, ENTRY, PLACES, entries
 from tailtap.host.knobs.tree import Tree
 
 MARK = "# tailtap wrote this file: `tailtap host bootline --remove` takes it away."

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from tailtap.base.errors import InputError, MachineError
 from tailtap.remote.agent import ERR, IN, OUT
 from tailtap.remote.files import Incoming, checksum
-from tailtap.remote.frames import ProtocolError
 from tailtap.remote.loop import Link, Loop
-from tailtap.remote.mux import PIECE, Channel, Handler, Json, Mux
+from tailtap.remote.mux import PIECE, Channel, Handler, Json, Mux, ProtocolError
 from tailtap.remote.session import by_status
 
 if TYPE_CHECKING:

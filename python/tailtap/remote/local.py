@@ -1,20 +1,23 @@
-"""This machine."""
+"""This machine, and its containers: commands run in their namespaces and control groups."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tailtap.base.files import copy
+from tailtap.base.files import copy, drafted
+from tailtap.base.units import list_cpus
 from tailtap.remote import CommandFailed, Completed, NoAnswer, ProgramMissing
 from tailtap.remote.process import Process
 
 COMMAND_SECONDS = 60.0
 """No command that sets something up takes longer; one that does hangs."""
+
 PACKAGES = {
     "perf": "linux-perf",
     "ip": "iproute2",
@@ -36,6 +39,7 @@ PACKAGES = {
     "virsh": "libvirt-clients",
 }
 """The Debian package of each program that tailtap calls."""
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where programs are: containers and users other than root often lack the sbin folders."""
 
@@ -132,3 +136,106 @@ class NamespaceHost(LocalHost):
     @property
     def name(self) -> str:
         return f"namespace {self.namespace}"
+
+
+SIGNALLED, MOST_SIGNALLED = 128, 128 + signal.SIGRTMAX
+"""What enters a container ends with this and the number of the signal that ended the command; with
+255 where it could not enter."""
+
+
+class ContainerHost(LocalHost):
+    """Commands run by what enters a container, as its root and within its limits."""
+
+    own_files = True
+
+    def __init__(self, container: str, enter: Sequence[str], cpus: Sequence[int]) -> None:
+        """A host for the running container `container`; what is started runs on `cpus`.
+
+        `enter` goes in front of every command, such as the ``lxc-attach`` of that container.
+        """
+        self.container = container
+        self.prefix = enter
+        self._cpus = list_cpus(cpus)
+
+    @property
+    def name(self) -> str:
+        return f"container {self.container}"
+
+    def start(self, command: Sequence[str]) -> Process:
+        """Start `command` on the container's CPUs; it ends at the latest when tailtap does."""
+        # What enters ends with tailtap, and the command with that. The container's services
+        # may have a CPU more than the DuT.
+        within = ["setpriv", "--pdeathsig", "TERM", "--", "taskset", "-c", self._cpus]
+        return Attached([*self.prefix, *within, *command], self.title(command))
+
+    def put(self, source: Path, target: Path) -> None:
+        with source.open("rb") as file:
+            self._copy(["sh", "-c", 'cat > "$1"', "put", str(target)], file.fileno(), None)
+
+    def get(self, source: Path, target: Path) -> None:
+        with drafted(target) as file:
+            self._copy(["cat", str(source)], subprocess.DEVNULL, file.fileno())
+
+    def _copy(self, command: Sequence[str], stdin: int, stdout: int | None) -> None:
+        whole = [*self.prefix, *command]
+        try:
+            done = subprocess.run(
+                whole,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise missing(whole[0]) from error
+        except subprocess.TimeoutExpired as error:
+            raise NoAnswer(whole, COMMAND_SECONDS) from error
+        if done.returncode != 0:
+            raise CommandFailed(whole, done.stderr.decode(errors="replace"))
+
+
+class ImageHost(NamespaceHost):
+    """A container that has none of this machine's files.
+
+    What sets up its ports are programs of this machine in its network namespace. What is started
+    are commands of this machine that enter it (`Engine.entered`).
+    """
+
+    @property
+    def name(self) -> str:
+        return f"container {self.namespace}"
+
+    def start(self, command: Sequence[str]) -> Process:
+        # In the namespace it would not see this machine's control groups.
+        return Attached(command, self.title(command))
+
+
+class Attached(Process):
+    """A command in a container, behind what entered it and waits."""
+
+    @property
+    def pid(self) -> int:
+        """The command's process id on this machine; that of what enters until the command runs."""
+        return next(iter(_inside(self._child.pid)), self._child.pid)
+
+    def _meaning(self, status: int) -> int:
+        return SIGNALLED - status if SIGNALLED < status <= MOST_SIGNALLED else status
+
+
+def _inside(parent: int) -> list[int]:
+    """The running processes that `parent` started in another process id namespace.
+
+    What enters may have a second child on the way to the first, which stays in ours.
+    """
+    ours = Path("/proc/self/ns/pid").readlink()
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            inside = (path.parent / "ns/pid").readlink() != ours
+        except OSError:  # it ended just now
+            continue
+        if inside and int(fields[1]) == parent and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found

@@ -7,8 +7,7 @@ import os
 import selectors
 from collections.abc import Callable
 
-from tailtap.remote.frames import ProtocolError
-from tailtap.remote.mux import Mux
+from tailtap.remote.mux import Mux, ProtocolError
 
 READ_BYTES = 65_536
 EVENTS = (selectors.EVENT_READ, selectors.EVENT_WRITE)

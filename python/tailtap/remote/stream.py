@@ -40,8 +40,7 @@ from tailtap.base.suggest import shown
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import Record, Texts, Whole, as_json, parsed
 from tailtap.remote.connection import Connection
-from tailtap.remote.frames import ProtocolError
-from tailtap.remote.mux import Channel, Handler, parse
+from tailtap.remote.mux import Channel, Handler, ProtocolError, parse
 from tailtap.remote.process import Process
 from tailtap.remote.session import (
     ANSWER_SECONDS,

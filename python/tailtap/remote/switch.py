@@ -16,9 +16,18 @@ import socket
 import sys
 from collections.abc import Callable
 
-from tailtap.remote.frames import CLOSE, HELLO, OPEN, Decoder, Frame, ProtocolError, encode
 from tailtap.remote.loop import READ_BYTES, Loop
-from tailtap.remote.mux import PROTOCOL, as_bytes
+from tailtap.remote.mux import (
+    CLOSE,
+    HELLO,
+    OPEN,
+    PROTOCOL,
+    Decoder,
+    Frame,
+    ProtocolError,
+    as_bytes,
+    encode,
+)
 
 
 class Side:

@@ -9,8 +9,7 @@ from controlled import PASSWORD, USER, credentials
 from msgspec.structs import replace
 
 from tailtap.base.errors import InputError
-from tailtap.bmc.configuration import parse_listen, read, read_users
-from tailtap.bmc.serving import BmcEvent
+from tailtap.bmc.serving import BmcEvent, parse_listen, read, read_users
 from tailtap.cli.bmc import sentence
 
 FILE = """\

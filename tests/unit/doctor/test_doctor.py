@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from tailtap.doctor import Check, can_run, record
-from tailtap.doctor.nics import check, check_functions
+from tailtap.doctor.machine import check, check_functions
 from tailtap.host.net.nic import parse
 from tailtap.host.net.virtual_functions import Ability
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.doctor.folders import check_folder
+from tailtap.doctor.programs import check_folder
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from experiment_files import complaint
 
 from tailtap.experiment.model import Experiment
-from tailtap.lab.neighbours import NEIGHBOURS
-from tailtap.lab.neighbours.running import too_little
+from tailtap.lab.neighbours import NEIGHBOURS, too_little
 from tailtap.records.run import Load, Neighbour
 
 EVERY = {

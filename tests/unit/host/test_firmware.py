@@ -12,7 +12,7 @@ import pytest
 from scratch_machine import scratch_machine
 
 from tailtap.host.knobs import named
-from tailtap.host.knobs.firmware import SMI_COUNT
+from tailtap.host.knobs.interrupts import SMI_COUNT
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.audit import Judgement, judge

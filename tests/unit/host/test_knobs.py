@@ -55,7 +55,7 @@ def row(**changes: Any) -> Knob:
         ({"does": "Turns it off."}, "does and word"),
         ({"word": lambda *_: "word=1"}, "does and word"),
         ({"source": ""}, "source"),
-        ({"where": Files("/proc/x", readonly=True), "disruptive": True}, "disrupts"),
+        ({"where": Files("/proc/x", settable=False), "disruptive": True}, "disrupts"),
     ],
 )
 def test_a_row_that_cannot_be_right(changes: dict[str, Any], wrong: str) -> None:

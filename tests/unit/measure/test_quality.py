@@ -12,7 +12,7 @@ from msgspec import structs
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic
-from tailtap.lab.instruments.taps.warnings import of_deferral, of_links
+from tailtap.lab.instruments.taps.inline import of_deferral, of_links
 from tailtap.lab.topology.graph import Node
 from tailtap.lab.topology.graphs import FORWARD, REVERSE, dut_names, line
 from tailtap.measure.quality import (

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from tailtap.base.errors import MachineError
 from tailtap.remote import CommandFailed, agent
-from tailtap.remote.frames import (
+from tailtap.remote.guest import GuestHost
+from tailtap.remote.mux import (
     CLOSE,
     DATA,
     HEADER,
@@ -28,14 +29,20 @@ from tailtap.remote.frames import (
     KINDS,
     LIMIT,
     OPEN,
+    PIECE,
+    PROTOCOL,
     WINDOW,
+    WINDOW_BYTES,
+    Channel,
     Decoder,
     Frame,
+    Handler,
+    Json,
+    Mux,
     ProtocolError,
+    as_bytes,
     encode,
 )
-from tailtap.remote.guest import GuestHost
-from tailtap.remote.mux import PIECE, PROTOCOL, WINDOW_BYTES, Channel, Handler, Json, Mux, as_bytes
 
 NUMBERS = st.integers(0, 2**32 - 1)
 FRAMES = st.builds(

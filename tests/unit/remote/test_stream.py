@@ -25,7 +25,7 @@ from tailtap.lab.topology.graphs import FORWARD
 from tailtap.measure.run import everywhere, measure
 from tailtap.records.record import as_json
 from tailtap.remote.connection import Connection
-from tailtap.remote.frames import HELLO, encode
+from tailtap.remote.mux import HELLO, encode
 from tailtap.remote.session import FAILED, FINISHED, RoleEvent, RolePlan, Setup
 from tailtap.remote.stream import StreamSite, StreamStation, Talk
 

@@ -16,13 +16,16 @@ from tailtap.base.errors import MachineError
 from tailtap.base.files import write_text
 from tailtap.host.containers.container import (
     DEVICES,
+    Contained,
     Limit,
     Spec,
     environment,
 )
+from tailtap.host.containers.lxc import Container
 from tailtap.host.containers.oci import (
     STATES,
     Bundle,
+    Runc,
     hiding,
     mount_root,
     write_rest,
@@ -37,8 +40,10 @@ lock_type = "file"
 runtime = "{runtime}"
 """
 """containers.conf(5). The locks would be in memory that all of a machine's Podmans share."""
+
 RUNTIMES = ("crun", "runc")
 """What runs containers for Podman, the first choice first."""
+
 CONFIGURATION = "CONTAINERS_CONF"
 
 
@@ -151,3 +156,14 @@ def _process_limits() -> Iterator[tuple[str, int]]:
         hard = resource.getrlimit(which)[1]
         if hard != resource.RLIM_INFINITY:
             yield name, hard if bound is None else min(hard, bound)
+
+
+ENGINES: Sequence[type[Contained]] = (Container, Bundle, Runc, Pod)
+
+
+def pid_of(name: str) -> int:
+    """The first process of a container, whoever runs it. Raises `MachineError`."""
+    for kind in ENGINES:
+        if kind(name).folder.exists():
+            return kind(name).pid()
+    raise MachineError(f"there is no container {name}")

@@ -15,17 +15,12 @@ from tailtap.base.suggest import did_you_mean
 from tailtap.host.knobs import (
     cards,
     cpus,
-    ethtool,
-    firmware,
     frequency,
-    groups,
     guests,
     interrupts,
     memory,
-    resctrl,
     scheduling,
     services,
-    threads,
     timers,
 )
 from tailtap.host.knobs.knob import GROUPS, Knob
@@ -33,16 +28,11 @@ from tailtap.host.knobs.knob import GROUPS, Knob
 FILES = (
     cpus,
     interrupts,
-    firmware,
     timers,
     memory,
-    resctrl,
     frequency,
     cards,
-    ethtool,
     scheduling,
-    groups,
-    threads,
     guests,
     services,
 )

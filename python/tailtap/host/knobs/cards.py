@@ -1,20 +1,29 @@
-"""Network cards, as far as files of /sys tell and set it."""
+"""Network cards: what files of /sys tell and set, and what `ethtool` does.
+
+Of the latter are what cards wait for before they interrupt, merge, split, or save energy by; the
+cards are those of this process's network namespace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tailtap.base.errors import MachineError
 from tailtap.host.changes.kernel_values import Form, Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.knobs.interrupts import others_mask
-from tailtap.host.knobs.knob import Files, Knob, fixed
-from tailtap.host.knobs.purpose import PHYSICAL, Purpose
-from tailtap.host.knobs.tree import Absent, Tree
+from tailtap.host.knobs.knob import Files, Knob, Where, fixed
+from tailtap.host.knobs.purpose import HOST, PHYSICAL, Purpose
+from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.net.card_settings import SHOW, CardSetting, settings
 
 CARD = "/sys/class/net/{interface}"
+
 SCALING = "Documentation/networking/scaling.rst"
+
 NAPI = "Documentation/networking/napi.rst"
 
 
@@ -24,11 +33,10 @@ def _device_mask(purpose: Purpose, _tree: Tree) -> Wish:
 
 
 @dataclass(frozen=True)
-class OtherSteering:
+class OtherSteering(Where):
     """Receive packet steering of interfaces that are not the purpose's."""
 
     form: Form = "mask"
-    settable: bool = True
     place: str = "/sys/class/net/*/queues/rx-*/rps_cpus of other interfaces"
 
     def _files(self, tree: Tree, purpose: Purpose) -> tuple[Files, Purpose]:
@@ -55,6 +63,151 @@ def _link_power(_purpose: Purpose, tree: Tree) -> str:
 
 
 row = partial(Knob, group="cards")
+
+Settings = Mapping[str, str]
+
+INTEL = "Intel Ethernet 800 Series Linux Performance Tuning Guide"
+
+LARGEST = "largest"
+
+NETLINK = "Documentation/networking/ethtool-netlink.rst"
+
+_SPLITTING = re.compile("tx-tcp.*-segmentation")
+"""The features of TCP segmentation; netdev_features_strings of the kernel."""
+
+
+@dataclass(frozen=True)
+class Card(Where):
+    """What `ethtool` says of each card of the purpose."""
+
+    table: str
+    """A key of `SHOW`."""
+    what: str
+    """What of it, as people call it."""
+    value: Callable[[Settings], str | None]
+    """The knob's value in a card's settings; None for a card that does not have it."""
+    change: Callable[[Settings, str], Settings]
+    """The settings that make it a value."""
+    form: Form = "text"
+
+    @property
+    def place(self) -> str:
+        return f"{self.what} in ethtool {SHOW[self.table]} interface"
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        found = {name: self.value(told) for name, told in self._cards(tree, purpose).items()}
+        known = {
+            f"{self.what} of {name}": value for name, value in found.items() if value is not None
+        }
+        if not known:
+            raise Absent(f"no card here lets anybody choose ({', '.join(purpose.interfaces)})")
+        return known
+
+    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+        made: list[Resource] = []
+        for name, told in self._cards(tree, purpose).items():
+            if self.value(told) is not None and (words := self.change(told, value)):
+                made.append(CardSetting(name, self.table, words))
+        return made
+
+    def _cards(self, tree: Tree, purpose: Purpose) -> dict[str, Settings]:
+        if not purpose.interfaces:
+            raise Absent("there is no network card to look at")
+        if not tree.is_live:
+            raise Absent("a recorded machine has no cards to ask")
+        try:
+            return {name: settings(name, self.table) for name in purpose.interfaces}
+        except MachineError as error:
+            raise Unreadable(str(error)) from None
+
+
+def _one(table: str, name: str) -> Card:
+    """A setting by itself, ``on`` or ``off``."""
+    return Card(table, name, lambda told: told.get(name), lambda _told, value: {name: value})
+
+
+def _splitting(told: Settings) -> dict[str, str]:
+    """What the kernel and `ethtool` call tso in one word: some of it is off on most cards."""
+    return {name: value for name, value in told.items() if _SPLITTING.fullmatch(name)}
+
+
+def _splits(told: Settings) -> str | None:
+    found = set(_splitting(told).values())
+    return ("on" if "on" in found else "off") if found else None
+
+
+def _no_splitting(told: Settings, _value: str) -> Settings:
+    # One by one: `tso on` would switch on later what had been off.
+    return {name: "off" for name, value in _splitting(told).items() if value == "on"}
+
+
+def _waiting(side: str) -> Card:
+    """Whether a card waits for more packets before it interrupts: ``off``, or for how long.
+
+    Zero microseconds and zero packets would mean no interrupt at all. It is off with zero
+    microseconds and one packet (include/linux/ethtool.h).
+    """
+    usecs, frames = f"{side}-usecs", f"{side}-frames"
+
+    def value(told: Settings) -> str | None:
+        if usecs not in told:
+            return None
+        packets = told.get(frames, "1")
+        if told[usecs] == "0" and packets in ("0", "1"):
+            return "off"
+        return f"{told[usecs]} us" + ("" if packets in ("0", "1") else f", {packets} packets")
+
+    def change(told: Settings, _value: str) -> Settings:
+        many = told.get(frames, "1") not in ("0", "1")
+        return {usecs: "0"} | ({frames: "1"} if many else {})
+
+    return Card("coalesce", f"{side} coalescing", value, change)
+
+
+def _queues(told: Settings) -> str | None:
+    for name in ("combined", "rx"):
+        if int(told.get(f"max {name}", "0")) > 1:
+            return told.get(name)
+    return None
+
+
+def _fewer(told: Settings, count: str) -> Settings:
+    name = "combined" if int(told.get("max combined", "0")) > 1 else "rx"
+    return {name: count} if int(told[name]) > int(count) else {}
+
+
+def _largest(told: Settings) -> str | None:
+    if "rx" not in told or "max rx" not in told:
+        return None
+    return LARGEST if told["rx"] == told["max rx"] else f"{told['rx']} of {told['max rx']}"
+
+
+def _spread(told: Settings) -> str | None:
+    return told.get("equal") if int(told.get("max equal", "0")) > 1 else None
+
+
+def _pause(told: Settings) -> str | None:
+    sides = [side for side in ("rx", "tx") if told.get(side) == "on"]
+    return (" and ".join(sides) or "off") if "rx" in told else None
+
+
+def _no_pause(told: Settings, _value: str) -> Settings:
+    # With negotiation the partner decides.
+    return {name: "off" for name in ("autoneg", "rx", "tx") if name in told}
+
+
+def _cores(purpose: Purpose, _tree: Tree) -> Wish:
+    _ = purpose.isolated
+    return Wish(str(len(purpose.cpus)), "at-most")
+
+
+# A card spreads packets over fewer queues before it has fewer: it refuses the other way around, and
+# all is put back in reverse.
+row = partial(Knob, group="cards")
+
+of_cards = partial(row, roles=HOST | {"vm-guest"})
+"""Rows of what the sender of packets has no use for."""
+
 ROWS = (
     row(
         "receive-steering",
@@ -168,5 +321,127 @@ ROWS = (
         "Documentation/admin-guide/sysctl/net.rst: busy_read; tuned: profile network-latency",
         removes=("waiting",),
         recommended=False,
+    ),
+    of_cards(
+        "adaptive-receive",
+        _one("coalesce", "adaptive-rx"),
+        fixed("off"),
+        "The driver chooses by recent traffic how long the card waits before it interrupts.",
+        f"{NETLINK}: COALESCE_SET; {INTEL}, interrupt moderation",
+        removes=("link", "device-interrupt"),
+    ),
+    of_cards(
+        "adaptive-send",
+        _one("coalesce", "adaptive-tx"),
+        fixed("off"),
+        "The driver chooses by recent traffic how long the card waits to tell what it has sent.",
+        f"{NETLINK}: COALESCE_SET; {INTEL}, interrupt moderation",
+        removes=("link", "device-interrupt"),
+    ),
+    of_cards(
+        "receive-coalescing",
+        _waiting("rx"),
+        fixed("off"),
+        "A received packet waits in the card until more have come or the time is over. Without "
+        "that each packet may interrupt, and high rates cost more.",
+        f"include/linux/ethtool.h: struct ethtool_coalesce; {INTEL}, interrupt moderation",
+        removes=("link",),
+    ),
+    of_cards(
+        "send-coalescing",
+        _waiting("tx"),
+        fixed("off"),
+        "Buffers of sent packets are given back late. That holds up only senders that wait for "
+        "them, and interrupts cost all others.",
+        "include/linux/ethtool.h: struct ethtool_coalesce",
+        removes=("link",),
+        recommended=False,
+    ),
+    of_cards(
+        "receive-spread",
+        Card(
+            "spread",
+            "receive queues that packets are spread over",
+            _spread,
+            lambda _told, value: {"equal": value},
+            "number",
+        ),
+        _cores,
+        "Packets are spread over more queues than the device has cores, so that some arrive at "
+        "others. No link goes down for this.",
+        "Documentation/networking/scaling.rst: RSS; ethtool(8): --set-rxfh-indir",
+        removes=("foreign-net-rx",),
+        recommended=False,
+    ),
+    of_cards(
+        "card-queues",
+        Card("channels", "receive queues", _queues, _fewer, "number"),
+        _cores,
+        "Each queue has an interrupt. Where there are more of them than the device has cores, "
+        "packets arrive at other cores.",
+        "tuned: profile realtime, channels; Documentation/networking/scaling.rst",
+        removes=("device-interrupt", "foreign-net-rx"),
+        risk=2,
+        disruptive=True,
+    ),
+    of_cards(
+        "receive-ring",
+        Card("rings", "receive ring", _largest, lambda told, _value: {"rx": told["max rx"]}),
+        fixed(LARGEST),
+        "Packets that find no room in the card's ring are lost. In a larger one fewer are, and "
+        "they wait longer; it also takes more of the cache.",
+        "ethtool(8): --set-ring; Red Hat Enterprise Linux 9, Monitoring and managing system status "
+        "and performance: ring buffers",
+        disruptive=True,
+        recommended=False,
+    ),
+    row(
+        "receive-merging",
+        _one("features", "gro"),
+        fixed("off"),
+        "The kernel joins packets of one connection that arrive together before it forwards them. "
+        "That makes high rates cheaper, and bursts of what were single packets.",
+        "Documentation/networking/segmentation-offloads.rst",
+        removes=("own-work",),
+        recommended=False,
+    ),
+    row(
+        "card-merging",
+        _one("features", "lro"),
+        fixed("off"),
+        "The card joins packets of one connection. They cannot be taken apart again exactly, so "
+        "that forwarding breaks.",
+        "Documentation/networking/device_drivers/ethernet/wangxun/txgbe.rst",
+        removes=("link",),
+        disruptive=True,
+    ),
+    row(
+        "card-splitting",
+        Card("features", "tso", _splits, _no_splitting),
+        fixed("off"),
+        "A large packet leaves as a burst that others wait behind. Forwarders rarely have any.",
+        "Documentation/networking/segmentation-offloads.rst",
+        removes=("behind",),
+        recommended=False,
+    ),
+    row(
+        "pause-frames",
+        Card("pause", "pause frames", _pause, _no_pause),
+        fixed("off"),
+        "A receiver that is behind stops the sender. Loss becomes waiting, on all flows of the "
+        "link.",
+        f"{NETLINK}: PAUSE_SET; IEEE 802.3, annex 31B",
+        removes=("link",),
+        disruptive=True,
+    ),
+    row(
+        "link-sleep",
+        _one("eee", "eee"),
+        fixed("off"),
+        "An idle link sleeps (Energy-Efficient Ethernet), and the next packet waits until both "
+        "ends are awake.",
+        f"{NETLINK}: EEE_SET; IEEE 802.3az",
+        removes=("link",),
+        disruptive=True,
     ),
 )

@@ -9,10 +9,10 @@ from functools import partial
 from tailtap.base.units import list_cpus
 from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.facts import machine as facts
-from tailtap.host.knobs import boot_entry, line
-from tailtap.host.knobs.groups import partitioned
+from tailtap.host.knobs import line
 from tailtap.host.knobs.knob import Files, Knob, Told, fixed, on_the_line
 from tailtap.host.knobs.purpose import HOST, PHYSICAL, Purpose
+from tailtap.host.knobs.scheduling import partitioned
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
 CPU = "/sys/devices/system/cpu"
@@ -206,7 +206,7 @@ ROWS = (
     ),
     row(
         "nohz-full-patience",
-        Files("/sys/module/rcutree/parameters/nohz_full_patience_delay", "number", readonly=True),
+        Files("/sys/module/rcutree/parameters/nohz_full_patience_delay", "number", settable=False),
         _patience,
         "RCU disturbs a core without ticks as soon as a grace period waits for it.",
         f"{PARAMETERS}: rcutree.nohz_full_patience_delay",
@@ -240,7 +240,7 @@ ROWS = (
     ),
     row(
         "rcu-priority",
-        Files("/sys/module/rcutree/parameters/kthread_prio", "number", readonly=True),
+        Files("/sys/module/rcutree/parameters/kthread_prio", "number", settable=False),
         _boosting,
         "On a real-time kernel RCU's threads wait behind real-time tasks, until memory runs out.",
         f"{PARAMETERS}: rcutree.kthread_prio; cluster node-tuning-operator: profile "
@@ -333,7 +333,7 @@ ROWS = (
     ),
     row(
         "iommu",
-        Files("/sys/kernel/iommu_groups/*/type", readonly=True),
+        Files("/sys/kernel/iommu_groups/*/type", settable=False),
         fixed("identity"),
         "Each buffer of a card is mapped for it and unmapped again, which flushes the IOMMU.",
         f"{PARAMETERS}: iommu=pt; Documentation/ABI/testing/sysfs-kernel-iommu_groups",
@@ -378,7 +378,7 @@ ROWS = (
     ),
     row(
         "boot-entry",
-        Told(f"{boot_entry.ENTRY} among the entries of systemd-boot", boot_entry.stale),
+        Told(f"{line.ENTRY} among the entries of systemd-boot", line.stale_entry),
         fixed(line.FINE),
         "The entry that tailtap wrote is of one kernel. After a new one it boots the old, or none.",
         "Boot Loader Specification; kernel-install(8)",

@@ -13,7 +13,7 @@ from functools import partial
 from tailtap.host.changes.kernel_values import Form, KernelValue, Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import DEVICE, WakeUp, wakeup_us
-from tailtap.host.knobs.knob import Files, Knob, fixed, on_the_line
+from tailtap.host.knobs.knob import Files, Knob, Where, fixed, on_the_line
 from tailtap.host.knobs.purpose import PHYSICAL, Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
@@ -57,11 +57,10 @@ QUICK_US = 1
 
 
 @dataclass(frozen=True)
-class DeepStates:
+class DeepStates(Where):
     """The switches of the idle states of the device's cores that take long to leave."""
 
     form: Form = "number"
-    settable: bool = True
     place: str = f"{CPU}/cpu*/cpuidle/state*/disable of slow states"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
@@ -80,13 +79,11 @@ class DeepStates:
 
 
 @dataclass(frozen=True)
-class Floor:
+class Floor(Where):
     """The lowest frequency of each of some units, raised to the highest that it may have."""
 
     pattern: str
     """Of the files with the lowest; ``{cpu}`` stands for each of the device's cores."""
-    form: Form = "text"
-    settable: bool = True
 
     @property
     def place(self) -> str:
@@ -115,13 +112,11 @@ def _ceiling(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class WakeUpTime:
+class WakeUpTime(Where):
     """The time within which all processors are to wake up, as whoever holds the device wants it."""
 
     form: Form = "number"
-    settable: bool = True
     held: bool = True
-    """It lasts as long as the process that wants it: a measurement's, not `tailtap host apply`."""
     place: str = DEVICE
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
@@ -266,7 +261,7 @@ ROWS = (
     ),
     row(
         "intel-idle-limit",
-        Files("/sys/module/intel_idle/parameters/max_cstate", "number", readonly=True),
+        Files("/sys/module/intel_idle/parameters/max_cstate", "number", settable=False),
         lambda _purpose, tree: _driven(tree, "intel_idle"),
         "A core that sleeps deeply takes tens of microseconds to wake up. This limit is for all "
         "cores, from the start of the kernel on.",
@@ -278,7 +273,7 @@ ROWS = (
     ),
     row(
         "acpi-idle-limit",
-        Files("/sys/module/processor/parameters/max_cstate", "number", readonly=True),
+        Files("/sys/module/processor/parameters/max_cstate", "number", settable=False),
         lambda _purpose, tree: _driven(tree, "acpi_idle"),
         "A core that sleeps deeply takes tens of microseconds to wake up. This limit is for all "
         "cores, from the start of the kernel on.",
@@ -290,7 +285,7 @@ ROWS = (
     ),
     row(
         "frequency-driver",
-        Files(f"{CPU}/intel_pstate/status", readonly=True),
+        Files(f"{CPU}/intel_pstate/status", settable=False),
         fixed("off"),
         "The processor changes its frequency by itself, within what this driver allows. Without "
         "the driver it may stay at its base frequency.",
@@ -305,7 +300,7 @@ ROWS = (
     ),
     row(
         "amd-frequency-driver",
-        Files(f"{CPU}/amd_pstate/status", readonly=True),
+        Files(f"{CPU}/amd_pstate/status", settable=False),
         fixed("disable"),
         "The processor changes its frequency by itself, within what this driver allows. Without "
         "the driver another one scales it in fewer steps.",

@@ -1,7 +1,10 @@
-"""Interrupts of devices, and the kernel's workers, kept off the device's cores."""
+"""Interrupts of devices and of the firmware, and the kernel's workers, off the device's cores."""
 
 from __future__ import annotations
 
+import os
+import struct
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,9 +12,12 @@ from typing import Literal
 
 from tailtap.host.changes.kernel_values import Form, KernelValue, Wish, parse
 from tailtap.host.changes.resource import Resource
-from tailtap.host.knobs.knob import Files, Knob
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Absent, Tree
+from tailtap.host.facts import machine as facts
+from tailtap.host.knobs.knob import Files, Knob, Told, Where, fixed
+from tailtap.host.knobs.purpose import PHYSICAL, Purpose
+from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.remote import CommandFailed
+from tailtap.remote.local import LocalHost
 
 WORKQUEUE = "Documentation/core-api/workqueue.rst: affinity scopes"
 
@@ -45,7 +51,7 @@ def of_cards(tree: Tree, purpose: Purpose) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Interrupts:
+class Interrupts(Where):
     """The CPUs that interrupts with a handler may go to: those of the cards, or all others.
 
     Interrupts that the kernel places itself refuse other CPUs: they are read, and left.
@@ -53,7 +59,6 @@ class Interrupts:
 
     whose: Literal["cards", "others"]
     form: Form = "cpus"
-    settable: bool = True
     optional: bool = True
 
     @property
@@ -89,6 +94,53 @@ def _handled(tree: Tree, folder: str) -> bool:
 
 
 row = partial(Knob, group="interrupts")
+
+SMI_COUNT = 0x34
+"""MSR_SMI_COUNT of arch/x86/include/asm/msr-index.h: interrupts since reset."""
+
+SECONDS = 1.0
+
+_PERF = "/sys/bus/event_source/devices/msr/events/smi"
+
+_REGISTER = struct.Struct("<Q")
+
+
+def _interrupts(tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+    """How many there are on one core in a second; each of them stops all cores."""
+    if facts.cpuinfo("vendor_id", tree.root) != "GenuineIntel":
+        raise Absent("only processors of Intel count them")
+    if facts.under_hypervisor(tree.root):
+        raise Absent("a virtual machine is not told")
+    path = f"/dev/cpu/{(purpose.cpus or tree.online or (0,))[0]}/msr"
+    if tree.exists(path):
+        before = _count(tree, path)
+        time.sleep(SECONDS)
+        return {path: str(_count(tree, path) - before)}
+    if tree.is_live and tree.exists(_PERF):
+        return {_PERF: _counted_by_perf()}
+    raise Unreadable("nothing shows the count: load the module msr, or install perf")
+
+
+def _count(tree: Tree, path: str) -> int:
+    try:
+        file = os.open(tree.at(path), os.O_RDONLY)
+        try:
+            (found,) = _REGISTER.unpack(os.pread(file, _REGISTER.size, SMI_COUNT))
+        finally:
+            os.close(file)
+    except (OSError, struct.error) as error:
+        raise Unreadable(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None
+    return int(found) & 0xFFFF_FFFF
+
+
+def _counted_by_perf() -> str:
+    words = ["perf", "stat", "-x", ",", "-C", "0", "-e", "msr/smi/", "sleep", f"{SECONDS:g}"]
+    try:
+        return LocalHost().run(words).stderr.strip().splitlines()[-1].partition(",")[0]
+    except (CommandFailed, IndexError) as error:
+        raise Unreadable(f"perf does not tell: {error}") from None
+
+
 ROWS = (
     row(
         "interrupt-default",
@@ -133,5 +185,17 @@ ROWS = (
         "Queues with a mask of their own, such as the one that writes pages back, use any core.",
         f"{WORKQUEUE}; tuned: profile cpu-partitioning",
         removes=("kernel-thread",),
+    ),
+    row(
+        "firmware-interrupts",
+        Told(f"MSR {SMI_COUNT:#x} of a core, for a second", _interrupts, "number"),
+        fixed("0"),
+        "The firmware takes all cores for tens of microseconds and more (System Management "
+        "Interrupts), unseen by tracers. Its settings for power, memory errors and legacy USB "
+        "decide how often.",
+        "Documentation/admin-guide/cpu-isolation.rst; turbostat(8): SMI",
+        removes=("gap",),
+        risk=0,
+        roles=PHYSICAL,
     ),
 )

@@ -7,10 +7,11 @@ whether it applies, never the kernel's version.
 
 from __future__ import annotations
 
+import abc
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 from tailtap.host.changes.kernel_values import FORMS, Form, KernelValue, Wish
 from tailtap.host.changes.resource import Resource
@@ -37,27 +38,32 @@ Word = Callable[[Purpose, Tree], str]
 """What stands on the kernel's command line, such as ``nohz_full=2-5``. May raise `Absent`."""
 
 
-class Where(Protocol):
+class Where(abc.ABC):
     """Where the value of a knob is. `Files` is the usual kind; others are small dataclasses."""
 
+    form: Form = "text"
+    """How values are written there."""
+    settable: bool = True
+    """Whether `changes` can set it while the machine runs."""
+    optional: bool = False
+    """Whether single places may refuse a value, such as the affinities of managed interrupts."""
+    held: bool = False
+    """Whether it lasts as long as the process that sets it: a measurement's, not `tailtap host
+    apply`."""
+
     @property
+    @abc.abstractmethod
     def place(self) -> str:
         """The place as documentation shows it."""
 
-    @property
-    def form(self) -> Form:
-        """How values are written there."""
-
-    @property
-    def settable(self) -> bool:
-        """Whether `changes` can set it while the machine runs."""
-
+    @abc.abstractmethod
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
         """The value at each place, at least one.
 
         Raises `Absent` when there is none, `Unreadable` when it cannot be found out.
         """
 
+    @abc.abstractmethod
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
         """What sets it to `value`, in this order."""
 
@@ -147,7 +153,7 @@ def fixed(value: str | Wish) -> Want:
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Where):
     """Files of /proc and /sys with one value each.
 
     A `pattern` may hold ``*``. ``{cpu}`` stands for each of the device's cores, ``{housekeeping}``
@@ -156,18 +162,12 @@ class Files:
 
     pattern: str
     form: Form = "text"
-    readonly: bool = False
-    """Whether the kernel takes no other value there."""
+    settable: bool = True
     optional: bool = False
-    """Whether single files may refuse a value, such as the affinities of managed interrupts."""
 
     @property
     def place(self) -> str:
         return self.pattern.replace("{", "").replace("}", "")
-
-    @property
-    def settable(self) -> bool:
-        return not self.readonly
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
         paths = [path for pattern in self.patterns(purpose) for path in tree.glob(pattern)]
@@ -198,13 +198,18 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Told:
+class Told(Where):
     """What a function finds out, and nothing sets."""
 
-    place: str
+    what: str
+    """The place, as documentation shows it."""
     find: Callable[[Tree, Purpose], Mapping[str, str]]
     form: Form = "text"
     settable: bool = False
+
+    @property
+    def place(self) -> str:
+        return self.what
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
         return self.find(tree, purpose)

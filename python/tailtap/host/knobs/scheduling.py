@@ -1,15 +1,24 @@
-"""How the scheduler shares cores."""
+"""How the scheduler shares cores, and what runs on them.
+
+These are control groups of other programs, and threads of the kernel. The group that this process
+is in is left as it is: what it starts has to reach those cores.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tailtap.host.changes.kernel_values import Form
+from tailtap.host.changes.journal import is_ours
+from tailtap.host.changes.kernel_values import Form, KernelValue, Wish
 from tailtap.host.changes.resource import Resource
-from tailtap.host.knobs.knob import Files, Knob, fixed
+from tailtap.host.changes.systemd import RUNNING, SliceCpus
+from tailtap.host.containers.cgroups import having
+from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority, allowed
+from tailtap.host.facts import machine as facts
+from tailtap.host.knobs.knob import Files, Knob, Where, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
@@ -23,12 +32,11 @@ def _unthrottled(_purpose: Purpose, tree: Tree) -> str:
 
 
 @dataclass(frozen=True)
-class Preemption:
+class Preemption(Where):
     """The preemption model, by the kernel's switch, or by its log where debugfs is closed."""
 
     form: Form = "choice"
     place: str = "/sys/kernel/debug/sched/preempt"
-    settable: bool = True
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
         try:
@@ -53,6 +61,228 @@ def _told_model(tree: Tree) -> str | None:
 
 
 row = partial(Knob, group="scheduling")
+
+UNITS = ("system.slice", "user.slice", "init.scope")
+"""Where systemd puts services, people, and itself. Slices of machines are not touched: they have
+the device where it is a virtual machine or a container.
+"""
+
+_CGROUPS = "Documentation/admin-guide/cgroup-v2.rst: cpuset.cpus"
+
+
+def _within(purpose: Purpose, _tree: Tree) -> Wish:
+    return Wish(purpose.others, "within")
+
+
+def _top(tree: Tree, version: int) -> str:
+    """The root of the hierarchy that has the CPUs of groups."""
+    found = having("cpuset", tree.root)
+    if found is None or found.version != version:
+        raise Absent(f"control groups of version {version} have no CPUs here")
+    return f"/{found.path.relative_to(tree.root)}"
+
+
+def _own(tree: Tree, version: int) -> str:
+    """The group of this process, from the root of a hierarchy; proc_pid_cgroup(5)."""
+    for line in (tree.look("/proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if (version == 2 and not controllers) or (version == 1 and controllers == "cpuset"):
+            return path
+    return "/"
+
+
+def partitioned(tree: Tree) -> set[int]:
+    """The CPUs that groups of version 2 keep out of load balancing while the machine runs.
+
+    The root says so since Linux 6.7, and before that only each partition that is valid.
+    """
+    told = "/sys/fs/cgroup/cpuset.cpus.isolated"
+    if tree.exists(told):
+        return set(tree.cpus(told))
+    return {
+        cpu
+        for path in tree.glob("/sys/fs/cgroup/**/cpuset.cpus.partition")
+        if tree.look(path) == "isolated"
+        for cpu in tree.cpus(path.replace("cpus.partition", "cpus.effective"))
+    }
+
+
+@dataclass(frozen=True)
+class Slices(Where):
+    """The CPUs of systemd's units, in the hierarchy of version 2."""
+
+    form: Form = "cpus"
+    place: str = f"AllowedCPUs of {', '.join(UNITS)}"
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        if not tree.exists(RUNNING):
+            raise Absent("systemd does not run here")
+        top = _top(tree, 2)
+        online = tree.text("/sys/devices/system/cpu/online")
+        own = _own(tree, 2).split("/")[1]
+        found = {
+            unit: tree.look(f"{top}/{unit}/cpuset.cpus.effective") or online
+            for unit in UNITS
+            if unit != own and tree.exists(f"{top}/{unit}")
+        }
+        if not found:
+            raise Absent("there is no slice but that of this process")
+        return found
+
+    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+        return [SliceCpus(list(self.read(tree, purpose)), value)]
+
+
+@dataclass(frozen=True)
+class Groups(Where):
+    """The CPUs of groups in the hierarchy of version 1, which systemd does not look after."""
+
+    form: Form = "cpus"
+    place: str = "cpuset.cpus of other groups (version 1)"
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        top = _top(tree, 1)
+        own = f"{top}{_own(tree, 1)}/"
+        found = {
+            path: text
+            for path in tree.glob(f"{top}/**/cpuset.cpus")
+            if not own.startswith(path.removesuffix("cpuset.cpus"))
+            if not is_ours(path[len(top) :].split("/")[1])
+            if (text := tree.look(path))
+        }
+        if not found:
+            raise Absent("there is no other group with CPUs")
+        return found
+
+    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+        """A resource for each depth, the deepest first: a group has what those below it have."""
+        wish = Wish(value, "within")
+        depths: dict[int, list[str]] = {}
+        for path, text in self.read(tree, purpose).items():
+            if not wish.holds(text, self.form):
+                depths.setdefault(path.count("/"), []).append(path)
+        return [
+            KernelValue(depths[depth], value, self.form, root=str(tree.root))
+            for depth in sorted(depths, reverse=True)
+        ]
+
+
+KTHREAD = 0x00200000
+
+NO_SETAFFINITY = 0x04000000
+"""PF_KTHREAD and PF_NO_SETAFFINITY of include/linux/sched.h."""
+
+JITTER = "Documentation/admin-guide/kernel-per-CPU-kthreads.rst"
+
+_RCU = re.compile(r"rcuo[a-z]*/\d+")
+
+_OWN_RULES = re.compile(r"(irq|napi)/.*|kthreadd")
+"""Threads that have to run where interrupts and queues are, and the one that makes all others."""
+
+_SOFTIRQ = re.compile(r"(ksoftirqd|ktimers|rcuc)/(\d+)")
+
+_FIFO = 1
+"""SCHED_FIFO of include/uapi/linux/sched.h."""
+
+
+@dataclass(frozen=True)
+class Thread:
+    """What the knobs need of a kernel thread."""
+
+    number: str
+    name: str
+    movable: bool
+    policy: int
+    priority: int
+    """Of real-time policies."""
+    cpus: str
+
+
+def threads(tree: Tree) -> Iterator[Thread]:
+    """The kernel's threads; one that ends meanwhile may be missing."""
+    for path in tree.glob("/proc/[0-9]*/stat"):
+        head, _, tail = (tree.look(path) or "").rpartition(")")
+        fields = tail.split()
+        if len(fields) < 39 or not int(fields[6]) & KTHREAD:
+            continue
+        number, _, name = head.partition(" (")
+        cpus = allowed(tree.look(f"/proc/{number}/status") or "")
+        if cpus is not None:
+            free = not int(fields[6]) & NO_SETAFFINITY
+            yield Thread(number, name, free, int(fields[38]), int(fields[37]), cpus)
+
+
+@dataclass(frozen=True)
+class Affinity(Where):
+    """Which CPUs those threads of the kernel may run on that can be moved."""
+
+    rcu: bool
+    """Those that run callbacks of RCU, or all others."""
+    form: Form = "cpus"
+    optional: bool = True
+    """Threads that the kernel makes after the others were moved are where it put them."""
+
+    @property
+    def place(self) -> str:
+        names = "rcuo threads" if self.rcu else "other threads of the kernel"
+        return f"Cpus_allowed_list of {names} in /proc/*/status"
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        found = {f"{one.name} ({one.number})": one.cpus for one in self._mine(tree)}
+        if not found:
+            raise Absent("no core has its callbacks offloaded (rcu_nocbs)" if self.rcu
+                         else "no thread of the kernel can be seen here")  # fmt: skip
+        return found
+
+    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+        if not tree.is_live:
+            raise Absent("threads of a recorded machine cannot be moved")
+        wish = Wish(value, "within")
+        away = {
+            one.number: one.name for one in self._mine(tree) if not wish.holds(one.cpus, self.form)
+        }
+        return [ThreadAffinity(away, value)]
+
+    def _mine(self, tree: Tree) -> Iterator[Thread]:
+        for one in threads(tree):
+            is_rcu = _RCU.fullmatch(one.name) is not None
+            if one.movable and is_rcu == self.rcu and not _OWN_RULES.fullmatch(one.name):
+                yield one
+
+
+@dataclass(frozen=True)
+class Priority(Where):
+    """The real-time priority of those threads of the device's cores that do softirqs' work."""
+
+    form: Form = "number"
+    place: str = "real-time priority of ksoftirqd, ktimers and rcuc in /proc/*/stat"
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        found = {one.name: _priority(one) for one in self._mine(tree, purpose)}
+        if not found:
+            raise Absent("no thread of softirqs can be seen here")
+        return found
+
+    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+        if not tree.is_live:
+            raise Absent("threads of a recorded machine cannot be changed")
+        wish = Wish(value, "at-least")
+        low = {one.number: one.name for one in self._mine(tree, purpose)
+               if not wish.holds(_priority(one), self.form)}  # fmt: skip
+        return [ThreadPriority(low, int(value))]
+
+    def _mine(self, tree: Tree, purpose: Purpose) -> Iterator[Thread]:
+        if not facts.is_realtime(tree.root):
+            raise Absent("softirqs run in threads only on kernels with PREEMPT_RT")
+        for one in threads(tree):
+            if (match := _SOFTIRQ.fullmatch(one.name)) and int(match[2]) in purpose.cpus:
+                yield one
+
+
+def _priority(thread: Thread) -> str:
+    return str(thread.priority if thread.policy == _FIFO else 0)
+
+
 ROWS = (
     row(
         "autogroup",
@@ -99,5 +329,50 @@ ROWS = (
         does="Lets a task interrupt the kernel's work for another one.",
         word=lambda _purpose, _tree: "preempt=full",
         absent="debugfs is not mounted, or the model was chosen when the kernel was built",
+    ),
+    row(
+        "slices",
+        Slices(),
+        _within,
+        "Services and people's programs run on the device's cores. A device that is itself one of"
+        " them moves, too.",
+        f"systemd.resource-control(5): AllowedCPUs; {_CGROUPS}",
+        removes=("task",),
+        recommended=False,
+    ),
+    row(
+        "groups",
+        Groups(),
+        _within,
+        "Containers and services in groups of their own run on the device's cores.",
+        "Documentation/admin-guide/cgroup-v1/cpusets.rst; cpuset(7)",
+        removes=("task",),
+        recommended=False,
+    ),
+    row(
+        "rcu-threads",
+        Affinity(rcu=True),
+        lambda purpose, _tree: Wish(purpose.others, "within"),
+        "Offloaded callbacks of RCU run in threads, which the scheduler may put on any core.",
+        f"{JITTER}: rcuo; packet-processing-in-virtualized-environments, section 3",
+        removes=("kernel-thread",),
+    ),
+    row(
+        "kernel-threads",
+        Affinity(rcu=False),
+        lambda purpose, _tree: Wish(purpose.others, "within"),
+        "Threads that reclaim memory, write files or clean up run on any core.",
+        f"{JITTER}: bind others to a housekeeping CPU; Documentation/admin-guide/cpu-isolation.rst",
+        removes=("kernel-thread", "waiting"),
+    ),
+    row(
+        "softirq-priority",
+        Priority(),
+        fixed(Wish("11", "at-least")),
+        "On real-time kernels packets and timers wait for a thread that any other task delays.",
+        "OpenShift node tuning operator: openshift-node-performance, group.ksoftirqd, group.rcuc",
+        removes=("waiting", "softirq"),
+        risk=2,
+        recommended=False,
     ),
 )

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.kernel_values import Form
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import DEVICE, RUNNING, STATE, StoppedTimers, properties
-from tailtap.host.knobs.knob import Knob, Told, fixed
+from tailtap.host.knobs.knob import Knob, Told, Where, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
@@ -39,11 +38,9 @@ TIMERS = (
 
 
 @dataclass(frozen=True)
-class Maintenance:
+class Maintenance(Where):
     """Timers of systemd that start maintenance."""
 
-    form: Form = "text"
-    settable: bool = True
     place: str = f"systemctl show {TIMERS[0]} and others"
 
     def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:

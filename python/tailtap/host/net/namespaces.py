@@ -16,7 +16,7 @@ from tailtap.base.files import set_value
 from tailtap.host.changes.journal import is_ours
 from tailtap.host.changes.processes import is_the_machine_s, network_at, network_of, send
 from tailtap.host.changes.resource import Joint, Resource, Value
-from tailtap.host.containers import engines
+from tailtap.host.containers.podman import pid_of
 from tailtap.host.net.inside import NAMESPACES, inside, inside_those_left, set_up
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, NamespaceHost
@@ -63,7 +63,7 @@ class Namespace(Joint):
         batch(
             f"netns add {one.name}"
             if one.container is None
-            else f"netns attach {one.name} {engines.pid_of(one.container)}"
+            else f"netns attach {one.name} {pid_of(one.container)}"
             for one in many
         )
         for one in many:

@@ -129,7 +129,7 @@ def _step(
             if knob.settable == "boot"
             else "tailtap cannot set it"
         )
-    if getattr(knob.where, "held", False) and not measuring:
+    if knob.where.held and not measuring:
         return "a process must hold it: an experiment that names it in dut.tuning does"
     if knob.disruptive and not disruptive:
         return "setting it takes links down or stops what runs: say --disruptive"
@@ -202,7 +202,7 @@ def _set(plan: Plan, journal: Journal, stack: contextlib.ExitStack) -> None:
 def _verify(change: Change, plan: Plan) -> None:
     """Raises `MachineError` unless the knob is met, or its places may refuse values."""
     after = judge(change.knob, plan.tree, change.purpose)
-    if after.differs and not getattr(change.knob.where, "optional", False):
+    if after.differs and not change.knob.where.optional:
         raise MachineError(f"it was set to {after.wanted}, but is {after.value}")
 
 

@@ -16,8 +16,8 @@ from typing import Literal
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.units import ranges
 from tailtap.host.changes.journal import Journal
-from tailtap.host.knobs import boot_entry, select
 from tailtap.host.knobs import line as lines
+from tailtap.host.knobs import select
 from tailtap.host.knobs.knob import Knob
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
@@ -163,7 +163,7 @@ def _wrong(tree: Tree, purpose: Purpose, words: Sequence[Word]) -> list[str]:
         (lines.refused, tree),
         (lines.wrong_lists, next_boot),
         (lines.contradictions, next_boot),
-        (boot_entry.wrong, tree),
+        (lines.wrong_entry, tree),
     )
     found: list[str] = []
     for check, where in checks:

@@ -78,7 +78,7 @@ class Server:
         return f"{node}{self.served}" + (f"@{list_cpus(self.cpus)}" if self.cpus else "")
 
 
-def records_of(
+def server_records(
     servers: Sequence[Server], cpus: Sequence[int]
 ) -> ServerRecord | list[NodeServer] | None:
     """``served`` of ``trace.json``: None, one object, or a row for each node.

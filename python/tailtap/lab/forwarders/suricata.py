@@ -33,8 +33,8 @@ from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import read_set
 from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
+from tailtap.lab.generators.flows import header_bytes
 from tailtap.lab.generators.model import Traffic
-from tailtap.lab.generators.sizes import header_bytes
 from tailtap.lab.platforms.dut import Dut
 
 READY_SECONDS = 60.0

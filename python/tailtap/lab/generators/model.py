@@ -11,10 +11,20 @@ from tailtap.base.registry import Registry, one_of
 from tailtap.base.schema import Cpu, Rate, Strict, Time, Written, as_value_error
 from tailtap.base.units import format_time
 from tailtap.lab.generators.external import MOONSNIFF, External
-from tailtap.lab.generators.flows import DEFAULT_TTL, MAX_FLOWS, Flows, Ranges, Version, numbered
+from tailtap.lab.generators.flows import (
+    DEFAULT_TTL,
+    MAX_FLOWS,
+    MIN_SIZE,
+    Flows,
+    Ranges,
+    ReplaySpec,
+    Sizes,
+    Version,
+    least_size,
+    numbered,
+    sizes_of,
+)
 from tailtap.lab.generators.pattern import Constant, Pattern
-from tailtap.lab.generators.replay import ReplaySpec
-from tailtap.lab.generators.sizes import MIN_SIZE, Sizes, least_size, sizes_of
 
 if TYPE_CHECKING:
     from tailtap.lab.generators import Generator

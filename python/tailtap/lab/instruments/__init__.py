@@ -9,8 +9,11 @@ from collections.abc import Mapping
 
 from tailtap.lab.instruments.energy import count_energy
 from tailtap.lab.instruments.interrupts import sample_interrupts
-from tailtap.lab.instruments.kernel_counters import card_interrupts, kernel_counters
-from tailtap.lab.instruments.memory import forwarder_memory
+from tailtap.lab.instruments.kernel_counters import (
+    card_interrupts,
+    forwarder_memory,
+    kernel_counters,
+)
 from tailtap.lab.instruments.observing import (
     Guest,
     Instrument,

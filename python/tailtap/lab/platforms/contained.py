@@ -39,7 +39,7 @@ from tailtap.lab.topology.lab import Lab
 from tailtap.records.machine import BUILT_IN, Traits
 from tailtap.records.record import as_json
 from tailtap.records.run import Image
-from tailtap.remote.container import ContainerHost, ImageHost
+from tailtap.remote.local import ContainerHost, ImageHost
 
 PROBE_CPU = 0
 MIN_MEMORY = 32 * 2**20

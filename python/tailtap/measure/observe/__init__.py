@@ -31,9 +31,9 @@ from tailtap.base.units import format_count
 from tailtap.host.facts import environment
 from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
 from tailtap.lab.instruments.observing import Warning
-from tailtap.lab.instruments.taps.warnings import of_tap, warning
-from tailtap.lab.instruments.tracer.taking import EVENTS
-from tailtap.lab.instruments.tracer.taking import RECORD as TRACE
+from tailtap.lab.instruments.taps.inline import of_tap, warning
+from tailtap.lab.instruments.tracer import EVENTS
+from tailtap.lab.instruments.tracer import RECORD as TRACE
 from tailtap.measure.campaign import Campaign, now
 from tailtap.measure.observe.at_work import MARKS, AtWork, Stopped
 from tailtap.measure.observe.interfaces import xdp_words

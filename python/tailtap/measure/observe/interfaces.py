@@ -19,7 +19,7 @@ from tailtap.base.foreign import parse_json
 from tailtap.base.units import mask_cpus, parse_cpus
 from tailtap.host.changes.processes import network_at, network_of
 from tailtap.host.changes.resource import read_text
-from tailtap.host.containers import engines
+from tailtap.host.containers.podman import pid_of
 from tailtap.host.net.card_interrupts import device_interrupts
 from tailtap.host.net.inside import NAMESPACES, inside
 from tailtap.records.live import Moment
@@ -139,7 +139,7 @@ def _running(name: str) -> Iterator[tuple[str, int]]:
         if pid := _stated(Path(place.format(name=name)), path):
             yield program, pid
     try:
-        yield "tailtap", engines.pid_of(name)
+        yield "tailtap", pid_of(name)
     except MachineError:
         return
 

@@ -14,7 +14,7 @@ import msgspec
 from tailtap.analysis.live.written import FORMS, PCAP_HEADER, SUFFIXES, Row
 from tailtap.base.errors import InputError
 from tailtap.base.files import drafted, write_json
-from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
+from tailtap.lab.instruments.tracer import EVENTS, RECORD
 from tailtap.records.record import as_json, read
 from tailtap.records.trace import TraceNames, TraceRecord, UsualPasses
 

@@ -20,7 +20,7 @@ from tailtap.host.changes.resource import read_text
 from tailtap.host.cpu.cpus import usable
 from tailtap.host.cpu.threads import allowed
 from tailtap.lab.forwarders.served import SOFTIRQ, Served, Server
-from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
+from tailtap.lab.instruments.tracer import EVENTS, RECORD
 from tailtap.measure.observe.interfaces import Interface, behind_tap
 from tailtap.records.live import ObservedServer
 from tailtap.records.record import read

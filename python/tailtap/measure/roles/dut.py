@@ -24,7 +24,7 @@ from tailtap.lab.forwarders.served import Server, in_guest
 from tailtap.lab.forwarders.setting import CpuTime
 from tailtap.lab.instruments import INSTRUMENTS, Guest, Observation, Scope, Tracing
 from tailtap.lab.instruments.interrupts import sampling_ns
-from tailtap.lab.neighbours.running import Neighbours, too_little
+from tailtap.lab.neighbours import Neighbours, too_little
 from tailtap.lab.platforms import Dut
 from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.graphs import FORWARD

@@ -15,8 +15,14 @@ from tailtap.host.facts import environment
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps import HARDWARE, STAMP_BYTES, TAPS, Stamped
-from tailtap.lab.instruments.taps.inline import CardTap, require_cards, slot_of
-from tailtap.lab.instruments.taps.warnings import of_deferral, of_hops, of_links
+from tailtap.lab.instruments.taps.inline import (
+    CardTap,
+    of_deferral,
+    of_hops,
+    of_links,
+    require_cards,
+    slot_of,
+)
 from tailtap.lab.topology.graph import Flow
 from tailtap.measure.roles import (
     COUNT,

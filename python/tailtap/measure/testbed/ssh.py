@@ -34,9 +34,8 @@ from tailtap.records.record import Record, parsed
 from tailtap.remote import CommandFailed, Completed, NoAnswer
 from tailtap.remote.agent import MISSING, serve
 from tailtap.remote.connection import Connection
-from tailtap.remote.frames import ProtocolError
 from tailtap.remote.local import COMMAND_SECONDS, SYSTEM_PATH, missing, require_program
-from tailtap.remote.mux import parse
+from tailtap.remote.mux import ProtocolError, parse
 from tailtap.remote.process import Process
 from tailtap.remote.stream import StreamSite, StreamStation
 

@@ -18,7 +18,7 @@ from tailtap.host.changes.journal import Entry
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority, allowed
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.threads import threads
+from tailtap.host.knobs.scheduling import threads
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import plan
 from tailtap.host.tuning.audit import Judgement, judge

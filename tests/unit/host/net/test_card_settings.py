@@ -10,7 +10,7 @@ from scratch_machine import scratch_machine
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.clean import resource_of
 from tailtap.host.changes.journal import Entry
-from tailtap.host.knobs import ethtool, named
+from tailtap.host.knobs import cards, named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.card_settings import CardSetting, parse
@@ -86,10 +86,10 @@ RSS hash function:
 """
 
 
-def card(name: str) -> ethtool.Card:
+def card(name: str) -> cards.Card:
     knob = named(name)
     assert knob is not None
-    assert isinstance(knob.where, ethtool.Card)
+    assert isinstance(knob.where, cards.Card)
     return knob.where
 
 
@@ -196,7 +196,7 @@ def test_how_many_queues_packets_are_spread_over(
 
 def test_what_no_card_tells_is_not_applicable(tmp_path: Path) -> None:
     recorded = Tree(scratch_machine(tmp_path))
-    for row in ethtool.ROWS:
+    for row in (one for one in cards.ROWS if isinstance(one.where, cards.Card)):
         assert judge(row, recorded, Purpose.of(recorded, cpus="2-3")).answer == "not-applicable"
     # No driver stands behind the loop-back interface.
     here = Purpose("bare-metal", (1,), (0,), ("lo",))

@@ -26,7 +26,7 @@ from tailtap.lab.forwarders.served import (
     backlog_threads,
     by_kernel,
     is_running,
-    records_of,
+    server_records,
     steered_threads,
     threads_of,
 )
@@ -56,10 +56,10 @@ def test_anything_else_is_refused(text: str) -> None:
 
 def test_a_trace_has_it_with_the_cpus() -> None:
     """The softirq's number is that of NET_RX; threads have none."""
-    assert records_of([Server(SOFTIRQ)], [1, 2]) == trace.Server(
+    assert server_records([Server(SOFTIRQ)], [1, 2]) == trace.Server(
         by="softirq", vector=3, cpus=[1, 2]
     )
-    assert records_of([Server(Served("task", (5,)))], [1]) == trace.Server(
+    assert server_records([Server(Served("task", (5,)))], [1]) == trace.Server(
         by="task", pids=[5], cpus=[1]
     )
 

@@ -14,7 +14,7 @@ from observing import NoLinks
 
 from tailtap.base.errors import MachineError
 from tailtap.lab.instruments import Scope
-from tailtap.lab.instruments.memory import far, forwarder_memory, memory_of, nodes_of
+from tailtap.lab.instruments.kernel_counters import far, forwarder_memory, memory_of, nodes_of
 from tailtap.lab.instruments.observing import Watching, link_watch
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import Process

@@ -16,8 +16,7 @@ from typing import Any
 from tailtap.base.errors import MachineError
 from tailtap.lab.instruments.observing import Guest, Quiet, Reading, Scope, Tracing, Warning
 from tailtap.lab.instruments.taps.inline import QUIET_SHARE
-from tailtap.lab.instruments.tracer import SPARE, ended, records_of, warnings_of
-from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
+from tailtap.lab.instruments.tracer import EVENTS, RECORD, SPARE, ended, records_of, warnings_of
 from tailtap.records.record import as_json
 from tailtap.records.run import Facts
 from tailtap.records.trace import Taken
