@@ -453,3 +453,11 @@ def slugify(text: str) -> str:
     """`text` as part of a file's name: only ``a-z0-9.-``; ``10 kpkt/s`` becomes ``10kpkt-s``."""
     joined = re.sub(r"(?<=\d)\s+(?=[a-z])", "", text.lower())
     return re.sub(r"[^a-z0-9.]+", "-", joined).strip("-.")
+
+
+def read_text(path: Path) -> str | None:
+    """The content of a small file without the newline; None when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None

@@ -35,13 +35,11 @@ class Switched(CommandPower):
     """A machine that commands switch."""
 
     def __init__(self, options: SwitchedOptions) -> None:
-        """By the commands in `options`."""
         super().__init__(options)
         self.options: SwitchedOptions = options
         self._device: BootDevice = "default"
 
     def reset(self) -> None:
-        """By its own command if there is one."""
         if self.options.reset is None:
             self.off()
             self.on()
@@ -49,17 +47,14 @@ class Switched(CommandPower):
             self.run(self.options.reset)
 
     def shutdown(self) -> None:
-        """Raises `MachineError` when there is no command for it."""
         if self.options.shutdown is None:
             raise MachineError(f"{self.options.name} has no command for shutdown")
         self.run(self.options.shutdown)
 
     def boot_device(self) -> BootDevice:
-        """What was set."""
         return self._device
 
     def set_boot_device(self, device: BootDevice) -> None:
-        """Keep it, to be told again, as long as the controller runs."""
         self._device = device
 
 
@@ -71,9 +66,7 @@ class CommandKind:
     Options: type[BaseModel] = SwitchedOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """Nothing: what it needs depends on its commands."""
         yield Check("machines with a controller", "command", "ok", "needs nothing of its own")
 
     def open(self, options: BaseModel) -> Switched:
-        """By the commands in `options`."""
         return Switched(cast("SwitchedOptions", options))

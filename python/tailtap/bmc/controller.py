@@ -68,7 +68,6 @@ class Outlet:
     """What sessions send by: a socket that never waits. What finds no room is lost, as on a net."""
 
     def __init__(self, own: socket.socket) -> None:
-        """By the socket `own`."""
         self._own = own
 
     def sendto(self, packet: bytes, address: tuple[Any, ...]) -> None:

@@ -58,7 +58,6 @@ class Domain:
     """A domain that libvirt has a definition of, by libvirt's program virsh."""
 
     def __init__(self, options: LibvirtOptions) -> None:
-        """The domain in `options`. Raises `MachineError` when libvirt knows none."""
         require_program("virsh")
         self.options = options
         self.status()
@@ -68,12 +67,10 @@ class Domain:
         return "off" if self._run("domstate", seconds=ASK_SECONDS).strip() in OFF else "on"
 
     def on(self) -> None:
-        """Start it."""
         if self.status() == "off":
             self._run("start")
 
     def off(self) -> None:
-        """End it as if its plug were pulled."""
         if self.status() == "on":
             try:
                 self._run("destroy")
@@ -82,24 +79,19 @@ class Domain:
                     raise
 
     def cycle(self) -> None:
-        """Pull its plug, and start it."""
         self.off()
         self.on()
 
     def reset(self) -> None:
-        """As its reset button: the same QEMU goes on, with the devices that it began with."""
         self._run("reset")
 
     def shutdown(self) -> None:
-        """As its power button."""
         self._run("shutdown")
 
     def boot_device(self) -> BootDevice:
-        """The first in its definition."""
         return first_device(self._definition())
 
     def set_boot_device(self, device: BootDevice) -> None:
-        """Put it first in its definition, where it stays until another one is."""
         if device == "default":
             return
         definition = self._definition()
@@ -193,7 +185,6 @@ class LibvirtKind:
     Options: type[BaseModel] = LibvirtOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """Look for virsh."""
         area = "machines with a controller"
         try:
             yield Check(area, "libvirt", "ok", require_program("virsh"))
@@ -202,5 +193,4 @@ class LibvirtKind:
             yield Check(area, "libvirt", "missing", "the program virsh is missing", remedy)
 
     def open(self, options: BaseModel) -> Domain:
-        """The domain in `options`."""
         return Domain(cast("LibvirtOptions", options))

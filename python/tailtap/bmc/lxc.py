@@ -40,7 +40,6 @@ class Container:
     """A container that LXC has a configuration of, by LXC's own programs."""
 
     def __init__(self, options: LxcOptions) -> None:
-        """The container in `options`. Raises `MachineError` when LXC knows none."""
         self._place = ["-n", options.name, *(["-P", options.path] if options.path else [])]
         self._device: BootDevice = "default"
         for program in PROGRAMS:
@@ -53,34 +52,27 @@ class Container:
         return "off" if told == STOPPED else "on"
 
     def on(self) -> None:
-        """Start it in the background; it lives on when the controller ends."""
         if self.status() == "off":
             self._run("lxc-start", "-d")
 
     def off(self) -> None:
-        """Kill what runs in it."""
         if self.status() == "on":
             self._run("lxc-stop", "-k")
 
     def cycle(self) -> None:
-        """Kill what runs in it, and start it."""
         self.off()
         self.on()
 
     def reset(self) -> None:
-        """As a power cycle: there is no button."""
         self.cycle()
 
     def shutdown(self) -> None:
-        """Send its first process the signal that it shuts down at (``lxc.signal.halt``)."""
         self._run("lxc-stop", "--nokill", "--nowait")
 
     def boot_device(self) -> BootDevice:
-        """What was set; a container boots from its file system, whatever that is."""
         return self._device
 
     def set_boot_device(self, device: BootDevice) -> None:
-        """Keep it, to be told again, as long as the controller runs."""
         self._device = device
 
     def _run(self, program: str, *arguments: str, seconds: float = SWITCH_SECONDS) -> str:
@@ -102,7 +94,6 @@ class LxcKind:
     Options: type[BaseModel] = LxcOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """Look for LXC's programs."""
         try:
             found = [require_program(program) for program in PROGRAMS]
         except ProgramMissing as error:
@@ -112,5 +103,4 @@ class LxcKind:
             yield Check("machines with a controller", "lxc", "ok", ", ".join(found))
 
     def open(self, options: BaseModel) -> Container:
-        """The container in `options`."""
         return Container(cast("LxcOptions", options))

@@ -227,7 +227,6 @@ class Attempts:
     """The failed logins by user and network. Times are nanoseconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        """Nobody has failed."""
         self._failures: dict[_Key, deque[int]] = {}
 
     def counts(self, user: bytes, host: str, now_ns: int) -> int:

@@ -62,7 +62,6 @@ class BootFile(Resource):
         return {"text": self.text, "folder": True}
 
     def apply(self) -> None:
-        """Write it. Raises `MachineError`."""
         try:
             self._file.parent.mkdir(exist_ok=True)
             write_text(self._file, self.text)
@@ -208,7 +207,6 @@ class Grub:
         return tree.exists(SETTINGS)
 
     def draft(self, tree: Tree, words: Sequence[tuple[str, str]], base: str | None) -> Draft:
-        """The drop-in. Raises `MachineError` when this machine's GRUB reads none."""
         if base is not None:
             raise InputError("GRUB has no entries to copy: leave it out").at("--entry")
         program = _mkconfig(tree)

@@ -54,7 +54,6 @@ class NoAnswer(CommandFailed):
     seconds: float
 
     def __init__(self, command: Sequence[str], seconds: float) -> None:
-        """It was waited for so long."""
         super().__init__(command, f"no answer within {seconds:g} s")
         self.seconds = seconds
 

@@ -30,7 +30,6 @@ class Commands:
     """The children of a process."""
 
     def __init__(self, loop: Loop) -> None:
-        """Their streams are served by `loop`."""
         self._loop = loop
         self._running: dict[int, Command] = {}
 
@@ -79,7 +78,6 @@ class Command(Handler):
     """A child process."""
 
     def __init__(self, loop: Loop, channel: Channel, pid: int, pipes: list[int]) -> None:
-        """Process `pid`, with the other ends of its three streams."""
         self._loop, self._channel, self._pid = loop, channel, pid
         self._pipes = dict(enumerate(pipes))
         self._status: int | None = None

@@ -168,7 +168,6 @@ class Ran(Handler):
     """A command that ran."""
 
     def __init__(self) -> None:
-        """It has said nothing yet."""
         self.out, self.err = bytearray(), bytearray()
         self.result: Json | None = None
 

@@ -77,9 +77,6 @@ class GuestHost(LocalHost):
         check: bool = True,
         seconds: float = COMMAND_SECONDS,
     ) -> Completed:
-        """Run `command` to its end. Raises `CommandFailed` on a failure unless `check` is off,
-        and `MachineError` when the program is missing or the guest has ended.
-        """
         limit = seconds * self._patience
         try:
             ran = self._connection.run(
@@ -107,7 +104,6 @@ class GuestHost(LocalHost):
         self._copied("get", source, target)
 
     def close(self) -> None:
-        """End what runs in the guest, and the guest with it."""
         for process in self._started:
             with contextlib.suppress(OSError):
                 process.close()

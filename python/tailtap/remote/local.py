@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tailtap.base.files import copy, drafted
+from tailtap.base.proc import PROC, stats
 from tailtap.base.units import list_cpus
 from tailtap.remote import CommandFailed, Completed, NoAnswer, ProgramMissing
 from tailtap.remote.process import Process
@@ -71,10 +73,6 @@ class LocalHost:
 
     @property
     def program(self) -> Sequence[str]:
-        """How the `tailtap` program is called: by the interpreter that runs right now.
-
-        ``-P`` keeps the folder in which the user stands out of Python's search path.
-        """
         return (sys.executable, "-P", "-m", "tailtap")
 
     def run(
@@ -85,9 +83,6 @@ class LocalHost:
         check: bool = True,
         seconds: float = COMMAND_SECONDS,
     ) -> Completed:
-        """Run `command` to its end, for `seconds` at most. Raises `CommandFailed` on a failure
-        unless `check` is off, and `MachineError` when the program is missing.
-        """
         whole = [*self.prefix, *command]
         try:
             done = subprocess.run(
@@ -129,7 +124,6 @@ class NamespaceHost(LocalHost):
     """Commands run by ``ip netns exec``, which also shows the namespace's own sysfs."""
 
     def __init__(self, namespace: str) -> None:
-        """A host for the existing network namespace `namespace`."""
         self.namespace = namespace
         self.prefix = ("ip", "netns", "exec", namespace)
 
@@ -162,7 +156,6 @@ class ContainerHost(LocalHost):
         return f"container {self.container}"
 
     def start(self, command: Sequence[str]) -> Process:
-        """Start `command` on the container's CPUs; it ends at the latest when tailtap does."""
         # What enters ends with tailtap, and the command with that. The container's services
         # may have a CPU more than the DuT.
         within = ["setpriv", "--pdeathsig", "TERM", "--", "taskset", "-c", self._cpus]
@@ -228,14 +221,11 @@ def _inside(parent: int) -> list[int]:
 
     What enters may have a second child on the way to the first, which stays in ours.
     """
-    ours = Path("/proc/self/ns/pid").readlink()
+    ours = (PROC / "self/ns/pid").readlink()
     found: list[int] = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            inside = (path.parent / "ns/pid").readlink() != ours
-        except OSError:  # it ended just now
-            continue
-        if inside and int(fields[1]) == parent and fields[0] != "Z":
-            found.append(int(path.parent.name))
+    for one in stats():
+        if one.parent == parent and one.state != "Z":
+            with contextlib.suppress(OSError):  # it ended just now
+                if (PROC / str(one.pid) / "ns/pid").readlink() != ours:
+                    found.append(one.pid)
     return found

@@ -18,7 +18,6 @@ class Loop:
     """Calls who waits for a descriptor."""
 
     def __init__(self) -> None:
-        """Nobody waits yet."""
         self.before_sleep: list[Action] = []
         """Called before each sleep: what the others left to send is sent."""
         self._selector = selectors.DefaultSelector()

@@ -83,7 +83,6 @@ class Channel:
     """One end of a channel."""
 
     def __init__(self, mux: Mux, number: int) -> None:
-        """Channel `number` of `mux`, which sets its handler."""
         self.number = number
         self.handler = Handler()
         self.result: Json | None = None
@@ -401,7 +400,6 @@ class Decoder:
     """Finds the frames in bytes that come in pieces of any size."""
 
     def __init__(self) -> None:
-        """Nothing has come yet."""
         self._received = bytearray()
 
     def feed(self, received: bytes) -> Iterator[Frame]:

@@ -91,7 +91,6 @@ class StreamStation:
         return parsed(self.name, self._asked("environment"), Environment, MachineError)
 
     def foresee(self, setup: Setup) -> Foreseen:
-        """What keeps the machine there from what the setup asks of it. Raises `TailtapError`."""
         told = self._asked("foresee", setup=as_json(setup))
         return parsed(self.name, told, Foreseen, MachineError)
 
@@ -108,7 +107,6 @@ class StreamStation:
         return told
 
     def open(self, setup: Setup) -> StreamSite:
-        """Start the command and open a site. Raises `TailtapError`."""
         site = self._take()
         try:
             site.open(setup)
@@ -119,7 +117,6 @@ class StreamStation:
         return site
 
     def clean(self) -> None:
-        """Let go of the stream; whoever serves it undoes what is open."""
         if self._reached is not None:
             self._take().close()
 
@@ -138,7 +135,6 @@ class StreamSite:
     """A site at the other end."""
 
     def __init__(self, process: Process) -> None:
-        """`process` is the command that serves it."""
         self.process = process
         self.connection = Connection(
             process.fileno(), process.input_fileno(), process.title, process.failure
@@ -150,28 +146,22 @@ class StreamSite:
         self._closed = False
 
     def open(self, setup: Setup) -> None:
-        """Make what the measurement needs there. Raises `TailtapError`."""
         self._talk = self.begin_talk("site", setup=as_json(setup))[0]
 
     def begin(self, role: str, plan: RolePlan) -> StreamSession:
-        """Begin a role there; its files are for the plan's folder here. Raises `TailtapError`."""
         talk, _ = self.begin_talk("role", role=role, plan=as_json(plan))
         return StreamSession(self, talk, None if plan.folder is None else Path(plan.folder))
 
     def keep(self, seconds: float) -> None:
-        """Stay for so long without a word. Raises `TailtapError`."""
         self._ask("keep", seconds)
 
     def clock(self) -> int:
-        """What its clock shows in ns. Raises `TailtapError`."""
         return parsed(self.process.title, self._ask("clock"), Shown, MachineError).ns
 
     def timekeeping(self) -> Timekeeping:
-        """How its clock is kept. Raises `TailtapError`."""
         return parsed(self.process.title, self._ask("timekeeping"), Timekeeping, MachineError)
 
     def close(self) -> Closed:
-        """End the roles and wait until the machine is as it was. Raises `MachineError`."""
         talk, self._talk = self._talk, None
         try:
             if talk is not None and not self.process.ended and self._silent is None:
@@ -258,7 +248,6 @@ class StreamSession:
         *,
         seconds: float = ANSWER_SECONDS,
     ) -> Json:
-        """The role's answer. Raises `TailtapError`."""
         return self._site.call(self._talk, seconds, ask=request, content=dict(content))
 
     def fileno(self) -> int:
@@ -268,10 +257,6 @@ class StreamSession:
         return self._site.events(self._talk)
 
     def fetch(self) -> None:
-        """Copy the files that the role left there into its plan's folder here.
-
-        Raises `MachineError`, and `OSError` when one cannot be written here.
-        """
         if self._folder is None:
             return
         said = self._site.call(self._talk, ANSWER_SECONDS, files=True)
@@ -297,7 +282,6 @@ class Talk(Handler):
     channel: Channel
 
     def __init__(self) -> None:
-        """Nothing was said yet; `channel` is set when there is one."""
         self.answers: dict[int, Json] = {}
         """By the id of the request; those that nobody has taken yet."""
         self.events: list[RoleEvent] = []
@@ -333,7 +317,6 @@ class Lines:
     """Finds the messages in bytes that come in pieces of any size."""
 
     def __init__(self) -> None:
-        """Nothing has come yet."""
         self._received = b""
 
     def feed(self, data: bytes) -> list[Json]:

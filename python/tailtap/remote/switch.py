@@ -95,7 +95,6 @@ class Client:
     """Somebody who has channels."""
 
     def __init__(self, loop: Loop, connected: socket.socket, switch: Switch) -> None:
-        """Whoever `connected`."""
         self.side = Side(
             loop,
             connected,

@@ -36,8 +36,9 @@ from typing import Any, ClassVar, TypeVar, cast
 from pydantic import ConfigDict
 
 from tailtap.base.errors import MachineError
-from tailtap.base.files import make_private, sync
+from tailtap.base.files import make_private, read_text, sync
 from tailtap.base.locks import lock
+from tailtap.base.proc import stat
 from tailtap.host.changes.resource import Joint, Resource, Value, told
 
 STATE = Path("/run/tailtap")
@@ -447,18 +448,12 @@ def _remedy(error: OSError) -> str:
 
 def boot_id() -> str | None:
     """What tells this boot of the kernel from all others; None where it does not say."""
-    try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
+    return read_text(BOOT_ID)
 
 
 def machine_id() -> str | None:
     """What tells this installed machine from all others, machine-id(5); None where it has none."""
-    try:
-        return MACHINE_ID.read_text(encoding="ascii").strip() or None
-    except (OSError, ValueError):
-        return None
+    return read_text(MACHINE_ID) or None
 
 
 def _refuse_another(task: str, folders: Sequence[Path]) -> None:
@@ -481,10 +476,6 @@ def _row(line: str) -> dict[str, object]:
 
 
 def _start_time(pid: int) -> int | None:
-    """Field 22 of ``/proc/PID/stat``; None when there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    """When a process began, in clock ticks since boot; None when there is no such process."""
+    found = stat(pid)
+    return None if found is None or found.state in "ZX" else found.started

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import ClassVar, Literal, TypeVar, get_args
 
 from tailtap.base.errors import MachineError
-from tailtap.base.files import set_value
+from tailtap.base.files import read_text, set_value
 from tailtap.base.units import mask_cpus, parse_cpus, ranges
-from tailtap.host.changes.resource import Joint, Value, read_text
+from tailtap.host.changes.resource import Joint, Value
 from tailtap.host.net.inside import inside, inside_those_left
 
 Form = Literal["text", "number", "switch", "choice", "cpus", "percent", "mask"]
@@ -197,7 +197,6 @@ class KernelValue(Joint):
         return dict.fromkeys(self.paths, self.value)
 
     def apply(self) -> None:
-        """Write it and read it back. Raises `MachineError` that names the file."""
         self.apply_all([self])
 
     @classmethod
@@ -206,7 +205,6 @@ class KernelValue(Joint):
 
     @classmethod
     def apply_all(cls, many: Sequence[KernelValue]) -> None:
-        """Write them and read them back. Raises `MachineError` that names the file."""
         if any(one.namespace is None for one in many):
             for one in many:
                 one._apply()

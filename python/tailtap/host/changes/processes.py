@@ -94,7 +94,6 @@ class Folder(Resource):
         return False
 
     def apply(self) -> None:
-        """Make it. Raises `MachineError`."""
         try:
             Path(self.path).mkdir(mode=0o700)
         except OSError as error:

@@ -10,7 +10,6 @@ import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -188,11 +187,3 @@ class Joint(Resource):
     @abc.abstractmethod
     def undo_all(cls, many: Sequence[tuple[Self, Value]]) -> Sequence[str | None]:
         """Put back the state of each, as `undo` does, with what it says."""
-
-
-def read_text(path: Path) -> str | None:
-    """The content of a small file without the newline; None when it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None

@@ -58,7 +58,6 @@ class StoppedTimers(Resource):
         return dict.fromkeys(self.units, "inactive")
 
     def apply(self) -> None:
-        """Stop them. Raises `MachineError` for one that still waits."""
         _systemctl("stop", *self.units)
         if waiting := [unit for unit, state in self.read().items() if state == "active"]:
             raise MachineError(f"{', '.join(waiting)} was stopped, and is active all the same")
@@ -150,7 +149,6 @@ class WakeUp(Resource):
         return self.microseconds in _held
 
     def apply(self) -> None:
-        """Hold it. Raises `MachineError`."""
         file = -1
         try:
             file = os.open(DEVICE, os.O_RDWR)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.base.errors import MachineError
+from tailtap.base.files import read_text
 from tailtap.host.changes import processes
 
 ROOT = Path("/")
@@ -124,14 +125,6 @@ def remove(name: str) -> None:
             _remove_empty(Path(folder), deadline)
 
 
-def read(path: Path) -> str | None:
-    """The content of a group's file; None when this kernel does not have it."""
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-
-
 def _controllers(root: Path) -> set[str]:
     """The names of all controllers that this kernel has."""
     rows = (root / "proc/cgroups").read_text(encoding="ascii").splitlines()
@@ -141,7 +134,7 @@ def _controllers(root: Path) -> set[str]:
 def _processes(top: Path) -> Iterator[int]:
     for folder, _, _ in os.walk(top):
         # A thread group that is just ending may still be listed, as 0 from another namespace.
-        listed = read(Path(folder) / "cgroup.procs") or ""
+        listed = read_text(Path(folder) / "cgroup.procs") or ""
         yield from (pid for pid in map(int, listed.split()) if pid > 0)
 
 

@@ -11,11 +11,12 @@ import abc
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from tailtap.base import proc
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_folder, make_private, write_text
 from tailtap.host.changes import processes
@@ -115,7 +116,6 @@ class Contained(Resource):
         return there
 
     def apply(self) -> None:
-        """Start it. Raises `MachineError` when that cannot be."""
         assert self.spec is not None
         make_private(STATE)
         self.folder.mkdir(mode=0o700, parents=True)
@@ -178,7 +178,7 @@ class Contained(Resource):
         """The same as `undo`. Raises `MachineError` when something resists."""
         deadline = time.monotonic() + REMOVAL_SECONDS
         # First, as Podman's monitor would begin to clean up by itself.
-        while pids := list(_working_for(self.folder)):
+        while pids := [pid for pid in proc.pids() if _works_for(self.folder, pid)]:
             if time.monotonic() > deadline:
                 raise MachineError(f"process {pids[0]} works for {self.folder} and does not end")
             for pid in pids:
@@ -205,19 +205,9 @@ class Contained(Resource):
         return [cls(path.name) for path in folders if is_ours(path.name)]
 
 
-def _working_for(folder: Path) -> Iterator[int]:
-    """The processes whose command line names something in a container's folder: what enters it,
-    starts it or watches it.
-    """
-    numbers = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
-    return (pid for pid in numbers if _works_for(folder, pid))
-
-
 def _works_for(folder: Path, pid: int) -> bool:
-    with contextlib.suppress(OSError):  # it ended just now
-        folder_of = Path(f"/proc/{pid}")
-        if folder_of.stat().st_uid != os.geteuid():  # a process may call itself what it likes
-            return False
-        words = (folder_of / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        return any(word.startswith(f"{folder}/") or f"={folder}/" in word for word in words)
-    return False
+    """Whether the command line of a process names something in a container's folder: it enters
+    the container, starts it or watches it.
+    """
+    words = proc.own_words(pid)
+    return any(word.startswith(f"{folder}/") or f"={folder}/" in word for word in words)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tailtap.base import proc
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_private
 from tailtap.host.changes import processes
@@ -63,7 +63,7 @@ class DomainFolder(Resource):
 
 def is_running(name: str) -> bool:
     """Whether there is a process of the machine `name`."""
-    return any(belongs_to(words) == name for _, words in _processes())
+    return any(_machine_of(pid) == name for pid in proc.pids())
 
 
 def remove(name: str) -> None:
@@ -73,7 +73,7 @@ def remove(name: str) -> None:
     """
     number = signal.SIGTERM
     deadline = time.monotonic() + END_SECONDS
-    while pids := [pid for pid, words in _processes() if belongs_to(words) == name]:
+    while pids := [pid for pid in proc.pids() if _machine_of(pid) == name]:
         if time.monotonic() > deadline:
             if number == signal.SIGKILL:
                 raise MachineError(f"process {pids[0]} of the machine {name} does not end")
@@ -87,8 +87,8 @@ def remove(name: str) -> None:
 def threads_of(name: str) -> dict[str, int]:
     """The ids of the threads of the machine `name`, by what QEMU calls them."""
     found: dict[str, int] = {}
-    for pid, words in _processes():
-        if f"guest={name}," in " ".join(words):
+    for pid in proc.pids():
+        if f"guest={name}," in " ".join(proc.own_words(pid)):
             with contextlib.suppress(OSError):
                 for task in Path(f"/proc/{pid}/task").iterdir():
                     found[task.joinpath("comm").read_text().strip()] = int(task.name)
@@ -109,27 +109,7 @@ def belongs_to(words: Sequence[str]) -> str | None:
     return None
 
 
-def _processes() -> Iterator[tuple[int, list[str]]]:
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                words = _command_line(int(entry.name))
-                if words:  # kernel threads have none
-                    yield int(entry.name), words
-
-
-def _command_line(pid: int) -> list[str]:
-    """Of a process of this user: any other may call itself what it likes. Raises `OSError`."""
-    folder = Path(f"/proc/{pid}")
-    if folder.stat().st_uid != os.geteuid():
-        return []
-    line = (folder / "cmdline").read_text(encoding="utf-8", errors="replace")
-    return line.rstrip("\0").split("\0") if line else []
-
-
 def _machine_of(pid: int) -> str | None:
     """The machine that a process belongs to."""
-    with contextlib.suppress(OSError):
-        words = _command_line(pid)
-        return belongs_to(words) if words else None
-    return None
+    words = proc.own_words(pid)
+    return belongs_to(words) if words else None

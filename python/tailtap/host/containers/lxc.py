@@ -36,7 +36,6 @@ class Container(Contained):
         return (self.name, self.name + MONITOR)
 
     def start(self, spec: Spec) -> None:
-        """Start it. Raises `MachineError` when LXC cannot."""
         write_text(self.folder / "config", configuration(spec))
         log = self.folder / "log"
         command = ["lxc-start", "-P", str(CONTAINERS), "-n", spec.name, "-d"]
@@ -46,7 +45,6 @@ class Container(Contained):
             raise MachineError(f"LXC cannot start a container: {_reason(log) or error}") from error
 
     def pid(self) -> int:
-        """The process id of its first process. Raises `MachineError`."""
         asked = ["lxc-info", "-P", str(CONTAINERS), "-n", self.name, "-p", "-H"]
         told = LocalHost().run(asked).stdout
         try:

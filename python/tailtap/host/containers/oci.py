@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value, write_text
+from tailtap.base.proc import status
 from tailtap.host.changes.processes import is_the_machine_s, network_of
 from tailtap.host.containers import cgroups
 from tailtap.host.containers.container import (
@@ -90,7 +91,6 @@ class Bundle(Contained):
         return self.name
 
     def start(self, spec: Spec) -> None:
-        """Start it. Raises `MachineError` when the runtime cannot."""
         mount_root(self.folder, spec.lower)
         text = json.dumps(configuration(spec), indent=1)
         write_text(self.folder / "config.json", text, mode=0o600)
@@ -109,7 +109,6 @@ class Bundle(Contained):
         write_rest(self.name, spec.limits)
 
     def pid(self) -> int:
-        """The process id of its first process. Raises `MachineError`."""
         return pid_in(self.folder, self.program, self.group)
 
     def inside(self) -> list[str]:
@@ -224,11 +223,7 @@ def _resources(limits: Sequence[Limit]) -> dict[str, Any]:
 
 def _capabilities() -> list[str]:
     """The names of all capabilities that this process can pass on; capabilities(7)."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    rows: Mapping[str, str] = dict(
-        line.split(":\t", 1) for line in status.splitlines() if ":\t" in line
-    )
-    mask = int(rows["CapBnd"], 16)
+    mask = int(status()["CapBnd"], 16)
     return [f"CAP_{name}" for number, name in enumerate(NAMES) if mask >> number & 1]
 
 

@@ -60,7 +60,6 @@ class Pod(Bundle):
     program: ClassVar[str] = "podman"
 
     def start(self, spec: Spec) -> None:
-        """Start it. Raises `MachineError` when Podman cannot."""
         root = mount_root(self.folder, spec.lower)
         settings = SETTINGS.format(runtime=self.runtime())
         write_text(self.folder / "containers.conf", settings)
@@ -96,7 +95,6 @@ class Pod(Bundle):
 
     @classmethod
     def version(cls) -> str:
-        """Podman's version, and what runs containers for it."""
         return f"{super().version()} with {cls.runtime()}"
 
 

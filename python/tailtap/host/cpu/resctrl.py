@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
-from tailtap.base.files import set_value
+from tailtap.base.files import read_text, set_value
 from tailtap.base.locks import holder, lock
 from tailtap.base.units import parse_cpus, ranges
-from tailtap.host.changes.resource import Resource, Value, read_text
+from tailtap.host.changes.resource import Resource, Value
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 
@@ -139,7 +139,6 @@ class ResctrlMount(Resource):
         return Path(self.folder, "schemata").exists()
 
     def apply(self) -> None:
-        """Mount it. Raises `MachineError`."""
         self._run("mount", "-t", "resctrl", "resctrl", self.folder)
         if not self.read():
             raise MachineError(f"{self.folder} was mounted, and has no schemata")
@@ -270,7 +269,6 @@ class ResourceGroup(Resource):
         )
 
     def apply(self) -> None:
-        """Make the group and divide. Raises `MachineError` with what the kernel says."""
         folder = self._folder
         with locked(folder):
             found = self.read()

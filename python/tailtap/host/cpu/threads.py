@@ -10,17 +10,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from tailtap.base.errors import MachineError
+from tailtap.base.files import read_text
+from tailtap.base.proc import ALLOWED, status
 from tailtap.base.units import parse_cpus
-from tailtap.host.changes.resource import SameValue, read_text
-
-
-def allowed(status: str) -> str | None:
-    """The CPUs in what ``/proc/PID/status`` says, as the kernel writes them."""
-    for line in status.splitlines():
-        name, _, value = line.partition(":")
-        if name == "Cpus_allowed_list":
-            return value.strip()
-    return None
+from tailtap.host.changes.resource import SameValue
 
 
 def _is_still(number: str, name: str) -> bool:
@@ -53,7 +46,7 @@ class ThreadAffinity(SameValue):
     def read(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for number, name in self.threads.items():
-            cpus = allowed(read_text(Path("/proc", number, "status")) or "")
+            cpus = status(number).get(ALLOWED)
             if cpus is not None and _is_still(number, name):
                 found[number] = cpus
         return found

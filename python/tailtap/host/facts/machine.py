@@ -11,7 +11,8 @@ import platform as python_platform
 import re
 from pathlib import Path
 
-from tailtap.host.changes.resource import read_text
+from tailtap.base.files import read_text
+from tailtap.base.proc import names
 from tailtap.records.machine import CpuCache, Interrupt, Topology
 
 ROOT = Path("/")
@@ -74,8 +75,7 @@ def rcu_threads(root: Path = ROOT) -> tuple[int, ...]:
 
     Newer kernels have one for every CPU as soon as the callbacks of one are offloaded.
     """
-    names = (read(path) or "" for path in (root / "proc").glob("[0-9]*/comm"))
-    found = (re.fullmatch(r"rcuo[a-z]*/(\d+)", name) for name in names)
+    found = (re.fullmatch(r"rcuo[a-z]*/(\d+)", name) for name in names(root / "proc").values())
     return tuple(sorted({int(match[1]) for match in found if match}))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from tailtap.base.errors import MachineError
+from tailtap.base.proc import status
 from tailtap.remote import Host
 
 CAPABILITIES: Mapping[str, int] = {
@@ -22,11 +21,7 @@ CAPABILITIES: Mapping[str, int] = {
 
 def missing_capabilities() -> list[str]:
     """The capabilities that tailtap needs and this process lacks."""
-    effective = 0
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("CapEff:"):
-                effective = int(line.split()[1], 16)
+    effective = int(status().get("CapEff", "0"), 16)
     return [name for name, bit in CAPABILITIES.items() if not effective >> bit & 1]
 
 

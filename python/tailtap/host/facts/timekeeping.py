@@ -9,7 +9,8 @@ import ctypes
 from pathlib import Path
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.resource import read_text
+from tailtap.base.files import read_text
+from tailtap.base.proc import names
 from tailtap.records.machine import ClockErrors, Timekeeping
 
 PROGRAMS = ("chronyd", "ntpd", "openntpd", "systemd-timesyn", "ptp4l", "phc2sys", "ts2phc")
@@ -64,7 +65,7 @@ def describe(root: Path = Path("/")) -> Timekeeping:
     state = _Timex()
     if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(state)) < 0:
         raise MachineError("the kernel does not tell how it corrects its clock (adjtimex)")
-    names = {read_text(path) for path in (root / "proc").glob("[0-9]*/comm")}
+    running = names(root / "proc").values()
     clocks = sorted((root / "sys/class/ptp").glob("ptp*"))
     return Timekeeping(
         synchronised=not state.status & UNSYNCHRONISED,
@@ -72,6 +73,6 @@ def describe(root: Path = Path("/")) -> Timekeeping:
         rate_ppb=round(state.freq * 1000 / (1 << 16)) + (state.tick - USUAL_TICK_US) * 100_000,
         slewing_ns=state.offset * (1 if state.status & NANOSECONDS else 1000),
         error_ns=ClockErrors(estimated=state.esterror * 1000, most=state.maxerror * 1000),
-        programs=[name for name in PROGRAMS if name in names],
+        programs=[name for name in PROGRAMS if name in running],
         ptp={path.name: read_text(path / "clock_name") for path in clocks},
     )

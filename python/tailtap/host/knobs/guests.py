@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
+from tailtap.base.proc import ALLOWED, status
 from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.changes.kernel_values import Wish
-from tailtap.host.cpu.threads import allowed
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.frequency import Driven
 from tailtap.host.knobs.knob import Files, Knob, Told, fixed
@@ -48,7 +48,9 @@ def _threads(tree: Tree, *, virtual: bool) -> Mapping[str, str]:
             continue
         guests += 1
         for path, name in names.items():
-            cpus = allowed(tree.look(f"{path.removesuffix('comm')}status") or "")
+            cpus = status(path.removeprefix("/proc/").removesuffix("/comm"), tree.at("/proc")).get(
+                ALLOWED
+            )
             is_virtual = _VIRTUAL_CORE.fullmatch(name) is not None
             if cpus is not None and is_virtual == virtual:
                 found[f"{name} ({path.split('/')[4]})"] = cpus

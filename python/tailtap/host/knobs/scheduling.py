@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tailtap.base.proc import ALLOWED, stats, status
 from tailtap.host.changes.journal import is_ours
 from tailtap.host.changes.kernel_values import Form, KernelValue, Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import RUNNING, SliceCpus
 from tailtap.host.containers.cgroups import having
-from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority, allowed
+from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.knob import Files, Knob, Where, fixed
 from tailtap.host.knobs.purpose import Purpose
@@ -200,16 +201,15 @@ class Thread:
 
 def threads(tree: Tree) -> Iterator[Thread]:
     """The kernel's threads; one that ends meanwhile may be missing."""
-    for path in tree.glob("/proc/[0-9]*/stat"):
-        head, _, tail = (tree.look(path) or "").rpartition(")")
-        fields = tail.split()
-        if len(fields) < 39 or not int(fields[6]) & KTHREAD:
+    proc = tree.at("/proc")
+    for one in stats(proc):
+        if len(one.fields) < 39 or not (flags := int(one.fields[6])) & KTHREAD:
             continue
-        number, _, name = head.partition(" (")
-        cpus = allowed(tree.look(f"/proc/{number}/status") or "")
+        cpus = status(one.pid, proc).get(ALLOWED)
         if cpus is not None:
-            free = not int(fields[6]) & NO_SETAFFINITY
-            yield Thread(number, name, free, int(fields[38]), int(fields[37]), cpus)
+            priority, policy = int(one.fields[37]), int(one.fields[38])
+            free = not flags & NO_SETAFFINITY
+            yield Thread(str(one.pid), one.name, free, policy, priority, cpus)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tailtap.base.errors import MachineError
+from tailtap.base.proc import names
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import DEVICE, RUNNING, STATE, StoppedTimers, properties
 from tailtap.host.knobs.knob import Knob, Told, Where, fixed
@@ -22,8 +23,8 @@ def runs(program: str) -> Told:
     """Whether a program of that name runs, by the names of all processes."""
 
     def find(tree: Tree, _purpose: Purpose) -> Mapping[str, str]:
-        names = (tree.look(path) for path in tree.glob("/proc/[0-9]*/comm"))
-        return {f"{program} in /proc/*/comm": "runs" if program in names else "does not run"}
+        running = names(tree.at("/proc")).values()
+        return {f"{program} in /proc/*/comm": "runs" if program in running else "does not run"}
 
     return Told(f"{program} in /proc/*/comm", find)
 

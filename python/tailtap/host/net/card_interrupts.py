@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from tailtap.base.errors import MachineError
-from tailtap.base.files import set_value
+from tailtap.base.files import read_text, set_value
 from tailtap.base.units import parse_cpus
 from tailtap.host.changes.kernel_values import same
-from tailtap.host.changes.resource import Resource, read_text
+from tailtap.host.changes.resource import Resource
 from tailtap.remote.local import LocalHost, NamespaceHost
 
 _REFUSED = frozenset((errno.EIO, errno.EPERM, errno.ENOSPC))

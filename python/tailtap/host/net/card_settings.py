@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from tailtap.base.errors import MachineError
-from tailtap.base.files import set_value
-from tailtap.host.changes.resource import Resource, read_text
+from tailtap.base.files import read_text, set_value
+from tailtap.host.changes.resource import Resource
 from tailtap.host.net.card_interrupts import affinity, device_interrupts, in_places
 from tailtap.host.net.inside import inside
 from tailtap.remote import CommandFailed
@@ -225,7 +225,6 @@ class CardSetting(Resource):
         return dict(self.values)
 
     def apply(self) -> None:
-        """Make those that differ. Raises `MachineError` when the card is then otherwise."""
         before = self.read()
         differing = {
             name: value for name, value in self.values.items() if before.get(name) != value
@@ -343,7 +342,6 @@ class CardQueues(Resource):
         return dict.fromkeys(_kinds_of(self._told()), str(self.count))
 
     def apply(self) -> None:
-        """Make them so many. Raises `MachineError` for more than the card has."""
         told = self._told()
         kinds = _kinds_of(told)
         most = min((int(told[f"max {name}"]) for name in kinds), default=1)

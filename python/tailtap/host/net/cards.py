@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.files import set_value
+from tailtap.base.files import read_text, set_value
 from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.host.changes.resource import Resource, read_text
+from tailtap.host.changes.resource import Resource
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.card_interrupts import affinity, device_interrupts, in_places
 from tailtap.host.net.namespaces import ports
@@ -140,10 +140,6 @@ class Card(Resource):
         return _settings(self.namespace, self.port, found)
 
     def undo(self, old: Mapping[str, Any], applied: Mapping[str, str] | None = None) -> str | None:
-        """Take it out of the lab and make it what it was.
-
-        Raises `MachineError` when it cannot be moved.
-        """
         before = CardState(**old)
         local = LocalHost()
         there: Mapping[str, str] | None = None

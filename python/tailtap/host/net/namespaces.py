@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
+from tailtap.base.proc import pids
 from tailtap.host.changes.journal import is_ours
 from tailtap.host.changes.processes import is_the_machine_s, network_at, network_of, send
 from tailtap.host.changes.resource import Joint, Resource, Value
@@ -209,7 +210,6 @@ class Junction(Resource):
         return "mirred" in NamespaceHost(self.namespace).run(shown).stdout
 
     def apply(self) -> None:
-        """Redirect both ways. Raises `CommandFailed` on a kernel that cannot."""
         for entered, left in ((self.port, self.tap), (self.tap, self.port)):
             NamespaceHost(self.namespace).run(["sh", "-ec", _REDIRECT, "join", entered, left])
 
@@ -293,13 +293,7 @@ def _remove(names: Sequence[str]) -> None:
 
 def _processes(networks: Mapping[tuple[int, int], str]) -> list[tuple[int, str]]:
     """The processes in each of these namespaces, in one look at all of the machine's."""
-    found: list[tuple[int, str]] = []
-    for path in Path("/proc").glob("[0-9]*"):
-        pid = int(path.name)
-        network = network_of(pid)
-        if network is not None and network in networks:
-            found.append((pid, networks[network]))
-    return found
+    return [(pid, networks[network]) for pid in pids() if (network := network_of(pid)) in networks]
 
 
 def _delete_link(namespace: str | None, port: str) -> None:
@@ -363,7 +357,6 @@ class Reached(Resource):
         return self.port in ports(self.namespace)
 
     def apply(self) -> None:
-        """Make it, up. Raises `CommandFailed`."""
         named = f"name {self.port} netns {self.namespace} index {self.index} mtu {self.mtu}"
         named += f" address {self.address}" if self.address else ""
         commands = [f"link set dev {self.lower} up"]

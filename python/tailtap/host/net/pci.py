@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
-from tailtap.base.files import set_value
+from tailtap.base.files import read_text, set_value
 from tailtap.host.changes.journal import Journal
-from tailtap.host.changes.resource import Resource, Value, read_text
+from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.cards import CardState, link, restore
 from tailtap.host.net.namespaces import ports
@@ -205,12 +205,10 @@ class VfioCard(Resource):
         return {"driver": VFIO}
 
     def apply(self) -> Value:
-        """Bind it. Raises `MachineError`."""
         bind(self.address, VFIO, Path(self.root))
         return self.plan()
 
     def undo(self, old: Mapping[str, Any], applied: Value = None) -> str | None:
-        """Give it back to its driver, and make it what it was. Raises `MachineError`."""
         root = Path(self.root)
         now = driver_of(self.address, root)
         if now not in (VFIO, old["driver"], None):

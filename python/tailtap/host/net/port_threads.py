@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
-from tailtap.base.files import set_value
+from tailtap.base.files import read_text, set_value
+from tailtap.base.proc import ALLOWED, status
 from tailtap.base.units import parse_cpus
-from tailtap.host.changes.resource import Resource, Value, read_text
-from tailtap.host.cpu.threads import allowed
+from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.facts.machine import kernel_at_least, kernel_release
 from tailtap.host.net import nic
 from tailtap.host.net.inside import inside
@@ -204,7 +204,7 @@ class PortThreads(Resource):
         Threads that were made for it get what the kernel gives to new ones, should they stay.
         """
         before = dict(old.get("threads", {}))
-        kernel = allowed(read_text(Path("/proc", _KTHREADD, "status")) or "")
+        kernel = status(_KTHREADD).get(ALLOWED)
         for number in (applied or {}).get("threads", ()):
             before.setdefault(number, [0, kernel])
         left = [said for number, run in before.items() if (said := self._back(number, run))]
@@ -262,7 +262,7 @@ class PortThreads(Resource):
 
 def _run_of(number: str) -> list[Any] | None:
     """How nice a polling thread is, and on which CPUs it may run; None when it has ended."""
-    cpus = allowed(read_text(Path("/proc", number, "status")) or "")
+    cpus = status(number).get(ALLOWED)
     if cpus is None or not (read_text(Path("/proc", number, "comm")) or "").startswith("napi/"):
         return None
     with contextlib.suppress(ProcessLookupError):

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from tailtap.base.errors import MachineError
-from tailtap.base.files import set_value
-from tailtap.host.changes.resource import Resource, Value, read_text
+from tailtap.base.files import read_text, set_value
+from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.net import pci
 from tailtap.host.net.cards import ROOT, CardState, link, restore
 from tailtap.remote import CommandFailed
@@ -138,7 +138,6 @@ class VirtualFunctions(Resource):
         return {"made": self.count}
 
     def apply(self) -> None:
-        """Make them, without drivers. Raises `MachineError`."""
         row = link(None, self.interface) or {}
         mtu = max(self.mtu, int(row.get("mtu", 0)))
         # Some drivers set functions of cards that are up only.

@@ -98,7 +98,6 @@ class ExternalForwarder(Plain):
             foresee_handing(options.driver, asked, findings, KEY)
 
     def start(self, dut: Dut, options: ExternalOptions, setting: Setting) -> Program:
-        """Start it. Raises `MachineError`."""
         with contextlib.ExitStack() as stack:
             ports, facts = handed_over(dut, options.driver, setting, stack, KEY)
             values = dict(zip(("ingress", "egress"), ports, strict=True))
@@ -278,7 +277,6 @@ class Server(Plain):
             foresee_command(options.command, SERVER_PLACEHOLDERS, findings)
 
     def start(self, dut: Dut, options: ServerOptions, setting: Setting) -> Program:
-        """Start it, and return when it listens. Raises `MachineError`."""
         address_server(dut.host, dut.ingress, setting.ip)
         values = {"interface": dut.ingress}
         values |= {"address": SERVER[setting.ip], "client": CLIENT[setting.ip]}

@@ -53,7 +53,6 @@ class Built(Need):
     """An example that reads its drain time."""
 
     def find(self, host: Host) -> str:
-        """Its path on `host`. Raises `MachineError` when it is missing or has no such option."""
         program = super().find(host)
         if host.run(["grep", "-q", DRAIN, program], check=False).status != 0:
             raise MachineError(
@@ -70,7 +69,6 @@ class Dpdk(Plain):
         dpdk.foresee(options, asked, findings)
 
     def start(self, dut: Dut, options: Any, setting: Setting) -> Program:
-        """Start it. Raises `MachineError`."""
         program = self.needs[0].find(dut.host)
         with contextlib.ExitStack() as stack:
             work = stack.enter_context(WorkFolder(dut, setting))

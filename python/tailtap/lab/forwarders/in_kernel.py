@@ -82,7 +82,6 @@ class TcMirred(Plain):
         return f"mirred with {', '.join(_working(dut))}"
 
     def start(self, dut: Dut, options: Any, setting: Setting) -> InKernel:
-        """Install a rule for each way and read back that it is there. Raises `MachineError`."""
         first, *others = dut.ways
         classifier = install(dut.host, first, CLASSIFIERS)
         for way in others:
@@ -195,7 +194,6 @@ class Bridge(Plain):
         return "was set up in a lab"
 
     def start(self, dut: Dut, options: BridgeOptions, setting: Setting) -> InKernel:
-        """Make it and read back that both ports are in it. Raises `MachineError`."""
         vlans = options.vlans
         flood = dut.both_ways or any(flow.replay is not None for flow in setting.flows.values())
         onward = (way.next.mac for way in setting.lab.ways[dut.node] if way.next is not None)

@@ -227,7 +227,6 @@ class Ovs(Plain):
             findings.ask(_datapath, LocalHost(), options)
 
     def start(self, dut: Dut, options: OvsOptions, setting: Setting) -> Switch:
-        """Start it. Raises `MachineError`, and `InputError` for rules that it does not take."""
         program, *_ = (need.find(dut.host) for need in self.needs)
         require_rules(dut.host, options.rules)
         datapath = _datapath(dut.host, options)
@@ -298,7 +297,6 @@ class OvsDpdk(Plain):
         dpdk.foresee(options, asked, findings)
 
     def start(self, dut: Dut, options: OvsDpdkOptions, setting: Setting) -> Switch:
-        """Start it. Raises `MachineError`, and `InputError` for rules that it does not take."""
         program, *_ = (need.find(dut.host) for need in self.needs)
         require_rules(dut.host, options.rules)
         cpus = dut.cpus[:2]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
 from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
+from tailtap.base.proc import stat
 from tailtap.base.schema import Rate, Strict, Time, Written
 from tailtap.base.units import list_cpus
 from tailtap.host.net.port_threads import poll_in_threads
-from tailtap.lab.forwarders.program import parse_cpu_time
+from tailtap.lab.forwarders.program import cpu_time
 from tailtap.lab.forwarders.served import Served, by_kernel, threads_of
 from tailtap.lab.forwarders.setting import (
     OTHER_KERNEL,
@@ -67,11 +67,8 @@ class Forwarding:
         return Served("task", [thread for pid in pids for thread in threads_of(pid)])
 
     def cpu_time(self) -> CpuTime | None:
-        if self.own_kernel:
-            return None
-        with contextlib.suppress(OSError):
-            return parse_cpu_time(Path(f"/proc/{self.process.pid}/stat").read_text("utf-8"))
-        return None
+        found = None if self.own_kernel else stat(self.process.pid)
+        return None if found is None else cpu_time(found)
 
     def failure(self) -> str:
         if self.process.ended:
@@ -184,7 +181,6 @@ class Fault(Plain):
     Options: type[BaseModel] = FaultOptions
 
     def start(self, dut: Dut, options: FaultOptions, setting: Setting) -> Forwarding:
-        """Start the process and wait until it forwards. Raises `MachineError`."""
         arguments: list[str] = []
         if options.hold is not None and options.hold.ids:
             arguments += ["--hold", _list(options.hold.ids)]
@@ -252,7 +248,6 @@ class Xdp(Plain):
             findings.notes.append(f"dut.forwarder: {GENERIC_HINT}")
 
     def start(self, dut: Dut, options: XdpOptions, setting: Setting) -> Forwarding:
-        """Attach the program. Raises `MachineError`."""
         mode = options.mode
         lab = setting.lab
         cards = lab.graph.cards_of(dut.node)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.base.errors import MachineError
+from tailtap.base.proc import Stat, parse_stat
 from tailtap.host.changes.processes import Folder
 from tailtap.lab.forwarders.served import Served, is_running, threads_of
 from tailtap.lab.forwarders.setting import CpuTime, Setting
@@ -54,7 +55,6 @@ class WorkFolder:
     """A folder on the DuT's host for one forwarder. Use it as a context; leaving removes it."""
 
     def __init__(self, dut: Dut, setting: Setting) -> None:
-        """A folder on the host of `dut`, not made yet."""
         self.host = dut.host
         self.setting = setting
         name = f"forwarder{setting.part(dut)}"
@@ -73,7 +73,6 @@ class WorkFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the folder; nothing happens when it is gone, or its host."""
         self._made.close()
         with contextlib.suppress(MachineError):
             self.host.run(["rm", "-rf", str(self.path)], check=False)
@@ -152,16 +151,14 @@ class Program:
         return Served("poll", [thread for thread in threads if is_running(thread)])
 
     def cpu_time(self) -> CpuTime | None:
-        """The CPU time of it and what it started, all threads, so far; None when it is gone."""
         read = ["sh", "-c", _STATS, "stat", str(self._work.path)]
         lines = self._work.host.run(read, check=False).stdout.splitlines()
-        times = [time for line in lines if (time := parse_cpu_time(line)) is not None]
+        times = [cpu_time(one) for line in lines if (one := parse_stat(line)) is not None]
         if not times:
             return None
         return {name: sum(one[name] for one in times) for name in times[0]}
 
     def failure(self) -> str:
-        """Why it does not forward, as one line with its last words."""
         if not self.process.ended:
             return f"the {self._name} runs and lets nothing through{self._last_words()}"
         # The title of the process is that of the shell before it.
@@ -175,7 +172,6 @@ class Program:
         return f": {text[-MAX_QUOTED:]}" if text else " and said nothing"
 
     def stop(self) -> dict[str, Any]:
-        """Interrupt it, wait for its end, keep its log; what is known of it."""
         self.process.interrupt()
         deadline = time.monotonic() + STOP_SECONDS
         while not self.process.ended and time.monotonic() < deadline:
@@ -193,17 +189,14 @@ class Program:
         }
 
     def close(self) -> None:
-        """End it if it still runs, keep its log, leave what it needed. May be called again."""
         self.process.close()
         if not self._log_kept:
             self._log_kept = self._work.keep_log()
         self._stack.close()
 
 
-def parse_cpu_time(stat: str) -> CpuTime | None:
-    """User and system time of a line of ``/proc/PID/stat`` (proc_pid_stat(5)), in ns."""
-    fields = stat.rpartition(")")[2].split()
-    if len(fields) < 13:
-        return None
+def cpu_time(process: Stat) -> CpuTime:
+    """User and system time in ns."""
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    return {"user": int(fields[11]) * tick_ns, "system": int(fields[12]) * tick_ns}
+    user, system = map(int, process.fields[11:13])
+    return {"user": user * tick_ns, "system": system * tick_ns}

@@ -81,10 +81,6 @@ class KernelRoute(Plain):
     needs: Sequence[Need] = (Need("ip", "apt-get install iproute2"),)
 
     def start(self, dut: Dut, options: Any, setting: Setting) -> InKernel:
-        """Set rules, routes and neighbours, and read back where packets go.
-
-        Raises `MachineError`.
-        """
         version, host = setting.ip, dut.host
         ways = [(way, setting.flows[way.flow].ranges()) for way in setting.lab.ways[dut.node]]
         # Without a single address of its own, the kernel takes no gateway for one of a neighbour.
@@ -188,7 +184,6 @@ class Nat(KernelRoute):
     needs: Sequence[Need] = (*KernelRoute.needs, Need("nft", "apt-get install nftables"))
 
     def start(self, dut: Dut, options: Any, setting: Setting) -> InKernel:
-        """Route as `kernel-route` does, and translate what leaves. Raises `MachineError`."""
         nft = self.needs[-1].find(dut.host)
         routed = super().start(dut, options, setting)
         family = "ip" if setting.ip == 4 else "ip6"
@@ -264,10 +259,6 @@ class Nftables(KernelRoute):
             findings.ask(_try, options.rules)
 
     def start(self, dut: Dut, options: NftablesOptions, setting: Setting) -> Ruled:
-        """Route as `kernel-route` does, and load the rules.
-
-        Raises `MachineError`, and `InputError` for rules that nft or this kernel does not take.
-        """
         nft = self.needs[-1].find(dut.host)
         routed = super().start(dut, options, setting)
         words = _command(nft, dut.ingress, dut.egress)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tailtap.base.errors import InputError
+from tailtap.base.proc import PROC, parse_stat, stat, stats
 from tailtap.base.units import list_cpus, parse_cpus
 from tailtap.records.record import made
 from tailtap.records.trace import NET_RX, By, NodeServer
@@ -133,7 +134,7 @@ def steered_threads(placed: Placed, of_cpus: Mapping[int, int]) -> Sequence[int]
     return sorted({of_cpus[cpu] for cpus in ports for cpu in cpus if cpu in of_cpus})
 
 
-def threads_of(pid: int, proc: Path = Path("/proc")) -> tuple[int, ...]:
+def threads_of(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     """The threads of a process and of all that it started; none of one that is gone."""
     found: list[int] = []
     waiting = [pid]
@@ -165,23 +166,18 @@ def in_guest(served: Served, guest: Host) -> Served:
         return served
     asking, *lines = guest.run(["sh", "-c", _TELL], check=False).stdout.splitlines()
     pids = []
-    for line in lines:
-        thread, _, rest = line.partition(" ")
-        state, parent, *_ = rest.rpartition(")")[2].split()
-        if thread in (asking, str(_AGENT), str(_KTHREADD)) or int(parent) == _KTHREADD:
+    for thread in filter(None, map(parse_stat, lines)):
+        if thread.pid in (int(asking), _AGENT, _KTHREADD) or thread.parent == _KTHREADD:
             continue
-        if served.by != "poll" or state == "R":
-            pids.append(int(thread))
+        if served.by != "poll" or thread.state == "R":
+            pids.append(thread.pid)
     return Served(served.by, pids)
 
 
-def is_running(thread: int, proc: Path = Path("/proc")) -> bool:
+def is_running(thread: int, proc: Path = PROC) -> bool:
     """Whether a thread has a CPU or waits for one; proc_pid_stat(5)."""
-    try:
-        stat = (proc / str(thread) / "stat").read_text(errors="replace")
-    except OSError:  # it ended meanwhile
-        return False
-    return stat.rpartition(")")[2].split()[0] == "R"
+    found = stat(thread, proc)
+    return found is not None and found.state == "R"
 
 
 def _number(path: Path) -> int:
@@ -189,21 +185,12 @@ def _number(path: Path) -> int:
 
 
 _NAME = re.compile(r"backlog_napi/(\d+)")
-_KERNEL = "2"
-"""The parent of all threads of the kernel."""
 
 
-def backlog_threads(proc: Path = Path("/proc")) -> dict[int, int]:
+def backlog_threads(proc: Path = PROC) -> dict[int, int]:
     """The thread of each CPU, by the CPU's number; none where softirqs receive."""
-    found = {}
-    for folder in proc.glob("[0-9]*"):
-        try:
-            stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:  # it ended meanwhile
-            continue
-        # proc_pid_stat(5): its number, its name in brackets, its state, its parent.
-        name, _, rest = stat.partition("(")[2].rpartition(")")
-        match = _NAME.fullmatch(name)
-        if match is not None and rest.split()[1] == _KERNEL:
-            found[int(match[1])] = int(folder.name)
-    return found
+    return {
+        int(match[1]): one.pid
+        for one in stats(proc)
+        if one.parent == _KTHREADD and (match := _NAME.fullmatch(one.name))
+    }

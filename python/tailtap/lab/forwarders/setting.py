@@ -135,7 +135,6 @@ class Plain:
     needs: Sequence[Need] = ()
 
     def diagnose(self) -> Iterator[Check]:
-        """Look for its programs, or try it in a lab where it says a remedy."""
         if not self.remedy:
             return find_programs(self.name, self.needs)
         return try_in_lab(self.name, self.attempt, self.remedy, required=self.required)
@@ -151,7 +150,6 @@ class Plain:
         """Nothing."""
 
     def start(self, dut: Dut, options: Any, setting: Setting) -> Any:
-        """A kind has its own."""
         raise NotImplementedError
 
 

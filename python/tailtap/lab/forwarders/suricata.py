@@ -214,10 +214,6 @@ class Suricata(Plain):
             dpdk.foresee(options, asked, findings)
 
     def start(self, dut: Dut, options: SuricataOptions, setting: Setting) -> Program:
-        """Start it and wait until it has its rules.
-
-        Raises `MachineError`, and `InputError` for rules of which it rejects too many.
-        """
         program = SURICATA.find(dut.host)
         _require_cpus(options, len(dut.cpus))
         files = {_RULES: "".join(f"{rule}\n" for rule in many_rules())}

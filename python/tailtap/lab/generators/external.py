@@ -111,11 +111,9 @@ class ExternalGenerator:
         return host.start(["sh", "-c", 'exec "$@" 3>&1 1>&2', "generator", *pinned])
 
     def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
-        """Send a few of tailtap's own packets without an id. Raises `MachineError`."""
         OwnGenerator("af_packet").probe(host, sendings)
 
     def result(self, processes: Sequence[Process]) -> Sequence[GeneratorRecord]:
-        """What the commands said. Raises `MachineError` when a command failed."""
         return [self._result(process) for process in processes]
 
     def _result(self, process: Process) -> GeneratorRecord:

@@ -36,7 +36,6 @@ class OwnGenerator:
     """One thread that sends each packet of all flows at its scheduled time."""
 
     def __init__(self, back_end: str) -> None:
-        """A generator that hands packets over by `back_end`."""
         self._back_end = back_end
         self.summary = f"tailtap's own generator, which sends through {BACK_ENDS[back_end]}."
         self.documentation = (
@@ -60,7 +59,6 @@ class OwnGenerator:
             yield Check(area, name, "missing", str(error.strerror), remedy, required)
 
     def foresee(self, traffic: Traffic, findings: Findings) -> None:
-        """Find out whether this kernel has such sockets, and whether the rate may be too high."""
         paced = traffic.replay is None or traffic.replay.pace == "rate"
         if paced and traffic.rate > DOUBTFUL_RATE:
             findings.notes.append(
@@ -72,7 +70,6 @@ class OwnGenerator:
             findings.ask(require_socket, "AF_XDP", AF_XDP)
 
     def start(self, host: Host, sendings: Sequence[Sending]) -> Sequence[Process]:
-        """Send all traffic from one thread, warm-up first. Raises `MachineError`."""
         return [host.start(self._command(host, sendings))]
 
     def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
@@ -87,7 +84,6 @@ class OwnGenerator:
         host.run(OwnGenerator("af_packet")._command(host, short))
 
     def result(self, processes: Sequence[Process]) -> Sequence[GeneratorRecord]:
-        """What was sent of each flow. Raises `MachineError`."""
         [process] = processes
         told, place = process.read_object(STOP_SECONDS), process.title
         if told.get("schema") == tag_of(SeveralRecord):

@@ -49,11 +49,9 @@ class Burst(Strict):
     )
 
     def values(self, duration: int | None) -> Values:
-        """The pattern for packets that are sent for `duration` ns (None: for a count)."""
         return self.kind, [self.packets]
 
     def text(self) -> str:
-        """The pattern as an option."""
         return f"{self.kind}:packets={self.packets}"
 
 
@@ -68,11 +66,9 @@ class Poisson(Strict):
     )
 
     def values(self, duration: int | None) -> Values:
-        """The pattern for packets that are sent for `duration` ns (None: for a count)."""
         return self.kind, [self.seed]
 
     def text(self) -> str:
-        """The pattern as an option."""
         return f"{self.kind}:seed={self.seed}"
 
 
@@ -88,11 +84,9 @@ class OnOff(Strict):
     off_time: Time = Field(description="How long the silence is.", examples=["40 ms"])
 
     def values(self, duration: int | None) -> Values:
-        """The pattern for packets that are sent for `duration` ns (None: for a count)."""
         return self.kind, [self.on_time, self.off_time]
 
     def text(self) -> str:
-        """The pattern as an option."""
         return f"{self.kind}:on_time={self.on_time} ns,off_time={self.off_time} ns"
 
 
@@ -122,7 +116,6 @@ class Ramp(Strict):
         return self.kind, [self.to, over]
 
     def text(self) -> str:
-        """The pattern as an option."""
         over = "" if self.over is None else f",over={self.over} ns"
         return f"{self.kind}:to={self.to} pkt/s{over}"
 

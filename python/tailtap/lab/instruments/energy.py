@@ -124,7 +124,6 @@ class Counting(Quiet):
         self._last = now
 
     def stop(self) -> Reading:
-        """The energy of each domain in microjoules, and the power before and after in watts."""
         self.close()
         self._add()
         elapsed = time.monotonic_ns() - self._began

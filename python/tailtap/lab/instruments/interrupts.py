@@ -112,7 +112,6 @@ class Sampler(Quiet):
         self._thread.start()
 
     def stop(self) -> Reading:
-        """Sample once more and write the file. Raises `MachineError` when it cannot."""
         self.close()
         path = self._folder / FILE
         try:

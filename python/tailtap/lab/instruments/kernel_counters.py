@@ -9,13 +9,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tailtap.base.files import read_text
+from tailtap.base.proc import PROC, stats
 from tailtap.base.units import format_size, ranges
-from tailtap.host.changes.resource import read_text
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
 from tailtap.records import run as records
 from tailtap.records.run import Facts
-
-PROC = Path("/proc")
 
 # Columns of /proc/net/softnet_stat, hexadecimal; net/core/net-procfs.c of the kernel.
 _PROCESSED, _DROPPED, _SQUEEZED, _RECEIVED_RPS, _CPU = 0, 1, 2, 9, 12
@@ -95,7 +94,6 @@ class Since(Quiet):
     """The counters from a moment on."""
 
     def __init__(self, scope: Scope, before: Counters, began_ns: int) -> None:
-        """`before` was read at `began_ns` of CLOCK_MONOTONIC."""
         self._scope, self._before, self._began = scope, before, began_ns
 
     def stop(self) -> Reading:
@@ -232,11 +230,9 @@ class OfForwarder(Quiet):
     """What one process and its children have."""
 
     def __init__(self, pid: int, scope: Scope) -> None:
-        """Of the process `pid`."""
         self._pid, self._scope = pid, scope
 
     def stop(self) -> Reading:
-        """The memory that they have now in bytes; on a machine with several NUMA nodes by node."""
         facts = Facts(forwarder_memory=memory_of(self._pid))
         numa = self._scope.numa
         if numa is None or len(numa.nodes) < 2:
@@ -295,11 +291,8 @@ def memory_of(pid: int, proc: Path = PROC) -> int | None:
 def _family(pid: int, proc: Path) -> Iterator[int]:
     """A process and all that it started."""
     children: dict[int, list[int]] = {}
-    for path in proc.glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # processes come and go
-            # The name stands in parentheses and may hold any letters, parentheses too.
-            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(path.parent.name))
+    for process in stats(proc):
+        children.setdefault(process.parent, []).append(process.pid)
     waiting = [pid]
     while waiting:
         one = waiting.pop()

@@ -159,11 +159,9 @@ class Quiet:
     """An observation that asks for no attention while it runs."""
 
     def sources(self) -> Sequence[Process]:
-        """None."""
         return ()
 
     def trouble(self) -> str | None:
-        """None."""
         return None
 
     def close(self) -> None:
@@ -179,7 +177,6 @@ class Watching:
     """Processes that sleep until a link is deleted: polling would disturb what is measured."""
 
     def __init__(self, links: Links) -> None:
-        """Listen to the news of `links`."""
         self._links = links
         self._processes = list(links.watch())
         self._silent: set[Process] = set()
@@ -199,7 +196,6 @@ class Watching:
         return None
 
     def stop(self) -> Reading:
-        """Nothing, as all links stand. Raises `MachineError` when one does not."""
         self.close()
         broken = self._links.broken_ports()
         if broken:

@@ -124,7 +124,6 @@ class Counting:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close all counters."""
         self._stack.close()
 
     def read(self) -> Snapshot:

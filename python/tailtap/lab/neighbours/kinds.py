@@ -62,7 +62,6 @@ class _Own:
     """A neighbour that is a part of tailtap."""
 
     def diagnose(self) -> Iterator[Check]:
-        """Nothing: it needs nothing of its own."""
         return iter(())
 
 

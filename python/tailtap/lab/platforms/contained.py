@@ -8,7 +8,7 @@ the version that the experiment chooses, and everything that is set is read back
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -17,7 +17,8 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator, model_va
 
 from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.files import set_value
+from tailtap.base.files import read_text, set_value
+from tailtap.base.proc import ALLOWED, status
 from tailtap.base.schema import Size, Written
 from tailtap.base.units import format_size, format_time, list_cpus, parse_cpus
 from tailtap.host.changes.resource import Resource
@@ -200,7 +201,7 @@ class ContainerPlatform(BareMetal):
             **({"image": _told(own.image)} if own is not None and own.image else {}),
             "start_ns": lab.making_ns(spec.node),
             "cgroup": applied,
-            "init_cpus": _allowed(pid),
+            "init_cpus": status(pid).get(ALLOWED),
             **lab.facts(),
         }
         return Dut(
@@ -263,7 +264,6 @@ class _Limits:
     """The limits of a container's control groups: written, and read back."""
 
     def __init__(self, spec: DutSpec[Any], root: Root) -> None:
-        """Raises `MachineError` when this machine cannot limit it so."""
         self._cpus = tuple(sorted({*spec.cpus, *root.service_cpus}))
         # A partition's CPUs are taken from everybody else.
         self._alone = spec.alone and not root.service_cpus
@@ -292,7 +292,7 @@ class _Limits:
             files["cpuset.cpus.partition"] = _partition(group)
         names = ("cpuset.cpus", "cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.mems")
         for file in (*names, "cpuset.sched_load_balance"):
-            content = cgroups.read(group / file)
+            content = read_text(group / file)
             if content is not None:
                 files[file] = content
         if parse_cpus(files.get("cpuset.cpus") or "") != self._cpus:
@@ -305,7 +305,7 @@ class _Limits:
         }
         if self._cpuset.version == 1:
             # Its root decides: while that balances, it balances over all CPUs; cpuset(7).
-            facts["cpuset"]["root_sched_load_balance"] = cgroups.read(
+            facts["cpuset"]["root_sched_load_balance"] = read_text(
                 self._cpuset.path / "cpuset.sched_load_balance"
             )
         if self._memories is not None:
@@ -315,7 +315,7 @@ class _Limits:
     def _applied_memory(self, hierarchy: cgroups.Hierarchy, name: str) -> dict[str, Any]:
         assert self._memory is not None
         file = _memory_file(hierarchy)
-        said = cgroups.read(hierarchy.group(name) / file)
+        said = read_text(hierarchy.group(name) / file)
         if said is None or not said.isdigit() or abs(int(said) - self._memory) >= PAGE:
             raise MachineError(
                 f"the container should be limited to {self._memory} bytes of memory, but "
@@ -338,13 +338,13 @@ def _partition(group: Path) -> str | None:
     What the kernel says of it then; None for a kernel without partitions (before 5.0).
     """
     file = group / "cpuset.cpus.partition"
-    said = cgroups.read(file)
+    said = read_text(file)
     if said is None:
         return None
     for kind in PARTITIONS:
         with contextlib.suppress(OSError):
             set_value(file, kind)
-            said = cgroups.read(file)
+            said = read_text(file)
             if said == kind:
                 return said
     with contextlib.suppress(OSError):
@@ -364,16 +364,3 @@ def _require_memory(wanted: int) -> None:
             f"dut.memory: {format_size(wanted)} is wanted, and this machine has "
             f"{format_size(free)} free: take less"
         )
-
-
-def _allowed(pid: int) -> str | None:
-    """The CPUs that the container's first process, and so its services, may run on."""
-    return _fields(Path(f"/proc/{pid}/status")).get("Cpus_allowed_list")
-
-
-def _fields(path: Path) -> Mapping[str, str]:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
-    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}

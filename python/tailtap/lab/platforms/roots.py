@@ -135,7 +135,6 @@ class DebianRoot(Root):
         return {name: f"[Manager]\nCPUAffinity={SERVICE_CPU}\n"}
 
     def wait_until_ready(self, host: Host) -> None:
-        """Return when systemd has started everything, so that it does not start during a run."""
         asking = ["systemctl", "is-system-running", "--wait"]
         deadline = time.monotonic() + READY_SECONDS
         # Until systemd answers at all there is nothing to wait at.
@@ -152,7 +151,6 @@ class FolderRoot(Root):
     """The files of a folder, as they are."""
 
     def __init__(self, folder: Path) -> None:
-        """The root that `folder` is."""
         self._folder = folder
 
     @property
@@ -164,7 +162,6 @@ class FolderRoot(Root):
         findings.ask(self.lower)
 
     def lower(self) -> Path:
-        """The folder. Raises `MachineError` when there is none."""
         if not self._folder.is_dir():
             raise MachineError(f"dut.root: there is no folder {self._folder}")
         return self._folder
@@ -184,12 +181,10 @@ class ImageRoot(FolderRoot):
     """The files of an image of the user's, unpacked once."""
 
     def __init__(self, reference: str) -> None:
-        """The root of the image that `reference` names."""
         self._reference = reference
         self._found: Unpacked | None = None
 
     def lower(self) -> Path:
-        """The folder in `CACHE`. Raises `MachineError`."""
         return self._unpacked.root
 
     @property

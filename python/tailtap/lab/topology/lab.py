@@ -121,7 +121,6 @@ class Lab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove everything."""
         self.remove()
 
     def add(self, nodes: Mapping[str, Sequence[Resource]]) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast, get_args
 
 from tailtap.base.errors import InputError, MachineError, TailtapError
+from tailtap.base.files import read_text
 from tailtap.base.foreign import parse_json
 from tailtap.base.units import mask_cpus, parse_cpus
 from tailtap.host.changes.processes import network_at, network_of
-from tailtap.host.changes.resource import read_text
 from tailtap.host.containers.podman import pid_of
 from tailtap.host.net.card_interrupts import device_interrupts
 from tailtap.host.net.inside import NAMESPACES, inside

@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tailtap.base.files import read_text
+from tailtap.base.proc import ALLOWED, status
+from tailtap.base.proc import names as process_names
 from tailtap.base.units import parse_cpus, ranges
-from tailtap.host.changes.resource import read_text
 from tailtap.host.cpu.cpus import usable
-from tailtap.host.cpu.threads import allowed
 from tailtap.lab.forwarders.served import SOFTIRQ, Served, Server
 from tailtap.lab.instruments.tracer import EVENTS, RECORD
 from tailtap.measure.observe.interfaces import Interface, behind_tap
@@ -215,7 +216,7 @@ def _told(row: ObservedServer) -> str:
 def _narrow(pids: Sequence[int]) -> Iterator[int]:
     """The CPUs that threads may run on, of those that may not run nearly everywhere."""
     for pid in pids:
-        cpus = parse_cpus(allowed(read_text(Path("/proc", str(pid), "status")) or "") or "")
+        cpus = parse_cpus(status(pid).get(ALLOWED, ""))
         if len(cpus) <= WIDE:
             yield from cpus
 
@@ -246,8 +247,7 @@ def _of_guest(
     }
     virtual = {pid: name for pid, name in threads.items() if name.startswith("CPU ")}
     helping = {f"vhost-{pid}" for pid in processes}
-    helpers = {int(path.parent.name): name for path in Path("/proc").glob("[0-9]*/comm")
-               if (name := read_text(path) or "") in helping}  # fmt: skip
+    helpers = {pid: name for pid, name in process_names().items() if name in helping}
     cpus = sorted({*used, *_narrow([*virtual, *helpers])})
     names = ", ".join(f"{name} ({pid})" for pid, name in {**virtual, **helpers}.items())
     holder = f"process {' and '.join(map(str, processes))}"

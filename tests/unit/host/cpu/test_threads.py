@@ -13,9 +13,10 @@ import pytest
 from scratch_machine import scratch_machine
 
 from tailtap.base.errors import MachineError
+from tailtap.base.proc import ALLOWED, status
 from tailtap.host.changes.clean import resource_of
 from tailtap.host.changes.journal import Entry
-from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority, allowed
+from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.scheduling import threads
@@ -123,7 +124,7 @@ def test_a_move_is_undone_from_the_journal_alone(sleeping: subprocess.Popen[byte
     assert set(old) == {number}
     entry = Entry(1, made.kind, made.label, old, made.plan(), made.as_json(), (), False)
     made.apply()
-    assert allowed(Path("/proc", number, "status").read_text()) == str(mine[-1])
+    assert status(number)[ALLOWED] == str(mine[-1])
     again = resource_of(entry)
     assert again == made
     assert again.pending(old)

@@ -13,11 +13,12 @@ import yaml
 from pydantic import ValidationError
 
 from tailtap.base.errors import InputError, MachineError
+from tailtap.base.proc import parse_stat
 from tailtap.base.schema import check_command, fill_in
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.forwarders import dpdk, ovs, routing
 from tailtap.lab.forwarders.dpdk_examples import DRAIN, ExampleOptions, built, routes
-from tailtap.lab.forwarders.program import parse_cpu_time
+from tailtap.lab.forwarders.program import cpu_time
 from tailtap.lab.forwarders.rules import read_rules, read_set
 from tailtap.lab.forwarders.suricata import (
     EVALUATED,
@@ -292,6 +293,8 @@ def test_templates_that_are_no_commands(template: str, said: str) -> None:
 
 
 def test_cpu_times_are_those_of_the_kernel() -> None:
-    stat = "12 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 100"
-    assert parse_cpu_time(stat) == {"user": 2_500_000_000, "system": 500_000_000}
-    assert parse_cpu_time("") is None
+    stat = parse_stat("12 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 100")
+    assert stat is not None
+    assert stat[:4] == (12, "a (b) c", "S", 1)
+    assert cpu_time(stat) == {"user": 2_500_000_000, "system": 500_000_000}
+    assert parse_stat("") is None

@@ -18,7 +18,6 @@ from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.forwarders.commands import PROGRAMS, ServerOptions, is_listening
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.own import Forwarding
-from tailtap.lab.forwarders.program import parse_cpu_time
 from tailtap.lab.forwarders.served import (
     SOFTIRQ,
     Served,
@@ -254,8 +253,3 @@ def test_doctor_names_all_missing_programs_in_one_command(
         (tmp_path / program).chmod(0o755)
     [check] = FORWARDERS["server"].diagnose()
     assert check.state == "ok"
-
-
-def test_the_cpu_time_of_a_process_is_that_of_its_line() -> None:
-    line = "12 (a) b) S 1 12 12 0 -1 4194560 100 0 0 0 7 5 0 0 20 0 1 0 100 1 1"
-    assert parse_cpu_time(line) == {"user": 70_000_000, "system": 50_000_000}

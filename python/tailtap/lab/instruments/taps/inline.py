@@ -112,7 +112,6 @@ class InlineTap:
         snap: int | None = None,
         flush: str = NEVER,
     ) -> Process:
-        """Start the taps and wait until they are attached. Raises `MachineError`."""
         words = self.words(flows, namespaces, rooms(flows, slot_of(snap)))
         # Writing wakes up a CPU that may be the generator's: nothing is written unless asked for.
         return started(host, folder, [*words, "--key", key, "--flush", flush], snap)
@@ -152,7 +151,6 @@ class InlineTap:
         ]
 
     def stop(self, process: Process) -> TapsOfFlows:
-        """Let the taps write what they hold, and end them. Raises `MachineError`."""
         return stopped(process)
 
 

@@ -209,7 +209,6 @@ class Following:
         return self._process.failure() if self._process.readable() else None
 
     def stop(self) -> Reading:
-        """What its trace has. Raises `MachineError`."""
         trace = self.taken()
         warnings = [*warnings_of(trace), *written(trace, self._room)]
         return Reading(Facts(trace=trace), warnings, (EVENTS, RECORD))

@@ -41,10 +41,11 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from tailtap.base.check import Check, Findings
 from tailtap.base.errors import InputError, MachineError
+from tailtap.base.files import read_text
 from tailtap.base.schema import Size
 from tailtap.base.units import list_cpus, ranges
 from tailtap.host.changes.huge_pages import Pages, Reservation, require_possible, reservation
-from tailtap.host.changes.resource import Resource, read_text
+from tailtap.host.changes.resource import Resource
 from tailtap.host.containers.domains import FOLDERS, DomainFolder
 from tailtap.host.facts import machine as machine_facts
 from tailtap.host.facts.needs import missing_capabilities
@@ -225,10 +226,6 @@ class Vm:
         return 0 if spec.options.huge_pages else _memory_size(spec)
 
     def start(self, lab: Lab, specs: Sequence[DutSpec[VmOptions]]) -> Sequence[Dut]:
-        """Boot the guests, all at once, and give their ports names and interrupts.
-
-        Raises `MachineError`.
-        """
         booting = [lab.keep(_running(lab, spec, self.ports)) for spec in specs]
         return [_up(lab, one) for one in booting]
 

@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_link, write_text
+from tailtap.base.proc import status
 from tailtap.host.containers.domains import threads_of
 from tailtap.lab.platforms.vm.kernels import CACHE
 from tailtap.remote.local import LocalHost, require_program
@@ -87,7 +88,6 @@ class Domain:
     """A running virtual machine. Use it as a context."""
 
     def __init__(self, design: Design, folder: Path, host: LocalHost) -> None:
-        """The machine of `design`, in `folder`, on `host`, where its links are."""
         self.design = design
         self.folder = folder
         self._host = host
@@ -146,9 +146,8 @@ class Domain:
 
     def on_huge_pages(self) -> int:
         """How many bytes of QEMU's memory are on huge pages; proc(5), ``HugetlbPages``."""
-        status = Path(f"/proc/{self.threads()['qemu-system-x86']}/status").read_text("ascii")
-        found = re.search(r"^HugetlbPages:\s+(\d+) kB", status, re.M)
-        return int(found[1]) * 1024 if found else 0
+        found = status(self.threads()["qemu-system-x86"]).get("HugetlbPages", "0 kB")
+        return int(found.split()[0]) * 1024
 
     def failure(self) -> str:
         """The reason of a failure, from libvirt, QEMU and the console, as one line."""

@@ -93,7 +93,6 @@ class VmVhost(Vm):
         findings.ask(_require_switch)
 
     def resources(self, name: str, spec: DutSpec[Any], cards: Sequence[str]) -> Sequence[Resource]:
-        """Its memory and the folder of its files; cards that it has are those of the switch."""
         return super().resources(name, spec, ())
 
     @contextlib.contextmanager
