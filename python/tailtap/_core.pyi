@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tailtap.analysis.evaluation.flows import Arrivals
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.analysis.evaluation.values import Matching
 from tailtap.lab.instruments.taps.links import TapLink
@@ -53,36 +54,11 @@ _Clocks: TypeAlias = tuple[Sequence[tuple[int, int]], int]
 _Capture: TypeAlias = Path | Source
 _Length: TypeAlias = tuple[Literal["ns", "packets"], int]
 
-class _Side(TypedDict):
-    path: Path
-    format: str
-    clock: str
-    packets: int
-    first_ns: int
-    last_ns: int
-    chosen: str | None
-    others: int
-    copies: int
-    files: list[tuple[Path, int]]
-    gaps: tuple[_Raw, _Raw]
-    rates: tuple[_Raw, _Raw]
-
-class _Evaluation(TypedDict):
-    key: str
-    key_after: str | None
-    key_reason: str | None
-    counts: dict[str, int]
-    mean: float
-    distribution: tuple[_Raw, _Raw]
-    worst: tuple[_Raw, _Raw, _Raw, list[str]]
-    exceedances: tuple[int, _Raw, _Raw, _Raw]
-    blocks: tuple[int, _Raw, _Raw, _Raw, _Raw]
-    ingress: _Side
-    egress: _Side
-    warnings: list[tuple[str, str]]
+#: The bytes of the record `Matched`, the fields of `Columns`, and packets that came.
+_Evaluation: TypeAlias = tuple[bytes, dict[str, Any], Arrivals | None]
 
 class _Within(TypedDict):
-    counts: dict[str, int]
+    counts: bytes
     distribution: tuple[_Raw, _Raw]
     worst: tuple[_Raw, _Raw, _Raw, list[str]]
     lost_ns: _Raw
@@ -91,16 +67,6 @@ class _BothWays(TypedDict):
     ways: tuple[bytes, bytes]
     links: bool
     least_ns: tuple[int, int]
-
-class _Kind(TypedDict):
-    kind: str
-    name: str
-    counts: dict[str, int]
-    evaluation: _Evaluation
-
-class _Transactions(TypedDict):
-    kinds: list[_Kind]
-    warnings: list[tuple[str, str]]
 
 class _Crossings(TypedDict):
     key: str
@@ -127,14 +93,6 @@ class _Joined(TypedDict):
     stall_end: _Raw
     stall_row: _Raw
     stall_worst: _Raw
-
-class _Percentiles(TypedDict):
-    p: list[float]
-    value: list[int]
-    low: list[int | None]
-    high: list[int | None]
-    above: list[int]
-    supported: list[bool]
 
 def evaluate(
     ingress: _Capture, egress: _Capture, matching: Matching, *, bucket_ns: int
@@ -171,11 +129,15 @@ def transactions(
     *,
     bucket_ns: int,
     from_last: bool,
-) -> _Transactions: ...
+) -> tuple[list[tuple[bytes, dict[str, Any]]], bytes]:
+    """Of each kind the record `MatchedRequests` and `Columns`; the warnings of the captures."""
+
 def has_transactions(
     first: _Capture, second: _Capture | None, matching: Matching, *, packets: int
 ) -> bool: ...
-def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
+def percentiles(
+    values: _Column, counts: _Column, ps: Sequence[float]
+) -> list[tuple[float, int, int | None, int | None, int, bool]]: ...
 def stamp(
     links: Sequence[tuple[TapLink, Path, str]],
     stamper: str,

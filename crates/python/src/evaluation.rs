@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use pyo3::IntoPyObjectExt;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -12,17 +13,17 @@ use tailtap_analysis::capture::Format;
 use tailtap_analysis::clocks::{Clocks, Excess};
 use tailtap_analysis::edges::Span;
 use tailtap_analysis::evaluate::{
-    Arrivals, Changes, Counted, Counts, EvaluateError, Evaluation, Flow, LostPacket, Options,
-    Partial, Piece, Side, both_ways as both_ways_of, crossings as crossings_of,
-    evaluate as evaluate_captures, plan as plan_pieces, sides as sides_of,
+    Arrivals, Counted, EvaluateError, Evaluation, Flow, LostPacket, Options, Partial, Piece,
+    both_ways as both_ways_of, crossings as crossings_of, evaluate as evaluate_captures,
+    plan as plan_pieces, sides as sides_of,
 };
 use tailtap_analysis::key::{KeyKind, Name};
-use tailtap_analysis::percentile;
+use tailtap_analysis::percentile::{self, Percentile};
 use tailtap_analysis::source::Source;
-use tailtap_analysis::stamps::Clock;
 use tailtap_analysis::worst::WorstPacket;
 
 use crate::errors::{about, of_capture, raise};
+use crate::records::{Matched, bytes};
 use crate::source::Given;
 
 /// How often an evaluation looks for signals such as Ctrl-C.
@@ -186,13 +187,13 @@ pub fn evaluate<'py>(
     egress: Given,
     matching: Matching,
     bucket_ns: u64,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Told<'py>> {
     let options = matching.options()?;
     let evaluation = detached(py, None, |cancelled| {
         let [ingress, egress] = both(ingress, egress, &options)?;
         evaluate_captures(ingress, egress, &options, cancelled)
     })?;
-    to_dict(py, evaluation, bucket_ns)
+    told(py, &evaluation, bucket_ns)
 }
 
 /// Splits the evaluation of a pair of captures into pieces of about `chunk_bytes` each, as bytes,
@@ -254,7 +255,7 @@ pub fn evaluate_within<'py>(
     let before = |time: u64| time.wrapping_sub(excess.ingress_ns);
     let took = |latency: u64| latency.wrapping_sub(excess.latency_ns);
     let dict = PyDict::new(py);
-    dict.set_item("counts", counts(py, &of_all)?)?;
+    dict.set_item("counts", bytes(py, &of_all))?;
     let rows = latencies.counts().map(|(value, count)| (took(value), count));
     dict.set_item("distribution", pairs(py, rows))?;
     dict.set_item("worst", worst_rows(py, &worst, excess))?;
@@ -280,13 +281,9 @@ pub fn merge<'py>(py: Python<'py>, partials: Vec<PyBackedBytes>) -> PyResult<Bou
 /// What `evaluate` returns, from the partial evaluation of the whole.
 #[pyfunction]
 #[pyo3(signature = (partial, *, bucket_ns))]
-pub fn conclude<'py>(
-    py: Python<'py>,
-    partial: &[u8],
-    bucket_ns: u64,
-) -> PyResult<Bound<'py, PyDict>> {
+pub fn conclude<'py>(py: Python<'py>, partial: &[u8], bucket_ns: u64) -> PyResult<Told<'py>> {
     let partial = Partial::from_bytes(partial).ok_or_else(|| foreign("partial evaluation"))?;
-    to_dict(py, partial.conclude().map_err(refuse)?, bucket_ns)
+    told(py, &partial.conclude().map_err(refuse)?, bucket_ns)
 }
 
 fn foreign(what: &str) -> PyErr {
@@ -352,15 +349,18 @@ pub fn sides(py: Python<'_>, source: Given, matching: Matching) -> PyResult<(Str
     Ok((before.to_string(), after.to_string()))
 }
 
+/// The fields of `Percentile`.
+type PercentileRow = (f64, i64, Option<i64>, Option<i64>, u64, bool);
+
 /// Percentiles of a distribution given as distinct values, ascending, and their counts: arrays, or
 /// views of bytes, of i64.
 #[pyfunction]
-pub fn percentiles<'py>(
-    py: Python<'py>,
+pub fn percentiles(
+    py: Python<'_>,
     values: PyBuffer<i64>,
     counts: PyBuffer<i64>,
     ps: Vec<f64>,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Vec<PercentileRow>> {
     let (values, counts) = (values.to_vec(py)?, counts.to_vec(py)?);
     let found = py.detach(|| {
         let counts: Vec<_> = values
@@ -370,34 +370,21 @@ pub fn percentiles<'py>(
             .collect();
         percentile::percentiles(&counts, &ps)
     });
-    let dict = PyDict::new(py);
-    dict.set_item("p", found.iter().map(|f| f.p).collect::<Vec<_>>())?;
     // Ranks are all that matters, so that values below zero do as well.
     let signed = |bound: Option<u64>| bound.map(u64::cast_signed);
-    dict.set_item("value", found.iter().map(|f| f.value.cast_signed()).collect::<Vec<_>>())?;
-    dict.set_item("low", found.iter().map(|f| signed(f.low)).collect::<Vec<_>>())?;
-    dict.set_item("high", found.iter().map(|f| signed(f.high)).collect::<Vec<_>>())?;
-    dict.set_item("above", found.iter().map(|f| f.above).collect::<Vec<_>>())?;
-    dict.set_item("supported", found.iter().map(|f| f.supported).collect::<Vec<_>>())?;
-    Ok(dict)
+    let row = |f: &Percentile| {
+        (f.p, f.value.cast_signed(), signed(f.low), signed(f.high), f.above, f.supported)
+    };
+    Ok(found.iter().map(row).collect())
 }
 
-pub fn to_dict<'py>(
+/// The columns of an evaluation, by the names of `Columns` in Python.
+pub fn columns<'py>(
     py: Python<'py>,
-    evaluation: Evaluation,
+    evaluation: &Evaluation,
     bucket_ns: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("mean", evaluation.mean())?;
-    let [key, key_after] = evaluation.keys;
-    dict.set_item("key_after", (key_after != key).then_some(key_after))?;
-    dict.set_item("key", key)?;
-    dict.set_item("key_reason", evaluation.key_reason)?;
-    dict.set_item("counts", counts(py, &evaluation.counts)?)?;
-    let Changes { looked_at, changes } = evaluation.changes;
-    let rows =
-        changes.into_iter().map(|one| (one.what, one.before, one.after, one.packets, one.ways));
-    dict.set_item("changes", (looked_at, rows.collect::<Vec<_>>()))?;
     let Excess { ingress_ns, egress_ns, latency_ns } = evaluation.excess;
     // Differences may be below zero: the bytes are those of an i64.
     let before = |time: u64| time.wrapping_sub(ingress_ns);
@@ -420,18 +407,6 @@ pub fn to_dict<'py>(
             lost.iter().map(|l| l.key.as_str()).collect::<Vec<_>>(),
         ),
     )?;
-    let arrivals = evaluation.arrivals.map(|Arrivals { flows, others, lengths, blocks }| {
-        let row = |flow: Flow| {
-            let latencies = flow.latencies.chunk_by(|one, other| one == other);
-            let latencies = latencies.map(|equal| (took(equal[0]), equal.len() as u64));
-            (flow.name, flow.packets, flow.lost, pairs(py, latencies))
-        };
-        let flows: Vec<_> = flows.into_iter().map(row).collect();
-        let width_ns = blocks.width_ns();
-        let blocks = pairs(py, blocks.iter().map(|(start, one)| (before(start), one.packets)));
-        (flows, row(others), lengths, width_ns, blocks)
-    });
-    dict.set_item("arrivals", arrivals)?;
     let exceedances = &evaluation.exceedances;
     dict.set_item(
         "exceedances",
@@ -453,11 +428,46 @@ pub fn to_dict<'py>(
             column(py, blocks.iter().map(|(_, block)| took(block.max_ns))),
         ),
     )?;
-    dict.set_item("ingress", side(py, &evaluation.ingress, bucket_ns, ingress_ns)?)?;
-    dict.set_item("egress", side(py, &evaluation.egress, bucket_ns, egress_ns)?)?;
-    let warnings = evaluation.warnings.into_iter();
-    dict.set_item("warnings", warnings.map(|w| (w.code, w.message)).collect::<Vec<_>>())?;
+    let (gaps, rates) = (PyDict::new(py), PyDict::new(py));
+    for (name, side, excess_ns) in
+        [("ingress", &evaluation.ingress, ingress_ns), ("egress", &evaluation.egress, egress_ns)]
+    {
+        let start = |time: u64| time.wrapping_sub(excess_ns);
+        gaps.set_item(name, pairs(py, side.series.gaps.histogram(bucket_ns)))?;
+        let seconds = side.series.rates().map(|(time, packets)| (start(time), packets));
+        rates.set_item(name, pairs(py, seconds))?;
+    }
+    dict.set_item("gaps", gaps)?;
+    dict.set_item("rates", rates)?;
     Ok(dict)
+}
+
+/// What is told of all packets before the device, where these were read again.
+fn arrivals<'py>(py: Python<'py>, evaluation: &Evaluation) -> PyResult<Bound<'py, PyAny>> {
+    let Excess { ingress_ns, latency_ns, .. } = evaluation.excess;
+    let before = |time: u64| time.wrapping_sub(ingress_ns);
+    let took = |latency: u64| latency.wrapping_sub(latency_ns);
+    let arrivals = evaluation.arrivals.as_ref().map(|arrivals| {
+        let Arrivals { flows, others, lengths, blocks } = arrivals;
+        let row = |flow: &Flow| {
+            let latencies = flow.latencies.chunk_by(|one, other| one == other);
+            let latencies = latencies.map(|equal| (took(equal[0]), equal.len() as u64));
+            (flow.name.clone(), flow.packets, flow.lost, pairs(py, latencies))
+        };
+        let flows: Vec<_> = flows.iter().map(row).collect();
+        let width_ns = blocks.width_ns();
+        let blocks = pairs(py, blocks.iter().map(|(start, one)| (before(start), one.packets)));
+        (flows, row(others), lengths.clone(), width_ns, blocks)
+    });
+    arrivals.into_bound_py_any(py)
+}
+
+type Told<'py> = (Bound<'py, PyBytes>, Bound<'py, PyDict>, Bound<'py, PyAny>);
+
+/// The record `Matched` as bytes, columns, and arrivals.
+fn told<'py>(py: Python<'py>, evaluation: &Evaluation, bucket_ns: u64) -> PyResult<Told<'py>> {
+    let record = bytes(py, &Matched::from(evaluation));
+    Ok((record, columns(py, evaluation, bucket_ns)?, arrivals(py, evaluation)?))
 }
 
 type WorstRows<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Vec<String>);
@@ -473,62 +483,4 @@ fn worst_rows<'py>(py: Python<'py>, worst: &[WorstPacket<Name>], excess: Excess)
         less(|w| w.egress_ns, excess.egress_ns),
         worst.iter().map(|packet| packet.key.to_string()).collect(),
     )
-}
-
-fn counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, count) in counts.named() {
-        dict.set_item(name, count)?;
-    }
-    Ok(dict)
-}
-
-/// Packets that were not read, by reason, and how many more may be.
-fn unread<'py>(py: Python<'py>, side: &Side) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let lost_by_tap = side.notes.tap.map_or(0, |tap| tap.lost);
-    let without_end =
-        side.notes.damage.is_some() || side.notes.resized.is_some() || side.notes.unclosed;
-    for (name, count) in side.notes.unread.named() {
-        dict.set_item(name, count)?;
-    }
-    dict.set_item("short", side.intake.short)?;
-    dict.set_item("no-ethernet", side.intake.headless)?;
-    dict.set_item("foreign", side.intake.foreign)?;
-    dict.set_item("direction-unknown", side.set_aside.undirected)?;
-    dict.set_item("tap-lost", lost_by_tap)?;
-    dict.set_item("skipped-at-most", side.notes.skipped.packets_at_most)?;
-    dict.set_item("without-end", without_end)?;
-    Ok(dict)
-}
-
-fn side<'py>(
-    py: Python<'py>,
-    side: &Side,
-    bucket_ns: u64,
-    excess_ns: u64,
-) -> PyResult<Bound<'py, PyDict>> {
-    let shown = |time: u64| time.wrapping_sub(excess_ns);
-    let dict = PyDict::new(py);
-    dict.set_item("path", &side.path)?;
-    dict.set_item("format", side.format.name())?;
-    dict.set_item("clock", side.notes.clock.unwrap_or(Clock::Unknown).name())?;
-    dict.set_item("packets", side.notes.packets)?;
-    dict.set_item("resolution_ns", side.resolution_ns())?;
-    dict.set_item("fcs_bytes", side.notes.fcs_len)?;
-    dict.set_item("trailer", side.notes.trailer.map(|trailer| trailer.to_string()))?;
-    dict.set_item("unread", unread(py, side)?)?;
-    dict.set_item("chosen", side.chosen.as_deref())?;
-    dict.set_item("others", side.set_aside.others)?;
-    dict.set_item("copies", side.set_aside.copies)?;
-    let files = side.files.iter().map(|file| (&file.path, file.notes.packets));
-    dict.set_item("files", files.collect::<Vec<_>>())?;
-    dict.set_item("first_ns", shown(side.intake.first_ns).cast_signed())?;
-    dict.set_item("last_ns", shown(side.intake.last_ns).cast_signed())?;
-    dict.set_item("gaps", pairs(py, side.series.gaps.histogram(bucket_ns)))?;
-    dict.set_item(
-        "rates",
-        pairs(py, side.series.rates().map(|(start, count)| (shown(start), count))),
-    )?;
-    Ok(dict)
 }

@@ -5,6 +5,7 @@ mod datapath;
 mod errors;
 mod evaluation;
 mod hardware;
+mod records;
 mod source;
 mod trace;
 mod transactions;

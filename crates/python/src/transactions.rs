@@ -1,13 +1,17 @@
 //! `tailtap._core.transactions`: requests and their answers.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use tailtap_analysis::transactions::{
     Options, Transactions, has_transactions as has, transactions as transactions_of,
 };
 
-use crate::evaluation::{Matching, detached, to_dict};
+use crate::evaluation::{Matching, columns, detached};
+use crate::records::{Requests, bytes};
 use crate::source::Given;
+
+/// Of each kind its record and its columns; the warnings of the captures as a whole.
+type Told<'py> = (Vec<(Bound<'py, PyBytes>, Bound<'py, PyDict>)>, Bound<'py, PyBytes>);
 
 /// Evaluates requests and answers; see `tailtap.analysis.evaluation.transactions`, which this serves.
 #[pyfunction]
@@ -19,30 +23,18 @@ pub fn transactions<'py>(
     matching: Matching,
     bucket_ns: u64,
     from_last: bool,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Told<'py>> {
     let options = Options { matching: matching.options()?, from_last };
     let format = options.matching.ingress_format;
     let Transactions { kinds, warnings } = detached(py, None, |cancelled| {
         let second = second.map(|given| given.source(format)).transpose()?;
         transactions_of(first.source(format)?, second, &options, cancelled)
     })?;
-    let dict = PyDict::new(py);
-    let found = kinds.into_iter().map(|found| -> PyResult<_> {
-        let dict = PyDict::new(py);
-        dict.set_item("kind", found.kind.name())?;
-        dict.set_item("name", found.name)?;
-        let counts = PyDict::new(py);
-        for (name, count) in found.counts.named() {
-            counts.set_item(name, count)?;
-        }
-        dict.set_item("counts", counts)?;
-        dict.set_item("evaluation", to_dict(py, found.evaluation, bucket_ns)?)?;
-        Ok(dict)
+    let told = kinds.iter().map(|found| {
+        let record = bytes(py, &Requests::from(found));
+        Ok((record, columns(py, &found.evaluation, bucket_ns)?))
     });
-    dict.set_item("kinds", found.collect::<PyResult<Vec<_>>>()?)?;
-    let warnings = warnings.into_iter().map(|warning| (warning.code, warning.message));
-    dict.set_item("warnings", warnings.collect::<Vec<_>>())?;
-    Ok(dict)
+    Ok((told.collect::<PyResult<_>>()?, bytes(py, &warnings)))
 }
 
 /// Whether there are answered requests among the first packets of one capture or two, so many of each.

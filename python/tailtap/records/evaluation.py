@@ -167,6 +167,19 @@ class Sides(Record, kw_only=True):
         return self.ingress, self.egress
 
 
+class Matched(Record, kw_only=True, forbid_unknown_fields=True):
+    """What the matcher says of two captures beside its columns: `crates/python/src/records.rs`."""
+
+    key: str
+    key_after: str | None
+    key_reason: str | None
+    counts: Counts
+    device: Device | None
+    mean: Annotated[Number | None, says("Null where nothing was matched")]
+    inputs: Sides
+    warnings: list[Notice]
+
+
 Nanoseconds = Literal["ingress", "egress", "both"]
 """Which captures have stamps in nanoseconds though they say microseconds."""
 Stamps = Literal["record", "trailer"]
@@ -391,6 +404,15 @@ class TransactionCounts(Record, kw_only=True):
         Count,
         says("Requests and answers whose headers were cut: they count by the packet that was cut"),
     ]
+
+
+class MatchedRequests(Record, kw_only=True, forbid_unknown_fields=True):
+    """What the matcher says of the transactions of one kind."""
+
+    kind: str
+    name: str
+    counts: TransactionCounts
+    matched: Matched
 
 
 class KindRecord(Record, kw_only=True):

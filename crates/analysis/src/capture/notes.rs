@@ -42,6 +42,9 @@ pub enum Reason {
     NoTrailer,
 }
 
+/// No count of ours is larger, whatever a capture says of itself.
+const MOST: u64 = 1 << 61;
+
 /// How many packets were not read, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unread([u64; 9]);
@@ -63,7 +66,7 @@ impl Unread {
     /// Counts packets.
     pub fn add(&mut self, reason: Reason, packets: u64) {
         let count = &mut self.0[reason as usize];
-        *count = count.saturating_add(packets);
+        *count = count.saturating_add(packets).min(MOST);
     }
 
     /// How many there are of a reason.
@@ -73,7 +76,7 @@ impl Unread {
 
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
+        self.0.iter().fold(0, |sum, &count| sum.saturating_add(count).min(MOST))
     }
 
     /// Each reason's name and count.
@@ -86,7 +89,7 @@ impl Unread {
         self.0
             .iter_mut()
             .zip(other.0)
-            .for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs));
+            .for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs).min(MOST));
     }
 }
 

@@ -127,11 +127,6 @@ macro_rules! counts {
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
-
-            /// All, by name.
-            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name)),*].into_iter()
-            }
         }
     };
 }

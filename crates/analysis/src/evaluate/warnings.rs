@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use serde::Serialize;
+
 use super::choose::KeyChoice;
 use super::{Counts, Options, Side, outside};
 use crate::capture::{Damage, Marked, Notes, Reason};
@@ -18,7 +20,7 @@ const UNMATCHED_SHARE: f64 = 0.001;
 const MANY: f64 = 0.1;
 
 /// A warning about the quality of the measurement, stored with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
     /// A stable name for programs.
     pub code: &'static str,

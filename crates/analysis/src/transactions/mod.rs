@@ -24,6 +24,7 @@ mod quic;
 mod streams;
 mod tls;
 
+use serde::Serialize;
 use tailtap_wire::{tcp, udp};
 
 use crate::capture::CaptureError;
@@ -136,7 +137,7 @@ pub struct Options {
 
 /// What became of requests and answers. Every request is in one of `answered`, `unanswered`,
 /// `open_at_end`, `refused`, `given_up` and `trimmed`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Requests; those sent again count once.
     pub requests: u64,
@@ -169,29 +170,6 @@ pub struct Counts {
     pub truncated: u64,
     /// Requests and answers whose headers were cut: they count by the packet that was cut.
     pub cut: u64,
-}
-
-impl Counts {
-    /// All counts, with their names.
-    pub fn named(&self) -> [(&'static str, u64); 15] {
-        [
-            ("requests", self.requests),
-            ("answered", self.answered),
-            ("unanswered", self.unanswered),
-            ("open_at_end", self.open_at_end),
-            ("refused", self.refused),
-            ("given_up", self.given_up),
-            ("trimmed", self.trimmed),
-            ("retransmitted", self.retransmitted),
-            ("repeated_answers", self.repeated_answers),
-            ("unmatched_answers", self.unmatched_answers),
-            ("coalesced", self.coalesced),
-            ("reordered", self.reordered),
-            ("half_open", self.half_open),
-            ("truncated", self.truncated),
-            ("cut", self.cut),
-        ]
-    }
 }
 
 /// The transactions of one kind.

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -194,10 +193,10 @@ def usual_packets(run: Run, folder: Path) -> Packets:
 def packets_of(piece: bytes) -> Iterator[tuple[Column, Column]]:
     """Ingress stamps and latencies of a piece; nothing where no packet of it came through."""
     try:
-        found: Any = _core.conclude(_core.evaluate_piece(piece), bucket_ns=100)
+        _, columns, _ = _core.conclude(_core.evaluate_piece(piece), bucket_ns=100)
     except NothingMatched:
         return
-    _, _, ingress, latency = found["exceedances"]
+    _, _, ingress, latency = columns["exceedances"]
     yield np.frombuffer(ingress, np.int64), np.frombuffer(latency, np.int64)
 
 

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tailtap import _core
 from tailtap.analysis.evaluation.clocks import Clocks, within_of
 from tailtap.analysis.evaluation.directions import Direction, evaluate_directions
-from tailtap.analysis.evaluation.flows import with_arrivals
+from tailtap.analysis.evaluation.flows import Arrivals, with_arrivals
 from tailtap.analysis.evaluation.model import SIDES, Evaluation
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import Path_, Source, Sources, filtered_pair, two_sides
 from tailtap.analysis.evaluation.values import Columns
 from tailtap.base.units import format_time
-from tailtap.records.evaluation import (
-    Change,
-    Counts,
-    Device,
-    FileRecord,
-    Nanoseconds,
-    Side,
-    Sides,
-    Stamps,
-)
+from tailtap.records.evaluation import Matched, Nanoseconds, Sides, Stamps
 from tailtap.records.record import Notice
 
 #: Fewer matched packets than this do not support the 99.9th percentile.
@@ -128,17 +121,30 @@ def evaluate(
 def evaluate_by(settings: Settings, ingress: Path_ | Source, egress: Path_ | Source) -> Evaluation:
     """One direction of two captures, with settings that are made already."""
     one, other = (side if isinstance(side, Source) else Path(side) for side in (ingress, egress))
-    found = _core.evaluate(one, other, settings.matching, bucket_ns=settings.bucket_ns)
-    return concluded(found, settings)
+    return concluded(
+        *_core.evaluate(one, other, settings.matching, bucket_ns=settings.bucket_ns), settings
+    )
 
 
 def concluded(
-    found: Mapping[str, Any], settings: Settings, matched_what: str = "packets were matched"
+    record: bytes, columns: Mapping[str, Any], arrivals: Arrivals | None, settings: Settings
 ) -> Evaluation:
-    """The evaluation that `tailtap._core` gave as a dictionary."""
-    sides = {"ingress": found["ingress"], "egress": found["egress"]}
-    inputs = Sides(ingress=_side(found["ingress"]), egress=_side(found["egress"]))
-    warnings = [Notice(code, message) for code, message in found["warnings"]]
+    """The evaluation that `tailtap._core` gave: a `Matched`, `Columns`, and packets that came."""
+    matched = msgspec.json.decode(record, type=Matched)
+    evaluation = evaluation_of(matched, columns, settings)
+    if arrivals is None:
+        return evaluation
+    return with_arrivals(evaluation, *arrivals, by_flow=settings.flows)
+
+
+def evaluation_of(
+    matched: Matched,
+    columns: Mapping[str, Any],
+    settings: Settings,
+    matched_what: str = "packets were matched",
+) -> Evaluation:
+    """The evaluation of what was matched, with what is doubtful of it."""
+    warnings = list(matched.warnings)
     if settings.clocks is not None:
         within = format_time(settings.clocks.within_ns)
         warnings.append(
@@ -148,68 +154,35 @@ def concluded(
                 "side, which all bounds include",
             )
         )
-    warnings += _about_resolution(inputs, found)
-    counts = Counts(**found["counts"])
-    matched = counts.matched
-    if matched < FEW_PACKETS:
+    mean = matched.mean or 0.0
+    warnings += _about_resolution(matched.inputs, mean)
+    if matched.counts.matched < FEW_PACKETS:
         warnings.append(
             Notice(
                 "few-packets",
-                f"only {matched} {matched_what}: the 99.9th percentile needs at least "
-                f"{FEW_PACKETS} to have ten above it",
+                f"only {matched.counts.matched} {matched_what}: the 99.9th percentile needs at "
+                f"least {FEW_PACKETS} to have ten above it",
             )
         )
-    evaluation = Evaluation(
-        key=found["key"],
-        key_after=found["key_after"],
-        key_reason=found["key_reason"],
-        counts=counts,
-        device=_device(*found["changes"]),
-        mean=found["mean"],
-        columns=Columns(
-            distribution=found["distribution"],
-            worst=found["worst"],
-            exceedances=found["exceedances"],
-            blocks=found["blocks"],
-            gaps={name: side["gaps"] for name, side in sides.items()},
-            rates={name: side["rates"] for name, side in sides.items()},
-            losses=found["losses"],
-        ),
-        inputs=inputs,
+    return Evaluation(
+        key=matched.key,
+        key_after=matched.key_after,
+        key_reason=matched.key_reason,
+        counts=matched.counts,
+        device=matched.device,
+        mean=mean,
+        columns=Columns(**columns),
+        inputs=matched.inputs,
         options=settings.options,
         warnings=warnings,
         clocks=None if settings.clocks is None else settings.clocks.record,
     )
-    if found["arrivals"] is None:
-        return evaluation
-    return with_arrivals(evaluation, *found["arrivals"], by_flow=settings.flows)
 
 
-def _device(looked_at: int, changes: Sequence[tuple[str, str, str, int, int]]) -> Device | None:
-    rows = [
-        Change(what=what, before=before, after=after, packets=packets, ways=ways)
-        for what, before, after, packets, ways in changes
-    ]
-    return Device(looked_at=looked_at, changes=rows) if looked_at else None
-
-
-def _side(found: Mapping[str, Any]) -> Side:
-    """A capture as `tailtap._core` tells of it."""
-    unread = {reason: int(count) for reason, count in found["unread"].items() if count}
-    files = [FileRecord(path=str(path), packets=packets) for path, packets in found["files"]]
-    names = [name for name in Side.__struct_fields__ if name not in ("path", "unread", "files")]
-    return Side(
-        path=str(found["path"]),
-        unread=unread,
-        files=files or None,
-        **{name: found[name] for name in names},
-    )
-
-
-def _about_resolution(inputs: Sides, found: Mapping[str, Any]) -> list[Notice]:
+def _about_resolution(inputs: Sides, mean: float) -> list[Notice]:
     """That the stamps come in steps, where these are no trifle."""
     step = within_of(None, inputs).resolution_ns
-    if not step or step < min(MICROSECOND_NS, FINE * found["mean"]):
+    if not step or step < min(MICROSECOND_NS, FINE * mean):
         return []
     how = " and ".join(
         f"{format_time(side.resolution_ns)} ({name})"

@@ -19,6 +19,8 @@ SHOWN = 20
 OTHERS = "other flows"
 Row = tuple[str, int, int, RawPair]
 """Name, packets and lost packets of a flow, and its latencies as a distribution."""
+Arrivals = tuple[Sequence[Row], Row, Mapping[int, int], int, RawPair]
+"""The parameters of `with_arrivals` in their order."""
 
 
 def with_arrivals(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from tailtap import _core
 from tailtap.analysis.evaluation.evaluate import concluded
@@ -283,10 +283,10 @@ class _Work:
 
 
 def _conclude(partial: bytes, pair: Captures) -> Evaluation:
-    found: dict[str, Any] = {**_core.conclude(partial, bucket_ns=pair.settings.bucket_ns)}
-    for side, given in (("ingress", pair.ingress), ("egress", pair.egress)):
-        found[side] = {**found[side], "path": _name(given)}
-    return concluded(found, pair.settings)
+    found = concluded(*_core.conclude(partial, bucket_ns=pair.settings.bucket_ns), pair.settings)
+    for side, given in zip(found.inputs.both, (pair.ingress, pair.egress), strict=True):
+        side.path = _name(given)
+    return found
 
 
 def _name(side: Path | Source) -> str:

@@ -47,19 +47,7 @@ def percentiles_of(
     if not all(0 <= p <= 1 for p in ps):
         raise InputError("a percentile lies between 0 and 1")
     values, counts = distribution
-    found = _core.percentiles(view(values), view(counts), ps)
-    rows = [
-        Percentile(*row)
-        for row in zip(
-            found["p"],
-            found["value"],
-            found["low"],
-            found["high"],
-            found["above"],
-            found["supported"],
-            strict=True,
-        )
-    ]
+    rows = [Percentile(*row) for row in _core.percentiles(view(values), view(counts), ps)]
     return [_widened(row, within_ns) for row in rows] if within_ns else rows
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tailtap import _core
-from tailtap.analysis.evaluation.evaluate import concluded
-from tailtap.analysis.evaluation.model import SIDES, Evaluation
+from tailtap.analysis.evaluation.evaluate import evaluation_of
+from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import Source, Sources
@@ -19,6 +21,7 @@ from tailtap.base.files import remove_tree, write_json
 from tailtap.records.evaluation import (
     From,
     KindRecord,
+    MatchedRequests,
     Nanoseconds,
     TransactionCounts,
     TransactionsRecord,
@@ -187,23 +190,14 @@ def transactions_by(
             f"the key '{settings.key}' is of packets: transactions take moonsniff, or a number "
             "such as OFFSET:WIDTH:le|be"
         )
-    found = _core.transactions(
+    found, told = _core.transactions(
         ingress,
         egress,
         settings.matching,
         bucket_ns=settings.bucket_ns,
         from_last=since == "last",
     )
-    kinds = [
-        Kind(
-            kind=one["kind"],
-            name=one["name"],
-            counts=TransactionCounts(**one["counts"]),
-            evaluation=_evaluation(one, settings, reason),
-            warnings=[Notice(*warning) for warning in one["evaluation"]["warnings"]],
-        )
-        for one in found["kinds"]
-    ]
+    kinds = [_kind(*one, settings, reason) for one in found]
     sources = [source for source in (ingress, egress) if source is not None]
     captures = [source.name for source in sources]
     if not any(kind.evaluation for kind in kinds):
@@ -213,7 +207,7 @@ def transactions_by(
                 "one; give the capture of the requests first"
             ).at(", ".join(captures))
         _nothing(captures, kinds)
-    warnings = [Notice(*warning) for warning in found["warnings"]]
+    warnings = msgspec.json.decode(told, type=list[Notice])
     if egress is not None and all(has_transactions(settings, one) for one in sources):
         warnings.append(
             Notice(
@@ -227,7 +221,7 @@ def transactions_by(
         captures=captures,
         since=since,
         window_ns=settings.window_ns,
-        kinds=[replace(kind, warnings=_all_warnings(kind)) for kind in kinds],
+        kinds=kinds,
         warnings=warnings,
         reason=reason,
     )
@@ -238,23 +232,22 @@ def has_transactions(settings: Settings, ingress: Source, egress: Source | None 
     return _core.has_transactions(ingress, egress, settings.matching, packets=SAMPLE)
 
 
-def _evaluation(one: Any, settings: Settings, reason: str | None) -> Evaluation | None:
-    """That of a kind, if there was any answer."""
-    counts, evaluation = one["counts"], one["evaluation"]
-    if not counts["answered"]:
-        return None
-    # Whatever relies on these, a verdict say, must know that they may have been answered.
-    unread = {name: dict(evaluation[name]["unread"]) for name in SIDES}
-    for name in SIDES:
-        unread[name]["requests-given-up"] = counts["given_up"]
-        unread[name]["open-requests"] = counts["open_at_end"]
-    sides = {name: {**evaluation[name], "unread": unread[name]} for name in SIDES}
-    found = {**evaluation, **sides, "key_reason": reason}
-    return concluded(found, settings, f"requests of {one['name']} were answered")
-
-
-def _all_warnings(kind: Kind) -> Sequence[Notice]:
-    return kind.warnings if kind.evaluation is None else kind.evaluation.warnings
+def _kind(
+    record: bytes, columns: Mapping[str, Any], settings: Settings, reason: str | None
+) -> Kind:
+    """The transactions of a kind; their evaluation if there was any answer."""
+    found = msgspec.json.decode(record, type=MatchedRequests)
+    counts, matched, evaluation = found.counts, found.matched, None
+    if counts.answered:
+        # Whatever relies on these, a verdict say, must know that they may have been answered.
+        open_ones = {"requests-given-up": counts.given_up, "open-requests": counts.open_at_end}
+        for side in matched.inputs.both:
+            side.unread |= {name: count for name, count in open_ones.items() if count}
+        matched.key_reason = reason
+        what = f"requests of {found.name} were answered"
+        evaluation = evaluation_of(matched, columns, settings, what)
+    warnings = matched.warnings if evaluation is None else evaluation.warnings
+    return Kind(found.kind, found.name, counts, evaluation, warnings)
 
 
 def _nothing(captures: Sequence[str], kinds: Sequence[Kind]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from tailtap import _core
@@ -255,7 +256,7 @@ class Counter:
         rows = zip(*(view(one) for one in times), keys, strict=True)
         return Counted(
             span,
-            found["counts"],
+            msgspec.json.decode(found["counts"], type=dict[str, int]),
             pair(found["distribution"]),
             [WorstPacket(*row) for row in rows],
             column(found["lost_ns"]),

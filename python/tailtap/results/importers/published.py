@@ -436,8 +436,8 @@ def _percentiles(read: pa.Table, matched: int | None) -> pa.Table:
         one, packets = np.zeros(1, np.int64), np.array([matched], np.int64)
         ranks = _core.percentiles(one, packets, read["percentile"].to_pylist())
         above, supported = (
-            pa.array(ranks["above"], pa.int64()),
-            pa.array(ranks["supported"], pa.bool_()),
+            pa.array([row[4] for row in ranks], pa.int64()),
+            pa.array([row[5] for row in ranks], pa.bool_()),
         )
     unknown = pa.nulls(count, pa.int64())
     return pa.table(
