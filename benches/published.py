@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tailtap.analysis.compare.comparison import Comparison, compare_loaded, read
+from tailtap.analysis.compare.comparison import compare_loaded, read
 from tailtap.analysis.compare.configurations import aspects_of
+from tailtap.analysis.compare.significance import rank_text
 from tailtap.analysis.runs.groups import Configuration as Group
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
@@ -22,6 +23,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.selection import select
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_count, format_rate
+from tailtap.records.compare import CompareRecord
 from tailtap.results.importers.importer import Imported, import_tree
 from tailtap.show.report.figures import hdr
 from tailtap.show.report.printing import write_figure
@@ -97,7 +99,7 @@ def _label(group: Group) -> str:
 def _page(
     imported: Sequence[tuple[Path, Imported]],
     runs: Sequence[Run],
-    comparison: Comparison,
+    comparison: CompareRecord,
     drawn: Sequence[tuple[str, str]],
 ) -> Iterator[str]:
     yield "# The published data, compared"
@@ -113,9 +115,9 @@ def _page(
         yield f"- `{tree.name}`: {found.runs} runs"
     yield ""
     repeats = max(
-        len(configuration.runs)
-        for ranking in comparison.rankings
-        for configuration in ranking.load.configurations
+        len(configuration.repeats)
+        for load in comparison.loads
+        for configuration in (*load.configurations, *load.floors)
     )
     yield f"with at most {repeats} repeat{'s' if repeats > 1 else ''} of a configuration at a rate."
     yield "All latencies are in microseconds, from the published percentiles and worst packets."
@@ -174,29 +176,25 @@ def _why(cells: Sequence[Cell]) -> Iterator[str]:
         )
 
 
-def _tails(comparison: Comparison) -> Iterator[str]:
+def _tails(comparison: CompareRecord) -> Iterator[str]:
     yield "## Ranks, as far as the data show them"
     yield ""
-    for ranking in comparison.rankings:
-        if ranking.reason:
+    for load in comparison.loads:
+        if load.reason or load.percentile is None:
             continue
-        yield f"### {ranking.load.label}"
+        yield f"### {load.load}"
         yield ""
-        name = f"p{100 * ranking.percentile:.10g}"
+        name = f"p{100 * load.percentile:.10g}"
         yield f"| rank | configuration | repeats | {name}, worst repeat | max | most lost |"
         yield "|---|---|---:|---:|---:|---:|"
-        for standing in ranking.standings:
-            worst = standing.worst
-            if worst is None:
-                continue
-            rank = str(standing.best)
-            rank += "" if standing.best == standing.last else f" to {standing.last}"
+        for standing in load.configurations:
+            worst = standing.repeats[standing.worst_first[0]]
             value = "unknown" if worst.latency is None else f"{worst.latency / 1000:,.2f}"
-            top = max(one.run.maximum or 0 for one in standing.values) / 1000
-            loss = max(one.run.loss or 0.0 for one in standing.values)
+            top = max(one.max or 0 for one in standing.repeats) / 1000
+            loss = max(one.loss or 0.0 for one in standing.repeats)
             yield (
-                f"| {rank} | {standing.configuration.label} | {len(standing.values)} | {value} | "
-                f"{top:,.2f} | {100 * loss:.2g} % |"
+                f"| {rank_text(standing.rank)} | {standing.label} | {len(standing.repeats)} | "
+                f"{value} | {top:,.2f} | {100 * loss:.2g} % |"
             )
         yield ""
     for sentence in comparison.advice:
@@ -204,11 +202,11 @@ def _tails(comparison: Comparison) -> Iterator[str]:
     yield ""
     yield "### The recommendations of *How low can you go?*, checked against these results"
     yield ""
-    for check in comparison.checks:
+    for check in comparison.recommendations:
         yield f"- {check.name}: **{check.answer}**: {check.because}"
 
 
-def _warnings(runs: Sequence[Run], comparison: Comparison) -> Iterator[str]:
+def _warnings(runs: Sequence[Run], comparison: CompareRecord) -> Iterator[str]:
     yield "## What is missing, and warnings"
     yield ""
     yield "- Tables 4 and 5, the tail models, cannot be computed: result files say how often"

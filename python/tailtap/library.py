@@ -114,9 +114,8 @@ def compare(
     configuration where nothing was varied. `percentile` is from 0 to 1, 1 being the maximum.
     """
     from tailtap.analysis.compare import compare_runs
-    from tailtap.analysis.compare.comparison import record
 
-    return record(compare_runs(_sources(sources), percentile))
+    return compare_runs(_sources(sources), percentile)
 
 
 def judge_change(

@@ -168,7 +168,6 @@ def compare(
     use it.
     """
     from tailtap.analysis.compare import compare_runs, judge_change
-    from tailtap.analysis.compare.comparison import record
 
     progress = steps("compare", quiet=quiet)
 
@@ -183,7 +182,7 @@ def compare(
         return Answer(change, lambda: _print_change(change, quiet=quiet), status)
     if bisect or junit or markdown:
         raise InputError("--bisect, --junit and --markdown are about --worse-than: give that, too")
-    found = record(compare_runs(sources, percentile, undisturbed=undisturbed, progress=progress))
+    found = compare_runs(sources, percentile, undisturbed=undisturbed, progress=progress)
     return Answer(found, lambda: _print(found, quiet=quiet))
 
 

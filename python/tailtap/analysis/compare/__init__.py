@@ -10,7 +10,7 @@ the tail worse; `gate_files` is that for programs that show test results.
 
 from __future__ import annotations
 
-from tailtap.analysis.compare.comparison import Comparison, compare_runs
+from tailtap.analysis.compare.comparison import compare_runs
 from tailtap.analysis.compare.gate import judge_change
 
-__all__ = ["Comparison", "compare_runs", "judge_change"]
+__all__ = ["compare_runs", "judge_change"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from msgspec import structs
 
@@ -26,52 +25,10 @@ from tailtap.analysis.verdict.runs import required_by
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_share
 from tailtap.records import compare
-from tailtap.records.compare import (
-    Cache,
-    CompareRecord,
-    Counters,
-    Isolation,
-    LoadRow,
-    PairRow,
-    Recommendation,
-    Resources,
-)
+from tailtap.records.compare import CompareRecord, Configured, LoadRow, PairRow
 from tailtap.records.record import Notice
-from tailtap.records.tail import RepeatsRow
 
 _REASONS = 3
-
-
-@dataclass(frozen=True)
-class Traits:
-    """Properties of a configuration besides its latency; None where nothing is known.
-
-    `predictability` is of its tail models, `isolation` a judgement.
-    """
-
-    load: Load
-    configuration: Configuration
-    predictability: RepeatsRow | None
-    resources: Resources
-    cache: Cache | None
-    isolation: Isolation | None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The result of `tailtap compare`."""
-
-    rankings: tuple[Ranking, ...]
-    traits: tuple[Traits, ...]
-    checks: tuple[Recommendation, ...]
-    advice: tuple[str, ...]
-    #: How many repeats of each configuration let every comparison be decided.
-    repeats_needed: int
-    warnings: tuple[Notice, ...]
-    #: What was counted under the load of each of `rankings`.
-    counters: tuple[Counters, ...] = ()
-    #: Whether latencies without pauses from outside were compared.
-    undisturbed: bool = False
 
 
 def compare_runs(
@@ -80,7 +37,7 @@ def compare_runs(
     *,
     undisturbed: bool = False,
     progress: Callable[[str], None] = lambda _: None,
-) -> Comparison:
+) -> CompareRecord:
     """Compare the configurations of runs, each of `sources` a name (or "") and a path.
 
     A path is a run, an experiment, what `tailtap evaluate --out` wrote, or a folder or database
@@ -95,7 +52,8 @@ def compare_runs(
         runs = [undisturbed_run(run) for run in runs]
     required = set() if percentile else required_percentiles(path for _, path in sources)
     found = compare_loaded(runs, percentile, required=required, progress=progress)
-    return replace(found, undisturbed=undisturbed)
+    found.undisturbed = undisturbed
+    return found
 
 
 def compare_loaded(
@@ -104,7 +62,7 @@ def compare_loaded(
     *,
     required: Collection[float] = (),
     progress: Callable[[str], None] = lambda _: None,
-) -> Comparison:
+) -> CompareRecord:
     """The same for runs that have been read, and of which these percentiles are `required`."""
     loads = gather(runs)
     _require_two(runs, loads)
@@ -113,16 +71,24 @@ def compare_loaded(
     if all(ranking.reason for ranking in rankings):
         reasons = dict.fromkeys(f"{found.load.label}: {found.reason}" for found in rankings)
         raise InputError(f"nothing can be ranked: {'; '.join(list(reasons)[:_REASONS])}")
-    damage: list[Notice] = []
-    traits = tuple(_traits_of(loads, progress, damage))
-    return Comparison(
-        tuple(rankings),
-        traits,
-        tuple(check(rankings)),
-        tuple(advise(rankings)),
-        needed(rankings),
-        (*_warnings(runs, rankings, required), *damage),
-        tuple(counters([ranking.load for ranking in rankings])),
+    rows, damage = [load_record(ranking) for ranking in rankings], list[Notice]()
+    told = counters([ranking.load for ranking in rankings])
+    for ranking, row, counted in zip(rankings, rows, told, strict=True):
+        row.counters = counted
+        ranked = [one.configuration for one in ranking.standings]
+        for configuration, one in zip(ranked, row.configurations, strict=True):
+            _describe(one, configuration, progress, damage)
+        for configuration, left in zip(ranking.unranked, row.unranked, strict=True):
+            if configuration.runs:
+                _describe(left, configuration, progress, damage)
+    return CompareRecord(
+        alpha=ALPHA,
+        worst_repeat=RULE,
+        loads=rows,
+        recommendations=check(rankings),
+        advice=advise(rankings),
+        repeats_needed=needed(rankings),
+        warnings=[*_warnings(runs, rankings, required), *damage],
     )
 
 
@@ -155,31 +121,34 @@ def _require_two(runs: Sequence[Run], loads: Sequence[Load]) -> None:
     )
 
 
-def _traits_of(
-    loads: Sequence[Load], progress: Callable[[str], None], damage: list[Notice]
-) -> Iterator[Traits]:
-    """What is known of the configurations; `damage` is told which tails cannot be read."""
-    for load in loads:
-        for configuration in load.ranked:
-            runs = configuration.runs
-            models = []
-            for run in runs:
-                if run.evaluation is None or run.evaluation.stored is None:
-                    continue  # imported, or without the time around pauses
-                progress(f"{run.slug}: its tail model")
-                try:
-                    models.append(analyse(run.tail))
-                except InputError as error:
-                    damage.append(Notice("no-tail", str(error)))
-            cache = common_cache(runs)
-            yield Traits(
-                load,
-                configuration,
-                sum_up(configuration.label, models) if models else None,
-                resources(runs),
-                cache,
-                judge(configuration.traits, cache.layout if cache else None),
-            )
+def _describe(
+    row: Configured,
+    configuration: Configuration,
+    progress: Callable[[str], None],
+    damage: list[Notice],
+) -> None:
+    """Say what is known besides latency; `damage` is told which tails cannot be read."""
+    runs, models = configuration.runs, []
+    for run in runs:
+        if run.evaluation is None or run.evaluation.stored is None:
+            continue  # imported, or without the time around pauses
+        progress(f"{run.slug}: its tail model")
+        try:
+            models.append(analyse(run.tail))
+        except InputError as error:
+            damage.append(Notice("no-tail", str(error)))
+    if models:
+        tails = sum_up(configuration.label, models)
+        row.predictability = compare.Predictability(
+            runs=tails.runs,
+            models=tails.models,
+            bursts_above=tails.bursts,
+            bounded=tails.bounded,
+            papers_bursts_above=tails.papers_bursts,
+            papers_bounded=tails.papers_bounded,
+        )
+    row.resources, row.cache = resources(runs), common_cache(runs)
+    row.isolation = judge(configuration.traits, row.cache.layout if row.cache else None)
 
 
 def _warnings(
@@ -315,96 +284,49 @@ def _identity(run: Run) -> object:
     return run.root, run.slug, run.origin.source if run.origin else ""
 
 
-def record(found: Comparison) -> CompareRecord:
-    """What `tailtap compare --json` prints."""
-    return CompareRecord(
-        alpha=ALPHA,
-        worst_repeat=RULE,
-        undisturbed=found.undisturbed,
-        loads=[
-            structs.replace(load_record(ranking, found.traits), counters=counted)
-            for ranking, counted in zip(found.rankings, found.counters, strict=True)
-        ],
-        recommendations=list(found.checks),
-        advice=list(found.advice),
-        repeats_needed=found.repeats_needed,
-        warnings=list(found.warnings),
-    )
-
-
-def load_record(ranking: Ranking, found: Sequence[Traits] = ()) -> LoadRow:
-    """The configurations under one load, with what is known of them besides their latency."""
-    traits = {id(entry.configuration): entry for entry in found}
+def load_record(ranking: Ranking) -> LoadRow:
+    """The configurations under one load, by their latency."""
     percentile = None if math.isnan(ranking.percentile) else ranking.percentile
     labels, pairs = [one.configuration.label for one in ranking.standings], ranking.pairs
+    rows = [_standing(standing) for standing in ranking.standings]
+    for place, row in enumerate(rows):
+        row.over_first = ratio_text(ranking.over(place, 0)) if place and pairs else None
     return LoadRow(
         load=ranking.load.label,
         traffic=dict(ranking.load.load),
         percentile=percentile,
         percentile_text=None if percentile is None else percentile_text(percentile),
         percentile_by=None if percentile is None else ranking.chosen_by,
-        configurations=[
-            compare.Standing(
-                **_standing(standing),
-                **_traits(traits.get(id(standing.configuration))),
-                over_first=ratio_text(ranking.over(place, 0)) if place and pairs else None,
-            )
-            for place, standing in enumerate(ranking.standings)
-        ],
-        floors=[compare.Standing(**_standing(standing)) for standing in ranking.floors],
-        unranked=[
-            compare.Configured(**_configuration(left), **_traits(traits.get(id(left))))
-            for left in ranking.unranked
-        ],
+        configurations=rows,
+        floors=[_standing(standing) for standing in ranking.floors],
+        unranked=[_configured(left) for left in ranking.unranked],
         comparisons=[_pair(pair, ranking, labels) for pair in pairs],
         reason=ranking.reason or None,
     )
 
 
-def _configuration(found: Configuration) -> dict[str, Any]:
-    return {
-        "label": found.label,
-        "imported": found.imported,
-        "aspects": dict(found.aspects),
-        "left_out": [
-            compare.LeftOut(run=run.slug, reason=run.excluded or "") for run in found.excluded
-        ],
-    }
+def _configured(found: Configuration) -> Configured:
+    left_out = [compare.LeftOut(run=run.slug, reason=run.excluded or "") for run in found.excluded]
+    return Configured(
+        label=found.label,
+        imported=found.imported,
+        aspects=dict(found.aspects),
+        left_out=left_out,
+    )
 
 
-def _standing(standing: Standing) -> dict[str, Any]:
+def _standing(standing: Standing) -> compare.Standing:
     worst, best, last = standing.worst, standing.best, standing.last
-    return {
-        **_configuration(standing.configuration),
-        "rank": None if best is None or last is None else compare.Rank(best=best, last=last),
-        "worst": None if worst is None else worst.run.slug,
-        "repeats": [value.row for value in standing.values],
-        "worst_first": [
+    return compare.Standing(
+        **structs.asdict(_configured(standing.configuration)),
+        rank=None if best is None or last is None else compare.Rank(best=best, last=last),
+        worst=None if worst is None else worst.run.slug,
+        repeats=[value.row for value in standing.values],
+        worst_first=[
             standing.values.index(value)
             for value in sorted(standing.values, key=lambda value: value.order, reverse=True)
         ],
-    }
-
-
-def _traits(traits: Traits | None) -> dict[str, Any]:
-    if traits is None:
-        return {}
-    summary = traits.predictability
-    return {
-        "predictability": None
-        if summary is None
-        else compare.Predictability(
-            runs=summary.runs,
-            models=summary.models,
-            bursts_above=summary.bursts,
-            bounded=summary.bounded,
-            papers_bursts_above=summary.papers_bursts,
-            papers_bounded=summary.papers_bounded,
-        ),
-        "resources": traits.resources,
-        "cache": traits.cache,
-        "isolation": traits.isolation,
-    }
+    )
 
 
 def _pair(pair: Pair, ranking: Ranking, labels: list[str]) -> PairRow:

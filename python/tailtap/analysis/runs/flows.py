@@ -52,61 +52,6 @@ class FlowRun:
         return {key: value for key, value in self.variables.items() if key not in VARIABLES}
 
 
-@dataclass(frozen=True)
-class Together:
-    """The flows of one measurement."""
-
-    first: FlowRun
-    """The run of the first one."""
-    flows: tuple[FlowResult, ...]
-    valid: bool = True
-    """False when a generator did not send what was asked of it: then it says nothing of the DuT."""
-
-    @property
-    def percentile(self) -> float | None:
-        """The highest percentile that all of them support."""
-        common = set.intersection(*(set(flow.percentiles) for flow in self.flows))
-        return max(common, default=None)
-
-    @property
-    def slowest(self) -> FlowResult | None:
-        """The flow with the highest latency there."""
-        p = self.percentile
-        return None if p is None else max(self.flows, key=lambda flow: flow.percentiles[p])
-
-    @property
-    def lossiest(self) -> FlowResult:
-        """The flow that lost the largest share of its packets."""
-        return min(self.flows, key=lambda flow: flow.share)
-
-    @property
-    def delivery_fairness(self) -> float:
-        """Jain's index of the shares of packets that arrived."""
-        return jain([flow.share for flow in self.flows])
-
-    @property
-    def latency_fairness(self) -> float | None:
-        """Jain's index of the latencies at `percentile`."""
-        p = self.percentile
-        return None if p is None else jain([flow.percentiles[p] for flow in self.flows])
-
-    def record(self) -> FlowsRow:
-        """The row of ``tailtap run --json``."""
-        slowest, p = self.slowest, self.percentile
-        return FlowsRow(
-            run=self.first.slug,
-            flows=[flow.name for flow in self.flows],
-            valid=self.valid,
-            delivery_fairness=self.delivery_fairness,
-            lossiest=LossOfFlow(flow=self.lossiest.name, lost=1 - self.lossiest.share),
-            percentile=p,
-            latency_fairness=self.latency_fairness,
-            slowest=None
-            if slowest is None or p is None
-            else LatencyOfFlow(flow=slowest.name, latency_ns=slowest.percentiles[p]),
-        )
-
-
 def jain(values: Sequence[float]) -> float:
     """Jain's index: 1 when all values are equal, 1/n when all but one of n are zero.
 
@@ -117,10 +62,11 @@ def jain(values: Sequence[float]) -> float:
     return 1.0 if squares == 0 else sum(values) ** 2 / (len(values) * squares)
 
 
-def together(runs: Iterable[FlowRun]) -> Iterator[Together]:
+def together(runs: Iterable[FlowRun]) -> Iterator[FlowsRow]:
     """The measurements of several flows among these runs.
 
-    Those that did not end, and those of which a flow sent nothing, are left out.
+    Those that did not end, and those of which a flow sent nothing, are left out. Where a generator
+    did not send what was asked of it, a measurement says nothing of the DuT: it is not `valid`.
     """
     groups: dict[str, list[FlowRun]] = {}
     for run in runs:
@@ -129,7 +75,28 @@ def together(runs: Iterable[FlowRun]) -> Iterator[Together]:
     for group in groups.values():
         found = [run.result for run in group if run.result is not None]
         if len(group) == len(found) > 1 and all(flow.sent for flow in found):
-            yield Together(group[0], tuple(found), all(run.valid for run in group))
+            yield _row(group[0].slug, found, valid=all(run.valid for run in group))
+
+
+def _row(first: str, flows: Sequence[FlowResult], *, valid: bool) -> FlowsRow:
+    """The flows of one measurement; `first` is the run of the first one."""
+    lossiest = min(flows, key=lambda flow: flow.share)
+    p = max(set.intersection(*(set(flow.percentiles) for flow in flows)), default=None)
+    latencies = (
+        []
+        if p is None
+        else [LatencyOfFlow(flow=flow.name, latency_ns=flow.percentiles[p]) for flow in flows]
+    )
+    return FlowsRow(
+        run=first,
+        flows=[flow.name for flow in flows],
+        valid=valid,
+        delivery_fairness=jain([flow.share for flow in flows]),
+        lossiest=LossOfFlow(flow=lossiest.name, lost=1 - lossiest.share),
+        percentile=p,
+        latency_fairness=jain([one.latency_ns for one in latencies]) if latencies else None,
+        slowest=max(latencies, key=lambda one: one.latency_ns, default=None),
+    )
 
 
 def printed(row: RunRow) -> FlowRun:

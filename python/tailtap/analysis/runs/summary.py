@@ -18,7 +18,7 @@ def summarize(folder: Path, runs: list[RunFolder]) -> ExperimentRecord:
         folder=str(folder),
         database=str(folder / "results.duckdb"),
         runs=rows,
-        flows=[found.record() for found in together(map(printed, rows))],
+        flows=list(together(map(printed, rows))),
     )
 
 

@@ -303,13 +303,14 @@ def flows_together(experiment: Experiment) -> Table:
     """The measurements of several flows, in the order of their runs."""
     runs = {run.slug: run for run in experiment.own}
     found = list(together(map(stored, runs.values())))
-    repeated = any(one.first.repeat > 1 for one in found)
+    firsts = [runs[one.run] for one in found]
+    repeated = any(run.repeat > 1 for run in firsts)
     names = {
-        one.first.slug: configuration_label(runs[one.first.slug], experiment.name, VARIABLES)
-        + (f" #{one.first.repeat}" if repeated else "")
-        for one in found
+        run.slug: configuration_label(run, experiment.name, VARIABLES)
+        + (f" #{run.repeat}" if repeated else "")
+        for run in firsts
     }
-    return together_table([one.record() for one in found], "measurement", names)
+    return together_table(found, "measurement", names)
 
 
 def changed(groups: Sequence[Configuration]) -> Table:

@@ -12,7 +12,6 @@ from experiment_folders import write_run
 from scipy import stats
 
 from tailtap.analysis.compare import compare_runs
-from tailtap.analysis.compare.comparison import record
 from tailtap.records.compare import Counters
 
 PACKETS, CAME = 400, 1000
@@ -48,7 +47,7 @@ def write(folder: Path) -> None:
 def found(tmp_path_factory: pytest.TempPathFactory) -> Counters:
     folder = tmp_path_factory.mktemp("counted")
     write(folder)
-    [load] = record(compare_runs([("", folder)])).loads
+    [load] = compare_runs([("", folder)]).loads
     return load.counters
 
 
@@ -79,7 +78,7 @@ def test_what_a_container_takes_to_start_and_end_is_compared_as_well(tmp_path: P
         whole = {"branches": 5000 * (1 + (platform == "container")) + repeat}
         told["counters"] = {"run": run, "lifetime": {**run, "scope": "machine", "events": whole}}
         path.write_text(json.dumps(told))
-    [load] = record(compare_runs([("", tmp_path)])).loads
+    [load] = compare_runs([("", tmp_path)]).loads
     pairs = {pair.counter: pair for pair in load.counters.comparisons}
     assert {name: pair.answer for name, pair in pairs.items()} == {
         "branches": "not shown", "branches (lifetime)": "more"
@@ -107,5 +106,5 @@ def test_differences_are_tested_over_repeats(found: Counters) -> None:
 def test_runs_that_counted_nothing_have_no_counters(tmp_path: Path) -> None:
     for number, platform in enumerate(PLATFORMS, 1):
         write_run(tmp_path, number, {"dut.platform": platform}, packets=PACKETS)
-    [load] = record(compare_runs([("", tmp_path)])).loads
+    [load] = compare_runs([("", tmp_path)]).loads
     assert load.counters == Counters()

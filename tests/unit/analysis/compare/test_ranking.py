@@ -11,11 +11,11 @@ from comparisons import sample
 from scipy import stats
 from tails import Integers, load_tail, write_tail
 
-from tailtap import _core
 from tailtap.analysis.compare.checks import advise
 from tailtap.analysis.compare.comparison import compare_loaded
 from tailtap.analysis.compare.configurations import gather
 from tailtap.analysis.compare.ranking import Interval, interval, rank
+from tailtap.analysis.evaluation.percentiles import percentiles_of
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
 
@@ -87,7 +87,7 @@ def test_lost_packets_are_later_than_any() -> None:
     assert {value.latency for value in ranking.standings[1].values} == {None}
     found = compare_loaded([*good, *lossy])
     assert [w.code for w in found.warnings].count("loss") == 4
-    loss = found.checks[1]
+    loss = found.recommendations[1]
     assert (loss.name, loss.answer) == ("loss", "not met")
     assert "4 of 8 runs lost more than 0.1 %" in loss.because
     assert "container at 10 kpkt/s lost 4.8 %" in loss.because
@@ -101,11 +101,12 @@ def test_only_the_same_load_is_compared() -> None:
     samples = [sample("vm", 1, 1e4, more=size), sample("container", 1, 1e4, more=small),
                sample("bare-metal", 1, 1e4, more=small)]  # fmt: skip
     found = compare_loaded(samples)
-    assert [ranking.load.label for ranking in found.rankings] == [
+    assert [load.load for load in found.loads] == [
         "10 kpkt/s, size 1500",
         "10 kpkt/s, size 64",
     ]
-    assert found.rankings[0].reason.startswith("vm is the only configuration")
+    reason = found.loads[0].reason
+    assert reason is not None and reason.startswith("vm is the only configuration")
     assert "no-ranking" in [warning.code for warning in found.warnings]
 
 
@@ -116,7 +117,7 @@ def test_what_a_load_does_not_have_is_not_in_its_name() -> None:
         more = {"parameters": {"traffic": sent}}
         samples += [sample(name, 1, 1e4, more=more) for name in ("vm", "container")]
     found = compare_loaded(samples)
-    assert [ranking.load.label for ranking in found.rankings] == [
+    assert [load.load for load in found.loads] == [
         "10 kpkt/s, flows 198.19.0.1",
         "10 kpkt/s, flows 198.19.0.2",
     ]
@@ -132,10 +133,10 @@ def test_flows_are_loads_not_configurations(variable: str, values: tuple[str, st
         for run in runs({"vm": [1e4, 1.1e4], "container": [1e4, 1.1e4]})
     ]
     found = compare_loaded(samples)
-    assert [(r.load.label, len(r.standings)) for r in found.rankings] == [
+    assert [(load.load, len(load.configurations)) for load in found.loads] == [
         (f"10 kpkt/s, {variable} {value}", 2) for value in values
     ]
-    assert {s.configuration.label for r in found.rankings for s in r.standings} == {
+    assert {one.label for load in found.loads for one in load.configurations} == {
         "vm",
         "container",
     }
@@ -210,7 +211,7 @@ def test_the_kernel_is_chosen_by_measuring() -> None:
                 samples.append(
                     replace(run, variables=variables, slug=f"{kernel}-{platform}-{repeat}")
                 )
-    found = {check.name: check for check in compare_loaded(samples).checks}
+    found = {check.name: check for check in compare_loaded(samples).recommendations}
     assert found["kernel"].answer == "not met"
     assert "bare-metal · vanilla over bare-metal · rt: x4.00" in found["kernel"].because
     assert found["virtualisation"].answer == "met"
@@ -228,10 +229,10 @@ def bootstrap(folder: Path, latency: Integers, p: float) -> Interval:
 
 def binomial(latency: Integers) -> tuple[int, int, int]:
     """The 99.9th percentile and its interval for independent packets."""
-    exact = _core.percentiles(*np.unique(latency, return_counts=True), [0.999])
-    (low,), (high,) = exact["low"], exact["high"]
+    [exact] = percentiles_of(np.unique(latency, return_counts=True), [0.999])
+    low, high = exact.low, exact.high
     assert low is not None and high is not None
-    return int(exact["value"][0]), low, high
+    return exact.value, low, high
 
 
 def independent(seed: int) -> Integers:

@@ -173,19 +173,19 @@ def test_an_experiment_has_all_traits(tmp_path: Path) -> None:
             write_run(tmp_path, number, {"dut.platform": platform}, scale=scale, repeat=repeat,
                       packets=60_000)  # fmt: skip
     found = compare_runs([("", tmp_path)])
-    (ranking,) = found.rankings
-    assert [(s.configuration.label, s.best) for s in ranking.standings] == [
+    (load,) = found.loads
+    assert [(one.label, one.rank and one.rank.best) for one in load.configurations] == [
         ("bare-metal", 1),
         ("container", 2),
     ]
-    assert all(pair.apart for pair in ranking.pairs)
-    bare, container = found.traits
+    assert all(pair.runs_apart for pair in load.comparisons)
+    bare, container = load.configurations
     assert bare.isolation and container.isolation
     assert (bare.isolation.grade, container.isolation.grade) == ("strong", "fair")
     assert container.cache is not None and container.cache.others == (0,)
     assert bare.predictability is not None
     assert (bare.predictability.runs, bare.predictability.models) == (4, 4)
-    checks = {check.name: check for check in found.checks}
+    checks = {check.name: check for check in found.recommendations}
     assert checks["virtualisation"].answer == "not met"
     assert "container over bare-metal: x1." in checks["virtualisation"].because
     assert checks["measurement set-up"].answer == "not met"

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from two_clocks import TwoClocks
 
-from tailtap.analysis.compare.comparison import Comparison, compare_runs, record
+from tailtap.analysis.compare.comparison import compare_runs
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.evaluation.clocks import known
+from tailtap.records.compare import CompareRecord
 
 US = 1_000
 REPEATS = 5
@@ -26,7 +27,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def compared(captures: Path, out: Path, within_ns: int) -> Comparison:
+def compared(captures: Path, out: Path, within_ns: int) -> CompareRecord:
     sources = []
     for folder in sorted(captures.iterdir()):
         pair = folder / "ingress.stamps", folder / "egress.stamps"
@@ -44,14 +45,14 @@ def test_a_difference_is_shown_at_both_ends(
     captures: Path, tmp_path: Path, within_ns: int, shown: bool
 ) -> None:
     found = compared(captures, tmp_path, within_ns)
-    [ranking] = found.rankings
-    [pair] = ranking.pairs
+    [load] = found.loads
+    [pair] = load.comparisons
     assert pair.significant is shown
-    assert pair.shift.ratio == pytest.approx(24.2 / 20.2, rel=0.01)
-    assert pair.shift.low is not None and pair.shift.high is not None
+    assert pair.ratio == pytest.approx(24.2 / 20.2, rel=0.01)
+    assert pair.ratio_low is not None and pair.ratio_high is not None
     # The bounds of the ratio hold what the clocks leave open.
-    assert pair.shift.low <= (24.2 * US - within_ns) / (20.2 * US + within_ns) * 1.01
-    assert pair.shift.high >= (24.2 * US + within_ns) / (20.2 * US - within_ns) * 0.99
-    told = record(found).loads[0].configurations[0].repeats[0]
+    assert pair.ratio_low <= (24.2 * US - within_ns) / (20.2 * US + within_ns) * 1.01
+    assert pair.ratio_high >= (24.2 * US + within_ns) / (20.2 * US - within_ns) * 0.99
+    told = load.configurations[0].repeats[0]
     assert told.within_ns == within_ns
     assert any("two-clocks" in one.message for one in found.warnings) is bool(within_ns)

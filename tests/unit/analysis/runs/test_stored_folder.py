@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from tailtap.analysis.compare import compare_runs
-from tailtap.analysis.compare.comparison import record as compare_record
 from tailtap.analysis.evaluation.executors import Threads
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.runs.again import evaluate_again, find
@@ -121,7 +120,7 @@ def test_they_are_judged_as_before(folder: Path, expected: dict[str, Any]) -> No
 
 @pytest.mark.usefixtures("evaluated")
 def test_they_are_compared_as_before(folder: Path, expected: dict[str, Any]) -> None:
-    found = as_json(compare_record(compare_runs([("", folder)])))
+    found = as_json(compare_runs([("", folder)]))
     loads = [
         [
             load["load"],
