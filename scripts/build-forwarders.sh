@@ -1,11 +1,19 @@
 #!/bin/sh
 # Builds DPDK's examples l2fwd and l3fwd into the folder $1 as dpdk-l2fwd and dpdk-l3fwd, from
 # Debian's source package of the installed DPDK (libdpdk-dev). Works in the folder $2 and uses what
-# debian-sources.sh wrote there.
+# debian-sources.sh wrote there. Where TAILTAP_CACHE names a folder, they are kept there.
 set -eu
 target=$1
 work=$2
 version=$(dpkg-query -W -f '${source:Version}' libdpdk-dev)
+if [ -n "${TAILTAP_CACHE:-}" ]; then
+    made_of=$({ cat "$0"; echo "$version"; uname -m; } | sha256sum)
+    kept=$TAILTAP_CACHE/dpdk-${made_of%% *}
+    if [ -e "$kept" ]; then
+        install -m 755 "$kept"/* "$target"
+        exit
+    fi
+fi
 mkdir -p "$work/dpdk"
 cd "$work/dpdk"
 if ! [ -e "dpdk_$version.dsc" ]; then
@@ -54,3 +62,8 @@ for name in l2fwd l3fwd; do
     make --silent -C "examples/$name" shared > "$name.log" 2>&1 || { cat "$name.log"; exit 1; }
     install -m 755 "examples/$name/build/$name-shared" "$target/dpdk-$name"
 done
+if [ -n "${kept:-}" ]; then
+    mkdir -p "$kept.part"
+    cp "$target/dpdk-l2fwd" "$target/dpdk-l3fwd" "$kept.part"
+    mv "$kept.part" "$kept"
+fi

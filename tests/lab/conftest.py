@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from labtools import IS_VIRTUAL, turn_for_huge_pages
+from labtools import IS_VIRTUAL, Machine, own_machine, turn_for_huge_pages
 from namespaces import Lab, Namespace
 from standing import Lost
 
@@ -42,18 +42,19 @@ LABS = re.compile(r"tt-[0-9a-f]{6}-")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip lab tests when not root, and repeat what the host of a virtual machine has spoilt."""
+    """Skip lab tests without root or two CPUs, and repeat what a machine's host has spoilt."""
     for item in items:
         if IS_VIRTUAL and item.get_closest_marker("timed"):
             item.add_marker(
                 pytest.mark.flaky(reruns=MOST_REPEATS, condition=Attempts(item).may_repeat)
             )
-    if os.geteuid() != 0:
-        folder = Path(__file__).parent
-        skip = pytest.mark.skip(reason="network namespaces and eBPF need root")
-        for item in items:
-            if folder in item.path.parents:
-                item.add_marker(skip)
+    missing = [
+        *(["network namespaces and eBPF need root"] if os.geteuid() != 0 else []),
+        *(["generator and DuT need a CPU each"] if len(os.sched_getaffinity(0)) < 2 else []),
+    ]
+    for item in items if missing else []:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=missing[0]))
 
 
 class Attempts:
@@ -116,6 +117,13 @@ def lab() -> Iterator[Lab]:
 def namespace(lab: Lab) -> Namespace:
     """One namespace."""
     return lab.namespace()
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """A view of this machine with network namespaces and journals of its own."""
+    with own_machine() as made:
+        yield made
 
 
 @pytest.fixture

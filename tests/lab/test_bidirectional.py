@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import duckdb
-import pytest
-from labtools import own_machine, record, stamps, was_made, write_experiment
+from labtools import measured, record, stamps
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.runs.reader import load_experiment
@@ -17,10 +14,6 @@ PACKETS = 1_000
 DROPPED = [7, 500, 999]
 HELD = [100, 900]
 HOLD_NS = 60_000_000
-
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
 
 
 def experiment(dut: str) -> str:
@@ -34,13 +27,8 @@ traffic: {{rate: 2 kpkt/s, duration: 500 ms, warm_up: 100 ms, flows: 3, bidirect
 def test_faults_of_one_direction_are_told_from_the_other(tmp_path: Path) -> None:
     """The forwarder drops and holds packets on their way there, and nothing on the way back."""
     faults = f"options: {{drop: {DROPPED}, hold: {{ids: {HELD}, time: {HOLD_NS} ns}}}}"
-    path = write_experiment(tmp_path, experiment(f"{{forwarder: fault, {faults}}}"))
-    out = tmp_path / "out"
-    with own_machine() as machine:
-        done = machine.tailtap("run", str(path), "--out", str(out), "--json")
-        assert machine.namespaces() == []
-    assert was_made(done), done.stderr
-    there, back = json.loads(done.stdout)["runs"]
+    made = measured(tmp_path, experiment(f"{{forwarder: fault, {faults}}}"), "--json")
+    there, back = made.said
     assert (there["number"], back["number"]) == (1, 2)
     assert back["slug"] == "002-both-reverse"
     assert (there["variables"], back["variables"]) == (
@@ -66,9 +54,9 @@ def test_faults_of_one_direction_are_told_from_the_other(tmp_path: Path) -> None
     slow = [int(packet.key) for packet in evaluation(back).worst() if packet.latency >= HOLD_NS]
     assert not set(HELD) <= set(slow)
     # Each direction is a run of its own for report and database.
-    labels = [run.slug for run in load_experiment(out).finished]
+    labels = [run.slug for run in load_experiment(made.out).finished]
     assert labels == [there["slug"], back["slug"]]
-    with duckdb.connect(str(out / "results.duckdb"), read_only=True) as connection:
+    with duckdb.connect(str(made.out / "results.duckdb"), read_only=True) as connection:
         rows = connection.execute("SELECT run, lost FROM evaluations ORDER BY run").fetchall()
     assert rows == [(1, len(DROPPED)), (2, 0)]
 
@@ -77,14 +65,9 @@ def evaluation(run: dict[str, str]) -> Evaluation:
     return Evaluation.load(Path(run["folder"]) / "evaluation")
 
 
-@pytest.mark.parametrize("platform", ["wire", "bare-metal"])
-def test_packets_go_both_ways_through_the_kernel(tmp_path: Path, platform: str) -> None:
-    path = write_experiment(tmp_path, experiment(f"{{platform: {platform}}}"))
-    out = tmp_path / "out"
-    with own_machine() as machine:
-        done = machine.tailtap("run", str(path), "--out", str(out), "--json")
-    assert was_made(done), done.stderr
-    for run in json.loads(done.stdout)["runs"]:
+def test_packets_go_both_ways_through_the_kernel(tmp_path: Path) -> None:
+    made = measured(tmp_path, experiment("{platform: bare-metal}"), "--json")
+    for run in made.said:
         folder = Path(run["folder"])
         for side in ("ingress", "egress"):
             assert sorted(stamps(folder / f"{side}.stamps")["id"]) == list(range(PACKETS))

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import own_machine, record, was_made, write_experiment
+from labtools import measured, write_experiment
+from program import in_process, tailtap
 
 from tailtap.host.containers import cgroups
 from tailtap.lab.instruments.events import DEFAULT as EVENTS
@@ -24,7 +25,7 @@ name: counted
 dut: {cpus: [1]}
 traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}
 counters: true
-vary: {dut.platform: [wire, bare-metal, container]}
+vary: {dut.platform: [wire, container]}
 """
 MOVES = 40
 PAGES = 4000
@@ -48,24 +49,14 @@ while time.process_time() < end:
 Measurements = tuple[list[dict[str, Any]], str]
 """The record of each run, and the page about them."""
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Measurements:
     """A run on each platform, and the report about them."""
-    folder = tmp_path_factory.mktemp("counted")
-    out = folder / "out"
-    path = write_experiment(folder, EXPERIMENT)
-    with own_machine() as machine:
-        done = machine.tailtap("run", str(path), "--out", str(out))
-        assert was_made(done), done.stderr
-        page = machine.tailtap("report", str(out))
-        assert page.returncode == 0, page.stderr
-    folders = [record(run) for run in sorted((out / "runs").iterdir())]
-    return folders, (out / "report/index.html").read_text()
+    made = measured(tmp_path_factory.mktemp("counted"), EXPERIMENT)
+    page = tailtap("report", made.out)
+    assert page.returncode == 0, page.stderr
+    return made.records, (made.out / "report/index.html").read_text()
 
 
 def counted(before: Snapshot, after: Snapshot, cpus: list[int] | None) -> dict[str, int]:
@@ -82,27 +73,26 @@ def outside(run: dict[str, Any], event: str, cpus: list[str]) -> int:
 
 
 def test_windows_hold_every_event_in_the_scope_that_they_name(runs: Measurements) -> None:
-    (wire, *devices), page = runs
+    (wire, device), page = runs
     assert wire["counters"] is None
-    for device in devices:
-        run, lifetime = device["counters"]["run"], device["counters"]["lifetime"]
-        assert (run["scope"], run["cpus"]) == ("dut.cpus", [1])
-        assert lifetime["scope"] == "machine"
-        assert [str(cpu) for cpu in lifetime["cpus"]] == list(lifetime["by_cpu"])
-        assert {0, 1} <= set(lifetime["cpus"])
-        assert lifetime["elapsed_ns"] > run["elapsed_ns"] >= 1_000_000_000
-        assert list(run["events"]) == list(lifetime["events"]) == list(EVENTS)
-        assert run["events"] == run["by_cpu"]["1"]
-        assert run["events"]["context-switches"] > 0  # the traffic wakes the DuT's core up
-        missing = [name for name, count in run["events"].items() if count is None]
-        said = [row["message"] for row in device["warnings"] if row["code"] == "counters-missing"]
-        assert len(said) == (1 if missing else 0)
-        assert all(name in said[0] for name in missing)
+    run, lifetime = device["counters"]["run"], device["counters"]["lifetime"]
+    assert (run["scope"], run["cpus"]) == ("dut.cpus", [1])
+    assert lifetime["scope"] == "machine"
+    assert [str(cpu) for cpu in lifetime["cpus"]] == list(lifetime["by_cpu"])
+    assert {0, 1} <= set(lifetime["cpus"])
+    assert lifetime["elapsed_ns"] > run["elapsed_ns"] >= 1_000_000_000
+    assert list(run["events"]) == list(lifetime["events"]) == list(EVENTS)
+    assert run["events"] == run["by_cpu"]["1"]
+    assert run["events"]["context-switches"] > 0  # the traffic wakes the DuT's core up
+    missing = [name for name, count in run["events"].items() if count is None]
+    said = [row["message"] for row in device["warnings"] if row["code"] == "counters-missing"]
+    assert len(said) == (1 if missing else 0)
+    assert all(name in said[0] for name in missing)
     assert "What the processors counted" in page
 
 
 def test_start_and_end_of_a_container_are_in_its_lifetime(runs: Measurements) -> None:
-    (_, _, container), _ = runs
+    (_, container), _ = runs
     others = [cpu for cpu in container["counters"]["run"]["by_cpu"] if cpu != "1"]
     # lxc-start and all that set the lab up are kept off CPU 1, and take many turns elsewhere.
     assert outside(container, "context-switches", others) > 100
@@ -238,13 +228,13 @@ def test_interrupts_and_softirqs_are_counted_by_kind() -> None:
 
 def test_what_will_not_be_counted_is_said_beforehand(tmp_path: Path) -> None:
     """What the machine has no counter for, and the kernel's work, which is no group's."""
-    text = EXPERIMENT.replace("[wire, bare-metal, container]", "[wire, container]")
-    text = text.replace("counters: true", "counters: {events: [r1a8, page-faults], by: group}")
-    with own_machine() as machine:
-        path = str(write_experiment(tmp_path, text))
-        done = machine.tailtap("run", path, "--check", "--json")
-        refused = machine.tailtap("run", path, "--check", "--set", "dut.forwarder=xdp", "--set",
-                                  "vary.dut.platform=[bare-metal]")  # fmt: skip
+    text = EXPERIMENT.replace(
+        "counters: true", "counters: {events: [r1a8, page-faults], by: group}"
+    )
+    path = write_experiment(tmp_path, text)
+    done = in_process("run", path, "--check", "--json")
+    other = ("--set", "dut.forwarder=xdp", "--set", "vary.dut.platform=[bare-metal]")
+    refused = in_process("run", path, "--check", *other)
     said = json.loads(done.stdout)
     [container] = [row["message"] for row in said["runs"][1]["notes"]]
     assert container.startswith("counters.by: group: tc-mirred works in the kernel")
@@ -278,8 +268,7 @@ def test_an_unknown_event_is_told_with_its_line(tmp_path: Path) -> None:
     )
     path = write_experiment(tmp_path, text)
     for more in (["--check"], ["--out", str(tmp_path / "out")]):
-        with own_machine() as machine:
-            done = machine.tailtap("run", str(path), *more)
+        done = in_process("run", path, *more)
         said = done.stdout + done.stderr
         assert done.returncode == (3 if more == ["--check"] else 2), said
         where = f"{path}:7: counters.events[1]: there is no event 'page-fault' here"

@@ -13,11 +13,11 @@ import pytest
 import without_af_xdp
 from labtools import (
     PATIENCE_SECONDS,
-    own_machine,
+    Machine,
+    measured,
     record,
     stamps,
     wait_for,
-    was_made,
     write_experiment,
 )
 from namespaces import TAILTAP, Namespace
@@ -89,12 +89,8 @@ name: xdp
 dut: {cpus: [1]}
 traffic: {generator: af_xdp, rate: 10 kpkt/s, duration: 500 ms, warm_up: 100 ms, cpu: 0}
 """
-    out = tmp_path / "out"
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, text)
-        done = machine.tailtap("run", str(path), "--out", str(out), "--quiet")
-    assert was_made(done), done.stderr
-    [run] = (out / "runs").iterdir()
+    made = measured(tmp_path, text)
+    run = made.run
     assert record(run)["generator"]["mode"] in {"native", "generic"}
     assert len(stamps(run / "egress.stamps")) == 5_000
 
@@ -130,7 +126,7 @@ WITHOUT = (sys.executable, without_af_xdp.__file__)
 """Starts a command on what is to it a kernel without AF_XDP."""
 
 
-def test_a_kernel_without_it(namespace: Namespace, tmp_path: Path) -> None:
+def test_a_kernel_without_it(namespace: Namespace) -> None:
     namespace.veth("gen", "in")
     command = (*WITHOUT, TAILTAP, "generate", "gen", "--rate", "1 kpkt/s", "--count", "1")
     result = namespace.run(*command, *XDP, check=False)
@@ -141,12 +137,15 @@ def test_a_kernel_without_it(namespace: Namespace, tmp_path: Path) -> None:
     )
     # The same kernel does everything else.
     assert namespace.run(*command).returncode == 0
+
+
+@pytest.mark.slow
+def test_runs_on_a_kernel_without_it(machine: Machine, tmp_path: Path) -> None:
     path = write_experiment(
         tmp_path, "name: x\ndut: {cpus: [1]}\ntraffic: {generator: af_xdp, duration: 1 s, cpu: 0}\n"
     )
-    with own_machine() as machine:
-        whole = machine.run(*WITHOUT, TAILTAP, "run", str(path), "--out", str(tmp_path / "out"))
-        doctor = machine.run(*WITHOUT, TAILTAP, "doctor", "--json")
+    whole = machine.run(*WITHOUT, TAILTAP, "run", str(path), "--out", str(tmp_path / "out"))
+    doctor = machine.run(*WITHOUT, TAILTAP, "doctor", "--json")
     assert whole.returncode == 3, whole.stderr
     assert "this kernel has no AF_XDP" in whole.stderr + whole.stdout
     assert doctor.returncode == 0, doctor.stderr

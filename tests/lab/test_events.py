@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from labtools import own_machine, record, statuses, was_made, write_experiment
+from labtools import ran, record, was_made, write_experiment
+from program import in_process
 
 MILLISECOND_NS = 1_000_000
 PACKET_NS = 100_000
@@ -22,10 +22,6 @@ events:
 {events}
 require: {require}
 """
-
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
 
 
 def made(
@@ -40,13 +36,10 @@ def made(
     text = EXPERIMENT.format(
         platform=platform, forwarder=forwarder, events=events, require=require, duration=duration
     )
-    out = folder / "out"
-    with own_machine() as machine:
-        done = machine.tailtap("run", str(write_experiment(folder, text)), "--out", str(out))
-        assert machine.namespaces() == []
-    assert was_made(done) or require != "[]", done.stderr
-    assert statuses(out) == ["done"], done.stderr
-    return out, done.stdout + done.stderr
+    found = ran(folder, text)
+    assert was_made(found.done) or require != "[]", found.done.stderr
+    assert found.record["status"] == "done", found.done.stderr
+    return found.out, found.done.stdout + found.done.stderr
 
 
 def told_by(out: Path) -> dict[str, Any]:
@@ -57,7 +50,10 @@ def told_by(out: Path) -> dict[str, Any]:
 @pytest.mark.apart
 @pytest.mark.parametrize(
     ("forwarder", "event"),
-    [("tc-mirred", "OUTAGE link {egress}"), ("fault", "OUTAGE pid {pid}")],
+    [
+        ("tc-mirred", "OUTAGE link {egress}"),
+        pytest.param("fault", "OUTAGE pid {pid}", marks=pytest.mark.slow),
+    ],
 )
 def test_an_outage_of_known_length_is_found(tmp_path: Path, forwarder: str, event: str) -> None:
     where = "host" if "pid" in event else "dut"
@@ -171,7 +167,6 @@ def test_what_cannot_happen_is_refused(tmp_path: Path, events: str, why: str) ->
     text = EXPERIMENT.format(
         platform="bare-metal", forwarder="tc-mirred", events=events, require="[]", duration="3 s"
     ).replace("warm_up: 200 ms", "warm_up: 0 s")
-    with own_machine() as machine:
-        done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--check")
+    done = in_process("run", write_experiment(tmp_path, text), "--check")
     assert done.returncode == 2
     assert why in done.stderr

@@ -6,7 +6,6 @@ Tasks and timers; `test_explain_kernel` has what the kernel does on behalf of ot
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,6 @@ from pathlib import Path
 import pytest
 from explaining import DUT, LINE, OTHER, Explanation, explained, forwarder_of, held
 from injectors import Injector, build, hog, holding, throttling, timers
-
-pytestmark = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs a CPU beside the device's")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +47,7 @@ def test_a_hog_makes_packets_late_that_a_task_serves(
     assert "isolated-cpus" in row["knobs"]
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_a_hog_makes_packets_late_in_the_node_whose_core_it_takes(
@@ -121,6 +119,7 @@ def idle_task() -> Iterator[None]:
             process.terminate()
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_a_quota_makes_packets_late_that_a_task_serves(program: Path, tmp_path: Path) -> None:
@@ -146,6 +145,7 @@ def held_before_the_device(folder: Path) -> Explanation:
         return explained(folder, "tc-mirred", [lambda run: holding(run, cpu=OTHER)], "300 us")
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_what_waits_before_the_device_is_no_task_s(tmp_path: Path) -> None:
@@ -171,6 +171,7 @@ def test_few_others_wait_before_the_device(tmp_path: Path) -> None:
     assert blamed[others].sum() <= 0.01 * blamed.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_timers_make_packets_late_that_the_softirq_serves(program: Path, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ who asked for them, and that `explain` does not blame other packets on them.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ from namespaces import Namespace
 from numpy.typing import NDArray
 from traces import WORK, Trace
 
-pytestmark = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs a CPU beside the device's")
 FOREIGN = "foreign-net-rx"
 SLOW_CALL_NS = 4_000
 """A call of a function that takes less has ended before the next thread has asked for one."""
@@ -68,6 +66,7 @@ def test_another_flow_makes_packets_late(
     assert row["claim"] == "cause"
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 @pytest.mark.skipif(
@@ -94,6 +93,7 @@ def test_many_function_calls_make_packets_late(program: Path, tmp_path: Path) ->
     assert row["claim"] == "cause"
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_compaction_makes_packets_late_that_a_task_serves(program: Path, tmp_path: Path) -> None:
@@ -153,6 +153,7 @@ def test_what_happens_on_another_core_is_never_blamed(
     assert claimed.isdisjoint({FOREIGN, "throttled"})
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_what_came_at_another_time_is_no_cause(tmp_path: Path) -> None:
@@ -164,6 +165,7 @@ def test_what_came_at_another_time_is_no_cause(tmp_path: Path) -> None:
         assert [row for row in causes["causes"] if row["claim"] == "cause"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_short_interruptions_are_told_and_not_blamed(program: Path, tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def test_after_a_kill_incidents_are_whole_and_the_rest_is_cleared(tmp_path: Path
     assert read(out / "recording.json", RecordingRecord).finished is None
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
     """What was kept stays whole, numbers go on, and the device is none the wiser."""
     with small_disk(tmp_path, ROOM) as disk, own_machine() as machine:

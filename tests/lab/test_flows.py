@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from labtools import Machine, own_machine, record, stamps, statuses, was_made, write_experiment
+from labtools import Machine, record, stamps, statuses, was_made, write_experiment
 from namespaces import Namespace
 from stamps import read_stamps
 
@@ -31,10 +31,6 @@ dut:
 traffic: {{duration: {SECONDS * 1000:g} ms, warm_up: 100 ms, cpu: 0, slip_limit: 10 s}}
 """
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
-
 
 def called(machine: Machine, subcommand: str) -> list[int]:
     """The processes of `tailtap` with a subcommand in the lab's namespaces."""
@@ -44,16 +40,15 @@ def called(machine: Machine, subcommand: str) -> list[int]:
     ]
 
 
-def test_each_flow_is_a_run_with_counts_of_its_own(tmp_path: Path) -> None:
+def test_each_flow_is_a_run_with_counts_of_its_own(machine: Machine, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, f"{EXPERIMENT}trace: thin\n")
-        with machine.held(tmp_path, "run", str(path), "--out", str(out)) as held:
-            assert [len(called(machine, what)) for what in ("generate", "tap")] == [1, 1]
-            held.go_on()
-            status, said = held.ended()
-        assert status == 0, said
-        assert machine.namespaces() == []
+    path = write_experiment(tmp_path, f"{EXPERIMENT}trace: thin\n")
+    with machine.held(tmp_path, "run", str(path), "--out", str(out)) as held:
+        assert [len(called(machine, what)) for what in ("generate", "tap")] == [1, 1]
+        held.go_on()
+        status, said = held.ended()
+    assert status == 0, said
+    assert machine.namespaces() == []
     runs = sorted((out / "runs").iterdir())
     assert [run.name for run in runs] == [
         "001-flows-a", "002-flows-b", "003-flows-c", "004-flows-d"
@@ -80,19 +75,21 @@ def test_each_flow_is_a_run_with_counts_of_its_own(tmp_path: Path) -> None:
     assert ways == [("r1", "r2"), ("r3",)] * 2
 
 
-def test_a_killed_generator_fails_all_flows_and_all_are_measured_again(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_killed_generator_fails_all_flows_and_all_are_measured_again(
+    machine: Machine, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, EXPERIMENT)
-        with machine.held(tmp_path, "run", str(path), "--out", str(out)) as held:
-            [generator] = called(machine, "generate")
-            os.kill(generator, signal.SIGKILL)
-            held.go_on()
-            held.ended()
-        assert statuses(out) == ["failed"] * 4
-        errors = {record(run)["error"] for run in (out / "runs").iterdir()}
-        assert len(errors) == 1 and "SIGKILL" in errors.pop()
-        done = machine.tailtap("run", str(path), "--out", str(out), "--resume")
+    path = write_experiment(tmp_path, EXPERIMENT)
+    with machine.held(tmp_path, "run", str(path), "--out", str(out)) as held:
+        [generator] = called(machine, "generate")
+        os.kill(generator, signal.SIGKILL)
+        held.go_on()
+        held.ended()
+    assert statuses(out) == ["failed"] * 4
+    errors = {record(run)["error"] for run in (out / "runs").iterdir()}
+    assert len(errors) == 1 and "SIGKILL" in errors.pop()
+    done = machine.tailtap("run", str(path), "--out", str(out), "--resume")
     assert was_made(done), done.stderr
     assert statuses(out) == ["done"] * 4
 

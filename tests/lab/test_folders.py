@@ -50,13 +50,10 @@ main()
 """`tailtap`, writing down what it synchronises, and what it puts in place, in which state."""
 
 
-def test_a_run_is_done_when_all_of_it_is_on_the_disk(tmp_path: Path) -> None:
+def test_a_run_is_done_when_all_of_it_is_on_the_disk(machine: Machine, tmp_path: Path) -> None:
     path, out, log = write_experiment(tmp_path, EXPERIMENT), tmp_path / "out", tmp_path / "log"
-    with own_machine() as machine:
-        done = machine.run(
-            sys.executable, "-c", WATCHED, str(log), "run", str(path), "--out", str(out)
-        )
-        assert was_made(done), done.stderr
+    done = machine.run(sys.executable, "-c", WATCHED, str(log), "run", str(path), "--out", str(out))
+    assert was_made(done), done.stderr
     events = [json.loads(line) for line in log.read_text().splitlines()]
     for name in RUNS:
         folder = out / "runs" / name
@@ -83,18 +80,18 @@ def test_a_run_is_done_when_all_of_it_is_on_the_disk(tmp_path: Path) -> None:
         )
 
 
-def test_runs_that_a_power_cut_emptied_are_made_again(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_runs_that_a_power_cut_emptied_are_made_again(machine: Machine, tmp_path: Path) -> None:
     path, out = write_experiment(tmp_path, EXPERIMENT), tmp_path / "out"
     arguments = ("run", str(path), "--out", str(out))
-    with own_machine() as machine:
-        assert was_made(machine.tailtap(*arguments))
-        whole = (out / "runs" / RUNS[0] / "run.json").stat().st_mtime_ns
-        kept = machine.tailtap(*arguments, "--resume")
-        assert was_made(kept), kept.stderr
-        assert (out / "runs" / RUNS[0] / "run.json").stat().st_mtime_ns == whole
-        (out / "runs" / RUNS[1] / "egress.stamps").write_bytes(b"")
-        again = machine.tailtap(*arguments, "--resume")
-        assert was_made(again), again.stderr
+    assert was_made(machine.tailtap(*arguments))
+    whole = (out / "runs" / RUNS[0] / "run.json").stat().st_mtime_ns
+    kept = machine.tailtap(*arguments, "--resume")
+    assert was_made(kept), kept.stderr
+    assert (out / "runs" / RUNS[0] / "run.json").stat().st_mtime_ns == whole
+    (out / "runs" / RUNS[1] / "egress.stamps").write_bytes(b"")
+    again = machine.tailtap(*arguments, "--resume")
+    assert was_made(again), again.stderr
     assert f"{RUNS[0]}: some of its files are empty or missing: measuring it again" in again.stderr
     assert statuses(out) == ["done", "done"]
     assert (out / "runs" / RUNS[1] / "egress.stamps").stat().st_size > 0
@@ -102,18 +99,19 @@ def test_runs_that_a_power_cut_emptied_are_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "search"])
-def test_nothing_is_written_while_another_writes(tmp_path: Path, command: str) -> None:
+def test_nothing_is_written_while_another_writes(
+    machine: Machine, tmp_path: Path, command: str
+) -> None:
     path, out = write_experiment(tmp_path, EXPERIMENT), tmp_path / "out"
     out.mkdir()
-    with own_machine() as machine:
-        refused(machine, command, path, out)
-        assert list(out.iterdir()) == []
-        (out / "experiment.yaml").write_text(EXPERIMENT)
-        (out / "search.json").write_text("{}")
-        before = {entry: entry.stat().st_mtime_ns for entry in [out, *out.rglob("*")]}
-        refused(machine, command, path, out)
-        refused(machine, command, path, out, "--resume")
-        assert {entry: entry.stat().st_mtime_ns for entry in [out, *out.rglob("*")]} == before
+    refused(machine, command, path, out)
+    assert list(out.iterdir()) == []
+    (out / "experiment.yaml").write_text(EXPERIMENT)
+    (out / "search.json").write_text("{}")
+    before = {entry: entry.stat().st_mtime_ns for entry in [out, *out.rglob("*")]}
+    refused(machine, command, path, out)
+    refused(machine, command, path, out, "--resume")
+    assert {entry: entry.stat().st_mtime_ns for entry in [out, *out.rglob("*")]} == before
 
 
 def refused(machine: Machine, command: str, path: Path, out: Path, *more: str) -> None:
@@ -127,6 +125,7 @@ def refused(machine: Machine, command: str, path: Path, out: Path, *more: str) -
     )
 
 
+@pytest.mark.slow
 def test_a_search_that_cannot_measure_latency_says_so_in_its_record(tmp_path: Path) -> None:
     """Its trials fit on the disk, and the stamps of an hour do not."""
     text = "name: full\ndut: {platform: wire}\ntraffic: {duration: 1 h, cpu: 0, slip_limit: 10 s}\n"

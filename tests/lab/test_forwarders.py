@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
 import subprocess
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forwarders import require
-from labtools import Machine, own_machine, record, stamps, statuses, wait_for, write_experiment
+from labtools import Machine, ids_of, record, stamps, statuses, wait_for, write_experiment
 from program import TAILTAP
 from uprobes import counted_calls
 
@@ -47,8 +45,8 @@ FORWARDERS: dict[str, tuple[str, str, Sequence[int]]] = {
         [1],
     ),
 }
-ALIKE = ("testpmd", "dpdk-l3fwd")
-"""Other tests have them in CI: on cards, between nodes of a line, waiting for their drain time."""
+CANARIES = ("nftables", "xdp", "testpmd-af_xdp", "ovs", "suricata", "external")
+"""CI has one of each mechanism here, and all in a container that they share (`test_matrix`)."""
 DESTINATION = bytes.fromhex("027474000002")
 NEXT_HOP = bytes.fromhex("027474000003")
 TIME_TO_LIVE = 22
@@ -98,16 +96,6 @@ RULE = "DetectPcrePayloadMatch"
 """What Suricata calls to evaluate a rule with a regular expression for a packet."""
 SEARCH = "SCHSSearch"
 """What it calls to look for the contents of all rules at once."""
-
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with own_machine() as made:
-        yield made
 
 
 def experiment(forwarder: str, options: str = "{}", cpus: Sequence[int] = (1,)) -> str:
@@ -163,7 +151,7 @@ def test_all_kinds_are_here() -> None:
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(one, marks=pytest.mark.slow if one in ALIKE else ()) for one in FORWARDERS],
+    [pytest.param(one, marks=() if one in CANARIES else pytest.mark.slow) for one in FORWARDERS],
 )
 def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_path: Path) -> None:
     forwarder, options, cpus = FORWARDERS[name]
@@ -173,7 +161,7 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
     text = experiment(forwarder, options % {"tailtap": TAILTAP, "rules": rules}, cpus)
     made, frame = run_and_sniff(machine, tmp_path, text)
     content = record(made)
-    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
+    assert ids_of(made) == list(range(PACKETS))
     evaluation = Evaluation.load(made / "evaluation")
     assert evaluation.counts.matched == PACKETS
     assert evaluation.counts.reordered == 0
@@ -203,7 +191,8 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("name", [pytest.param("dpdk-l2fwd", marks=pytest.mark.slow), "dpdk-l3fwd"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dpdk-l2fwd", "dpdk-l3fwd"])
 def test_packets_wait_for_the_drain_time_only_when_asked_to(
     name: str, machine: Machine, tmp_path: Path
 ) -> None:
@@ -230,7 +219,9 @@ vary: {{dut.forwarder: [{options}]}}
     assert medians[1] - medians[0] < 100_000
 
 
-@pytest.mark.parametrize(("rules", "evaluated"), [("none", 0), ("many", EVALUATED)])
+@pytest.mark.parametrize(
+    ("rules", "evaluated"), [pytest.param("none", 0, marks=pytest.mark.slow), ("many", EVALUATED)]
+)
 def test_so_many_rules_are_evaluated_for_every_packet(
     rules: str, evaluated: int, machine: Machine, tmp_path: Path
 ) -> None:
@@ -253,6 +244,7 @@ def test_so_many_rules_are_evaluated_for_every_packet(
     assert calls[SEARCH] >= packets
 
 
+@pytest.mark.slow
 def test_suricata_drops_what_our_rules_say(machine: Machine, tmp_path: Path) -> None:
     require("suricata")
     text = experiment("suricata", "{rules: many}")
@@ -260,7 +252,7 @@ def test_suricata_drops_what_our_rules_say(machine: Machine, tmp_path: Path) -> 
     made, said = run(machine, tmp_path, text)
     assert record(made)["status"] == "done", said
     # Flows take turns: every other packet goes to the port whose packets are dropped.
-    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(1, PACKETS, 2))
+    assert ids_of(made) == list(range(1, PACKETS, 2))
     assert record(made)["forwarder"]["rules"] == "many"
 
 
@@ -282,7 +274,7 @@ def test_what_rules_drop_is_dropped_and_counted(machine: Machine, tmp_path: Path
     assert statuses(out) == ["done"] * 3, done.stderr
     for made in sorted((out / "runs").iterdir()):
         # Flows take turns: every other packet goes to the port whose packets are dropped.
-        passed = [row["id"] for row in stamps(made / "egress.stamps")]
+        passed = ids_of(made)
         assert passed == list(range(0, PACKETS, 2)), made.name
     nft, ovs, suricata = (
         dict(record(made)["forwarder"]) for made in sorted((out / "runs").iterdir())
@@ -295,6 +287,7 @@ def test_what_rules_drop_is_dropped_and_counted(machine: Machine, tmp_path: Path
         assert drop["packets"] >= PACKETS // 2 <= rest["packets"]
 
 
+@pytest.mark.slow
 def test_a_real_set_of_rules_goes_without_those_that_are_broken(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -312,7 +305,7 @@ def test_a_real_set_of_rules_goes_without_those_that_are_broken(
     made, said = run(machine, tmp_path, text)
     made_of = record(made)
     assert made_of["status"] == "done", said
-    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(0, PACKETS, 2))
+    assert ids_of(made) == list(range(0, PACKETS, 2))
     told = made_of["forwarder"]
     assert (told["rules_loaded"], told["rules_rejected"]) == (4, 2)
     assert sorted(told["rules_rejected_named"]) == ["sid 7000003", "sid 7000005"]
@@ -329,7 +322,12 @@ def test_a_real_set_of_rules_goes_without_those_that_are_broken(
     [
         ("nftables", "table inet fw { chain x { udp dport 9 dorp } }\n", "syntax error"),
         ("ovs", "in_port=1,actions=otput:2\n", "unknown action otput"),
-        ("ovs-dpdk", "in_port=1,actions=otput:2\n", "unknown action otput"),
+        pytest.param(
+            "ovs-dpdk",
+            "in_port=1,actions=otput:2\n",
+            "unknown action otput",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_rules_that_are_none_are_refused_before_and_by_a_run(
@@ -346,42 +344,62 @@ def test_rules_that_are_none_are_refused_before_and_by_a_run(
     assert why in checked.stdout + checked.stderr
 
 
-def test_a_rule_file_with_errors_is_refused_in_suricatas_words(
-    machine: Machine, tmp_path: Path
-) -> None:
-    require("suricata")
-    rules = tmp_path / "bad.rules"
-    rules.write_text('alert udp any any -> any any (msg:"ok"; sid:1;)\nalert udp any (sid:2;)\n')
-    error = failure(machine, tmp_path, experiment("suricata", f"{{rules: {rules}}}"))
-    assert error.startswith(f"{rules}: suricata does not take these rules: ")
-    assert "at line 2" in error
+FAILURES: dict[str, tuple[str, str, Sequence[str]]] = {
+    # A forwarder, its options, and of the error its beginning and words in it.
+    "rules with an error": (
+        "suricata",
+        "{rules: %(bad)s}",
+        ["%(bad)s: suricata does not take these rules: ", "at line 2"],
+    ),
+    "a port without a CPU": ("suricata", "{mode: dpdk}", ["", "dut.cpus", "af_packet"]),
+    "an end at once": (
+        "external",
+        "{command: \"sh -c 'echo first; echo Error: no such card >&2; exit 7'\"}",
+        ["the forwarder external ended with status 7: Error: no such card"],
+    ),
+    "nothing comes through": (
+        "external",
+        "{command: \"sh -c 'echo waiting; exec sleep infinity'\", ready: 1 s}",
+        ["no packet came through the DuT within 1 s: ", " runs and lets nothing through: waiting"],
+    ),
+    "no such program": (
+        "external",
+        "{command: 'tt-no-such {ingress}'}",
+        ["", "the program tt-no-such is missing", "check dut.options.command"],
+    ),
+    "too few huge pages": (
+        "testpmd",
+        "{huge_pages: true, memory: 900000 GiB}",
+        ["", "huge pages of", "dut.options.huge_pages: false"],
+    ),
+    "links that are no cards": (
+        "testpmd",
+        "{driver: vfio-pci}",
+        [
+            "dut.options.driver: vfio-pci drives network cards",
+            "--set dut.ports=",
+            "--set tap.ports=",
+        ],
+    ),
+}
 
 
 @pytest.mark.usefixtures("huge_pages")
-def test_suricata_polls_each_port_on_a_cpu_of_its_own(machine: Machine, tmp_path: Path) -> None:
-    require("suricata")
-    error = failure(machine, tmp_path, experiment("suricata", "{mode: dpdk}"))
-    assert "dut.cpus" in error
-    assert "af_packet" in error
-
-
-def test_a_forwarder_that_exits_at_once(machine: Machine, tmp_path: Path) -> None:
-    command = "sh -c 'echo first; echo Error: no such card >&2; exit 7'"
-    options = f'{{command: "{command}"}}'
-    error = failure(machine, tmp_path, experiment("external", options))
-    expected = "the forwarder external ended with status 7: Error: no such card"
-    assert error == expected
-    [made] = (tmp_path / "out" / "runs").iterdir()
-    assert (made / "forwarder.log").read_text() == "first\nError: no such card\n"
-
-
-def test_a_forwarder_that_never_forwards(machine: Machine, tmp_path: Path) -> None:
-    options = "{command: \"sh -c 'echo waiting; exec sleep infinity'\", ready: 1 s}"
-    error = failure(machine, tmp_path, experiment("external", options))
-    assert error == (
-        "no packet came through the DuT within 1 s: the forwarder external runs and lets nothing "
-        "through: waiting"
-    )
+@pytest.mark.parametrize("case", FAILURES)
+def test_what_is_wrong_with_a_forwarder_is_one_line(
+    case: str, machine: Machine, tmp_path: Path
+) -> None:
+    forwarder, options, said = FAILURES[case]
+    require(forwarder)
+    bad = tmp_path / "bad.rules"
+    bad.write_text('alert udp any any -> any any (msg:"ok"; sid:1;)\nalert udp any (sid:2;)\n')
+    first, *more = (words.replace("%(bad)s", str(bad)) for words in said)
+    text = experiment(forwarder, options.replace("%(bad)s", str(bad)))
+    error = failure(machine, tmp_path, text)
+    assert error.startswith(first) and all(words in error for words in more)
+    if case == "an end at once":
+        [made] = (tmp_path / "out" / "runs").iterdir()
+        assert (made / "forwarder.log").read_text() == "first\nError: no such card\n"
 
 
 def test_a_forwarder_that_ends_while_packets_are_sent(machine: Machine, tmp_path: Path) -> None:
@@ -394,29 +412,7 @@ def test_a_forwarder_that_ends_while_packets_are_sent(machine: Machine, tmp_path
     assert error.endswith("status 0: Error: tired")
 
 
-def test_a_program_that_is_missing(machine: Machine, tmp_path: Path) -> None:
-    error = failure(machine, tmp_path, experiment("external", "{command: 'tt-no-such {ingress}'}"))
-    assert "the program tt-no-such is missing" in error
-    assert error.endswith("check dut.options.command")
-
-
-@pytest.mark.usefixtures("huge_pages")
-def test_too_few_huge_pages(machine: Machine, tmp_path: Path) -> None:
-    require("testpmd")
-    options = "{huge_pages: true, memory: 900000 GiB}"
-    error = failure(machine, tmp_path, experiment("testpmd", options))
-    assert "huge pages of" in error
-    assert "dut.options.huge_pages: false" in error
-
-
-@pytest.mark.usefixtures("huge_pages")
-def test_links_of_the_lab_are_no_cards(machine: Machine, tmp_path: Path) -> None:
-    require("testpmd")
-    error = failure(machine, tmp_path, experiment("testpmd", "{driver: vfio-pci}"))
-    assert error.startswith("dut.options.driver: vfio-pci drives network cards")
-    assert "--set dut.ports=" in error and "--set tap.ports=" in error
-
-
+@pytest.mark.slow
 def test_xdp_in_generic_mode_says_why_nothing_comes_through(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -430,7 +426,7 @@ def test_xdp_in_generic_mode_says_why_nothing_comes_through(
 
 
 @pytest.mark.usefixtures("huge_pages")
-@pytest.mark.parametrize("kind", ["testpmd", "ovs"])
+@pytest.mark.parametrize("kind", ["testpmd", pytest.param("ovs", marks=pytest.mark.slow)])
 def test_clean_removes_what_a_killed_run_left(kind: str, machine: Machine, tmp_path: Path) -> None:
     require(kind)
     pages = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
@@ -457,13 +453,3 @@ def running_with(word: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return [line.decode(errors="replace") for line in found if word.encode() in line]
     return [word]
-
-
-def test_doctor_has_a_row_for_each(machine: Machine) -> None:
-    done = machine.tailtap("doctor", "--json")
-    rows = [row for row in json.loads(done.stdout)["checks"] if row["area"] == "forwarders"]
-    assert [row["name"] for row in rows] == list(KNOWN)
-    found = subprocess.run(["sh", "-c", "command -v suricata"], capture_output=True, check=False)
-    state = {row["name"]: row["state"] for row in rows}
-    assert (state["suricata"] == "ok") == (found.returncode == 0)
-    assert state["tc-mirred"] == "ok"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from captures import write_many
 from holding import RATE, holding
 from labtools import own_machine, small_disk, wait_for
@@ -23,6 +24,7 @@ def test_tables_that_do_not_fit_are_one_line_and_leave_no_pieces(tmp_path: Path)
         assert not list((disk / "out").iterdir())
 
 
+@pytest.mark.slow
 def test_an_observation_ends_and_the_device_goes_on(tmp_path: Path) -> None:
     """What was stamped until then is whole, and says what it lacks."""
     with small_disk(tmp_path, 256 << 10) as disk, own_machine() as machine, holding(machine):

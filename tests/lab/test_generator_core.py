@@ -22,6 +22,7 @@ WHERE = f"local timer, on the generator's CPU {OTHER}"
 PACKETS = 300_000
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed  # how often an interrupt meets the moment in which a packet is handed over
 def test_an_interrupt_of_the_generator_s_cpu_is_named(tmp_path: Path) -> None:

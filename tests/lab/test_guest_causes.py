@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -33,10 +32,6 @@ from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.undisturbed import undisturbed_of
 from tailtap.host.containers.domains import FOLDERS, threads_of
 from tailtap.lab.platforms.vm import kernels
-
-pytestmark = pytest.mark.skipif(
-    (os.cpu_count() or 1) < 2, reason="generator and DuT need a CPU each"
-)
 
 SUPPORT = Path(__file__).parents[1] / "support"
 EXPERIMENT = """\
@@ -205,16 +200,15 @@ def delayed(late: dict[str, Any], injections: Sequence[Injection]) -> tuple[Any,
 
 @pytest.mark.alone
 @pytest.mark.timed
-def test_the_kernel_of_a_guest_is_traced(tmp_path: Path) -> None:
+def test_the_kernel_of_a_guest_is_traced(machine: Machine, tmp_path: Path) -> None:
     """And its clock is aligned with the host's."""
     forwarder = built(tmp_path, SUPPORT / "recorder/forwarder.c")
     text = EXPERIMENT.format(program=forwarder, packets=FEW)
     out = tmp_path / "out"
-    with own_machine() as machine:
-        kernels.shell()
-        kernels.kernel(kernels.DEFAULT)
-        done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
-        assert was_made(done), done.stderr
+    kernels.shell()
+    kernels.kernel(kernels.DEFAULT)
+    done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
+    assert was_made(done), done.stderr
     [run] = (out / "runs").iterdir()
     check_files(run, FEW)
 

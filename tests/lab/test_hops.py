@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from labtools import TAILTAP, Machine, own_machine, record, stamps, was_made, write_experiment
+from labtools import (
+    TAILTAP,
+    Machine,
+    measured,
+    own_machine,
+    record,
+    stamps,
+    was_made,
+    write_experiment,
+)
 from numpy.typing import NDArray
 
 from tailtap.analysis.causes import explain_runs
@@ -90,9 +98,9 @@ def check_sums(run: Path) -> Evaluation:
 @pytest.mark.parametrize(
     ("platform", "forwarder", "more", "lengths"),
     [
-        ("bare-metal", "kernel-route", "", [3, 8]),
+        ("bare-metal", "kernel-route", "", [3]),
         ("bare-metal", "tc-mirred", ", bidirectional: true", [3]),
-        ("container", "kernel-route", "", [2]),
+        pytest.param("container", "kernel-route", "", [2], marks=pytest.mark.slow),
         pytest.param("bare-metal", "kernel-route", ", ttl: 65", [64], marks=pytest.mark.slow),
     ],
 )
@@ -100,12 +108,8 @@ def test_the_hops_of_every_packet_add_up(
     tmp_path: Path, platform: str, forwarder: str, more: str, lengths: list[int]
 ) -> None:
     text = PLAIN.format(platform=platform, forwarder=forwarder, more=more, lengths=lengths)
-    experiment, out = write_experiment(tmp_path, text), tmp_path / "out"
-    with own_machine() as machine:
-        done = machine.tailtap("run", str(experiment), "--out", str(out), "--json")
-        assert was_made(done), done.stderr
-        assert machine.namespaces() == []
-    told = json.loads(done.stdout)["runs"]
+    made = measured(tmp_path, text, "--json")
+    told = made.said
     directions = 2 if "bidirectional" in more else 1
     assert len(told) == len(lengths) * directions
     for run in told:
@@ -123,7 +127,7 @@ def test_the_hops_of_every_packet_add_up(
         for packet in run["evaluation"]["worst"]:
             assert sum(packet["hops"]) == packet["latency"]
         assert "taps-within" in [warning["code"] for warning in run["warnings"]]
-    again = own_evaluation(out)
+    again = own_evaluation(made.out)
     assert [run["evaluation"] for run in again] == [run["evaluation"] for run in told]
 
 
@@ -140,14 +144,9 @@ trace: thin
 """
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each")
 def test_the_queues_before_nodes_are_hops_of_their_own(tmp_path: Path) -> None:
-    experiment, out = write_experiment(tmp_path, QUEUES), tmp_path / "out"
-    with own_machine() as machine:
-        done = machine.tailtap("run", str(experiment), "--out", str(out), "--json")
-        assert was_made(done), done.stderr
-        assert machine.namespaces() == []
-    there, back = json.loads(done.stdout)["runs"]
+    made = measured(tmp_path, QUEUES, "--json")
+    there, back = made.said
     for run, path in ((there, ["one", "box", "last"]), (back, ["last", "box", "one"])):
         evaluation = check_sums(Path(run["folder"]))
         assert (evaluation.counts.matched, evaluation.counts.lost) == (300, 0)
@@ -158,7 +157,7 @@ def test_the_queues_before_nodes_are_hops_of_their_own(tmp_path: Path) -> None:
         for packet in run["evaluation"]["worst"]:
             assert sum(packet["hops"]) == packet["latency"]
     # What serves a node also serves its queue.
-    for found, first in zip(explain_runs([out], late="p90"), ("one", "last"), strict=True):
+    for found, first in zip(explain_runs([made.out], late="p90"), ("one", "last"), strict=True):
         [way] = found.joined.segments
         assert (way.nodes[0], len(way.nodes)) == (first, 3)
 
@@ -202,26 +201,25 @@ def _kernel() -> None:
     kernels.kernel(kernels.DEFAULT)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_kernel")
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each")
 @pytest.mark.parametrize(
     ("text", "paths"),
     [
         (CHAIN, [["box", "guest", "last"]]),
-        pytest.param(GUESTS, [["a", "b"], ["a", "r"]], marks=pytest.mark.slow),
+        (GUESTS, [["a", "b"], ["a", "r"]]),
     ],
     ids=["chain", "guests"],
 )
 def test_hops_through_virtual_machines_add_up(
-    tmp_path: Path, text: str, paths: list[list[str]]
+    machine: Machine, tmp_path: Path, text: str, paths: list[list[str]]
 ) -> None:
     """Links of containers, guests and namespaces carry every packet."""
     experiment, out = write_experiment(tmp_path, text), tmp_path / "out"
-    with own_machine() as machine:
-        words = [*TAILTAP, "run", str(experiment), "--out", str(out)]
-        done = machine.run(*words, seconds=BOOT_SECONDS)
-        assert was_made(done), done.stderr
-        assert machine.namespaces() == []
+    words = [*TAILTAP, "run", str(experiment), "--out", str(out)]
+    done = machine.run(*words, seconds=BOOT_SECONDS)
+    assert was_made(done), done.stderr
+    assert machine.namespaces() == []
     for run, path in zip(sorted((out / "runs").iterdir()), paths, strict=True):
         evaluation = check_sums(run)
         assert (evaluation.counts.matched, evaluation.counts.lost) == (100, 0)
@@ -282,6 +280,7 @@ def break_line(machine: Machine) -> None:
     assert was_made(done), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_delay_and_loss_are_found_in_the_hop_that_made_them(tmp_path: Path) -> None:

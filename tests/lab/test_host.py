@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +17,6 @@ CARDS = """
 mount -t sysfs sysfs /sys && ip link add card1 type veth peer name card2 &&
 echo 1 > /sys/class/net/card1/queues/rx-0/rps_cpus
 """
-
-pytestmark = pytest.mark.skipif(
-    (os.cpu_count() or 1) < 2, reason="a device needs a core beside that for everything else"
-)
 
 
 @pytest.fixture
@@ -79,7 +74,10 @@ def test_a_machine_is_tuned_and_put_back(machine: Machine) -> None:
 
 
 @pytest.mark.apart
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    "role",
+    [pytest.param(one, marks=() if one == "bare-metal" else pytest.mark.slow) for one in ROLES],
+)
 def test_everything_that_is_recommended_can_be_set_here(machine: Machine, role: str) -> None:
     applied = host(machine, "apply", "--role", role, *PURPOSE, "--disruptive")
     again = host(machine, "apply", "--role", role, *PURPOSE, "--dry-run")["changes"]

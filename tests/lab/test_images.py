@@ -5,17 +5,15 @@ The image has one static program and nothing else: no shell, and no tool that ta
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from labtools import own_machine, record, statuses, was_made, write_experiment
+from labtools import Ran, all_came, counts_of, measured, own_machine, ran, write_experiment
+from program import in_process
 
 from tailtap.base.errors import InputError
 from tailtap.host.containers.images import account_of
@@ -38,10 +36,6 @@ USER somebody
 ENTRYPOINT ["program"]
 CMD ["forward"]
 """
-
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
 
 
 @dataclass(frozen=True)
@@ -89,27 +83,19 @@ def podman(*words: str) -> str:
     return done.stdout
 
 
-def measured(folder: Path, files: str, vary: str = "") -> tuple[list[dict[str, Any]], list[Path]]:
-    """The records of runs that were made, and their folders; nothing of them stays."""
-    text, out = EXPERIMENT.format(files=files, vary=vary), folder / "out"
+def made(folder: Path, files: str, vary: str = "") -> Ran:
+    """Runs that were made; nothing of them stays."""
     with own_machine() as machine:
-        done = machine.tailtap("run", str(write_experiment(folder, text)), "--out", str(out))
-        assert machine.namespaces() == []
+        found = measured(folder, EXPERIMENT.format(files=files, vary=vary), machine=machine)
         assert machine.tailtap("clean").stdout == "nothing to remove\n"
-    assert was_made(done), done.stderr
-    runs = sorted((out / "runs").iterdir())
-    assert statuses(out) == ["done"] * len(runs), done.stderr
-    for run in runs:
-        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
-        assert (counts["matched"], counts["lost"]) == (200, 0)
-    return [record(run) for run in runs], runs
+    assert all(all_came(run, 200) for run in found.runs)
+    return found
 
 
 def refused(folder: Path, files: str, *options: str) -> str:
     """Why no run of an experiment is possible."""
     path = write_experiment(folder, EXPERIMENT.format(files=files, vary=""))
-    with own_machine() as machine:
-        done = machine.tailtap("run", str(path), "--check", *options)
+    done = in_process("run", path, "--check", *options)
     assert done.returncode in (2, 3), done.stdout
     return done.stderr.splitlines()[-1]
 
@@ -117,10 +103,8 @@ def refused(folder: Path, files: str, *options: str) -> str:
 def test_an_image_forwards_with_its_own_command_as_its_own_user(
     built: Built, tmp_path: Path
 ) -> None:
-    found, runs = measured(
-        tmp_path, f"image: '{NAME}:1'", "dut.platform: [wire, crun, runc, podman]"
-    )
-    for told, run in list(zip(found, runs, strict=True))[1:]:
+    found = made(tmp_path, f"image: '{NAME}:1'", "dut.platform: [runc, podman]")
+    for told, run in zip(found.records, found.runs, strict=True):
         image = told["platform"]["image"]
         assert (image["id"], image["architecture"]) == (built.number, "amd64")
         assert image["digest"].startswith("sha256:")
@@ -136,16 +120,20 @@ def test_lxc_says_before_a_run_whose_commands_it_cannot_be(built: Built, tmp_pat
     assert "its commands are user 1234's and start in /, which LXC cannot do" in said
 
 
-@pytest.mark.parametrize("form", ["oci-archive", "docker-archive"])
+@pytest.mark.parametrize(
+    "form", ["oci-archive", pytest.param("docker-archive", marks=pytest.mark.slow)]
+)
 def test_an_archive_is_unpacked_once(built: Built, tmp_path: Path, form: str) -> None:
-    options = "options: {arguments: 'forward {ingress} {egress}'}"
-    [told], _ = measured(tmp_path, f"image: '{built.archive(form)}', {options}")
+    files = (
+        f"image: '{built.archive(form)}', options: {{arguments: 'forward {{ingress}} {{egress}}'}}"
+    )
+    told = made(tmp_path, files).record
     assert told["platform"]["image"]["id"] == built.number
     assert told["forwarder"]["command"] == ["program", "forward", "tt-in", "tt-out"]
     kept = [path.name for path in roots.CACHE.iterdir()]
     again = tmp_path / "again"
     again.mkdir()
-    measured(again, f"image: '{built.archive(form)}', {options}")
+    made(again, files)
     assert [path.name for path in roots.CACHE.iterdir()] == kept
 
 
@@ -154,20 +142,17 @@ def test_a_folder_forwards_under_every_engine_and_is_not_written(
 ) -> None:
     root = built.folder / "context"
     before = sorted(root.rglob("*"))
-    found, runs = measured(
-        tmp_path,
-        f"root: {root}, options: {{command: '/bin/program forward {{ingress}} {{egress}}'}}",
-        "dut.platform: [container, crun]",
-    )
-    assert [told["platform"]["root"] for told in found] == [str(root)] * 2
-    assert [(run / "forwarder.log").read_text() for run in runs] == ["uid 0, colour none\n"] * 2
+    files = f"root: {root}, options: {{command: '/bin/program forward {{ingress}} {{egress}}'}}"
+    found = made(tmp_path, files, "dut.platform: [container, crun]")
+    assert [told["platform"]["root"] for told in found.records] == [str(root)] * 2
+    said = [(run / "forwarder.log").read_text() for run in found.runs]
+    assert said == ["uid 0, colour none\n"] * 2
     assert sorted(root.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_the_kernel_forwards_beside_a_folder(built: Built, tmp_path: Path) -> None:
-    root = built.folder / "context"
-    text = f"root: {root}"
-    [told], _ = measured(tmp_path, text, "dut.forwarder: [tc-mirred]")
+    told = made(tmp_path, f"root: {built.folder / 'context'}", "dut.forwarder: [tc-mirred]").record
     assert told["parameters"]["dut"]["forwarder"] == "tc-mirred"
 
 
@@ -183,16 +168,9 @@ dut:
 traffic: {{generator: external, external: {{command: "{client}"}}, duration: 1 s}}
 evaluation: {{match: transactions}}
 """
-    out = tmp_path / "out"
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, text)
-        done = machine.tailtap("run", str(path), "--out", str(out))
-        assert machine.namespaces() == []
-    assert was_made(done), done.stderr
-    [run] = (out / "runs").iterdir()
-    evaluation = json.loads((run / "evaluation/evaluation.json").read_text())
-    assert evaluation["counts"]["matched"] == 200
-    assert record(run)["forwarder"]["command"] == ["program", "answer", "53"]
+    found = measured(tmp_path, text)
+    assert counts_of(found.run)["matched"] == 200
+    assert found.record["forwarder"]["command"] == ["program", "answer", "53"]
 
 
 @pytest.mark.parametrize(("files", "why"), [
@@ -215,11 +193,7 @@ def test_what_cannot_be_is_said_before(built: Built, tmp_path: Path, files: str,
 
 def test_what_is_not_in_the_image_is_said(built: Built, tmp_path: Path) -> None:
     text = EXPERIMENT.format(files=f"image: '{NAME}:1', options: {{command: nginx}}", vary="")
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, text)
-        done = machine.tailtap("run", str(path), "--out", str(tmp_path / "out"))
-        assert machine.namespaces() == []
-    assert "the program nginx is not in the image" in done.stderr
+    assert "the program nginx is not in the image" in ran(tmp_path, text).done.stderr
 
 
 def test_users_are_known_by_the_image_s_own_files(built: Built) -> None:

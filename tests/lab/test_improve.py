@@ -24,7 +24,6 @@ from namespaces import Namespace
 from packages import install
 
 pytestmark = [
-    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs a CPU beside the device's"),
     pytest.mark.timeout(1_500),
 ]
 EXPERIMENT = """\
@@ -125,6 +124,7 @@ def test_what_ends_three_disturbances_is_kept_and_no_decoy(
     assert says(tmp_path) == {trial_knobs.RUNS}
 
 
+@pytest.mark.slow
 def test_a_killed_trial_leaves_a_machine_that_clean_puts_back(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -155,6 +155,7 @@ def bridge_on(machine: Machine, cpu: int) -> Built:
     return built
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_bridge_is_looked_at_under_its_own_load(machine: Machine, tmp_path: Path) -> None:
     """With time for one stage only, which names what would be tried."""

@@ -16,13 +16,16 @@ import pytest
 from labtools import (
     PATIENCE_SECONDS,
     TAILTAP,
+    Machine,
     own_machine,
     record,
+    small_disk,
     statuses,
     wait_for,
     was_made,
     write_experiment,
 )
+from program import one_line_error
 from published_trees import write_rates
 
 from tailtap.results.importers.importer import import_tree
@@ -40,27 +43,26 @@ LONGER = ("--set", "traffic.duration=1500 ms")
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
 def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
-    tmp_path: Path, number: signal.Signals
+    machine: Machine, tmp_path: Path, number: signal.Signals
 ) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
     out = tmp_path / "out"
-    with own_machine() as machine:
-        with machine.held(tmp_path, "run", str(path), "--out", str(out), number=2) as running:
-            # nsenter has become tailtap: only the runner gets the signal.
-            running.process.send_signal(number)
-            stdout, stderr = running.process.communicate(timeout=PATIENCE_SECONDS)
-        assert running.process.returncode == 4, stderr
-        assert stdout == ""
-        assert stderr.splitlines()[-1] == (
-            f"tailtap: interrupted: 1 of 3 runs are kept; "
-            f"`tailtap run {path} --out {out} --resume` makes the rest"
-        )
-        assert machine.namespaces() == []
-        assert statuses(out) == ["done", "interrupted"]
-        first = (out / "runs/001-interrupted-r1/run.json").read_bytes()
-        resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume", "--json")
-        assert was_made(resumed), resumed.stderr
-        assert len(json.loads(resumed.stdout)["runs"]) == 3
+    with machine.held(tmp_path, "run", str(path), "--out", str(out), number=2) as running:
+        # nsenter has become tailtap: only the runner gets the signal.
+        running.process.send_signal(number)
+        stdout, stderr = running.process.communicate(timeout=PATIENCE_SECONDS)
+    assert running.process.returncode == 4, stderr
+    assert stdout == ""
+    assert stderr.splitlines()[-1] == (
+        f"tailtap: interrupted: 1 of 3 runs are kept; "
+        f"`tailtap run {path} --out {out} --resume` makes the rest"
+    )
+    assert machine.namespaces() == []
+    assert statuses(out) == ["done", "interrupted"]
+    first = (out / "runs/001-interrupted-r1/run.json").read_bytes()
+    resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume", "--json")
+    assert was_made(resumed), resumed.stderr
+    assert len(json.loads(resumed.stdout)["runs"]) == 3
     assert statuses(out) == ["done", "done", "done"]
     assert (out / "runs/001-interrupted-r1/run.json").read_bytes() == first
     with duckdb.connect(str(out / "results.duckdb"), read_only=True) as database:
@@ -68,33 +70,32 @@ def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
     assert rows == [(1, 2500), (2, 2500), (3, 2500)]
 
 
-def test_kill_nine_then_clean_then_resume(tmp_path: Path) -> None:
+def test_kill_nine_then_clean_then_resume(machine: Machine, tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
     out = tmp_path / "out"
-    with own_machine() as machine:
-        machine.run("ip", "netns", "add", "another")
-        with machine.held(tmp_path, "run", str(path), "--out", str(out), number=2) as running:
-            in_use = json.loads(machine.tailtap("clean", "--json").stdout)
-            assert in_use["removed"] == []
-            assert {item["pid"] for item in in_use["kept"]} == {running.process.pid}
-            running.process.kill()
-            running.process.wait()
-        assert statuses(out) == ["done", "running"]
-        left = [name for name in machine.namespaces() if name.startswith("tt-")]
-        assert len(left) == 3
-        shown = json.loads(machine.tailtap("clean", "--dry-run", "--json").stdout)
-        assert {row["name"] for row in shown["removed"] if row["kind"] == "namespace"} == set(left)
-        assert len(machine.namespaces()) == 4
-        cleaned = machine.tailtap("clean")
-        assert cleaned.returncode == 0, cleaned.stderr
-        assert all(f"removing namespace {name}" in cleaned.stdout for name in left)
-        assert machine.namespaces() == ["another"]
-        assert machine.tailtap("clean").stdout == "nothing to remove\n"
-        import_tree(write_rates(tmp_path, [10_000]), out)
-        resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume")
-        assert was_made(resumed), resumed.stderr
-        assert machine.namespaces() == ["another"]
-        machine.run("ip", "netns", "delete", "another")
+    machine.run("ip", "netns", "add", "another")
+    with machine.held(tmp_path, "run", str(path), "--out", str(out), number=2) as running:
+        in_use = json.loads(machine.tailtap("clean", "--json").stdout)
+        assert in_use["removed"] == []
+        assert {item["pid"] for item in in_use["kept"]} == {running.process.pid}
+        running.process.kill()
+        running.process.wait()
+    assert statuses(out) == ["done", "running"]
+    left = [name for name in machine.namespaces() if name.startswith("tt-")]
+    assert len(left) == 3
+    shown = json.loads(machine.tailtap("clean", "--dry-run", "--json").stdout)
+    assert {row["name"] for row in shown["removed"] if row["kind"] == "namespace"} == set(left)
+    assert len(machine.namespaces()) == 4
+    cleaned = machine.tailtap("clean")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert all(f"removing namespace {name}" in cleaned.stdout for name in left)
+    assert machine.namespaces() == ["another"]
+    assert machine.tailtap("clean").stdout == "nothing to remove\n"
+    import_tree(write_rates(tmp_path, [10_000]), out)
+    resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume")
+    assert was_made(resumed), resumed.stderr
+    assert machine.namespaces() == ["another"]
+    machine.run("ip", "netns", "delete", "another")
     assert statuses(out) == ["done", "done", "done", "imported"]
     with duckdb.connect(str(out / "results.duckdb"), read_only=True) as database:
         rows = database.execute(
@@ -133,35 +134,33 @@ def test_clean_finds_what_no_journal_names_and_leaves_what_others_made() -> None
         assert ours[1][1] not in links
 
 
-def test_all_also_removes_what_is_in_use(tmp_path: Path) -> None:
+def test_all_also_removes_what_is_in_use(machine: Machine, tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
     out = tmp_path / "out"
-    with own_machine() as machine:
-        options = ("--out", str(out), "--set", "repeat=1")
-        with machine.held(tmp_path, "run", str(path), *options) as running:
-            cleaned = machine.tailtap("clean", "--all")
-            assert cleaned.returncode == 0, cleaned.stderr
-            assert f"in use by process {running.process.pid}" in cleaned.stdout
-            running.go_on()
-            status, stderr = running.ended()
-        assert status == 3, stderr
-        assert "Traceback" not in stderr
-        assert machine.namespaces() == []
+    options = ("--out", str(out), "--set", "repeat=1")
+    with machine.held(tmp_path, "run", str(path), *options) as running:
+        cleaned = machine.tailtap("clean", "--all")
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert f"in use by process {running.process.pid}" in cleaned.stdout
+        running.go_on()
+        status, stderr = running.ended()
+    assert status == 3, stderr
+    assert "Traceback" not in stderr
+    assert machine.namespaces() == []
     assert statuses(out) == ["failed"]
 
 
-def test_an_interface_that_vanishes_fails_its_run_only(tmp_path: Path) -> None:
+def test_an_interface_that_vanishes_fails_its_run_only(machine: Machine, tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
     out = tmp_path / "out"
-    with own_machine() as machine:
-        options = ("--out", str(out), "--set", "repeat=2")
-        with machine.held(tmp_path, "run", str(path), *options) as running:
-            [dut] = [name for name in machine.namespaces() if name.endswith("-dut")]
-            assert machine.run("ip", "-n", dut, "link", "delete", "tt-in").returncode == 0
-            running.go_on()
-            status, stderr = running.ended()
-        assert status == 3, stderr
-        assert machine.namespaces() == []
+    options = ("--out", str(out), "--set", "repeat=2")
+    with machine.held(tmp_path, "run", str(path), *options) as running:
+        [dut] = [name for name in machine.namespaces() if name.endswith("-dut")]
+        assert machine.run("ip", "-n", dut, "link", "delete", "tt-in").returncode == 0
+        running.go_on()
+        status, stderr = running.ended()
+    assert status == 3, stderr
+    assert machine.namespaces() == []
     last = stderr.splitlines()[-1]
     assert last.startswith("tailtap: 1 of 2 runs failed, 001-interrupted-r1 first: interface tt-")
     assert last.endswith("vanished during the run")
@@ -170,21 +169,15 @@ def test_an_interface_that_vanishes_fails_its_run_only(tmp_path: Path) -> None:
     assert list((out / "runs/002-interrupted-r2/evaluation").iterdir())
 
 
-def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_clear_line(machine: Machine, tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    with own_machine() as machine:
-        mounted = machine.run("mount", "-t", "tmpfs", "-o", "size=512k", "tt-disk", str(disk))
-        assert mounted.returncode == 0
-        options = ("--out", str(disk / "out"), "--set", "repeat=1", *LONGER)
-        early = machine.tailtap("run", str(path), *options, "--set", "traffic.rate=50 kpkt/s")
-        assert early.returncode == 3
-        assert early.stderr == (
+    with small_disk(tmp_path, 512 << 10) as disk:
+        words = ("run", str(path), "--out", str(disk / "out"), "--set", "repeat=1", *LONGER)
+        assert one_line_error(machine.tailtap(*words, "--set", "traffic.rate=50 kpkt/s"), 3) == (
             f"tailtap: {disk}/out: the stamps of all runs to come need 2.4 MB and the disk "
-            "has 0.5 MB: make room or choose another --out\n"
+            "has 0.5 MB: make room or choose another --out"
         )
-        with machine.held(tmp_path, "run", str(path), *options) as running:
+        with machine.held(tmp_path, *words) as running:
             machine.run("dd", "if=/dev/zero", f"of={disk}/ballast", "bs=4k")
             running.go_on()
             status, stderr = running.ended()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,6 @@ traffic: {rate: 5 kpkt/s, duration: 6 s, warm_up: 100 ms, cpu: 0}
 interrupts: {counters: {period: 40 ms}}
 """
 TIMERS = "LOC_Local_timer_interrupts_CPU1"
-
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
 
 
 def sampled(
@@ -77,6 +72,7 @@ def test_timers_on_the_core_of_the_dut_are_found(injector: Path, tmp_path: Path)
         assert foreign["answer"] == "cannot-tell"
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_timers_of_another_core_are_not_blamed(injector: Path, tmp_path: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
-from labtools import own_machine, record, stamps, was_made, write_experiment
+from labtools import Machine, measured, record, stamps, was_made
 from packages import install_kinds
 
 EXPERIMENT = """\
@@ -25,18 +24,13 @@ tap: {kind: listener}
 """
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each")
 def test_a_run_has_their_platform_forwarder_generator_and_tap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_kinds(tmp_path / "packages")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
-    out = tmp_path / "out"
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, EXPERIMENT)
-        done = machine.tailtap("run", str(path), "--out", str(out))
-    assert was_made(done), done.stderr
-    [folder] = (out / "runs").iterdir()
+    made = measured(tmp_path, EXPERIMENT)
+    folder = made.run
     run = record(folder)
     assert [row["id"] for row in stamps(folder / "egress.stamps")] == list(range(1_000))
     assert run["platform"]["cache"] == run["parameters"]["dut"]["cache"] == 3 * 2**20
@@ -57,22 +51,21 @@ os._exit(9)
 
 
 def test_what_their_resources_changed_is_cleaned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_kinds(tmp_path / "packages")
     flag = tmp_path / "flag"
-    with own_machine() as machine:
-        with monkeypatch.context() as with_package:
-            with_package.setenv("PYTHONPATH", str(tmp_path / "packages"))
-            assert machine.run(sys.executable, "-c", LEFT, str(flag)).returncode == 9
-        assert flag.exists()
-        # Where the package is not installed nobody knows how to undo it.
-        said = machine.tailtap("clean")
-        assert f"says what this tailtap cannot undo (flag {flag})" in said.stderr
-        assert flag.exists()
-        with monkeypatch.context() as with_package:
-            with_package.setenv("PYTHONPATH", str(tmp_path / "packages"))
-            done = machine.tailtap("clean", "--json")
+    with monkeypatch.context() as with_package:
+        with_package.setenv("PYTHONPATH", str(tmp_path / "packages"))
+        assert machine.run(sys.executable, "-c", LEFT, str(flag)).returncode == 9
+    assert flag.exists()
+    # Where the package is not installed nobody knows how to undo it.
+    said = machine.tailtap("clean")
+    assert f"says what this tailtap cannot undo (flag {flag})" in said.stderr
+    assert flag.exists()
+    with monkeypatch.context() as with_package:
+        with_package.setenv("PYTHONPATH", str(tmp_path / "packages"))
+        done = machine.tailtap("clean", "--json")
     assert was_made(done), done.stderr
     assert ("flag", str(flag)) in [
         (row["kind"], row["name"]) for row in json.loads(done.stdout)["removed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from labtools import own_machine, record, stamps, was_made, write_experiment
+from labtools import Machine, record, stamps, was_made, write_experiment
 
 from tailtap.analysis.evaluation import Evaluation
 
@@ -20,7 +20,7 @@ ATTEMPTS = 5
 
 
 @pytest.mark.apart
-def test_known_delays_losses_and_duplicates_are_found(tmp_path: Path) -> None:
+def test_known_delays_losses_and_duplicates_are_found(machine: Machine, tmp_path: Path) -> None:
     path = write_experiment(
         tmp_path,
         f"""\
@@ -35,31 +35,30 @@ dut:
 traffic: {{rate: 10 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}}
 """,
     )
-    with own_machine() as machine:
-        for attempt in range(ATTEMPTS):
-            out = tmp_path / f"out{attempt}"
-            done = machine.tailtap("run", str(path), "--out", str(out))
-            assert was_made(done), done.stderr
-            [run] = (out / "runs").iterdir()
-            # Which packets: no noise excuses a mistake in these.
-            sent = stamps(run / "ingress.stamps")["id"]
-            came = stamps(run / "egress.stamps")["id"]
-            assert sorted(set(sent) - set(came)) == DROPPED
-            evaluation = Evaluation.load(run / "evaluation")
-            assert evaluation.counts.lost == len(DROPPED)
-            assert evaluation.counts.duplicate_egress == len(DUPLICATED)
-            assert evaluation.counts.matched == 10_000 - len(DROPPED)
-            assert evaluation.counts.unmatched_egress == 0
-            told = record(run)["forwarder"]
-            assert (told["held"], told["dropped"], told["duplicated"], told["lost"]) == (
-                len(HELD),
-                len(DROPPED),
-                len(DUPLICATED),
-                0,
-            )
-            noise = worst_of_the_others(run)
-            if noise < HOLD_NS:
-                break
+    for attempt in range(ATTEMPTS):
+        out = tmp_path / f"out{attempt}"
+        done = machine.tailtap("run", str(path), "--out", str(out))
+        assert was_made(done), done.stderr
+        [run] = (out / "runs").iterdir()
+        # Which packets: no noise excuses a mistake in these.
+        sent = stamps(run / "ingress.stamps")["id"]
+        came = stamps(run / "egress.stamps")["id"]
+        assert sorted(set(sent) - set(came)) == DROPPED
+        evaluation = Evaluation.load(run / "evaluation")
+        assert evaluation.counts.lost == len(DROPPED)
+        assert evaluation.counts.duplicate_egress == len(DUPLICATED)
+        assert evaluation.counts.matched == 10_000 - len(DROPPED)
+        assert evaluation.counts.unmatched_egress == 0
+        told = record(run)["forwarder"]
+        assert (told["held"], told["dropped"], told["duplicated"], told["lost"]) == (
+            len(HELD),
+            len(DROPPED),
+            len(DUPLICATED),
+            0,
+        )
+        noise = worst_of_the_others(run)
+        if noise < HOLD_NS:
+            break
     assert noise < HOLD_NS, "this machine is too busy to tell held packets from others"
     worst = evaluation.worst(len(HELD))
     assert sorted(int(packet.key) for packet in worst) == HELD

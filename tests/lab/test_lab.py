@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 from killed import Work, killed_at_every_step
-from labtools import own_machine, wait_for
+from labtools import Machine, wait_for
 
 from tailtap.base.errors import MachineError
 from tailtap.lab.topology.compiler import receive_steering
@@ -63,10 +63,9 @@ def news(watching: Iterable[Process]) -> list[str]:
     return [line for process in watching for line in process.read_available() or ()]
 
 
-@pytest.mark.parametrize("reboot", [False, True])
-def test_a_lab_that_is_killed_at_any_step_leaves_nothing(reboot: bool) -> None:
-    with own_machine() as machine:
-        steps, kinds = killed_at_every_step(machine, "lab", reboot=reboot)
+@pytest.mark.parametrize("reboot", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_lab_that_is_killed_at_any_step_leaves_nothing(machine: Machine, reboot: bool) -> None:
+    steps, kinds = killed_at_every_step(machine, "lab", reboot=reboot)
     assert steps > 40
     assert kinds == (
         {"folder", "journal"} if reboot else {"folder", "journal", "link", "namespace", "value"}
@@ -77,17 +76,20 @@ def test_a_lab_that_is_killed_at_any_step_leaves_nothing(reboot: bool) -> None:
 @pytest.mark.parametrize(
     ("work", "least", "expected"),
     [
-        ("lxc-start", 15, {"container", "journal", "namespace"}),
+        pytest.param(
+            "lxc-start", 15, {"container", "journal", "namespace"}, marks=pytest.mark.slow
+        ),
         ("crun", 15, {"oci-container", "journal", "namespace"}),
         pytest.param("runc", 15, {"oci-container", "journal", "namespace"}, marks=pytest.mark.slow),
-        ("podman", 15, {"podman-container", "journal", "namespace"}),
+        pytest.param(
+            "podman", 15, {"podman-container", "journal", "namespace"}, marks=pytest.mark.slow
+        ),
         ("huge pages", 5, {"huge-pages", "journal"}),
     ],
 )
 def test_what_is_killed_at_any_step_leaves_nothing(
-    work: Work, least: int, expected: set[str]
+    machine: Machine, work: Work, least: int, expected: set[str]
 ) -> None:
-    with own_machine() as machine:
-        steps, kinds = killed_at_every_step(machine, work)
+    steps, kinds = killed_at_every_step(machine, work)
     assert steps > least
     assert kinds == expected

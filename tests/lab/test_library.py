@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-import pytest
-from labtools import own_machine
+from labtools import Machine
 
 PROJECT = """
 import pytest
@@ -49,14 +47,12 @@ def test_violated(tail_latency):
 """
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each")
-def test_another_project_measures_in_its_tests(tmp_path: Path) -> None:
+def test_another_project_measures_in_its_tests(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "test_tail.py").write_text(PROJECT)
-    with own_machine() as machine:
-        found = machine.run(
-            sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path),
-            "-q", "-rA", str(tmp_path),
-        )  # fmt: skip
-        assert machine.namespaces() == []
+    found = machine.run(
+        sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path),
+        "-q", "-rA", str(tmp_path),
+    )  # fmt: skip
+    assert machine.namespaces() == []
     assert found.returncode == 0, found.stdout + found.stderr
     assert "3 passed, 1 xfailed" in found.stdout, found.stdout

@@ -1,21 +1,20 @@
 """Every platform with every forwarder: no packet is lost. New kinds join by themselves.
 
-`test_forwarders` has them on bare metal. A DuT takes long to start, so that all forwarders share
-one of each platform; whole runs with a DuT each are slow tests.
+`test_forwarders` has them on bare metal, in whole runs. A DuT takes long to start, so that all
+forwarders share one of each platform.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forwarders import require
-from labtools import own_machine, record, stamps, wait_for, write_experiment
+from labtools import stamps, wait_for
 from program import TAILTAP
 from standing import Shared
 
@@ -34,16 +33,13 @@ OPTIONS: dict[str, dict[str, str]] = {"external": EXTERNAL, "nftables": {"rules"
 """What a forwarder cannot do without."""
 PASSING = [name for name, kind in FORWARDERS.items() if kind.serves != "clients"]
 """Servers answer, and pass nothing on: `test_servers` has them."""
-LACKING = ("is missing on", "this machine cannot", "this kernel has no")
-"""How an error begins to say that a capability is missing: the only reasons to skip."""
 OTHERS = [name for name, kind in PLATFORMS.items() if kind.traits.has_dut and name != "bare-metal"]
 BOOTS = [name for name in OTHERS if PLATFORMS[name].traits.own_kernel]
 """Platforms whose DuT boots a kernel of its own."""
-ALIKE = ("crun", "runc", "podman", "vm-vhost")
-"""Like others: `test_runtimes` tries these containers in CI, `test_polling_guests` the last one."""
-SHARED = [name for name in OTHERS if name not in ALIKE]
-LIKE_OTHERS = ("testpmd", "dpdk-l3fwd", "ovs-dpdk", "suricata", "external", "nat")
-"""In a guest CI has one of each mechanism: `dpdk-l2fwd`, `ovs`, `fault`, `nftables`."""
+SLOW_PLATFORMS = ("crun", "runc", "podman", "vm-vhost")
+"""CI has these containers in `test_containers`."""
+IN_GUESTS = ("fault", "nftables")
+"""In a guest CI has a program and the kernel; DPDK polls in `test_polling_guests`."""
 FAST, PACKETS = {"rate": "2 kpkt/s", "duration": "500 ms", "warm_up": "100 ms"}, 1_000
 SLOW, SLOW_PACKETS = {"rate": "200 pkt/s", "duration": "2 s", "warm_up": "0 s"}, 400
 """What is sent, and how many packets that are: to see all of them, and to see the drain time."""
@@ -63,12 +59,13 @@ echo 0 > /sys/class/net/"$1"/threaded
 exit 0
 """
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
+
+def slow_unless(in_ci: Callable[[str], bool]) -> list[Any]:
+    """The platforms whose DuT forwarders share; those that are not in CI are slow."""
+    return [pytest.param(one, marks=() if in_ci(one) else pytest.mark.slow) for one in OTHERS]
 
 
-@pytest.fixture(scope="module", params=SHARED)
+@pytest.fixture(scope="module", params=slow_unless(lambda one: one not in SLOW_PLATFORMS))
 def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
     """A DuT that all forwarders share, in its lab."""
     spec = DutSpec((1,), PLATFORMS[request.param].Options())
@@ -77,31 +74,31 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
 
 
 # A DuT is made again where parameters of it and of another argument stand in one mark.
-IN_GUESTS_SLOW = pytest.mark.parametrize(
+NOT_IN_GUESTS = pytest.mark.parametrize(
     "shared",
-    [pytest.param(one, marks=pytest.mark.slow if one in BOOTS else ()) for one in SHARED],
+    slow_unless(lambda one: one not in (*SLOW_PLATFORMS, *BOOTS)),
     indirect=True,
 )
 
 
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
-@pytest.mark.parametrize("forwarder", [one for one in PASSING if one not in LIKE_OTHERS])
+@pytest.mark.parametrize("forwarder", IN_GUESTS)
 def test_no_packet_is_lost(shared: Shared, forwarder: str, tmp_path: Path) -> None:
     no_packet_is_lost(shared, forwarder, tmp_path)
 
 
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed
-@pytest.mark.parametrize("forwarder", LIKE_OTHERS)
-@IN_GUESTS_SLOW
+@pytest.mark.parametrize("forwarder", [one for one in PASSING if one not in IN_GUESTS])
+@NOT_IN_GUESTS
 def test_no_packet_is_lost_by_others(shared: Shared, forwarder: str, tmp_path: Path) -> None:
     no_packet_is_lost(shared, forwarder, tmp_path)
 
 
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed
-@IN_GUESTS_SLOW
+@NOT_IN_GUESTS
 def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> None:
     pass_through(shared, "dpdk-l2fwd", DRAIN, SLOW, tmp_path)
     assert [row["id"] for row in stamps(tmp_path / "egress.stamps")] == list(range(SLOW_PACKETS))
@@ -109,15 +106,6 @@ def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> N
     # packets come in that time: 32 would be sent at once.
     found = evaluation.evaluate(tmp_path / "ingress.stamps", tmp_path / "egress.stamps")
     assert 25e6 < found.mean < 125e6
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.parametrize("forwarder", PASSING)
-@pytest.mark.parametrize("platform", OTHERS)
-def test_no_packet_is_lost_in_a_whole_run(platform: str, forwarder: str, tmp_path: Path) -> None:
-    made = run(platform, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)
-    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
 
 
 def no_packet_is_lost(shared: Shared, forwarder: str, folder: Path) -> None:
@@ -167,34 +155,3 @@ def pass_through(
         if isinstance(forwarding, Forwarding) and shared.platform in BOOTS:
             assert forwarding.cpu_time() is None  # the process that is seen here only stands for it
         forwarding.stop()
-
-
-def run(
-    platform: str,
-    forwarder: str,
-    options: Mapping[str, str],
-    sent: Mapping[str, str],
-    folder: Path,
-) -> Path:
-    """The folder of a run that was made; skips the test where this machine cannot."""
-    require(forwarder)
-    text = f"""\
-name: matrix
-dut:
-  platform: {platform}
-  forwarder: {forwarder}
-  cpus: [1]
-  options: {json.dumps(options)}
-traffic: {json.dumps({**sent, "cpu": 0})}
-"""
-    out = folder / "out"
-    with own_machine() as machine:
-        done = machine.tailtap("run", str(write_experiment(folder, text)), "--out", str(out))
-        assert machine.namespaces() == []
-    assert (out / "runs").is_dir(), done.stderr
-    [made] = (out / "runs").iterdir()
-    error = record(made)["error"] or ""
-    if any(lacking in error for lacking in LACKING):
-        pytest.skip(error)
-    assert record(made)["status"] == "done", done.stderr
-    return made

@@ -19,9 +19,6 @@ from tailtap.analysis.evaluation import Evaluation
 
 CPU = 1
 TICKS = os.sysconf("SC_CLK_TCK")
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
 EXPERIMENT = """
 name: tenants
 dut: {{forwarder: fault, cpus: [1], neighbours: {neighbours}}}
@@ -90,7 +87,7 @@ def loaded(*arguments: str, seconds: float = 1.5) -> tuple[dict[str, int], float
 
 @pytest.mark.alone
 @pytest.mark.timed
-@pytest.mark.parametrize("kind", ["cpu", "cache"])
+@pytest.mark.parametrize("kind", ["cpu", pytest.param("cache", marks=pytest.mark.slow)])
 def test_a_share_of_the_cpu_is_what_the_kernel_accounts_for(kind: str) -> None:
     done, share, *_ = loaded(kind, "--busy", "40", "--period", "20 ms")
     assert share == pytest.approx(0.4, abs=0.05)
@@ -98,6 +95,7 @@ def test_a_share_of_the_cpu_is_what_the_kernel_accounts_for(kind: str) -> None:
     assert done["done"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_a_rate_of_interrupts_is_what_the_kernel_counts() -> None:
@@ -107,6 +105,7 @@ def test_a_rate_of_interrupts_is_what_the_kernel_counts() -> None:
     assert done["done"] / done["elapsed_ns"] * 1e9 == pytest.approx(2000, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_a_rate_of_copies_takes_the_time_that_copies_take() -> None:
@@ -119,9 +118,12 @@ def test_a_rate_of_copies_takes_the_time_that_copies_take() -> None:
     assert 1.3 < shares[1] / shares[0] < 3
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
-def test_packets_are_late_by_a_neighbour_and_explain_names_it(tmp_path: Path) -> None:
+def test_packets_are_late_by_a_neighbour_and_explain_names_it(
+    machine: Machine, tmp_path: Path
+) -> None:
     """On the same core, without it and with it."""
     text = (
         EXPERIMENT.format(neighbours="{}", duration="2 s")
@@ -130,10 +132,9 @@ def test_packets_are_late_by_a_neighbour_and_explain_names_it(tmp_path: Path) ->
     )
     (tmp_path / "tenants.yaml").write_text(text)
     out = tmp_path / "out"
-    with own_machine() as machine:
-        done = machine.tailtap("run", f"{tmp_path}/tenants.yaml", "--out", str(out), "--quiet")
-        assert was_made(done), done.stderr
-        assert threads(machine, "tt-batch") == []
+    done = machine.tailtap("run", f"{tmp_path}/tenants.yaml", "--out", str(out), "--quiet")
+    assert was_made(done), done.stderr
+    assert threads(machine, "tt-batch") == []
     alone, beside = sorted((out / "runs").iterdir())
     assert record(alone)["neighbours"] == {}
     told = record(beside)["neighbours"]["batch"]
@@ -160,6 +161,7 @@ AT_ONCE, SOCKETS = 64, 16
 """Datagrams of a burst, and the sockets that each comes to."""
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_a_rate_of_packets_is_what_the_kernel_receives() -> None:
@@ -213,24 +215,23 @@ def test_a_tenant_whose_packets_flood_the_softirq_is_blamed_for_another_s_tail(
     assert sum(share > 0.8 for share in shares) >= 2, shares
 
 
-def test_nothing_stays_of_a_run_that_is_killed(tmp_path: Path) -> None:
+def test_nothing_stays_of_a_run_that_is_killed(machine: Machine, tmp_path: Path) -> None:
     """SIGKILL of `tailtap run` ends the neighbours; that of a neighbour fails the run."""
     neighbours = "{batch: {cpu: {cpus: [1], busy: 1}}}"
     path, two = tmp_path / "tenants.yaml", tmp_path / "two"
     path.write_text(EXPERIMENT.format(neighbours=neighbours, duration="60 s"))
     command = ("run", str(path), "--quiet", "--out")
-    with own_machine() as machine:
-        with machine.start(*command, str(tmp_path / "one")) as process:
-            until(lambda: threads(machine, "tt-batch"))
-            process.kill()
-        until(lambda: not threads(machine, "tt-batch"))
-        assert machine.tailtap("clean").returncode == 0
-        with machine.start(*command, str(two)) as process:
-            until(lambda: threads(machine, "tt-batch") and (two / "runs").exists())
-            [thread] = threads(machine, "tt-batch")
-            time.sleep(0.5)
-            os.kill(int(thread.parent.parent.name), signal.SIGKILL)
-            _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    with machine.start(*command, str(tmp_path / "one")) as process:
+        until(lambda: threads(machine, "tt-batch"))
+        process.kill()
+    until(lambda: not threads(machine, "tt-batch"))
+    assert machine.tailtap("clean").returncode == 0
+    with machine.start(*command, str(two)) as process:
+        until(lambda: threads(machine, "tt-batch") and (two / "runs").exists())
+        [thread] = threads(machine, "tt-batch")
+        time.sleep(0.5)
+        os.kill(int(thread.parent.parent.name), signal.SIGKILL)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 3
     [run] = (two / "runs").iterdir()
     assert record(run)["status"] == "failed"

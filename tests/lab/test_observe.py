@@ -70,8 +70,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "device",
     [
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("bridge", "line", "ovs")),
-        "nat",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("bridge", "line", "ovs", "nat")),
         "container",
     ],
 )
@@ -187,20 +186,19 @@ PATH={Path(sys.executable).parent}:$PATH
 """
 
 
-def test_the_page_s_commands_work_as_they_stand(tmp_path: Path) -> None:
+def test_the_page_s_commands_work_as_they_stand(machine: Machine, tmp_path: Path) -> None:
     """In a second in place of a minute; what it compares with was made before."""
     page = PAGE.read_text()
-    with own_machine() as machine:
-        built = bridge(machine)
-        for old, new in (("eth0", built.came[1]), ("eth1", built.left[1]), ("60 s", "1 s")):
-            page = page.replace(old, new)
-        first, *others = steps(page)
-        yesterday = replace(first, command=first.command.replace("today", "yesterday"))
-        every = [yesterday, first, *others]
-        shell = machine.command("ip", "netns", "exec", built.came[0], "bash")
-        with built.sending():
-            more = {"observe": "--budget '100 %'"}
-            results = run(every, shell, tmp_path, HERE, more, PATIENCE_SECONDS)
+    built = bridge(machine)
+    for old, new in (("eth0", built.came[1]), ("eth1", built.left[1]), ("60 s", "1 s")):
+        page = page.replace(old, new)
+    first, *others = steps(page)
+    yesterday = replace(first, command=first.command.replace("today", "yesterday"))
+    every = [yesterday, first, *others]
+    shell = machine.command("ip", "netns", "exec", built.came[0], "bash")
+    with built.sending():
+        more = {"observe": "--budget '100 %'"}
+        results = run(every, shell, tmp_path, HERE, more, PATIENCE_SECONDS)
     assert len(every) > 5
     for step, (status, output) in zip(every, results, strict=True):
         assert status in step.statuses, (step.command, output)
@@ -249,26 +247,25 @@ def test_a_guest_behind_its_tap_devices(recorder: Path, tmp_path: Path) -> None:
         assert not not_near(times(next(folder.glob(f"{side}.*"))), recorded[0].packets(place))
 
 
-def test_both_ways_are_two_runs(tmp_path: Path) -> None:
+def test_both_ways_are_two_runs(machine: Machine, tmp_path: Path) -> None:
     """The interfaces are in the namespace in which the command is typed."""
-    with own_machine() as machine:
-        built = bridge(machine)
-        words = [
-            "observe",
-            built.came[1],
-            built.left[1],
-            "--for",
-            "1 s",
-            "--both",
-            "--trace",
-            "none",
-            "--json",
-            *ANY_COST,
-        ]
-        inside = ["ip", "netns", "exec", built.came[0], *TAILTAP]
-        with built.sending(), built.answering():
-            words += ["--out", str(tmp_path / "out")]
-            done = machine.run(*inside, *words, seconds=PATIENCE_SECONDS)
+    built = bridge(machine)
+    words = [
+        "observe",
+        built.came[1],
+        built.left[1],
+        "--for",
+        "1 s",
+        "--both",
+        "--trace",
+        "none",
+        "--json",
+        *ANY_COST,
+    ]
+    inside = ["ip", "netns", "exec", built.came[0], *TAILTAP]
+    with built.sending(), built.answering():
+        words += ["--out", str(tmp_path / "out")]
+        done = machine.run(*inside, *words, seconds=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [run["slug"] for run in found["runs"]] == ["001-observed", "002-observed-back"]
@@ -337,32 +334,31 @@ WHAT = (
 
 
 @pytest.mark.parametrize("moment", [pytest.param("look", marks=pytest.mark.slow), "observe"])
-def test_a_killed_observer_leaves_no_trace(moment: str, tmp_path: Path) -> None:
-    with own_machine() as machine:
-        built = bridge(machine)
-        with built.sending():
-            links = ("ip", "-n", built.came[0], "link")
-            wait_for(lambda: "state DOWN" not in machine.run(*links).stdout, "the bridge's carrier")
-            before = state(machine)
-            words = ["observe", *built.words, "--out", str(tmp_path / "out")]
-            running = machine.start(*words)
-            events = tmp_path / "out" / "runs" / "001-observed" / "trace.events"
-            pattern = name_of("*", running.pid)
+def test_a_killed_observer_leaves_no_trace(machine: Machine, moment: str, tmp_path: Path) -> None:
+    built = bridge(machine)
+    with built.sending():
+        links = ("ip", "-n", built.came[0], "link")
+        wait_for(lambda: "state DOWN" not in machine.run(*links).stdout, "the bridge's carrier")
+        before = state(machine)
+        words = ["observe", *built.words, "--out", str(tmp_path / "out")]
+        running = machine.start(*words)
+        events = tmp_path / "out" / "runs" / "001-observed" / "trace.events"
+        pattern = name_of("*", running.pid)
 
-            def is_there() -> bool:
-                return any(SHARED.glob(pattern)) if moment == "look" else events.exists()
+        def is_there() -> bool:
+            return any(SHARED.glob(pattern)) if moment == "look" else events.exists()
 
-            wait_for(is_there, moment)
-            time.sleep(0.5)
-            running.send_signal(signal.SIGKILL)
-            running.communicate()
-            names = pattern.removeprefix("tt-*"), str(tmp_path / "out")
-            wait_for(lambda: not working_on(*names), "its children are gone")
-            assert state(machine) == before
-            words = [*built.words, "--packets", "10000", "--trace", "none"]
-            found = observed(machine, tmp_path / "again", *words)
-            assert not list(SHARED.glob(pattern))
-            assert state(machine) == before
+        wait_for(is_there, moment)
+        time.sleep(0.5)
+        running.send_signal(signal.SIGKILL)
+        running.communicate()
+        names = pattern.removeprefix("tt-*"), str(tmp_path / "out")
+        wait_for(lambda: not working_on(*names), "its children are gone")
+        assert state(machine) == before
+        words = [*built.words, "--packets", "10000", "--trace", "none"]
+        found = observed(machine, tmp_path / "again", *words)
+        assert not list(SHARED.glob(pattern))
+        assert state(machine) == before
     assert found["runs"][0]["evaluation"]["counts"]["matched"] > 5_000
 
 

@@ -97,7 +97,7 @@ def test_what_an_xdp_program_drops_is_named_and_may_be_lost(tmp_path: Path) -> N
     assert "not shown" in judged.stdout and f"0 to {first['xdp_dropped']} of" in judged.stdout
 
 
-@pytest.mark.parametrize("way", ["macvlan", "both leave"])
+@pytest.mark.parametrize("way", ["macvlan", pytest.param("both leave", marks=pytest.mark.slow)])
 def test_packets_that_pass_both_interfaces_in_one_direction_are_found(
     way: str, tmp_path: Path
 ) -> None:

@@ -7,7 +7,6 @@ emulated, what the recorder itself takes says how near its times can be (`handov
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -244,7 +243,6 @@ tail -n 1 told
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the guest needs two CPUs"),
 ]
 
 

@@ -7,7 +7,6 @@ its log tells. The guest has Debian's real-time kernel, which has these tracers;
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -133,7 +132,6 @@ pytestmark = [
     pytest.mark.timed,
     pytest.mark.slow,
     pytest.mark.timeout(2_400),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the guest needs two CPUs"),
 ]
 
 

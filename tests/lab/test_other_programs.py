@@ -6,7 +6,6 @@ The real programs read it. What they would change of this machine's disk goes to
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -22,10 +21,6 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.exports import FORMATS, Content, content
 from tailtap.lab.platforms.vm.kernels import unpacked
-
-pytestmark = pytest.mark.skipif(
-    (os.cpu_count() or 1) < 2, reason="a device needs a core beside that for everything else"
-)
 
 GRUB = ("grub-common", "grub2-common")
 # The root here is no disk: grub-probe tells of one. The words of a kernel's line are not its work.
@@ -192,6 +187,7 @@ lines
 """
 
 
+@pytest.mark.slow
 @pytest.mark.apart
 @pytest.mark.parametrize(
     "names",
@@ -249,6 +245,7 @@ grep -e WARNING -e ERROR /tmp/log || true
 """
 
 
+@pytest.mark.slow
 @pytest.mark.apart
 def test_the_daemon_of_tuned_sets_the_profile_and_puts_it_back(tmp_path: Path) -> None:
     """There is no boot loader that it could give the words of the kernel's line."""

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from labtools import own_machine
+from labtools import Machine
 from read_pages import Step, files, run, steps
 
 # What they apply and revert is the whole machine's.
@@ -47,7 +47,7 @@ def shortened(text: str) -> str:
     return text
 
 
-def test_every_command_works_as_it_stands(tmp_path: Path) -> None:
+def test_every_command_works_as_it_stands(machine: Machine, tmp_path: Path) -> None:
     """All pages in one folder: what one repeats of another is not done again."""
     (tmp_path / ".venv").symlink_to(Path(sys.prefix))
     (tmp_path / "examples").mkdir()
@@ -63,12 +63,11 @@ def test_every_command_works_as_it_stands(tmp_path: Path) -> None:
         for step in steps(text):
             every.setdefault(step.command.partition("  #")[0].strip(), step)
     assert len(every) > 30
-    with own_machine() as machine:
-        shell = machine.command("bash")
-        try:
-            results = run(list(every.values()), shell, tmp_path, AS_ROOT, MORE, timeout=560)
-        finally:  # what the pages put back themselves, if they were not cut off
-            machine.tailtap("host", "revert", "--quiet")
+    shell = machine.command("bash")
+    try:
+        results = run(list(every.values()), shell, tmp_path, AS_ROOT, MORE, timeout=560)
+    finally:  # what the pages put back themselves, if they were not cut off
+        machine.tailtap("host", "revert", "--quiet")
     for step, (status, output) in zip(every.values(), results, strict=True):
         assert status in step.statuses, (step.command, status, output)
         assert "Traceback" not in output, (step.command, output)

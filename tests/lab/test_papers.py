@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-from labtools import TAILTAP, own_machine, statuses
+from labtools import TAILTAP, Machine, statuses
 
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.show.report.requested import requested_figures, write_requested
@@ -28,7 +27,6 @@ LACKING = ("no run counted", "no run has what this kind of figure shows")
 """Why a figure is not drawn: processors that tell neither counters nor power."""
 
 pytestmark = [
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU"),
     pytest.mark.timeout(1200),
 ]
 
@@ -40,15 +38,14 @@ pytestmark = [
         for path in sorted(FILES.glob("*.yaml"))
     ],
 )
-def test_a_file_runs_and_draws_its_figures(path: Path, tmp_path: Path) -> None:
+def test_a_file_runs_and_draws_its_figures(machine: Machine, path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with own_machine() as machine:
-        sets = [word for one in SMALLER for word in ("--set", one)]
-        searched = path.stem == "line-highest"
-        command = SEARCH if searched else ("run",)
-        words = (*TAILTAP, *command, str(path), "--out", str(out), *sets)
-        done = machine.run(*words, seconds=1000)
-        assert machine.namespaces() == []
+    sets = [word for one in SMALLER for word in ("--set", one)]
+    searched = path.stem == "line-highest"
+    command = SEARCH if searched else ("run",)
+    words = (*TAILTAP, *command, str(path), "--out", str(out), *sets)
+    done = machine.run(*words, seconds=1000)
+    assert machine.namespaces() == []
     made = statuses(out / "latency" if searched else out)
     # What this machine was not booted for fails, and says so; all else is measured.
     assert done.returncode in (0, 1, 3) and "done" in made, done.stderr

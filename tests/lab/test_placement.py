@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import Machine, own_machine, record, was_made, write_experiment
+from labtools import Machine, record, was_made, write_experiment
 from namespaces import Namespace
 from program import tailtap
 
 from tailtap.base.errors import MachineError
 from tailtap.host.net.card_settings import CardQueues
-
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
 
 PACKETS = 1000
 WARM_UP = 100
@@ -48,48 +44,47 @@ def codes(run: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.alone
-def test_packets_are_received_where_the_experiment_says(tmp_path: Path) -> None:
+def test_packets_are_received_where_the_experiment_says(machine: Machine, tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
     sent = PACKETS + WARM_UP
-    with own_machine() as machine:
-        for attempt in range(3):
-            out = tmp_path / f"out{attempt}"
-            done = tailtap("run", path, "--out", out, timeout=400, beside=machine.pid)
-            assert was_made(done), done.stderr
-            runs = [record(run) for run in sorted((out / "runs").iterdir())]
-            # Counters are the whole machine's: with much more in them they tell nothing of ours.
-            if all(sum(counted(run, cpu) for cpu in (0, 1)) < 4 * sent for run in runs):
-                break
-        else:
-            pytest.skip("other programs here keep receiving thousands of packets a second")
-        none, core, listed, node = runs
-        # Where the kernel puts it is where the packets come from: the generator's CPU.
-        assert counted(none, 0) >= 3 * sent
-        assert counted(none, 1) < sent
-        assert codes(none) == {"work-elsewhere"}
-        assert none["placement"]["ports"] == {"tt-in": {"cpus": []}}
-        # The DuT's own, or the one that is listed, though the DuT is said to be on another.
-        for run in (core, listed):
-            assert counted(run, 0) < 2 * sent
-            assert counted(run, 1) >= 2 * sent
-            assert counted(run, 1, "received_rps") > 0  # steered there by interrupts
-            assert run["placement"]["ports"] == {"tt-in": {"cpus": [1]}}
-        assert codes(core) == set()
-        assert codes(listed) == {"shared-cpu"}
-        # A thread polls there, without any steering. CPU 0 keeps the housekeeping.
-        assert node["placement"]["ports"]["tt-in"]["cpus"] == sorted(
-            cpu for cpu in os.sched_getaffinity(0) if cpu != 0
-        )
-        assert counted(node, 0) < 2 * sent
-        assert counted(node, 1, "received_rps") == 0
-        assert codes(node) == set()
-        assert [run["nodes"][2]["placement"] for run in (none, listed, node)] == [
-            {"irq": "none", "napi": "softirq"},
-            {"irq": [1], "napi": "softirq"},
-            {"irq": "node", "napi": "threads"},
-        ]
-        assert machine.run("sh", "-c", THREADS).stdout == ""  # they end with their port
-        told = json.loads(machine.tailtap("compare", str(out), "--json", "--quiet").stdout)
+    for attempt in range(3):
+        out = tmp_path / f"out{attempt}"
+        done = tailtap("run", path, "--out", out, timeout=400, beside=machine.pid)
+        assert was_made(done), done.stderr
+        runs = [record(run) for run in sorted((out / "runs").iterdir())]
+        # Counters are the whole machine's: with much more in them they tell nothing of ours.
+        if all(sum(counted(run, cpu) for cpu in (0, 1)) < 4 * sent for run in runs):
+            break
+    else:
+        pytest.skip("other programs here keep receiving thousands of packets a second")
+    none, core, listed, node = runs
+    # Where the kernel puts it is where the packets come from: the generator's CPU.
+    assert counted(none, 0) >= 3 * sent
+    assert counted(none, 1) < sent
+    assert codes(none) == {"work-elsewhere"}
+    assert none["placement"]["ports"] == {"tt-in": {"cpus": []}}
+    # The DuT's own, or the one that is listed, though the DuT is said to be on another.
+    for run in (core, listed):
+        assert counted(run, 0) < 2 * sent
+        assert counted(run, 1) >= 2 * sent
+        assert counted(run, 1, "received_rps") > 0  # steered there by interrupts
+        assert run["placement"]["ports"] == {"tt-in": {"cpus": [1]}}
+    assert codes(core) == set()
+    assert codes(listed) == {"shared-cpu"}
+    # A thread polls there, without any steering. CPU 0 keeps the housekeeping.
+    assert node["placement"]["ports"]["tt-in"]["cpus"] == sorted(
+        cpu for cpu in os.sched_getaffinity(0) if cpu != 0
+    )
+    assert counted(node, 0) < 2 * sent
+    assert counted(node, 1, "received_rps") == 0
+    assert codes(node) == set()
+    assert [run["nodes"][2]["placement"] for run in (none, listed, node)] == [
+        {"irq": "none", "napi": "softirq"},
+        {"irq": [1], "napi": "softirq"},
+        {"irq": "node", "napi": "threads"},
+    ]
+    assert machine.run("sh", "-c", THREADS).stdout == ""  # they end with their port
+    told = json.loads(machine.tailtap("compare", str(out), "--json", "--quiet").stdout)
     labels = {one["label"] for load in told["loads"] for one in load["configurations"]}
     assert "irq none · [1] · napi softirq" in labels
     assert "irq [1] · [0] · napi softirq" in labels
@@ -102,22 +97,21 @@ def problems(machine: Machine, path: Path, *settings: str) -> list[str]:
     return [row["message"] for row in run["problems"]]
 
 
-def test_the_check_says_what_the_run_would_say(tmp_path: Path) -> None:
+def test_the_check_says_what_the_run_would_say(machine: Machine, tmp_path: Path) -> None:
     text = "name: p\ntraffic: {rate: 2 kpkt/s, duration: 100 ms, cpu: 0}\n"
     path = write_experiment(tmp_path, text)
-    with own_machine() as machine:
-        assert problems(machine, path, "dut.irq=node", "dut.napi=threads") == []
-        [wrong] = problems(machine, path, "dut.irq=[1, 8000]")
-        assert wrong.startswith("dut.irq: CPU 8000 is not there or is off: choose from 0-")
-        out = ("--out", str(tmp_path / "out"), "--set", "dut.irq=[1, 8000]")
-        done = machine.tailtap("run", str(path), *out)
-        assert done.returncode == 3
-        assert wrong in done.stderr
-        unknown = machine.tailtap("run", str(path), "--check", "--set", "dut.irq=cores")
-        assert unknown.returncode == 2
-        assert "dut.irq" in unknown.stderr
-        queues = machine.tailtap("run", str(path), "--check", "--set", "dut.queues=2")
-        assert "links of the lab have one queue" in queues.stderr
+    assert problems(machine, path, "dut.irq=node", "dut.napi=threads") == []
+    [wrong] = problems(machine, path, "dut.irq=[1, 8000]")
+    assert wrong.startswith("dut.irq: CPU 8000 is not there or is off: choose from 0-")
+    out = ("--out", str(tmp_path / "out"), "--set", "dut.irq=[1, 8000]")
+    done = machine.tailtap("run", str(path), *out)
+    assert done.returncode == 3
+    assert wrong in done.stderr
+    unknown = machine.tailtap("run", str(path), "--check", "--set", "dut.irq=cores")
+    assert unknown.returncode == 2
+    assert "dut.irq" in unknown.stderr
+    queues = machine.tailtap("run", str(path), "--check", "--set", "dut.queues=2")
+    assert "links of the lab have one queue" in queues.stderr
 
 
 def numbers(state: dict[str, Any]) -> dict[str, str]:

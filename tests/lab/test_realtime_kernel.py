@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -34,7 +33,6 @@ MODULES = ("veth", "sch_ingress", "act_mirred", "cls_matchall")
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.slow,
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the guest needs two CPUs"),
 ]
 
 

@@ -29,6 +29,7 @@ scales:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_published_moved_and_measured_again(tmp_path: Path) -> None:
     (tmp_path / "e.yaml").write_text(EXPERIMENT)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forms import fits
-from labtools import own_machine, was_made, write_experiment
+from labtools import Machine, was_made, write_experiment
 
 LIMIT = 10_000
 QUEUE = 200
@@ -29,10 +28,6 @@ OPTIONS = (
     "--trial", f"{TRIAL_SECONDS:g} s", "--short", "200 ms", "--loss", "0", "--loss", "30%",
 )  # fmt: skip
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
-
 
 def holds(loss: float) -> float:
     """The highest rate with at most so much loss: what waits at the end of a trial is not lost."""
@@ -40,12 +35,13 @@ def holds(loss: float) -> float:
 
 
 @pytest.mark.apart
-def test_a_known_limit_is_found_and_latency_measured_there(tmp_path: Path) -> None:
+def test_a_known_limit_is_found_and_latency_measured_there(
+    machine: Machine, tmp_path: Path
+) -> None:
     path, out = write_experiment(tmp_path, EXPERIMENT), tmp_path / "out"
-    with own_machine() as machine:
-        search = machine.start("search", str(path), "--out", str(out), "--json", *OPTIONS)
-        printed, said = search.communicate(timeout=PATIENCE_SECONDS)
-        assert machine.namespaces() == []
+    search = machine.start("search", str(path), "--out", str(out), "--json", *OPTIONS)
+    printed, said = search.communicate(timeout=PATIENCE_SECONDS)
+    assert machine.namespaces() == []
     assert was_made(search, said), said
     found = json.loads(printed)
     fits(found)
@@ -83,24 +79,26 @@ def latencies(rate: int) -> list[int]:
     return [round(rate * share) for share in (1.0, 0.9, 0.5, 0.1)]
 
 
+@pytest.mark.slow
 @pytest.mark.timed  # on a busy machine a trial is over before its loss is seen
-def test_a_trial_is_given_up_and_an_interrupted_search_goes_on(tmp_path: Path) -> None:
+def test_a_trial_is_given_up_and_an_interrupted_search_goes_on(
+    machine: Machine, tmp_path: Path
+) -> None:
     path, out = write_experiment(tmp_path, EXPERIMENT), tmp_path / "out"
     options = ["--from", "20 kpkt/s", "--to", "30 kpkt/s", "--precision", "20%"]
     options += ["--trial", "3 s", "--method", "binary", "--out", str(out), "--no-latency"]
     record = out / "search.json"
-    with own_machine() as machine:
-        with machine.held(tmp_path, "search", str(path), *options, number=2) as search:
-            search.process.send_signal(signal.SIGINT)
-            status, said = search.ended()
-        assert status == 4, said
-        assert "interrupted: 1 trials are kept" in said
-        assert "--resume" in said
-        [first] = trials(record)
-        made = (out / "trials" / "runs" / first["slug"] / "run.json").stat().st_mtime_ns
-        done = machine.tailtap("search", str(path), *options, "--resume", "--json")
-        assert machine.namespaces() == []
-        other = machine.tailtap("search", str(path), *options, "--resume", "--trials", "7")
+    with machine.held(tmp_path, "search", str(path), *options, number=2) as search:
+        search.process.send_signal(signal.SIGINT)
+        status, said = search.ended()
+    assert status == 4, said
+    assert "interrupted: 1 trials are kept" in said
+    assert "--resume" in said
+    [first] = trials(record)
+    made = (out / "trials" / "runs" / first["slug"] / "run.json").stat().st_mtime_ns
+    done = machine.tailtap("search", str(path), *options, "--resume", "--json")
+    assert machine.namespaces() == []
+    other = machine.tailtap("search", str(path), *options, "--resume", "--trials", "7")
     # Even the lowest rate is too much: the answer is no.
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)

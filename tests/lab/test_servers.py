@@ -28,10 +28,6 @@ traffic:
 evaluation: {{match: transactions}}
 """
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="client and server need a CPU each"
-)
-
 
 def made(folder: Path, text: str, *, status: str = "done") -> tuple[Path, str]:
     """The first run of an experiment that leaves nothing behind, and what was printed."""
@@ -86,6 +82,7 @@ def test_each_query_to_a_dns_server_is_timed(tmp_path: Path) -> None:
     assert left(f"tt-{run.parent.parent}") == left("--address=/example.org/192.0.2.7") == []
 
 
+@pytest.mark.slow
 def test_each_request_to_a_web_server_is_timed(tmp_path: Path) -> None:
     run, _ = made(tmp_path, example("http-server"))
     found, evaluation = record(run), Evaluation.load(run / "evaluation")
@@ -114,6 +111,7 @@ def test_what_a_server_takes_for_an_answer_is_found(tmp_path: Path) -> None:
     assert evaluation.percentile(0.5).value < 5 * MILLISECOND_NS
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_what_delays_answers_in_the_servers_namespace_is_found(tmp_path: Path) -> None:

@@ -66,11 +66,11 @@ def is_up(machine: Machine) -> bool:
     ("killed", "seconds"),
     [
         ("nobody", SECONDS),
-        ("who takes it down", SECONDS),
-        ("who brings it up later", SECONDS),
+        pytest.param("who takes it down", SECONDS, marks=pytest.mark.slow),
+        pytest.param("who brings it up later", SECONDS, marks=pytest.mark.slow),
         ("who holds it", SECONDS),
         ("all", 60),
-        ("nobody, early", 60),
+        pytest.param("nobody, early", 60, marks=pytest.mark.slow),
     ],
 )
 def test_it_comes_up_again(machine: Machine, killed: str, seconds: int) -> None:

@@ -51,7 +51,11 @@ class Noting(StreamStation):
         return site
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["same files", "other files"])
+@pytest.mark.parametrize(
+    "apart",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["same files", "other files"],
+)
 def test_a_run_on_a_station_behind_a_stream_is_like_any_other(tmp_path: Path, apart: bool) -> None:
     source = tmp_path / "far.yaml"
     source.write_text(TEXT)
@@ -115,7 +119,9 @@ def controller_of(source: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]
             controller.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_machine_is_put_back_when_the_controller_is_gone(
     tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -99,6 +99,7 @@ def test_what_root_can_read_alone_is_not_read_for_the_caller(folder: Path) -> No
     assert not set(owners(folder / "out").values()) - {USER, 0}
 
 
+@pytest.mark.slow
 def test_results_in_a_folder_of_root_stay_root_s(folder: Path) -> None:
     """Neither is a folder given away that the caller could not have made, nor a linked file."""
     root = folder.parent / "root"

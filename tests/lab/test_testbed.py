@@ -56,10 +56,6 @@ scales:
 PACKETS = 2000
 PROGRAMS = "/var/lib/tailtap/programs"
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
-
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
@@ -208,6 +204,7 @@ def test_what_was_published_is_measured_again_in_full(hosts: Hosts, tmp_path: Pa
     assert (tmp_path / "far-again/testbed.yaml").read_text() == testbed.read_text()
 
 
+@pytest.mark.slow
 def test_the_way_to_the_device_s_host_is_down_while_packets_are_measured(
     hosts: Hosts, tmp_path: Path
 ) -> None:
@@ -324,6 +321,7 @@ figures: [{{kind: highest-rate, over: dut.options.limit.rate}}]
 """
 
 
+@pytest.mark.slow
 def test_the_highest_rate_of_each_variant_is_searched_for(hosts: Hosts, tmp_path: Path) -> None:
     """On the testbed, with what varies on one axis of a figure."""
     path, out = tmp_path / "limits.yaml", tmp_path / "out"
@@ -355,6 +353,7 @@ def test_the_highest_rate_of_each_variant_is_searched_for(hosts: Hosts, tmp_path
     assert mark.high[0] == HIGH
 
 
+@pytest.mark.slow
 def test_cards_that_stamp_in_software_only_are_refused_before_a_run(
     hosts: Hosts, tmp_path: Path
 ) -> None:
@@ -460,6 +459,7 @@ def queues(machine: Machine, namespace: str, card: str) -> list[str]:
     return [line.split()[1] for line in now.splitlines() if line.startswith(("RX:", "TX:"))]
 
 
+@pytest.mark.slow
 def test_the_cards_of_the_dut_have_as_many_queues_as_asked(hosts: Hosts, tmp_path: Path) -> None:
     dut = hosts.machines["dut"]
     before = queues(dut, "", "card1")
@@ -502,7 +502,7 @@ def station(hosts: Hosts, host: str, program: str) -> int:
     [
         ("dut", "-m tailtap.measure.roles", "dut"),
         pytest.param("tester", "-m tailtap.measure.roles", "tester", marks=pytest.mark.slow),
-        ("dut", "sshd: root@notty", "dut"),
+        pytest.param("dut", "sshd: root@notty", "dut", marks=pytest.mark.slow),
     ],
 )
 def test_who_dies_fails_one_run_and_leaves_nothing(
@@ -529,6 +529,7 @@ def test_hosts_are_put_back_when_the_controller_is_killed(hosts: Hosts, tmp_path
         running.process.wait()
 
 
+@pytest.mark.slow
 def test_a_cable_that_is_cut_fails_the_run(hosts: Hosts, tmp_path: Path) -> None:
     tester = hosts.machines["tester"]
     with held(hosts, tmp_path) as running:

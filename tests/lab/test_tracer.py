@@ -5,13 +5,12 @@ A test that disturbs CPU 1 traces that CPU, or the other one, which must have no
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,9 @@ from traces import (
     tracing,
 )
 
-pytestmark = pytest.mark.skipif(
-    (os.cpu_count() or 1) < 2, reason="needs a CPU beside the traced one"
-)
-
 TRACED, SENDER = 1, 0
 PERIOD_NS = 20_000_000
+TIMERS = 50
 LATE_NS = 10_000_000
 """How long a hypervisor may keep the traced CPU away."""
 
@@ -61,7 +57,15 @@ def within(records: NDArray[Any], begin: int, end: int) -> NDArray[Any]:
     return found
 
 
-def some(injecting: contextlib.AbstractContextManager[Injector], seconds: float) -> Injector:
+def around(records: NDArray[Any], inner: Any) -> NDArray[Any]:
+    """Records in which another one lies."""
+    last = inner["start"] + inner["dur"]
+    chosen = (records["start"] <= inner["start"]) & (records["start"] + records["dur"] >= last)
+    found: NDArray[Any] = records[chosen]
+    return found
+
+
+def some(injecting: AbstractContextManager[Injector], seconds: float) -> Injector:
     """Disturb for so long, and tell how."""
     with injecting as injector:
         time.sleep(seconds)
@@ -69,51 +73,27 @@ def some(injecting: contextlib.AbstractContextManager[Injector], seconds: float)
     return injector
 
 
-@pytest.mark.alone
-@pytest.mark.timed
-@pytest.mark.parametrize("mode", ["thin", "full"])
-def test_barriers_are_functions_with_their_sender(
-    injector: Path, tmp_path: Path, mode: str
-) -> None:
+def barriers(trace: Trace, done: Injector, *, full: bool) -> None:
     """Each one is within its injection, from the CPU that asked, and in full in a vector."""
-    with tracing(tmp_path, str(TRACED), "--mode", mode):
-        barrier = injectors.membarrier(
-            injector, cpu=TRACED, helper=SENDER, count=1, period_ns=PERIOD_NS
-        )
-        done = some(barrier, 1.0)
-    trace = Trace.read(tmp_path)
-    barriers = trace.functions("ipi_mb")
-    calls = trace.of(VECTOR)
-    calls = calls[(calls["id"] >= CALL) & (calls["flags"] == 0)]
+    found = trace.functions("ipi_mb")
+    assert set(found["cpu"]) == {TRACED}
+    calls = trace.of(VECTOR, flags=0)
+    calls = calls[calls["id"] >= CALL]
     reached = [one for one in done.injections if one.reached]
-    assert reached
-    for one in reached:
-        found = within(barriers, one.start_ns, one.end_ns)
-        if not len(found):  # the spinner lost the CPU just before
-            continue
-        [mine] = found
-        last = mine["start"] + mine["dur"]
+    seen = [within(found, one.start_ns, one.end_ns) for one in reached]
+    # The spinner may lose the CPU just before.
+    assert sum(map(len, seen)) >= 0.9 * len(reached) > 0
+    for one, [mine] in zip(reached, filter(len, seen), strict=False):
         # The CPU, and the thread that asked there.
         assert (mine["id"] & 0x3FF, mine["id"] >> 10) == (SENDER, done.process.pid)
-        assert one.start_ns <= mine["start"]
-        assert last <= one.end_ns
-        around = (calls["start"] <= mine["start"]) & (calls["start"] + calls["dur"] >= last)
-        assert around.sum() == (mode == "full")
-    seen = [len(within(barriers, one.start_ns, one.end_ns)) for one in reached]
-    assert sum(seen) >= 0.9 * len(reached)
-    assert trace.said["names"]["pids"][str(done.process.pid)] == "injector"
+        assert one.start_ns <= mine["start"] and mine["start"] + mine["dur"] <= one.end_ns
+        assert len(around(calls, mine)) == full
 
 
-@pytest.mark.alone
-@pytest.mark.timed
-def test_a_hog_has_its_stretches(injector: Path, tmp_path: Path) -> None:
+def hogs(trace: Trace, done: Injector, **_: bool) -> None:
     """What the injector says that it worked is what its thread had the CPU for, and its name."""
-    with tracing(tmp_path, str(TRACED)):
-        hog = injectors.hog(injector, cpu=TRACED, busy_ns=2_000_000, period_ns=PERIOD_NS)
-        done = some(hog, 0.5)
-    trace = Trace.read(tmp_path)
     thread = done.process.pid
-    stretches = trace.of(TASK, id=thread)
+    stretches = trace.of(TASK, id=thread, cpu=TRACED)
     for one in done.injections:
         mine = within(stretches, one.start_ns, one.end_ns)
         begins = np.maximum(mine["start"].astype(np.int64), one.start_ns)
@@ -122,92 +102,67 @@ def test_a_hog_has_its_stretches(injector: Path, tmp_path: Path) -> None:
         assert np.sum(ends - begins) > 0.9 * (one.end_ns - one.start_ns)
     assert (stretches["aux"] & 0xFFFFFFFF == thread).all()
     assert trace.said["names"]["pids"][str(thread)] == "injector"
+    # It began on some CPU, before it moved to its own.
+    elsewhere = trace.of(TASK, id=thread, cpu=SENDER)
+    assert not len(within(elsewhere, done.injections[0].start_ns, done.injections[-1].end_ns))
 
 
-@pytest.mark.alone
-@pytest.mark.timed
-def test_timers_are_told_with_their_vector(injector: Path, tmp_path: Path) -> None:
+def expiries(trace: Trace, done: Injector, *, full: bool) -> None:
     """In full every timer that was armed expires in the trace, and within some interrupt."""
-    count = 50
-    with tracing(tmp_path, str(TRACED), "--mode", "full"):
-        done = some(injectors.timers(injector, cpu=TRACED, count=count, period_ns=PERIOD_NS), 0.5)
-    trace = Trace.read(tmp_path)
     names = trace.said["names"]["functions"]
     ours = [int(at, 16) for at, name in names.items() if name.startswith("timerfd_tmrproc")]
-    expired = trace.of(HRTIMER)
+    expired = trace.of(HRTIMER, cpu=TRACED)
     expired = expired[np.isin(expired["aux"], ours)]
-    vectors = trace.of(VECTOR, id=TIMER)
+    vectors = trace.of(VECTOR, id=TIMER, cpu=TRACED)
     for one in done.injections:
         # Somebody else's timers may be among them.
-        mine = within(expired, one.start_ns, one.end_ns + LATE_NS)
-        assert len(mine) >= count
-    for timer in expired:
-        last = timer["start"] + timer["dur"]
-        around = (vectors["start"] <= timer["start"]) & (vectors["start"] + vectors["dur"] >= last)
-        assert around.sum() == 1
+        assert len(within(expired, one.start_ns, one.end_ns + LATE_NS)) >= TIMERS * full
+    assert all(len(around(vectors, timer)) == 1 for timer in expired)
 
 
-@pytest.mark.alone
-@pytest.mark.timed
-def test_workers_have_their_function(injector: Path, tmp_path: Path) -> None:
+def workers(trace: Trace, done: Injector, **_: bool) -> None:
     """Reading vm/stat_refresh runs a function on every CPU, between begin and end."""
-    with tracing(tmp_path, str(TRACED)):
-        done = some(injectors.kworkers(injector, helper=SENDER, period_ns=PERIOD_NS), 0.5)
-    trace = Trace.read(tmp_path)
-    names = trace.said["names"]
-    known = names["functions"].items()
-    addresses = [int(at, 16) for at, name in known if name == "refresh_vm_stats"]
-    works = trace.of(WORK)
-    works = works[np.isin(works["aux"], addresses)]
+    works = trace.of(WORK, cpu=TRACED)
+    works = works[np.isin(works["aux"], trace.addresses("refresh_vm_stats"))]
+    pids = trace.said["names"]["pids"]
     for one in done.injections:
         mine = within(works, one.start_ns, one.end_ns)
         assert len(mine) >= 1
-        assert all(names["pids"][str(pid)].startswith(f"kworker/{TRACED}") for pid in mine["id"])
+        assert all(pids[str(pid)].startswith(f"kworker/{TRACED}") for pid in mine["id"])
 
 
-@pytest.mark.alone
-@pytest.mark.timed
-@pytest.mark.parametrize("kind", ["membarrier", "hog"])
-def test_what_is_done_to_another_cpu_is_not_there(
-    injector: Path, tmp_path: Path, kind: str
-) -> None:
-    """The trace of the CPU on which nothing was done has neither the function nor the thread."""
-    injecting = {
-        "membarrier": injectors.membarrier(
-            injector, cpu=TRACED, helper=SENDER, count=5, period_ns=PERIOD_NS
-        ),
-        "hog": injectors.hog(injector, cpu=TRACED, period_ns=PERIOD_NS),
-    }[kind]
-    with tracing(tmp_path, str(SENDER)):
-        done = some(injecting, 0.5)
-    trace = Trace.read(tmp_path)
-    assert set(trace.records["cpu"]) == {SENDER}
-    assert not len(trace.functions("ipi_mb"))
-    if kind == "hog":
-        # It began on some CPU, before it moved to its own.
-        stretches = trace.of(TASK, id=done.process.pid)
-        first, last = done.injections[0].start_ns, done.injections[-1].end_ns
-        assert not len(within(stretches, first, last))
-
-
-@pytest.mark.alone
-@pytest.mark.timed
-def test_records_follow_their_ends_and_tasks_follow_each_other(
-    injector: Path, tmp_path: Path
-) -> None:
+def in_order(trace: Trace) -> None:
     """Records of a CPU are in the order of their ends, and one task at a time has it."""
-    with tracing(tmp_path, "0,1", "--mode", "full", "--flush", "100 ms"):
-        some(injectors.hog(injector, cpu=TRACED, busy_ns=1_000_000, period_ns=PERIOD_NS), 0.5)
-    trace = Trace.read(tmp_path)
-    for cpu in (0, 1):
+    for cpu in (SENDER, TRACED):
         records = trace.records[trace.records["cpu"] == cpu]
-        ends = (records["start"] + records["dur"]).astype(np.int64)
-        assert (np.diff(ends) >= 0).all()
+        assert (np.diff((records["start"] + records["dur"]).astype(np.int64)) >= 0).all()
         tasks = records[records["kind"] == TASK]
         begins = tasks["start"].astype(np.int64)
         assert (begins[1:] >= (begins + tasks["dur"])[:-1]).all()
     assert trace.said["lost"] == {"0": 0, "1": 0}
     assert trace.said["records"] == len(trace.records)
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+@pytest.mark.parametrize("mode", [pytest.param("thin", marks=pytest.mark.slow), "full"])
+def test_a_trace_has_what_was_done_and_nothing_of_it_on_another_cpu(
+    injector: Path, tmp_path: Path, mode: str
+) -> None:
+    """One trace of both CPUs, of which one is disturbed in four ways, one after the other."""
+    of_cpu = {"cpu": TRACED, "period_ns": PERIOD_NS}
+    ways: list[tuple[Callable[..., None], AbstractContextManager[Injector]]] = [
+        (barriers, injectors.membarrier(injector, helper=SENDER, count=1, **of_cpu)),
+        (hogs, injectors.hog(injector, busy_ns=2_000_000, **of_cpu)),
+        (expiries, injectors.timers(injector, count=TIMERS, **of_cpu)),
+        (workers, injectors.kworkers(injector, helper=SENDER, period_ns=PERIOD_NS)),
+    ]
+    with tracing(tmp_path, "0,1", "--mode", mode, "--flush", "100 ms"):
+        done = [some(injecting, 0.5) for _, injecting in ways]
+    trace = Trace.read(tmp_path)
+    in_order(trace)
+    for (check, _), one in zip(ways, done, strict=True):
+        check(trace, one, full=mode == "full")
 
 
 @pytest.mark.alone
@@ -233,8 +188,6 @@ def test_what_finds_no_room_is_counted(injector: Path, tmp_path: Path) -> None:
     assert begin < done.injections[-1].start_ns < end
 
 
-@pytest.mark.alone
-@pytest.mark.timed
 def test_a_killed_trace_has_records_and_no_description(injector: Path, tmp_path: Path) -> None:
     """The file of one that is killed can be read as far as it goes."""
     with tracing(tmp_path, str(TRACED), "--flush", "100 ms") as process:
@@ -253,8 +206,6 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.alone
-@pytest.mark.timed
 def test_a_person_sees_what_there_was(tmp_path: Path) -> None:
     """The summary has the kinds and what they cost."""
     done = run("trace", "--cpus", "0-1", "--out", str(tmp_path), "--for", "300 ms", "--cost")
@@ -282,6 +233,7 @@ def test_what_cannot_be_traced_is_refused(tmp_path: Path, words: Sequence[str], 
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.timed
 def test_a_run_has_its_trace(tmp_path: Path) -> None:
     """With the key `trace`: files, facts, who serves, and the DuT's work in it."""

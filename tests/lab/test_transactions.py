@@ -166,7 +166,15 @@ def test_pings(folder: Path, found: Transactions) -> None:
     assert waits(found, "icmp-echo") == sorted(expected)
 
 
-@pytest.mark.parametrize("share", [0.001, 0.01, 0.05, 0.2])
+@pytest.mark.parametrize(
+    "share",
+    [
+        pytest.param(0.001, marks=pytest.mark.slow),
+        0.01,
+        pytest.param(0.05, marks=pytest.mark.slow),
+        pytest.param(0.2, marks=pytest.mark.slow),
+    ],
+)
 def test_datagrams_of_a_capture_that_dropped_packets(folder: Path, share: float) -> None:
     name = without(folder, "lo.pcapng", share)
     found = evaluate_transactions(folder / name)
@@ -286,7 +294,15 @@ def of_streams(folder: Path, name: str) -> Pairs:
     return set(found.values())
 
 
-@pytest.mark.parametrize("share", [0, 0.001, 0.01, 0.05])
+@pytest.mark.parametrize(
+    "share",
+    [
+        0,
+        pytest.param(0.001, marks=pytest.mark.slow),
+        0.01,
+        pytest.param(0.05, marks=pytest.mark.slow),
+    ],
+)
 def test_streams_are_those_of_tshark_whatever_is_missing(folder: Path, share: float) -> None:
     truth = of_streams(folder, "h2.pcapng")
     assert len(truth) == STREAMS
@@ -296,7 +312,10 @@ def test_streams_are_those_of_tshark_whatever_is_missing(folder: Path, share: fl
     assert of_streams(folder, name) & truth <= ours <= truth
 
 
-@pytest.mark.parametrize("share", [0.001, 0.01, 0.05])
+@pytest.mark.parametrize(
+    "share",
+    [pytest.param(0.001, marks=pytest.mark.slow), 0.01, pytest.param(0.05, marks=pytest.mark.slow)],
+)
 def test_what_was_not_captured_changes_no_other_pair(folder: Path, share: float) -> None:
     """Whatever tshark pairs rightly in a capture that lacks packets, we pair; and nothing else."""
     truth = paired(folder, "lo.pcapng")

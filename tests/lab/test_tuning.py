@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from labtools import Machine, own_machine, record, statuses, write_experiment
+from labtools import Machine, record, statuses, write_experiment
 
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.purpose import Purpose
@@ -21,17 +20,6 @@ dut: {cpus: [1]}
 traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}
 vary:
 """
-
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    """One whose host can be tuned."""
-    with own_machine() as made:
-        yield made
 
 
 def state() -> dict[str, dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import injectors
@@ -12,13 +11,10 @@ from explaining import DUT, OTHER, explained
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.undisturbed import undisturbed_of
 
-pytestmark = pytest.mark.skipif(
-    (os.cpu_count() or 1) < 2, reason="generator and DuT need a CPU each"
-)
-
 BUSY_NS, PERIOD_NS, SPREAD_NS = 5_000_000, 150_000_000, 60_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_what_this_kernel_did_stays(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from labtools import own_machine
+from labtools import Machine
 from standing import standing
 
 from tailtap.host.changes.journal import LASTING, LOCK, STATE
@@ -36,29 +36,29 @@ def refused(done: subprocess.CompletedProcess[str]) -> bool:
 
 
 @pytest.mark.parametrize("earlier", [False, True])
-def test_the_lock_of_all_commands_cannot_be_held(earlier: bool) -> None:
+def test_the_lock_of_all_commands_cannot_be_held(machine: Machine, earlier: bool) -> None:
     """Also where an earlier version has left it open to all."""
-    with own_machine() as machine:
-        if earlier:
-            machine.run("chmod", "755", str(STATE))
-            machine.run("install", "-m", "644", "/dev/null", str(STATE / LOCK))
-        assert machine.tailtap("clean").returncode == 0
-        python = (sys.executable, "-I", "-S", "-c", HOLD, str(STATE / LOCK))
-        assert refused(machine.run(*STRANGER, *python))
-        assert machine.tailtap("clean").returncode == 0
+    if earlier:
+        machine.run("chmod", "755", str(STATE))
+        machine.run("install", "-m", "644", "/dev/null", str(STATE / LOCK))
+    assert machine.tailtap("clean").returncode == 0
+    python = (sys.executable, "-I", "-S", "-c", HOLD, str(STATE / LOCK))
+    assert refused(machine.run(*STRANGER, *python))
+    assert machine.tailtap("clean").returncode == 0
 
 
-def test_journals_cannot_be_read_and_nothing_is_planted_beside_them(tmp_path: Path) -> None:
-    with own_machine() as machine:
-        assert machine.run(sys.executable, "-c", LEFT).returncode == 9
-        [path] = machine.run("find", str(LASTING), "-name", "*.journal").stdout.split()
-        assert refused(machine.run(*STRANGER, "cat", path))
-        for folder in (STATE, LASTING):
-            assert refused(machine.run(*STRANGER, "ls", str(folder)))
-            for name in ("lock", "0a1b2c.journal", "oci"):
-                planted = machine.run(*STRANGER, "ln", "-sf", str(tmp_path), str(folder / name))
-                assert refused(planted)
-        assert machine.tailtap("clean").returncode == 0
+def test_journals_cannot_be_read_and_nothing_is_planted_beside_them(
+    machine: Machine, tmp_path: Path
+) -> None:
+    assert machine.run(sys.executable, "-c", LEFT).returncode == 9
+    [path] = machine.run("find", str(LASTING), "-name", "*.journal").stdout.split()
+    assert refused(machine.run(*STRANGER, "cat", path))
+    for folder in (STATE, LASTING):
+        assert refused(machine.run(*STRANGER, "ls", str(folder)))
+        for name in ("lock", "0a1b2c.journal", "oci"):
+            planted = machine.run(*STRANGER, "ln", "-sf", str(tmp_path), str(folder / name))
+            assert refused(planted)
+    assert machine.tailtap("clean").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -86,19 +86,18 @@ def test_the_environment_of_root_stays_in_its_own_processes(
         assert SECRET.encode() not in first
 
 
-def test_a_name_for_the_machine_s_own_namespace_ends_nobody() -> None:
+def test_a_name_for_the_machine_s_own_namespace_ends_nobody(machine: Machine) -> None:
     """As when a container has ended, and another process has got its number."""
-    with own_machine() as machine:
-        attached = machine.run("ip", "netns", "attach", "tt-0a1b2c-dut", str(machine.pid))
-        assert attached.returncode == 0, attached.stderr
-        assert machine.run("ip", "link", "add", "kept", "type", "veth").returncode == 0
-        with subprocess.Popen(machine.command("sleep", "60")) as bystander:
-            try:
-                done = machine.tailtap("clean")
-                assert done.returncode == 0, done.stderr
-                assert "namespace tt-0a1b2c-dut" in done.stdout
-                assert machine.namespaces() == []
-                assert machine.run("ip", "link", "show", "kept").returncode == 0
-                assert bystander.poll() is None
-            finally:
-                bystander.kill()
+    attached = machine.run("ip", "netns", "attach", "tt-0a1b2c-dut", str(machine.pid))
+    assert attached.returncode == 0, attached.stderr
+    assert machine.run("ip", "link", "add", "kept", "type", "veth").returncode == 0
+    with subprocess.Popen(machine.command("sleep", "60")) as bystander:
+        try:
+            done = machine.tailtap("clean")
+            assert done.returncode == 0, done.stderr
+            assert "namespace tt-0a1b2c-dut" in done.stdout
+            assert machine.namespaces() == []
+            assert machine.run("ip", "link", "show", "kept").returncode == 0
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()

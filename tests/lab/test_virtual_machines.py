@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from labtools import (
     PATIENCE_SECONDS,
+    Machine,
     check_files,
-    own_machine,
     record,
     statuses,
     turn_for_huge_pages,
@@ -46,10 +46,6 @@ dut: {platform: vm, cpus: [1], memory: 512 MiB}
 traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 0 s, cpu: 0}
 """
 PACKETS = 2000
-
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -181,16 +177,15 @@ def test_started_processes_say_what_they_say_and_end_when_told(shared: Dut) -> N
 
 
 @pytest.mark.slow
-def test_traffic_passes(tmp_path: Path) -> None:
+def test_traffic_passes(machine: Machine, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, EXPERIMENT)
-        tuning = "nohz_full={cpus} rcu_nocbs={cpus} isolcpus={cpus}"
-        options = ("--quiet", "--set", f"dut.boot='{tuning}'")
-        running = machine.start("run", str(path), "--out", str(out), *options)
-        _, stderr = running.communicate(timeout=BOOT_SECONDS)
-        assert machine.namespaces() == []
-        assert machine.run("ls", "/run/tailtap/vm").stdout == ""
+    path = write_experiment(tmp_path, EXPERIMENT)
+    tuning = "nohz_full={cpus} rcu_nocbs={cpus} isolcpus={cpus}"
+    options = ("--quiet", "--set", f"dut.boot='{tuning}'")
+    running = machine.start("run", str(path), "--out", str(out), *options)
+    _, stderr = running.communicate(timeout=BOOT_SECONDS)
+    assert machine.namespaces() == []
+    assert machine.run("ls", "/run/tailtap/vm").stdout == ""
     assert was_made(running, stderr), stderr
     [run] = (out / "runs").iterdir()
     counts = Evaluation.load(run / "evaluation").counts
@@ -204,24 +199,24 @@ def test_traffic_passes(tmp_path: Path) -> None:
     assert "work-elsewhere" not in codes
 
 
-def test_kill_nine_then_clean(tmp_path: Path) -> None:
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, EXPERIMENT)
-        words = ("run", str(path), "--out", str(tmp_path / "out"))
-        with machine.held(tmp_path, *words, patience=BOOT_SECONDS) as running:
-            [name] = machine.run("ls", "/run/tailtap/vm").stdout.split()
-            kept = json.loads(machine.tailtap("clean", "--json").stdout)
-            assert ("domain", name) in {(row["kind"], row["name"]) for row in kept["kept"]}
-            assert kept["removed"] == []
-            running.process.kill()
-            running.process.wait()
-        cleaned = machine.tailtap("clean")
-        assert cleaned.returncode == 0, cleaned.stderr
-        assert f"removing domain {name}" in cleaned.stdout
-        assert machine.namespaces() == []
-        assert machine.run("ls", "/run/tailtap/vm").stdout == ""
-        assert f"guest={name}" not in subprocess.check_output(["ps", "-ef"], text=True)
-        assert machine.tailtap("clean").stdout == "nothing to remove\n"
+@pytest.mark.slow
+def test_kill_nine_then_clean(machine: Machine, tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT)
+    words = ("run", str(path), "--out", str(tmp_path / "out"))
+    with machine.held(tmp_path, *words, patience=BOOT_SECONDS) as running:
+        [name] = machine.run("ls", "/run/tailtap/vm").stdout.split()
+        kept = json.loads(machine.tailtap("clean", "--json").stdout)
+        assert ("domain", name) in {(row["kind"], row["name"]) for row in kept["kept"]}
+        assert kept["removed"] == []
+        running.process.kill()
+        running.process.wait()
+    cleaned = machine.tailtap("clean")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert f"removing domain {name}" in cleaned.stdout
+    assert machine.namespaces() == []
+    assert machine.run("ls", "/run/tailtap/vm").stdout == ""
+    assert f"guest={name}" not in subprocess.check_output(["ps", "-ef"], text=True)
+    assert machine.tailtap("clean").stdout == "nothing to remove\n"
 
 
 def test_a_machine_without_its_libvirt_is_found_and_ended() -> None:
@@ -245,7 +240,7 @@ def test_a_machine_without_its_libvirt_is_found_and_ended() -> None:
             orphan.wait()
 
 
-def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_is_one_line(machine: Machine, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("no kernel" * 1000)
     bare = tmp_path / "vmlinuz"
@@ -257,19 +252,18 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
         str(bare): "there are no modules for 6.",
     }
     out = tmp_path / "out"
-    with own_machine() as machine:
-        vary = f"vary: {{dut.kernel: {json.dumps(list(cases))}}}\n"
-        path = write_experiment(tmp_path, EXPERIMENT + vary)
-        done = machine.tailtap("run", str(path), "--out", str(out), "--quiet")
-        assert done.returncode == 3, done.stderr
-        for memory, said in (("1 MB", "too little for a virtual"), ("9000000 GB", "ask for less")):
-            path = write_experiment(tmp_path, EXPERIMENT)
-            small = str(tmp_path / memory)
-            options = ("--quiet", "--set", f"dut.memory={memory}")
-            done = machine.tailtap("run", str(path), "--out", small, *options)
-            assert said in done.stderr.splitlines()[-1]
-            assert "Traceback" not in done.stderr
-        assert machine.namespaces() == []
+    vary = f"vary: {{dut.kernel: {json.dumps(list(cases))}}}\n"
+    path = write_experiment(tmp_path, EXPERIMENT + vary)
+    done = machine.tailtap("run", str(path), "--out", str(out), "--quiet")
+    assert done.returncode == 3, done.stderr
+    for memory, said in (("1 MB", "too little for a virtual"), ("9000000 GB", "ask for less")):
+        path = write_experiment(tmp_path, EXPERIMENT)
+        small = str(tmp_path / memory)
+        options = ("--quiet", "--set", f"dut.memory={memory}")
+        done = machine.tailtap("run", str(path), "--out", small, *options)
+        assert said in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+    assert machine.namespaces() == []
     assert statuses(out) == ["failed"] * len(cases)
     errors = [record(run)["error"] for run in sorted((out / "runs").iterdir())]
     for error, said in zip(errors, cases.values(), strict=True):
@@ -290,6 +284,7 @@ def test_a_guest_that_does_not_do_what_it_was_booted_with_says_so() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_guest_that_does_not_boot_says_so() -> None:
     asked = spec((1,), boot="rdinit=/none root=/dev/none")
     with (

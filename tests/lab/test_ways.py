@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from labtools import own_machine, record, statuses, was_made, write_experiment
+from labtools import Machine, all_came, measured
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.clean import KINDS
@@ -28,24 +27,13 @@ cases:
 - {dut.over: bridge, dut.forwarder: tc-mirred, dut.line: 1}
 """
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
 
-
-def test_packets_come_through_each_way(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, EXPERIMENT)
-        done = machine.tailtap("run", str(path), "--out", str(out))
-        assert machine.namespaces() == []
-        assert machine.tailtap("clean").stdout == "nothing to remove\n"
-    assert was_made(done), done.stderr
-    assert statuses(out) == ["done"] * 2, done.stderr
-    for run in sorted((out / "runs").iterdir()):
-        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
-        assert (counts["matched"], counts["lost"]) == (200, 0)
-        told = record(run)
+def test_packets_come_through_each_way(machine: Machine, tmp_path: Path) -> None:
+    made = measured(tmp_path, EXPERIMENT, machine=machine)
+    assert machine.tailtap("clean").stdout == "nothing to remove\n"
+    assert len(made.runs) == 2
+    for run, told in zip(made.runs, made.records, strict=True):
+        assert all_came(run, 200)
         ways = [link.get("way") for link in told["links"]]
         over = told["parameters"]["dut"]["over"]
         assert ways == [
@@ -101,22 +89,3 @@ def test_what_this_kernel_cannot_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(namespaces.TRIALS, "netkit", "ip link add tt-1 type tt-none mode l2")
     with pytest.raises(MachineError, match=r"needs iproute2 6\.7 or newer .* CONFIG_NETKIT"):
         require_way("netkit")
-
-
-@pytest.mark.parametrize(("change", "why"), [
-    ("dut.taps=hops", "choose taps: ends"),
-    ("dut.platform=vm", "a virtual machine has tap devices"),
-    ("dut.napi=threads", "is not polled"),
-    ("dut.queues=1", "links of the lab have one queue"),
-])  # fmt: skip
-def test_what_does_not_go_with_it_is_refused(tmp_path: Path, change: str, why: str) -> None:
-    text = """\
-name: ways
-dut: {platform: bare-metal, forwarder: tc-mirred, cpus: [1], over: bridge, line: 2, irq: [1]}
-traffic: {rate: 1 kpkt/s, duration: 200 ms, cpu: 0}
-"""
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, text)
-        done = machine.tailtap("run", str(path), "--check", "--set", change)
-    assert done.returncode == 2
-    assert why in done.stderr

@@ -265,8 +265,93 @@ def record(run: Path) -> dict[str, Any]:
     return content
 
 
+@dataclass(frozen=True)
+class Ran:
+    """A `tailtap run` that has ended, on a machine of its own."""
+
+    out: Path
+    done: subprocess.CompletedProcess[str]
+
+    @property
+    def runs(self) -> list[Path]:
+        """The folders of its runs."""
+        return sorted((self.out / "runs").iterdir())
+
+    @property
+    def run(self) -> Path:
+        """That of its only run."""
+        [only] = self.runs
+        return only
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return record(self.run)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [record(run) for run in self.runs]
+
+    @property
+    def said(self) -> list[dict[str, Any]]:
+        """The runs that it printed as JSON."""
+        said: list[dict[str, Any]] = json.loads(self.done.stdout)["runs"]
+        return said
+
+
+def ran(
+    folder: Path, text: str, *words: str, machine: Machine | None = None, seconds: float = 120
+) -> Ran:
+    """`tailtap run` of an experiment in `folder`, which may fail but leaves no namespace behind.
+
+    On `machine`, or on one of its own.
+    """
+    if machine is None:
+        with own_machine() as own:
+            return ran(folder, text, *words, machine=own, seconds=seconds)
+    command = ("run", str(write_experiment(folder, text)), "--out", str(folder / "out"), *words)
+    if seconds == 120:
+        done = machine.tailtap(*command)
+    else:
+        done = machine.run(*TAILTAP, *command, seconds=seconds)
+    assert machine.namespaces() == []
+    assert "Traceback" not in done.stderr, done.stderr
+    return Ran(folder / "out", done)
+
+
+def measured(
+    folder: Path, text: str, *words: str, machine: Machine | None = None, seconds: float = 120
+) -> Ran:
+    """The same where all runs must be made."""
+    made = ran(folder, text, *words, machine=machine, seconds=seconds)
+    assert was_made(made.done), made.done.stderr
+    return made
+
+
 def statuses(out: Path) -> list[str]:
     return [record(run)["status"] for run in sorted((out / "runs").iterdir())]
+
+
+def counts_of(run: Path) -> dict[str, Any]:
+    """What became of a run's packets, by its stored evaluation."""
+    content: dict[str, Any] = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+    return content
+
+
+def all_came(run: Path, packets: int) -> bool:
+    """Whether so many packets came through and none was lost."""
+    counts = counts_of(run)
+    return (counts["matched"], counts["lost"]) == (packets, 0)
+
+
+def ids_of(run: Path, side: str = "egress") -> list[int]:
+    """The ids of the packets that were stamped on a side, in the order of their stamps."""
+    ids: list[int] = stamps(run / f"{side}.stamps")["id"].tolist()
+    return ids
+
+
+def codes_of(run: Path) -> set[str]:
+    """The codes of a run's warnings."""
+    return {warning["code"] for warning in record(run)["warnings"]}
 
 
 def check_files(host: Host, folder: Path) -> None:

@@ -9,12 +9,12 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
 from labtools import PATIENCE_SECONDS
 from program import TAILTAP as PROGRAM
+from program import tailtap
 
 TAILTAP = str(PROGRAM)
 
@@ -113,21 +113,16 @@ class Namespace:
         return self.run(TAILTAP, *arguments, check=check)
 
     def refuses(self, *commands: tuple[Sequence[str], int, str]) -> None:
-        """Fails unless each `tailtap` command ends with its status and says so in one line.
-
-        Two of them run at the same time: nothing is measured.
-        """
-
-        def ended(command: tuple[Sequence[str], int, str]) -> subprocess.CompletedProcess[str]:
-            return self.tailtap(*command[0], check=False)
-
-        with ThreadPoolExecutor(2) as pool:
-            for (words, status, said), done in zip(
-                commands, pool.map(ended, commands), strict=True
-            ):
-                assert done.returncode == status, (words, done.stderr)
-                assert said in done.stderr.replace('"', "'"), words
-                assert done.stderr.count("\n") == 1, words
+        """Fails unless each `tailtap` command ends with its status and says so in one line."""
+        with subprocess.Popen(self.inside("sleep", "infinity")) as holder:
+            try:
+                for words, status, said in commands:
+                    done = tailtap(*words, beside=holder.pid)
+                    assert done.returncode == status, (words, done.stderr)
+                    assert said in done.stderr.replace('"', "'"), words
+                    assert done.stderr.count("\n") == 1, words
+            finally:
+                holder.kill()
 
     def start(self, *arguments: str) -> Running:
         """Start a tailtap command inside and wait until it is ready."""
