@@ -27,7 +27,7 @@ from told import write_told
 
 from tailtap import cli
 from tailtap.base.check import Check
-from tailtap.cli.console import Table
+from tailtap.cli.console import print_table
 from tailtap.cli.doctor import print_checks
 from tailtap.cli.progress import listener
 from tailtap.cli.runs import print_flows
@@ -40,7 +40,7 @@ from tailtap.records import printed
 from tailtap.records.experiment import FlowsRow, LatencyOfFlow, LossOfFlow
 from tailtap.records.record import Notice, copied
 from tailtap.records.search import AtRate, SearchAnswer
-from tailtap.show.sections import Column
+from tailtap.show.sections import Column, row, table
 
 LONG = {"dut.platform": "container", "traffic.rate": 10_000, "dut.forwarder": "kernel-route"}
 NETWORK = """
@@ -301,22 +301,19 @@ def test_the_program_itself_on_a_terminal() -> None:
 def test_any_table_fits(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailtap.cli.console.width_of", lambda _stream: columns)
     random = np.random.default_rng(columns)
-    table = Table(
-        [
-            Column(
-                f"column {at}",
-                right=bool(random.integers(2)),
-                wrap=int(random.integers(3)) * 8,
-                spare=at % 5,
-            )
-            for at in range(8)
-        ]
-    )
-    for _ in range(20):
-        table.add(*("word " * int(size) for size in random.integers(0, 9, 8)))
+    headings = [
+        Column(
+            f"column {at}",
+            right=bool(random.integers(2)),
+            wrap=int(random.integers(3)) * 8,
+            spare=at % 5,
+        )
+        for at in range(8)
+    ]
+    lines = [row(*("word " * int(size) for size in random.integers(0, 9, 8))) for _ in range(20)]
     stream = io.StringIO()
     with contextlib.redirect_stdout(stream):
-        table.print()
+        print_table(table("", headings, lines))
     rows = stream.getvalue().splitlines()
     assert max(len(row) for row in rows if "left out" not in row) <= columns
 

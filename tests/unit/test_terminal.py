@@ -18,10 +18,10 @@ from pos_trees import write_crate
 from program import TAILTAP, tailtap
 from terminals import shown
 
-from tailtap.cli.console import Table, columns
+from tailtap.cli.console import print_table
 from tailtap.cli.progress import Bar
 from tailtap.cli.terminal import Telling, printable, say, say_whole, warn
-from tailtap.show.sections import Column
+from tailtap.show.sections import Cell, Column, Part, Table, row
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b31m\u202eeslaf\u2066\nverdict: pass\x00\x7f"
 NAME = "[red]x[/red] [/] [link=file:///]"
@@ -44,10 +44,10 @@ def test_a_sentence_is_one_line(capsys: pytest.CaptureFixture[str], print_it: An
 
 
 def _tables() -> None:
-    table = Table([Column("name"), Column("more", wrap=8)], "title " + HOSTILE)
-    table.add(HOSTILE, (NAME, "green"), style="dim")
-    table.section(HOSTILE + NAME)
-    table.print()
+    columns = Column("name"), Column("more", wrap=8)
+    rows = [row(HOSTILE, Cell(NAME, "good"), look="present")]
+    parts = [Part(rows), Part([row("a", "b")], HOSTILE + NAME)]
+    print_table(Table("title " + HOSTILE, columns, parts))
     say(NAME + HOSTILE)
 
 
@@ -55,7 +55,7 @@ def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     _tables()
     told = capsys.readouterr().out
     assert re.search(r"[^\x20-\x7e\n]", told) is None
-    assert NAME in told and told.count("\n") == 5
+    assert NAME in told and told.count("\n") == 6
     lines = shown(300, _tables)
     assert sum(NAME in line for line in lines) == 3
     assert not any(line.startswith("verdict") for line in lines)
@@ -75,10 +75,6 @@ def test_the_bar_shows_names_as_they_are() -> None:
     lines = shown(400, draw)
     assert any(printable(HOSTILE) + NAME in line for line in lines)
     assert any(NAME in line and "left" in line for line in lines)
-
-
-def test_headings_are_names_of_ours() -> None:
-    assert [column.heading for column in columns(("a", "b"))] == ["a", "b"]
 
 
 @pytest.fixture(scope="module")

@@ -36,25 +36,8 @@ def doctor(
 
 def print_checks(checks: Sequence[Check], *, able: bool) -> None:
     """Print what was looked at, area by area, and the answer."""
-    from tailtap.cli.console import Table
-    from tailtap.show.sections import Column
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections.machine import checks_table
 
-    table = Table(
-        (
-            Column(wrap=12),
-            Column("state", wrap=8),
-            Column("found", wrap=16),
-            Column("what to do", wrap=16),
-        )
-    )
-    styles = {"ok": "green", "poor": "yellow", "missing": "red", "untested": "yellow"}
-    area = ""
-    for check in checks:
-        if check.area != area:
-            area = check.area
-            table.section(area)
-        state = f"{check.state}, needed" if check.required and check.state != "ok" else check.state
-        table.add(f"  {check.name}", (state, styles[check.state]), check.found, check.remedy)
-    if checks:
-        table.print()
+    print_table(checks_table(checks))
     say("tailtap run can work here" if able else "tailtap run cannot work here: see above")

@@ -14,7 +14,7 @@ from tailtap.cli.command import PATH, PERCENTILE, Answer, command
 from tailtap.cli.terminal import say, unless, warn_of
 
 if TYPE_CHECKING:
-    from tailtap.records.compare import AddedRecord, HistoryRecord, Mark, Series
+    from tailtap.records.compare import AddedRecord, HistoryRecord
 
 history_file: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--history",
@@ -92,10 +92,6 @@ def date_of(commit: str) -> str:
     return told[-1] if asked.returncode == 0 and told else ""
 
 
-LAST = 10
-"""Commits that are printed of a series; `--json` has all."""
-
-
 @command(
     computes=True,
     examples=(
@@ -151,62 +147,11 @@ def show(history: Path, at: float | None, page: Path | None, json: bool, quiet: 
 
 
 def _print(found: HistoryRecord, *, quiet: bool) -> None:
-    from tailtap.base.units import format_us
-    from tailtap.cli.console import Table
-    from tailtap.show.sections import Column
+    from tailtap.cli.console import print_section
+    from tailtap.show.sections.comparison import history_section
 
     for series in found.series:
-        floor = ", the floor" if series.wire else ""
-        title = (
-            f"{series.experiment}: {series.configuration}, {series.load}, "
-            f"{series.percentile_text} in us{floor}"
-        )
-        table = Table(
-            (
-                Column("commit"), Column("date"), Column("runs", right=True),
-                Column("median", right=True), Column("lowest", right=True),
-                Column("highest", right=True), Column("change", wrap=20),
-            ),
-            title,
-        )  # fmt: skip
-        marks = {mark.place: mark for mark in series.marks}
-        shown = set(range(len(series.points))[-LAST:]) | {
-            place for mark in marks for place in (mark - 1, mark)
-        }
-        for place in sorted(shown):
-            point, mark = series.points[place], marks.get(place)
-            cells = (point.commit[:12], point.date[:10], str(point.runs), format_us(point.value),
-                     format_us(point.low), format_us(point.high))  # fmt: skip
-            table.add(*cells, _told(mark) if mark else "", style="bold" if mark else "")
-        table.print()
-        for mark in series.marks:
-            say(_sentence(series, mark))
-        if series.undecided:
-            say(f"not decided yet: {series.undecided}")
-        elif not series.marks:
-            say(f"no change is shown in {len(series.points)} commits")
+        print_section(history_section(series))
         say()
     if not quiet:
         warn_of(found.warnings)
-
-
-def _told(mark: Mark) -> str:
-    return "another level" if mark.ratio is None else f"x{mark.ratio:.2f}"
-
-
-def _sentence(series: Series, mark: Mark) -> str:
-    first, *others = (commit[:12] for commit in mark.suspects)
-    near = f" (or {', '.join(others)})" if others else ""
-    text = f"{_told(mark)} from {first} on{near}, {mark.before[:12]} was the last before it: "
-    if series.newest and mark is series.marks[-1]:
-        text = f"newest commits: {text}"
-    floors = {"the floor": mark.floor, "its noise": mark.noise}
-    floor = ", ".join(f"{name} by x{by:.2f}" for name, by in floors.items() if by is not None)
-    machine = "; ".join(mark.machine)
-    match mark.origin:
-        case "machine":
-            return text + f"the machine changed, {floor}" + (f" ({machine})" if machine else "")
-        case "unclear":
-            return text + f"the machine changed at the same commit ({machine})"
-        case "program":
-            return text + "the program" + (f"; {floor}" if floor else "")

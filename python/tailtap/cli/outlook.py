@@ -24,30 +24,27 @@ def differences(differs: Sequence[str]) -> Iterator[str]:
 
 def print_outlook(outlook: Outlook) -> None:
     """Print the planned runs with the numbers of what was found, and below it what that is."""
-    from tailtap.cli.console import Table
-    from tailtap.show.sections import Column
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections import Cell, Column, row, table
 
     for line in differences(outlook.differs):
         say(line)
     numbers: dict[str, int] = {}
     possible = "yes" if outlook.as_root else "as root"
-    table = Table((Column("run", wrap=16), Column("possible"), Column("see", wrap=8)))
+    rows = []
     for run, findings in outlook.runs:
         said = [*findings.problems, *findings.notes]
         places = sorted({numbers.setdefault(text, len(numbers) + 1) for text in said})
-        answer = ("no", "red") if findings.problems else possible
-        table.add(run.slug, answer, ", ".join(map(str, places)))
-    table.print()
+        answer = Cell("no", "alarm") if findings.problems else possible
+        rows.append(row(run.slug, answer, ", ".join(map(str, places))))
+    columns = Column("run", wrap=16), Column("possible"), Column("see", wrap=8)
+    print_table(table("", columns, rows))
     print_networks(run for run, _ in outlook.runs)
-    remarks = Table((Column(right=True), Column(wrap=24)))
-    for text, number in numbers.items():
-        remarks.add(str(number), text)
-    whole = (*outlook.whole.problems, *outlook.whole.notes)
-    for text in whole:
-        remarks.add("all", text)
-    if numbers or whole:
+    remarks = [row(str(number), text) for text, number in numbers.items()]
+    remarks += [row("all", text) for text in (*outlook.whole.problems, *outlook.whole.notes)]
+    if remarks:
         say()
-        remarks.print()
+        print_table(table("", (Column(right=True), Column(wrap=24)), remarks))
         say()
     minutes, stamps = outlook.seconds / 60, outlook.stamp_bytes / 1e6
     say(f"{len(outlook.runs)} runs: {minutes:.1f} min of traffic, {stamps:.1f} MB of stamps")
@@ -129,9 +126,7 @@ def print_networks(runs: Iterable[PlannedRun]) -> None:
 
 
 def _print(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from tailtap.cli.console import Table, columns
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections import row, table, words
 
-    table = Table(columns(names, wrap=10))
-    for row in rows:
-        table.add(*row)
-    table.print()
+    print_table(table("", words(*names, wrap=10), (row(*one) for one in rows)))

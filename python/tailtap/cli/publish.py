@@ -131,36 +131,21 @@ def _print(record: PublishRecord, *, leaving: bool) -> None:
 
 def _print_leaving(record: PublishRecord) -> None:
     """What leaves, a line for each folder, and what was replaced."""
-    from tailtap.cli.console import Table, columns
+    from tailtap.cli.console import print_table
     from tailtap.show.publish.pages import WORDS, size_text
+    from tailtap.show.sections.answers import leaving_tables
 
-    counted: dict[str, int] = {}
-    for name in record.files:
-        parts = name.split("/")
-        place = "/".join(parts[:2]) if parts[0] == "runs" else parts[0]
-        place += "/" if len(parts) > place.count("/") + 1 else ""
-        counted[place] = counted.get(place, 0) + 1
     more = "" if record.folder else ", and the figures, tables and pages that are made of them"
     say(f"what leaves: {len(record.files)} files, {size_text(record.bytes)}{more}")
-    table = Table(columns(("path", "files"), wrap=1))
-    for place, files in counted.items():
-        table.add(place, str(files))
-    table.print()
+    places, replaced, left_out = leaving_tables(record, WORDS)
+    print_table(places)
     say()
-    replaced = record.site.redacted
-    say("replaced:" if replaced else "replaced: nothing that identifies was found")
-    if replaced:
-        table = Table(columns(("kind", "values", "places", "by names such as"), wrap=3))
-        for row in replaced:
-            table.add(WORDS[row.kind], str(row.values), str(row.places), row.example)
-        table.print()
-    if record.site.left_out:
+    if not replaced:
+        say("replaced: nothing that identifies was found")
+    print_table(replaced)
+    if left_out:
         say()
-        say("left out:")
-        table = Table(columns(("file", "why"), wrap=1))
-        for name, why in record.site.left_out.items():
-            table.add(name, why)
-        table.print()
+    print_table(left_out)
     if record.site.allowed:
         say(f"published as they are: {', '.join(WORDS[kind] for kind in record.site.allowed)}")
     say()

@@ -45,17 +45,14 @@ def check(testbed: Path, json: bool, quiet: bool) -> Answer:
 
 def print_cables(found: TestbedCheckRecord) -> None:
     """Print the hosts, the cables, and what the cards behind splitters stamp."""
-    from tailtap.cli.console import Table, columns
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections import row, table, words
 
-    hosts = Table(columns(("host", "kernel"), wrap=12))
-    for host in found.hosts:
-        hosts.add(host.name, host.kernel or "not reached")
-    hosts.print()
+    hosts = (row(host.name, host.kernel or "not reached") for host in found.hosts)
+    print_table(table("", words("host", "kernel", wrap=12), hosts))
     say()
-    cables = Table(columns(("cable", "splitter", "answer", ""), wrap=12))
-    for one in found.cables:
-        cables.add(" - ".join(one.ends), one.splitter or "", one.answer, one.said)
-    cables.print()
+    cables = (row(" - ".join(one.ends), one.splitter, one.answer, one.said) for one in found.cables)
+    print_table(table("", words("cable", "splitter", "answer", "", wrap=12), cables))
     for card, said in found.stamping.items():
         say(f"{card}: {said}")
 

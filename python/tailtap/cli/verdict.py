@@ -194,11 +194,12 @@ def _print_source(name: str) -> None:
 
 def _print_profiles() -> None:
     from tailtap.analysis.verdict.requirement import PROFILES
-    from tailtap.cli.console import Table
-    from tailtap.show.sections import Column
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections import Column, row, table
 
-    table = Table((Column("profile"), Column("requires", wrap=20), Column("source", wrap=24)))
-    for name, row in PROFILES.items():
-        requires = ", ".join(row.requirements)
-        table.add(name, requires, row.source + (f"; {row.reading}" if row.reading else ""))
-    table.print()
+    columns = Column("profile"), Column("requires", wrap=20), Column("source", wrap=24)
+    rows = (
+        row(name, ", ".join(one.requirements), one.source + f"; {one.reading}" * bool(one.reading))
+        for name, one in PROFILES.items()
+    )
+    print_table(table("", columns, rows))

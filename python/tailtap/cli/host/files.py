@@ -161,25 +161,24 @@ def _print_step(made: Bootline, step: StepRecord, *, dry_run: bool, quiet: bool)
 
 def _print_words(made: Bootline) -> None:
     """Each word with its reason, then the knobs that are left out with theirs."""
-    from tailtap.cli.console import Table
-    from tailtap.show.sections import Column
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections import Column, row, table
 
     say(sentence(made.purpose))
-    table = Table(
-        (
-            Column("word"),
-            Column("on the line", wrap=10),
-            Column("what it does", wrap=18),
-            Column("why", wrap=20, spare=1),
-            Column("risk", right=True, spare=2),
-            Column("source", wrap=24, spare=3),
-        )
+    columns = (
+        Column("word"),
+        Column("on the line", wrap=10),
+        Column("what it does", wrap=18),
+        Column("why", wrap=20, spare=1),
+        Column("risk", right=True, spare=2),
+        Column("source", wrap=24, spare=3),
     )
-    for word in made.words:
-        knob = word.knob
-        there = STATES[word.state].format(word.running)
-        table.add(word.text, there, knob.does, knob.why, str(knob.risk), knob.source)
-    table.print()
+    rows = (
+        row(word.text, STATES[word.state].format(word.running), word.knob.does, word.knob.why,
+            str(word.knob.risk), word.knob.source)
+        for word in made.words
+    )  # fmt: skip
+    print_table(table("", columns, rows))
     for name, why in made.left:
         say(f"left {name}: {why}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
@@ -13,10 +14,10 @@ from tailtap.cli.terminal import say, warn
 if TYPE_CHECKING:
     from tailtap.host.knobs.purpose import Purpose
     from tailtap.host.knobs.tree import Tree
-    from tailtap.host.tuning.audit import Audit
+    from tailtap.host.tuning.audit import Audit, Judgement
     from tailtap.records.printed import RevertRecord
 
-STYLES = {"met": "green", "not-met": "red", "unknown": "yellow", "not-applicable": "dim"}
+LOOKS = {"met": "good", "not-met": "alarm", "unknown": "unshown", "not-applicable": "present"}
 
 
 @command(
@@ -59,36 +60,33 @@ def audit(
 def _print_audit(
     found: Audit, purpose: Purpose, names: tuple[str, ...], *, all_: bool, why: bool, quiet: bool
 ) -> None:
-    from tailtap.cli.console import Table
+    from tailtap.cli.console import print_table
     from tailtap.host.tuning.audit import ANSWERS
-    from tailtap.show.sections import Column
+    from tailtap.show.sections import Cell, Column, Part, Row, Table, row
 
-    shown = [row for row in found.rows if all_ or names or row.answer != "not-applicable"]
+    shown = [one for one in found.rows if all_ or names or one.answer != "not-applicable"]
     explained = why or all_ or bool(names)
-    table = Table(
-        (
-            Column(wrap=14),
-            Column("answer"),
-            Column("is", wrap=9),
-            Column("should be", wrap=9),
-            Column("set", spare=1),
-            *((Column("why", wrap=20),) if explained else ()),
-        )
+    columns = (
+        Column(wrap=14),
+        Column("answer"),
+        Column("is", wrap=9),
+        Column("should be", wrap=9),
+        Column("set", spare=1),
+        *((Column("why", wrap=20),) if explained else ()),
     )
-    group = ""
-    for row in shown:
-        if row.knob.group != group:
-            group = row.knob.group
-            table.section(group)
-        how = row.knob.settable if row.answer == "not-met" else ""
-        cells = [row.value or "", row.wanted or "", how]
-        if explained:
-            source = "" if row.answer == "unknown" else f" ({row.knob.source})"
-            cells.append(row.reason + (source if why or names else ""))
-        table.add(f"  {row.knob.name}", (row.answer, STYLES[row.answer]), *cells)
+
+    def judged(one: Judgement) -> Row:
+        how = one.knob.settable if one.answer == "not-met" else ""
+        source = f" ({one.knob.source})" * (bool(why or names) and one.answer != "unknown")
+        reasons = [one.reason + source] if explained else []
+        answer = Cell(one.answer, LOOKS[one.answer])
+        return row(one.knob.name, answer, one.value, one.wanted, how, *reasons)
+
     if not quiet:
+        groups = groupby(shown, lambda one: one.knob.group)
+        parts = [Part(list(map(judged, rows)), group) for group, rows in groups]
         say(sentence(purpose))
-        table.print()
+        print_table(Table("", columns, parts))
     counts = ", ".join(
         f"{found.count(answer)} {answer}" for answer in ANSWERS if found.count(answer)
     )

@@ -14,6 +14,7 @@ from tailtap.base.files import drafted, make_folder
 from tailtap.base.writing import writing
 from tailtap.records.compare import HistoryRecord, Mark, Point, Series
 from tailtap.show.report.page import packaged
+from tailtap.show.sections.comparison import changes_table
 from tailtap.show.sections.pages import templates
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 1000, 260, 70, 12, 12, 26
@@ -70,6 +71,7 @@ def page(found: HistoryRecord) -> str:
     return template.render(
         found=found,
         figures=[drawn(series) for series in found.series],
+        changes=changes_table,
         size=(WIDTH, HEIGHT, LEFT, RIGHT),
         style=packaged("page.css"),
         time=time_text,

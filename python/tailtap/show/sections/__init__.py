@@ -122,6 +122,11 @@ class Column:
         return "zero" if not cell.value else "alarm" if self.alarms else ""
 
 
+def words(*headings: str, wrap: int) -> list[Column]:
+    """Columns of words, which differ in their headings alone."""
+    return [Column(heading, wrap=wrap) for heading in headings]
+
+
 @dataclass(frozen=True)
 class Row:
     """A row: its first cell says what it is of."""

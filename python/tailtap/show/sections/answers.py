@@ -1,15 +1,16 @@
-"""What was asked of runs, and the answers: requirements, claims, changes, repetitions."""
+"""What was asked of runs, and the answers: requirements, claims, changes, what is published."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from tailtap.base.units import format_us
 from tailtap.records.compare import GateRecord, RepeatRow
-from tailtap.records.site import ReproductionRecord
+from tailtap.records.site import PublishRecord, RedactedKind, ReproductionRecord
 from tailtap.records.verdict import ClaimRow, VerdictRow
-from tailtap.show.sections import Cell, Column, Part, Table, row, table
+from tailtap.show.sections import COUNT, Cell, Column, Part, Table, row, table
 
 LOOKS = {
     **dict.fromkeys(("holds", "held", "better", "no worse", "reproduced"), "good"),
@@ -119,4 +120,23 @@ def reproduction_tables(found: ReproductionRecord) -> list[Table]:
         ]),
         table("machines", machine, [row(one.what, one.there, one.here)
                                     for one in found.differences]),
+    ]  # fmt: skip
+
+
+def leaving_tables(record: PublishRecord, words: Mapping[RedactedKind, str]) -> list[Table]:
+    """What leaves with a site by folder, what was replaced in it, and what is left out."""
+    places: Counter[str] = Counter()
+    for name in record.files:
+        parts = name.split("/")
+        place = "/".join(parts[: 2 if parts[0] == "runs" else 1])
+        places[place + "/" * (place != name)] += 1
+    replaced = Column("kind", wrap=3), Column("values", COUNT), Column("places", COUNT)
+    return [
+        table("", (Column("path", wrap=1), Column("files", COUNT)),
+              (row(*one) for one in places.items())),
+        table("replaced", (*replaced, Column("by names such as", wrap=3)),
+              (row(words[one.kind], one.values, one.places, one.example)
+               for one in record.site.redacted)),
+        table("left out", (Column("file", wrap=1), Column("why", wrap=1)),
+              (row(*one) for one in record.site.left_out.items())),
     ]  # fmt: skip

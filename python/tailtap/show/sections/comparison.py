@@ -1,4 +1,4 @@
-"""Configurations against each other, as far as their repeats can tell."""
+"""Configurations against each other, and commits, as far as their repeats can tell."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from tailtap.records.compare import (
     PairRow,
     RepeatRow,
     Resources,
+    Series,
     Standing,
 )
+from tailtap.records.compare import Mark as Change
 from tailtap.show.sections import (
     COUNT,
     P_VALUE,
@@ -30,6 +32,7 @@ from tailtap.show.sections import (
     Mark,
     Part,
     Row,
+    Section,
     Table,
     row,
     table,
@@ -64,6 +67,8 @@ RANKED = (
 """How configurations stand to each other."""
 PAIRS = 15
 """Comparisons that are shown; `--json` has all."""
+LAST = 10
+"""Commits that are shown of a series; `--json` has all."""
 Marks = Mapping[str, Mark]
 """The colours of configurations, by their labels."""
 
@@ -252,3 +257,74 @@ def _traits(load: str, rank: str, found: Configured) -> Row:
         f"{cache.layout}{virtual}" if cache else "",
         found.isolation.grade if found.isolation else "",
     )
+
+
+def history_section(series: Series) -> Section:
+    """The last commits of a series, those at which it changed, and what changed it."""
+    columns = (
+        Column("commit"),
+        Column("date"),
+        Column("runs", COUNT),
+        *(Column(name, right=True) for name in ("median", "lowest", "highest")),
+        Column("change", wrap=20),
+    )
+    marks = {mark.place: mark for mark in series.marks}
+    shown = set(range(len(series.points))[-LAST:]) | {
+        place for mark in marks for place in (mark - 1, mark)
+    }
+    rows = []
+    for place in sorted(shown):
+        point, mark = series.points[place], marks.get(place)
+        values = map(format_us, (point.value, point.low, point.high))
+        rows.append(row(point.commit[:12], point.date[:10], point.runs, *values,
+                        mark and _change(mark), look="changed" if mark else ""))  # fmt: skip
+    notes = [_changed(series, mark) for mark in series.marks]
+    if series.undecided:
+        notes.append(f"not decided yet: {series.undecided}")
+    elif not series.marks:
+        notes.append(f"no change is shown in {len(series.points)} commits")
+    title = (
+        f"{series.experiment}: {series.configuration}, {series.load}, {series.percentile_text} in "
+        f"us{', the floor' if series.wire else ''}"
+    )
+    return Section("", [], [table(title, columns, rows)], notes)
+
+
+def changes_table(series: Series) -> Table:
+    """The commits at which a series changed, and what else changed there."""
+    headings = ("first commit behind the change", "last before", "ratio", "of", "the floor",
+                "its noise", "machine", "also possible")  # fmt: skip
+    rows = (
+        row(mark.suspects[0][:12], mark.before[:12], _times(mark.ratio), mark.origin,
+            _times(mark.floor), _times(mark.noise), "; ".join(mark.machine),
+            ", ".join(other[:12] for other in mark.suspects[1:]))
+        for mark in series.marks
+    )  # fmt: skip
+    return table(f"changes of {series.configuration}", list(map(Column, headings)), rows)
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"x{ratio:.2f}"
+
+
+def _change(mark: Change) -> str:
+    return _times(mark.ratio) or "another level"
+
+
+def _changed(series: Series, mark: Change) -> str:
+    """A change, and whether the program or the machine made it."""
+    first, *others = (commit[:12] for commit in mark.suspects)
+    near = f" (or {', '.join(others)})" if others else ""
+    text = f"{_change(mark)} from {first} on{near}, {mark.before[:12]} was the last before it: "
+    if series.newest and mark is series.marks[-1]:
+        text = f"newest commits: {text}"
+    floors = {"the floor": mark.floor, "its noise": mark.noise}
+    floor = ", ".join(f"{name} by {_times(by)}" for name, by in floors.items() if by is not None)
+    machine = "; ".join(mark.machine)
+    match mark.origin:
+        case "machine":
+            return text + f"the machine changed, {floor}" + (f" ({machine})" if machine else "")
+        case "unclear":
+            return text + f"the machine changed at the same commit ({machine})"
+        case "program":
+            return text + "the program" + (f"; {floor}" if floor else "")

@@ -1,13 +1,48 @@
-"""What a machine is like where nobody asks it for anything."""
+"""What a machine can do, and what it is like where nobody asks it for anything."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
+from tailtap.base.check import Check
 from tailtap.base.units import format_time
 from tailtap.records.machine import NoiseRecord
-from tailtap.show.sections import COUNT, SHARE, TIME, Column, Section, row, table
+from tailtap.show.sections import (
+    COUNT,
+    SHARE,
+    TIME,
+    Cell,
+    Column,
+    Part,
+    Row,
+    Section,
+    Table,
+    row,
+    table,
+)
 
 CAUSES = 10
 """So many causes are listed, those with most time first."""
+STATES = {"ok": "good", "poor": "unshown", "missing": "alarm", "untested": "unshown"}
+"""How the states of checks stand out."""
+
+
+def checks_table(checks: Sequence[Check]) -> Table:
+    """What was looked at, area by area."""
+    columns = (
+        Column(wrap=12),
+        Column("state", wrap=8),
+        Column("found", wrap=16),
+        Column("what to do", wrap=16),
+    )
+    areas = groupby(checks, lambda check: check.area)
+    return Table("", columns, [Part(list(map(_check, found)), area) for area, found in areas])
+
+
+def _check(check: Check) -> Row:
+    state = f"{check.state}, needed" if check.required and check.state != "ok" else check.state
+    return row(check.name, Cell(state, STATES[check.state]), check.found, check.remedy)
 
 
 def noise_section(record: NoiseRecord) -> Section:
