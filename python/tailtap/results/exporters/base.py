@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -40,6 +41,42 @@ class Exporter(Protocol):
         Raises `InputError` when an evaluation is damaged, `MachineError` when the destination
         cannot be written.
         """
+
+
+class Common:
+    """What exporters have in common: files in a folder, for which at most one package is needed."""
+
+    name: str
+    """What it is called, and what the names of its files end with where a run has one file."""
+    address = False
+    holds_packets = False
+    package = ""
+    """The package that it needs besides ours."""
+    install = ""
+
+    def diagnose(self) -> Iterator[Check]:
+        """Look for the package that it needs."""
+        area, name = "exporters", self.name
+        if self.package and find_spec(self.package) is None:
+            told = f"the package {self.package} is missing"
+            yield Check(area, name, "missing", told, f"pip install {self.install}")
+        else:
+            told = f"{self.package} is installed" if self.package else "needs nothing of its own"
+            yield Check(area, name, "ok", told)
+
+
+class OneFile(Common):
+    """A text for each run."""
+
+    def text(self, run: Run) -> str:
+        """What its file holds."""
+        raise NotImplementedError
+
+    def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
+        """Write a file for each run into the folder `destination`."""
+        return [
+            write_text(Path(destination), f"{run.slug}.{self.name}", self.text(run)) for run in runs
+        ]
 
 
 @contextmanager

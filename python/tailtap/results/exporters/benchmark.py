@@ -11,13 +11,12 @@ from typing import Any
 from tailtap.analysis.evaluation.percentiles import DEFAULT, label
 from tailtap.analysis.runs.groups import group, label_parts
 from tailtap.analysis.runs.run import Run
-from tailtap.base.check import Check
-from tailtap.results.exporters.base import write_text
+from tailtap.results.exporters.base import Common, write_text
 
 NAME = "benchmark.json"
 
 
-class Benchmark:
+class Benchmark(Common):
     """One file, `benchmark.json`, for its tool `customSmallerIsBetter`."""
 
     summary = "What github-action-benchmark keeps: the percentiles of each configuration."
@@ -28,12 +27,7 @@ class Benchmark:
         "`tailtap compare --worse-than` tells noise from changes, which a "
         "threshold of that action does not."
     )
-    address = False
-    holds_packets = False
-
-    def diagnose(self) -> Iterator[Check]:
-        """It is a part of tailtap."""
-        yield Check("exporters", "github-action-benchmark", "ok", "needs nothing of its own")
+    name = "github-action-benchmark"
 
     def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write the file into the folder `destination`."""

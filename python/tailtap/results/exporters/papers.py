@@ -12,10 +12,9 @@ from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.percentiles import papers
 from tailtap.analysis.evaluation.values import Column, Pair
 from tailtap.analysis.runs.run import Run
-from tailtap.base.check import Check
 from tailtap.base.files import slugify
 from tailtap.records.evaluation import Counts
-from tailtap.results.exporters.base import write_text
+from tailtap.results.exporters.base import Common, write_text
 
 #: The published lists of worst packets end here.
 WORST = 5000
@@ -25,17 +24,12 @@ DIGITS = 4
 CAPTURE = re.compile(r"latencies-pre[^/]*\.pcap(\.zst)?")
 
 
-class Papers:
+class Papers(Common):
     """Nine files a run, named as the published ones, in a folder for each configuration."""
 
     summary = "The nine CSV files of the published results for each run."
     documentation = "Named as the published files, in a folder for each configuration."
-    address = False
-    holds_packets = False
-
-    def diagnose(self) -> Iterator[Check]:
-        """It is a part of tailtap."""
-        yield Check("exporters", "papers", "ok", "needs nothing of its own")
+    name = "papers"
 
     def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write the files of each run below the folder `destination`."""

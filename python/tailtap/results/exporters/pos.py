@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.analysis.runs.run import Run
-from tailtap.base.check import Check
 from tailtap.base.document import load
 from tailtap.base.errors import naming
 from tailtap.base.files import file_name, slugify
-from tailtap.results.exporters.base import write_text
+from tailtap.results.exporters.base import Common, write_text
 from tailtap.results.exporters.papers import file_stem, files
 from tailtap.results.importers.pos.moongen import histogram_text, throughput_text
 from tailtap.results.importers.pos.variables import FCS, MOONGEN_SIZE, RATES, REPEATS
@@ -33,7 +32,7 @@ COMMAND = "unknown"
 _STAMP = "%Y-%m-%d_%H-%M-%S_%f"
 
 
-class Pos:
+class Pos(Common):
     """`config/`, and a folder for each host with a `.loop` file for each run."""
 
     summary = "A result tree as the testbed service pos leaves it, with the papers' result files."
@@ -41,12 +40,7 @@ class Pos:
         "Loop variables, result files, histograms and packets per second under the names that "
         "published scripts look for. `tailtap import` reads it back; docs/howto/pos.md shows it."
     )
-    address = False
-    holds_packets = False
-
-    def diagnose(self) -> Iterator[Check]:
-        """It is a part of tailtap."""
-        yield Check("exporters", "pos", "ok", "needs nothing of its own")
+    name = "pos"
 
     def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write the tree into the folder `destination`."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tailtap.analysis.runs.run import Run
-from tailtap.base.check import Check
 from tailtap.base.errors import InputError, MachineError, PackageMissing
+from tailtap.results.exporters.base import Common
 from tailtap.results.exporters.rows import COLUMNS, rows, tables
 
 if TYPE_CHECKING:
@@ -37,31 +36,24 @@ INDEXES = {
 }  # fmt: skip
 
 
-class PostgreSQL:
+class PostgreSQL(Common):
     """One transaction for each run: it replaces what the database held of that run."""
 
     summary = "Tables and views of a PostgreSQL database."
     documentation = (
         "A run that the database already has is replaced. Needs `pip install 'psycopg[binary]'`."
     )
+    name = "postgresql"
+    package, install = "psycopg", "'psycopg[binary]'"
     address = True
     holds_packets = True
-
-    def diagnose(self) -> Iterator[Check]:
-        """Look for the package that it needs."""
-        area, name = "exporters", "postgresql"
-        if find_spec("psycopg") is None:
-            remedy = "pip install 'psycopg[binary]'"
-            yield Check(area, name, "missing", "the package psycopg is missing", remedy)
-        else:
-            yield Check(area, name, "ok", "psycopg is installed")
 
     def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write the runs into the database at the address `destination`."""
         try:
             import psycopg
         except ImportError as error:
-            raise PackageMissing("PostgreSQL needs", "psycopg", "'psycopg[binary]'") from error
+            raise PackageMissing("PostgreSQL needs", self.package, self.install) from error
         try:
             session = psycopg.connect(destination, autocommit=True)
         except psycopg.Error as error:

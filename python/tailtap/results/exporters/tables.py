@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,24 +13,17 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tailtap.analysis.runs.run import Run
-from tailtap.base.check import Check
-from tailtap.results.exporters.base import whole
+from tailtap.results.exporters.base import Common, whole
 from tailtap.results.exporters.rows import rows, schema, tables
 
 _FORMULA = r"\A[=+\-@\t\r]"
 """What spreadsheets take for the beginning of a formula."""
 
 
-class _Tables(ABC):
+class _Tables(Common, ABC):
     """One file a table, one run after the other, so that memory holds the packets of one run."""
 
-    address = False
     holds_packets = True
-    suffix: str
-
-    def diagnose(self) -> Iterator[Check]:
-        """It is a part of tailtap."""
-        yield Check("exporters", self.suffix, "ok", "needs nothing of its own")
 
     @abstractmethod
     def writer(self, file: BinaryIO, columns: pa.Schema) -> Any:
@@ -44,7 +37,7 @@ class _Tables(ABC):
         """Write a file for each table into the folder `destination`."""
         written = []
         for table in tables(packets):
-            folder, name = Path(destination), f"{table}.{self.suffix}"
+            folder, name = Path(destination), f"{table}.{self.name}"
             with whole(folder, name) as draft, self.writer(draft, schema(table)) as file:
                 for run in runs:
                     file.write_table(self.shown(rows(run, table)))
@@ -57,7 +50,7 @@ class Parquet(_Tables):
 
     summary = "Parquet files: one for each table, compressed with zstd."
     documentation = "docs/reference/files.md describes tables and columns."
-    suffix = "parquet"
+    name = "parquet"
 
     def writer(self, file: BinaryIO, columns: pa.Schema) -> Any:
         """A writer of Parquet, compressed with zstd."""
@@ -75,7 +68,7 @@ class Csv(_Tables):
         "Text is quoted where it must be, and a missing value is empty. A text that begins with "
         "`=`, `+`, `-` or `@` has an apostrophe before it: spreadsheets take it for a formula."
     )
-    suffix = "csv"
+    name = "csv"
 
     def writer(self, file: BinaryIO, columns: pa.Schema) -> Any:
         """A writer of CSV."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from tailtap.analysis.causes.stored import causes_of
 from tailtap.analysis.causes.trace import has_trace, with_trace
 from tailtap.analysis.runs.run import Run
-from tailtap.base.check import Check
 from tailtap.base.errors import InputError, PackageMissing
-from tailtap.results.exporters.base import whole
-
-REMEDY = "pip install perfetto"
+from tailtap.results.exporters.base import Common, whole
 
 
-class Perfetto:
+class Perfetto(Common):
     """One file for each run, in windows around its worst packets or whole."""
 
     summary = "Traces for ui.perfetto.dev: what each core did, and late packets with their causes."
@@ -25,16 +22,8 @@ class Perfetto:
         "`--packets`, the whole run and every packet. docs/howto/why-late.md "
         "describes the tracks. Needs `pip install perfetto`."
     )
-    address = False
+    name = package = install = "perfetto"
     holds_packets = True
-
-    def diagnose(self) -> Iterator[Check]:
-        """Look for the package that it needs."""
-        area, name = "exporters", "perfetto"
-        if find_spec("perfetto") is None:
-            yield Check(area, name, "missing", "the package perfetto is missing", REMEDY)
-        else:
-            yield Check(area, name, "ok", "perfetto is installed")
 
     def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write a file for each run that has a trace into the folder `destination`."""
