@@ -13,7 +13,7 @@ from program import tailtap
 from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap.analysis.causes.many import BRIEF_BYTES
-from tailtap.cli.explain import BRIEF_RUNS, explain_briefly
+from tailtap.cli.analyses import BRIEF_RUNS, explain_briefly
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from program import one_line_error, tailtap
 
-from tailtap.cli.forward import forward
+from tailtap.cli.datapath import forward
 
 WITH_XDP = {"--xdp", "--both-ways", "--json", "--quiet"}
 VALUES = {"--hold-for": "2 ms", "--limit": "1 kpkt/s"}

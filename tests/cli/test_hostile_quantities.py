@@ -18,7 +18,7 @@ MANY_DIGITS = "9" * 5000
 HUGE = ("1e999999999", "1e400", MANY_DIGITS, f"0.{MANY_DIGITS}", f"1e{MANY_DIGITS}")
 PARSERS = """
 import sys
-from tailtap.cli.forward import parse_ids
+from tailtap.cli.datapath import parse_ids
 from tailtap.base.errors import InputError
 from tailtap.analysis.tail.peaks import parse_threshold
 from tailtap.lab.generators.flows import parse_ports

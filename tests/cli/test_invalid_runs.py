@@ -15,7 +15,7 @@ from program import in_process
 from traced import arrivals, hog, random_blocks, simulate
 from traced import write_run as write_traced
 
-from tailtap.cli.runs import print_runs, problem_of
+from tailtap.cli.results import print_runs, problem_of
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import RunRow
 from tailtap.records.record import Notice, read

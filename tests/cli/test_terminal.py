@@ -28,9 +28,9 @@ from told import write_told
 from tailtap import cli
 from tailtap.base.check import Check
 from tailtap.cli.console import print_table
-from tailtap.cli.doctor import print_checks
+from tailtap.cli.machine import print_checks
 from tailtap.cli.progress import listener
-from tailtap.cli.runs import print_flows
+from tailtap.cli.results import print_flows
 from tailtap.cli.search import print_answers
 from tailtap.cli.terminal import folded
 from tailtap.cli.testbed import print_cables

@@ -358,11 +358,11 @@ def evaluate(
         if isinstance(found, Transactions):
             if by is not None:
                 raise InputError("--by flow is of packets: leave it out for requests and answers")
-            from tailtap.cli.evaluated import show_transactions
+            from tailtap.cli.results import show_transactions
 
             show_transactions(found, ps, worst, out, json=json, quiet=quiet, replace=replace)
             return
-        from tailtap.cli.evaluated import require_same, show
+        from tailtap.cli.results import require_same, show
 
         if out is not None and not replace:
             require_same(found, out)
@@ -477,7 +477,7 @@ def _evaluate_captures(
                 back=(others[0], others[1]) if others else None,
             )
         except NothingMatched as nothing:
-            from tailtap.cli.evaluated import instead
+            from tailtap.cli.results import instead
 
             # Who names a key of packets in two captures asks for packets.
             named = second is not None and settings.key != "auto"
@@ -516,7 +516,7 @@ def _evaluate_folder(
     from tailtap.analysis.evaluation.percentiles import DEFAULT, parse_list
     from tailtap.analysis.runs.again import copy_of, evaluate_again, find, warm_up_of
     from tailtap.base.errors import InputError, MachineError
-    from tailtap.cli.runs import PERCENTILES, print_hops, print_runs
+    from tailtap.cli.results import PERCENTILES, print_hops, print_runs
     from tailtap.records.record import printed
     from tailtap.results.database import kept_current
 

@@ -279,7 +279,7 @@ def observe(
     """
     from tailtap.analysis.runs.summary import summarize
     from tailtap.cli.caller import results_of_caller
-    from tailtap.cli.runs import problem_of
+    from tailtap.cli.results import problem_of
     from tailtap.experiment.plan import default_folder
     from tailtap.measure.campaign import Campaign
     from tailtap.measure.observe import observe as observe_devices
@@ -388,8 +388,8 @@ def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:
     from tailtap.analysis.evaluation import Evaluation
     from tailtap.analysis.evaluation.percentiles import DEFAULT
     from tailtap.base.units import format_share
-    from tailtap.cli.evaluated import show
-    from tailtap.cli.explain import explain_briefly
+    from tailtap.cli.analyses import explain_briefly
+    from tailtap.cli.results import show
 
     done = [run for run in runs if run.done]
     for run in done:

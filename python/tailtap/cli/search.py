@@ -134,8 +134,8 @@ def search(
     report` makes a page of the folder. The exit status is 1 when no rate holds, and 3 when a
     measurement at the rates found failed or is invalid.
     """
+    from tailtap.cli.results import problem_of
     from tailtap.cli.run import stations_of_file
-    from tailtap.cli.runs import problem_of
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.search import Plan, search_experiment
     from tailtap.measure.search.methods import settings_of
@@ -169,7 +169,7 @@ def search(
 
 
 def _print(found: Search, folder: Path) -> None:
-    from tailtap.cli.runs import print_runs
+    from tailtap.cli.results import print_runs
 
     print_answers(found.record.answers)
     if found.latency is None:

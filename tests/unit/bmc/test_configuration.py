@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tailtap.base.errors import InputError
 from tailtap.bmc.serving import BmcEvent, parse_listen, read, read_users
-from tailtap.cli.bmc import sentence
+from tailtap.cli.machine import sentence
 
 FILE = """\
 credentials: users

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.analysis.runs.flows import jain, printed, together
-from tailtap.cli.runs import print_flows
+from tailtap.cli.results import print_flows
 from tailtap.records.evaluation import Latency, Percentile
 from tailtap.records.experiment import LatencyOfFlow, LossOfFlow, RunRow
 

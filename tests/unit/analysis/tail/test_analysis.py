@@ -22,7 +22,7 @@ from tailtap.analysis.tail.gpd import Floats
 from tailtap.analysis.tail.peaks import Threshold
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_us
-from tailtap.cli.model import _print_model
+from tailtap.cli.analyses import _print_model
 from tailtap.records.record import printed
 from tailtap.records.tail import LevelRecord, ModelledRun
 

@@ -32,7 +32,7 @@ from tailtap.analysis.runs.groups import configurations, floor_of
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.cli.import_ import described
+from tailtap.cli.exchange import described
 from tailtap.results.exporters import export
 from tailtap.results.importers.importer import Imported, import_tree
 

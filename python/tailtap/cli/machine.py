@@ -1,0 +1,225 @@
+"""`tailtap doctor`, `clean` and `bmc`: what this machine can do, keeps of a crash, serves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailtap.cli.command import PATH, Answer, command
+from tailtap.cli.terminal import say, warn
+
+if TYPE_CHECKING:
+    from tailtap.base.check import Check
+    from tailtap.bmc.serving import BmcEvent
+
+
+@command()
+def doctor(
+    json: bool,
+    quiet: bool,
+) -> Answer:
+    """Check what this machine can measure, and say what to install or change for the rest.
+
+    Kernel features are tried: a small lab is built and removed, and a container of each kind is
+    started. Only root can try most of them. It also tells whether others can write to the current
+    folder, and so change results there. States: ok; poor, which works but harms measurements;
+    missing, which matters only to who needs it; untested. The exit status is 0 when `tailtap run`
+    can work here, and 3 when it cannot.
+    """
+    from tailtap import doctor as library
+    from tailtap.results.exporters import EXPORTERS
+
+    checks = library.examine({"exporters": EXPORTERS})
+    able = library.can_run(checks)
+    shown = () if quiet else checks
+    return Answer(library.record(checks), lambda: print_checks(shown, able=able), 0 if able else 3)
+
+
+def print_checks(checks: Sequence[Check], *, able: bool) -> None:
+    """Print what was looked at, area by area, and the answer."""
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections.machine import checks_table
+
+    print_table(checks_table(checks))
+    say("tailtap run can work here" if able else "tailtap run cannot work here: see above")
+
+
+@command()
+@click.option(
+    "--all",
+    "all_",
+    is_flag=True,
+    help="Also remove what a running tailtap uses, which then fails.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Remove nothing; show what would be removed.",
+)
+def clean(
+    all_: bool,
+    dry_run: bool,
+    json: bool,
+    quiet: bool,
+) -> Answer:
+    """Undo what tailtap left changed on this machine, after a crash, a kill -9 or a reboot.
+
+    Every tailtap keeps a journal of its changes. This command reads the journals of processes that
+    have ended, newest change first. Cards, drivers, huge pages and settings become what they were
+    before. A setting that somebody else has changed since then stays as it is, and is reported.
+    Virtual machines, containers, namespaces and links of a run are removed, with the processes in
+    them and the containers' control groups and mounts. Their names show that they are tailtap's:
+    tt-, six hexadecimal digits and a part, such as tt-0a1b2c-dut. What a running tailtap uses is
+    kept unless --all is given. Nothing else on the machine changes, and a second call finds nothing
+    to do.
+
+    A journal that says what this version does not know, such as a change of a plug-in that is not
+    installed, stays and is named, also by later commands that change this machine.
+
+    What `tailtap host apply` has set stays, with --all too: `tailtap host revert` puts it back.
+
+    Journals are in /var/lib/tailtap/journals, or in /run/tailtap where that cannot be written.
+    """
+
+    from tailtap.host.changes import clean as library
+    from tailtap.host.facts.needs import require_root
+    from tailtap.records.printed import CleanRecord, LeftoverRow
+    from tailtap.records.record import made
+
+    require_root()
+    found = library.find()
+    stays = {"kept"} if all_ else {"alive", "kept"}
+    kept = [item for item in found if item.owner in stays or item.stays]
+    removed = [item for item in found if item not in kept]
+    if not (json or quiet):
+        verb = "would remove" if dry_run else "removing"
+        for item in removed:
+            used = f", in use by process {item.pid}" if item.owner == "alive" else ""
+            say(f"{verb} {item.kind} {item.name}{used}", flush=True)
+        for item in kept:
+            if item.kind == "journal" and item.owner not in stays:
+                continue  # said below
+            if item.owner == "kept":
+                why = "`tailtap host revert` undoes it"
+            elif item.owner in stays:
+                why = f"process {item.pid} uses it (--all removes it)"
+            else:
+                why = item.stays or ""
+            say(f"kept {item.kind} {item.name}: {why}")
+        if not found:
+            say("nothing to remove")
+    left = [] if dry_run else library.remove(removed)
+    journals = [item for item in found if item.kind == "journal" and item.owner not in stays]
+    left += [item.stays for item in journals if item.stays]
+    for sentence in left:
+        warn(f"tailtap: {sentence}")
+    record = CleanRecord(
+        dry_run=dry_run,
+        removed=[made(item, LeftoverRow) for item in removed],
+        kept=[made(item, LeftoverRow) for item in kept],
+        left=left,
+    )
+    return Answer(record, lambda: None)
+
+
+@command(
+    examples=(
+        ("tailtap bmc bmc.yaml", "serve what a file lists"),
+        (
+            "tailtap bmc --serve lxc:web@127.0.0.1:6230 --credentials users",
+            "serve one container on a port",
+        ),
+    )
+)
+@click.argument(
+    "file",
+    type=PATH,
+    required=False,
+    help="The list of controllers, YAML.",
+)
+@click.option(
+    "--serve",
+    metavar="KIND:NAME@LISTEN",
+    multiple=True,
+    help="One more machine, such as lxc:web@6230 or libvirt:guest1@127.0.0.1:6231. May be given "
+    "several times.",
+)
+@click.option(
+    "--credentials",
+    type=PATH,
+    help="Who may use the controllers: lines of 'name: password'. Instead of the file that FILE "
+    "names.",
+)
+def bmc(
+    file: Path | None,
+    serve: tuple[str, ...],
+    credentials: Path | None,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Give containers of LXC, domains of libvirt and other machines a management controller.
+
+    Whatever speaks IPMI 2.0 then controls them as it does servers: ipmitool, pyghmi, other
+    testbeds. Power status, on, off, cycle, reset and graceful shutdown, boot device, chassis
+    status, device id, GUID and name. docs/howto/bmc.md shows the file.
+
+    A port alone listens on 127.0.0.1. Any other address is told, because whoever reaches it can
+    ask for what helps to guess passwords. Sessions use cipher suite 17 only. The file with the
+    passwords must be its owner's alone (mode 0600).
+
+    Runs until SIGINT or SIGTERM. The machines stay as they are then. Says what happens on standard
+    error; with --json on standard output, an object for each event: listening, power, boot,
+    refused, failed.
+    """
+    import signal
+    import socket
+    import threading
+
+    from tailtap.bmc.serving import read
+    from tailtap.bmc.serving import serve as library
+    from tailtap.records.record import printed
+
+    lock = threading.Lock()
+
+    def tell(row: BmcEvent) -> None:
+        with lock, contextlib.suppress(BrokenPipeError):  # nobody listens: serve on
+            if json:
+                print(printed(row), flush=True)
+            elif not quiet or row.event in ("refused", "failed"):
+                warn(f"tailtap: {sentence(row)}")
+
+    configuration = read(file, serve, credentials)
+    # A lock or an event of Python would miss a signal that comes while this thread begins to wait.
+    end, wake = socket.socketpair()
+    with end, wake:
+        wake.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        library(configuration, tell, lambda: end.recv(1))
+        signal.set_wakeup_fd(-1)
+
+
+def sentence(row: BmcEvent) -> str:
+    """What happened, for a person."""
+    machine, whom = row.machine, f"by {row.user} from {row.address_of}"
+    match row.event:
+        case "listening":
+            risk = (
+                ": whoever reaches this address can ask for what helps to guess passwords; keep "
+                "it on a network of its own, and passwords long"
+            )
+            return f"{machine} listens on {row.address}{risk if row.exposed else ''}"
+        case "power":
+            return f"{machine}: {row.action} {whom}"
+        case "boot":
+            return f"{machine}: boot device {row.device} {whom}"
+        case "refused":
+            more = "; further ones are not told for a minute" if row.muted else ""
+            return f"{machine}: {row.user!r} from {row.address_of} refused: {row.why}{more}"
+        case _:
+            return f"{machine}: {row.action} failed: {row.why}"

@@ -1,0 +1,401 @@
+"""`tailtap report`, `publish`, `reproduce`: a page of results, a site of them, these repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailtap import library
+from tailtap.cli.command import PATH, SIZE, Answer, command
+from tailtap.cli.options import selected_runs, writes_into
+from tailtap.cli.terminal import say, say_whole, steps, warn
+
+if TYPE_CHECKING:
+    from tailtap.experiment.reading import CheckedExperiment
+    from tailtap.measure.campaign import Boots
+    from tailtap.measure.roles import Stations
+    from tailtap.records.site import Level, PublishRecord, ReproductionRecord
+
+
+@command(computes=True)
+@click.argument(
+    "folder",
+    type=PATH,
+    metavar="DIR",
+    help="The folder that `tailtap run --out`, `tailtap search --out`, "
+    "`tailtap evaluate --out` or "
+    "`tailtap import --into` wrote.",
+)
+@writes_into("The folder for the report; by default DIR/report.")
+@selected_runs(
+    "Which runs, own and imported: words with commas between them, all of which must fit a run."
+)
+@click.option(
+    "--figures-from",
+    type=PATH,
+    metavar="FILE",
+    help="An experiment file, or one with `figures` alone, whose figures are drawn in place of "
+    "those of the experiment's own file.",
+)
+@click.option(
+    "--figures/--no-figures",
+    default=True,
+    help="Also write the figures for print, as PNG, SVG and PDF.",
+)
+def report(
+    folder: Path,
+    out: Path | None,
+    runs: tuple[str, ...],
+    figures_from: Path | None,
+    figures: bool,
+    json: bool,
+    quiet: bool,
+) -> Answer:
+    """Write the report of an experiment: one page, and the figures for print.
+
+    The page (index.html) holds everything it shows and needs no network: the result of each
+    configuration, an HDR diagram of all runs, loss against the packet rate where that varies, the
+    worst latencies and the losses over time, inter-packet gaps and packet rates before and after
+    the device, counts, warnings and the environment; of a search, its result. The folder `figures`
+    holds the same figures as PNG, SVG and PDF. Failed runs are listed with their reason. Nothing is
+    measured again: make the report as often as you like, also of an interrupted experiment.
+
+    What the experiment file asks for as `figures` comes first: panels, lines and axes as a paper
+    has them, with the data of each as CSV. Change that section in DIR/experiment.yaml and make the
+    report again, or give another file by --figures-from.
+
+    Of runs with a trace it says why packets were late, as `tailtap explain` stored it or, where
+    that did not run yet, as it finds it: the causes and the knobs that remove them, the worst
+    packets by cause, what makes each percentile, and what the cores did around each of them. Of
+    runs with `interrupts: counters` it shows which counters rose where packets were late. Of lines
+    with `dut.taps: hops` it shows how long each node took, and which one made the worst packets.
+
+    The page also shows runs that `tailtap import --into DIR` added to DIR, marked as imported.
+    What their files do not contain, such as confidence intervals, is shown as not published.
+    Tables show all imported runs, figures eight of them, first those at the packet rates of your
+    own runs. Select runs with --runs. Each word of a selection is `own` or `imported`, a packet
+    rate, a run's number, or a name: a value that was varied, the platform, or a folder in an
+    imported run's path, where * and ? stand for any letters. Both container runs at one rate are
+    `--runs 'container, 10 kpkt/s'`; all your own runs and one imported run are
+    `--runs own --runs 1000007`.
+    """
+
+    from tailtap.library import remedies
+    from tailtap.records.printed import ReportRecord
+    from tailtap.show.report import write_report
+
+    result = write_report(
+        folder,
+        out,
+        figures=figures,
+        runs=runs,
+        knobs=remedies(),
+        figures_from=figures_from,
+        progress=steps("report", quiet=quiet),
+    )
+    record = ReportRecord(
+        page=str(result.page),
+        bytes=result.size,
+        figures=[str(path) for path in result.figures],
+        runs=result.runs,
+        failed=result.failed,
+        imported=result.imported,
+    )
+    return Answer(record, lambda: say_whole(record.page))
+
+
+@command(
+    computes=True,
+    examples=(
+        ("tailtap publish results --check", "show what would leave, and what would be replaced"),
+        (
+            "tailtap publish results --license CC-BY-4.0 --author 'Ada Lovelace' --captures embed",
+            "make a site with the stamps in it",
+        ),
+        ("tailtap publish results --anonymous --out review", "make one for a double-blind review"),
+    ),
+)
+@click.argument(
+    "folder",
+    type=PATH,
+    metavar="DIR",
+    help="The folder that `tailtap run --out` or `tailtap search --out` wrote.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="SITE",
+    help="The folder for the site; by default DIR/site. An earlier site there is replaced, nothing "
+    "else is.",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Only list what would leave, and what would be replaced: write nothing.",
+)
+@click.option(
+    "--captures",
+    default="refer",
+    metavar="embed|refer[=URL]",
+    help="Whether captures, stamps and traces are in the site, or named with their checksums, and "
+    "with URL as the address of the folder that they are in. By default they are named alone.",
+)
+@click.option(
+    "--allow",
+    default="",
+    metavar="KIND,…",
+    help="Publish these as they are: serials, macs, hostnames, users, addresses (of IP), ids (of "
+    "machines and boots). By default all are replaced.",
+)
+@click.option(
+    "--hide",
+    multiple=True,
+    metavar="TEXT",
+    help="Replace this text as well, such as a name. May be given several times.",
+)
+@click.option(
+    "--anonymous",
+    is_flag=True,
+    help="For a double-blind review: also replace folders, and leave of days the month.",
+)
+@click.option(
+    "--license",
+    "licence",
+    metavar="NAME",
+    help="The licence of the site by its name in the SPDX list, such as CC-BY-4.0.",
+)
+@click.option(
+    "--author",
+    "authors",
+    multiple=True,
+    metavar="NAME",
+    help="An author: NAME <ORCID> (AFFILIATION), the last two if you like. May be given several "
+    "times.",
+)
+def publish(
+    folder: Path,
+    out: Path | None,
+    check: bool,
+    captures: str,
+    allow: str,
+    hide: tuple[str, ...],
+    anonymous: bool,
+    licence: str | None,
+    authors: tuple[str, ...],
+    json: bool,
+    quiet: bool,
+) -> Answer:
+    """Make a site of an experiment that others can read, check and run again.
+
+    The site is a plain folder: it works from a disk and from any web server, and needs no network.
+    It has an index, a page for each figure with its numbers and the command that draws it, a page
+    for each run, the interactive report, all tables as Parquet, the machines, checksums, a citation
+    and an RO-Crate. It is an experiment's folder, too: `tailtap report`, `verdict` and `compare`
+    read it. The same runs make the same files, byte by byte.
+
+    Whatever identifies people or machines is replaced, the same value by the same name everywhere:
+    serial numbers, hardware and IP addresses, host and user names, ids of machines and boots,
+    passwords. How testbeds are logged in to and switched is left out. What leaves and how much was
+    replaced is printed and stands in the site, but no value is. Names are known by their fields
+    and forms: look at the site before you publish it, and replace what is left by --hide.
+
+    Needs `pip install 'tailtap[publish]'`.
+    """
+    record = library.publish(
+        folder, out, captures=captures, allow=allow.split(","), hide=hide, anonymous=anonymous,
+        licence=licence or None, authors=authors, check=check,
+        progress=steps("publish", quiet=quiet),
+    )  # fmt: skip
+    return Answer(record, lambda: _print(record, leaving=check or not quiet))
+
+
+def _print(record: PublishRecord, *, leaving: bool) -> None:
+    if leaving:
+        _print_leaving(record)
+    for warning in record.site.warnings:
+        warn(f"warning: {warning.message}")
+    if record.folder:
+        say_whole(record.folder)
+
+
+def _print_leaving(record: PublishRecord) -> None:
+    """What leaves, a line for each folder, and what was replaced."""
+    from tailtap.cli.console import print_table
+    from tailtap.show.publish.pages import WORDS, size_text
+    from tailtap.show.sections.answers import leaving_tables
+
+    more = "" if record.folder else ", and the figures, tables and pages that are made of them"
+    say(f"what leaves: {len(record.files)} files, {size_text(record.bytes)}{more}")
+    places, replaced, left_out = leaving_tables(record, WORDS)
+    print_table(places)
+    say()
+    if not replaced:
+        say("replaced: nothing that identifies was found")
+    print_table(replaced)
+    if left_out:
+        say()
+    print_table(left_out)
+    if record.site.allowed:
+        say(f"published as they are: {', '.join(WORDS[kind] for kind in record.site.allowed)}")
+    say()
+
+
+STATUS: dict[str, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
+
+
+@command(
+    examples=(
+        (
+            "tailtap reproduce https://example.org/container-vs-bare-metal",
+            "checksums, captures, figures, tables and claims of a published site",
+        ),
+        (
+            "sudo tailtap reproduce site --level small --out here",
+            "also measure it here, at its smallest scale",
+        ),
+    )
+)
+@click.argument(
+    "site",
+    metavar="SITE",
+    help="What `tailtap publish` made: a folder, or its address (file, http or https). Or a folder "
+    "with a crate of the RISE profile, or with published result files.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(["checksums", "captures", "figures", "small", "full"]),
+    default="figures",
+    help="How far to go; each includes what is before it, but full takes the place of small. The "
+    "last two measure on this machine, and need root.",
+)
+@click.option(
+    "--captures",
+    type=PATH,
+    metavar="DIR",
+    help="Where captures are that the site names and does not have: DIR/runs/RUN/FILE or "
+    "DIR/RUN/FILE.",
+)
+@click.option(
+    "--fetch",
+    type=SIZE,
+    help="Fetch captures that are neither there nor in the site, from the addresses that it names: "
+    "so many bytes together at most, such as '2 GB'. Each is used only if its checksum is right.",
+)
+@writes_into("The folder for new runs; by default the experiment's name and the time of day.")
+@click.option(
+    "--set",
+    "set_",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Replace one value of the experiment that is measured, such as its CPUs or scale. May be "
+    "given several times.",
+)
+@click.option(
+    "--testbed",
+    type=PATH,
+    help="Measure on a testbed: its file (YAML).",
+)
+@click.option(
+    "--allow-commands",
+    is_flag=True,
+    help="Measure an experiment that runs commands or images of whoever published it, or takes "
+    "network cards, files, huge pages or settings of this machine.",
+)
+def reproduce(
+    site: str,
+    level: Level,
+    captures: Path | None,
+    fetch: int | None,
+    out: Path | None,
+    set_: tuple[str, ...],
+    testbed: Path | None,
+    allow_commands: bool,
+    json: bool,
+    quiet: bool,
+) -> Answer:
+    """Repeat what was published, in rising cost, and answer: reproduced, not shown, contradicted.
+
+    checksums: every file is there, unchanged, and no other. captures: evaluated again, they give
+    the published numbers to the bit. figures: figures and tables made again are the published ones,
+    and each claim is judged by the published runs. small: the experiment is measured on this
+    machine, at its smallest scale, and each claim is judged by these runs. full: as it was
+    published.
+
+    Claims that compare configurations are judged here as there. A claim of a requirement, such as
+    p99.9 < 1 ms, is about its machine, too: violated here, it is contradicted only if nothing that
+    matters differs between the machines, and else not shown; the differences are listed. Latencies
+    of two machines are never compared.
+
+    Nothing of a site is executed but the experiment that it describes, and that only for small and
+    full. docs/howto/reproduce.md says more. The exit status is 0 when all is reproduced, 1 when
+    something is contradicted, 5 when something is not shown.
+    """
+    from tailtap.base.errors import InputError
+    from tailtap.library import remedies
+    from tailtap.show.reproduce import MEASURING, Asked
+    from tailtap.show.reproduce import reproduce as repeat
+    from tailtap.show.reproduce.fetching import at
+
+    progress = steps("reproduce", quiet=quiet)
+
+    measuring = level in MEASURING
+    if not measuring and (out is not None or set_ or testbed is not None or allow_commands):
+        raise InputError(
+            "--out, --set, --testbed and --allow-commands are for measuring: add --level small"
+        )
+    if measuring and testbed is None:
+        from tailtap.host.facts.needs import require_root
+
+        require_root()
+    measure = _measuring(level, set_, out, testbed, allow_commands, quiet=quiet)
+    with at(site, progress) as folder:
+        asked = Asked(level, captures, fetch or 0, remedies())
+        found = repeat(folder, site, asked, measure if measuring else None, progress)
+    return Answer(found, lambda: print_reproduction(found), STATUS[found.answer])
+
+
+def _measuring(
+    level: Level,
+    overrides: Sequence[str],
+    out: Path | None,
+    testbed: Path | None,
+    allow_commands: bool,
+    *,
+    quiet: bool,
+) -> Callable[[Path], Path]:
+    """What makes the runs of a site's experiment, and returns their folder."""
+
+    from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.progress import listener
+    from tailtap.library import measure_again
+
+    def connect(checked: CheckedExperiment) -> tuple[Stations | None, Boots | None]:
+        from tailtap.cli.run import stations_of_file
+
+        return stations_of_file(checked, testbed, quiet=quiet)
+
+    return partial(
+        measure_again, level, overrides=overrides, out=out, testbed=testbed,
+        allow_commands=allow_commands, connect=connect, around=results_of_caller,
+        listeners=[listener(quiet=quiet)],
+    )  # fmt: skip
+
+
+def print_reproduction(found: ReproductionRecord) -> None:
+    """Print the object of ``--json``: each step, what differs, claims, machines, the answer."""
+    from tailtap.cli.console import print_table
+    from tailtap.show.sections.answers import reproduction_tables
+
+    kinds = {"site": "site", "crate": "crate of the RISE profile", "results": "result files"}
+    say(f"{found.name or found.place}: {kinds[found.kind]}")
+    for line in found.about:
+        say(f"  {line}")
+    for table in reproduction_tables(found):
+        print_table(table)
+    if found.folder is not None:
+        say(f"runs of this machine: {found.folder}")
+    say(f"answer: {found.answer}")
