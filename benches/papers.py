@@ -31,7 +31,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
 from tailtap.records.run import CASE
-from tailtap.show.sections.trials import rates_table
+from tailtap.show.sections.answers import rates_table
 
 ROOT = Path(__file__).parents[1]
 FILES = ROOT / "examples/papers"

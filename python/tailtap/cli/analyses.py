@@ -311,7 +311,7 @@ def interrupts(
 
 def _print_runs(found: FoundRuns) -> None:
     from tailtap.cli.console import print_section
-    from tailtap.show.sections.interrupts import interrupts_section
+    from tailtap.show.sections.machine import interrupts_section
 
     for one in found.runs:
         print_section(interrupts_section(one.finding, one.run.slug))

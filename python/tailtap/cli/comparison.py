@@ -228,7 +228,7 @@ def _write(found: GateRecord, junit: Path | None, markdown: Path | None) -> None
     if junit is not None:
         write_junit(found, junit)
     if markdown is not None:
-        from tailtap.show.sections.markdown import write_gate
+        from tailtap.show.sections.renderers import write_gate
 
         write_gate(found, markdown)
 

@@ -222,7 +222,7 @@ def _export(found: Improvement, name: str) -> Path:
 def print_improvement(record: ImproveRecord) -> None:
     """Print a row for each trial, then what is left, and what holds."""
     from tailtap.cli.console import print_section
-    from tailtap.show.sections.trials import improvement_section
+    from tailtap.show.sections.answers import improvement_section
 
     print_section(improvement_section(record))
     if record.kept:

@@ -184,7 +184,7 @@ def print_answers(answers: list[SearchAnswer]) -> None:
     from tailtap.analysis.runs.searched import in_words
     from tailtap.base.units import format_share
     from tailtap.cli.console import print_table
-    from tailtap.show.sections.trials import rates_table
+    from tailtap.show.sections.answers import rates_table
 
     print_table(rates_table(answers))
     say("up to: the next rate that does not hold; loss below: with 95 % confidence")

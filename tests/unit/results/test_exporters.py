@@ -24,9 +24,8 @@ from tailtap.analysis.evaluation.sources import Source
 from tailtap.base.errors import InputError, MachineError
 from tailtap.results.database import refresh
 from tailtap.results.exporters import EXPORTERS, export
-from tailtap.results.exporters.hgrm import write_distribution
-from tailtap.results.exporters.rows import COLUMNS, tables
-from tailtap.results.exporters.tables import Csv
+from tailtap.results.exporters.tables import COLUMNS, Csv, tables
+from tailtap.results.exporters.texts import write_distribution
 from tailtap.results.tables import HOPS, PARQUET
 
 

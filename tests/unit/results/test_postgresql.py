@@ -21,7 +21,7 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT, papers
 from tailtap.base.errors import InputError, MachineError
 from tailtap.results.exporters import export
 from tailtap.results.exporters.papers import divide, files
-from tailtap.results.exporters.rows import COLUMNS
+from tailtap.results.exporters.tables import COLUMNS
 
 
 @pytest.fixture(scope="module")

@@ -17,13 +17,12 @@ __all__ = ["EXPORTERS", "Exported", "Exporter", "export"]
 
 
 def _built_in() -> Mapping[str, Exporter]:
-    from tailtap.results.exporters.benchmark import Benchmark
-    from tailtap.results.exporters.hgrm import Hgrm, Hlog
     from tailtap.results.exporters.papers import Papers
     from tailtap.results.exporters.perfetto import Perfetto
     from tailtap.results.exporters.pos import Pos
     from tailtap.results.exporters.postgresql import PostgreSQL
     from tailtap.results.exporters.tables import Csv, Parquet
+    from tailtap.results.exporters.texts import Benchmark, Hgrm, Hlog
 
     return {
         "parquet": Parquet(),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError, MachineError, PackageMissing
 from tailtap.results.exporters.base import Common
-from tailtap.results.exporters.rows import COLUMNS, rows, tables
+from tailtap.results.exporters.tables import COLUMNS, rows, tables
 
 if TYPE_CHECKING:
     import psycopg

@@ -25,8 +25,8 @@ from tailtap.base.files import DRAFT, drafts_in, make_folder, move, remove_tree
 from tailtap.base.writing import writing
 from tailtap.records.record import read
 from tailtap.records.site import PublishRecord, RedactedKind, SiteRecord
-from tailtap.show.publish.authors import Author, parse_author, parse_licence
 from tailtap.show.publish.contents import Contents
+from tailtap.show.publish.crate import Author, parse_author, parse_licence
 from tailtap.show.publish.site import Building, build
 
 __all__ = ["Author", "Options", "parse_author", "parse_licence", "publish", "where_captures_are"]

@@ -22,14 +22,13 @@ from tailtap.base.files import drafted, write_text
 from tailtap.records.causes import CausesRecord
 from tailtap.records.record import read_if_there
 from tailtap.records.site import RedactedKind, SiteRecord, SiteRun
-from tailtap.show.publish.authors import Author
-from tailtap.show.publish.crate import PREVIEW, SPDX
+from tailtap.show.publish.crate import PREVIEW, SPDX, Author
 from tailtap.show.report.page import packaged, question_of, verdict_of
 from tailtap.show.sections import Section, Table
 from tailtap.show.sections.answers import claims_table
 from tailtap.show.sections.causes import causes_section
 from tailtap.show.sections.latency import percentiles_table
-from tailtap.show.sections.pages import templates
+from tailtap.show.sections.renderers import templates
 
 REPORT = "report.html"
 STYLE = "style.css"

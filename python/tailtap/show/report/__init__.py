@@ -120,7 +120,7 @@ def gather(
     # After what can be wrong with the folder: loading these takes a while.
     from tailtap.show.report.causes import stories
     from tailtap.show.report.hops import lines
-    from tailtap.show.report.undisturbed import with_undisturbed
+    from tailtap.show.report.readings import with_undisturbed
 
     groups, damage = with_undisturbed(configurations(experiment, every=bool(runs)))
     experiment = replace(experiment, warnings=(*experiment.warnings, *damage))
@@ -153,8 +153,8 @@ def write_report(
     `MachineError` when `out` cannot be written.
     """
     material = gather(folder, runs, knobs, progress)
-    from tailtap.show.report.interrupt_table import sampled_of
     from tailtap.show.report.page import render
+    from tailtap.show.report.readings import sampled_of
     from tailtap.show.report.requested import requested_figures, with_pictures, write_requested
 
     experiment = material.experiment

@@ -15,7 +15,7 @@ from tailtap.base.writing import writing
 from tailtap.records.compare import HistoryRecord, Mark, Point, Series
 from tailtap.show.report.page import packaged
 from tailtap.show.sections.comparison import changes_table
-from tailtap.show.sections.pages import templates
+from tailtap.show.sections.renderers import templates
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 1000, 260, 70, 12, 12, 26
 STEPS = (1, 2, 5)

@@ -21,20 +21,25 @@ from typing import Any
 
 import tailtap
 from tailtap.analysis.claims.reading import claims_shown
+from tailtap.analysis.compare import counters as compare
+from tailtap.analysis.compare.checks import advise
+from tailtap.analysis.compare.comparison import load_record, required_percentiles
+from tailtap.analysis.compare.configurations import gather
+from tailtap.analysis.compare.ranking import rank
 from tailtap.analysis.figures.specification import DASHES
 from tailtap.analysis.runs.groups import DRAWN, Configuration, Finding, finding, listed
 from tailtap.analysis.runs.run import Experiment
 from tailtap.analysis.runs.text import count_text, date_text
 from tailtap.analysis.verdict.runs import judge_experiment, required_by
 from tailtap.base.document import load
+from tailtap.base.errors import InputError
 from tailtap.records.machine import NOISE, NoiseRecord
 from tailtap.records.record import R, read_if_there
 from tailtap.records.search import ImproveRecord, SearchRecord
-from tailtap.show.report import Material, comparison, readings, tables
+from tailtap.show.report import Material, readings, tables
 from tailtap.show.report.audit import MachineAudit, audits_of
+from tailtap.show.report.causes import CausesSection, causes_shown
 from tailtap.show.report.causes.figures import timeline_plot
-from tailtap.show.report.causes.page import Section as Causes
-from tailtap.show.report.causes.page import section
 from tailtap.show.report.figures import PANELLED, cut_short
 from tailtap.show.report.hops import Section as Hops
 from tailtap.show.report.hops import section as hop_section
@@ -42,11 +47,17 @@ from tailtap.show.report.loss import loss_curves
 from tailtap.show.report.machine import Placed, placed
 from tailtap.show.report.requested import Requested
 from tailtap.show.report.screen import Screen, Shown
-from tailtap.show.sections import Section, Table
-from tailtap.show.sections.answers import claims_table, verdict_table
+from tailtap.show.report.tables import mark_of
+from tailtap.show.sections import Mark, Section, Table
+from tailtap.show.sections.answers import (
+    claims_table,
+    improvement_section,
+    rates_table,
+    verdict_table,
+)
+from tailtap.show.sections.comparison import COUNTED, RANKED, counted_part, ranked_part
 from tailtap.show.sections.machine import noise_section
-from tailtap.show.sections.pages import templates
-from tailtap.show.sections.trials import improvement_section, rates_table
+from tailtap.show.sections.renderers import templates
 
 MOST_TOLD, FEW_TOLD = 12, 8
 """With more configurations than this, the page begins with sentences about so many slowest ones."""
@@ -136,7 +147,7 @@ class Page:
     patterns: Sequence[str]
     """What the lost packets of runs have in common."""
     by_flow: Table
-    causes: Causes
+    causes: CausesSection
     hops: Hops
     interrupts: Sequence[Section]
     counts: Table
@@ -166,7 +177,7 @@ def render(
     the experiment file.
     """
     experiment, groups, drawn = material.experiment, material.groups, material.drawn
-    causes, hops = section(material.stories), hop_section(material.lines)
+    causes, hops = causes_shown(material.stories), hop_section(material.lines)
     screen = _screen(material, causes)
     curves = loss_curves(drawn)
     payload = {
@@ -196,7 +207,7 @@ def render(
         rates=rates_table(material.search.answers if material.search else ()),
         summary=tables.summary(groups),
         flows=tables.flows_together(experiment),
-        comparison=comparison.compared(experiment, groups),
+        comparison=compared(experiment, groups),
         requested=requested,
         figures=Figures(
             drawn,
@@ -217,7 +228,7 @@ def render(
         energy=readings.energy(groups),
         events=readings.events(groups),
         counters=readings.counters(groups),
-        by_packet=comparison.by_packet(experiment, groups),
+        by_packet=by_packet(experiment, groups),
         imported=tables.imported(groups),
         placed=placed(groups),
         noise=_beside(experiment, NOISE, NoiseRecord, noise_section),
@@ -228,7 +239,7 @@ def render(
     return templates("tailtap.show.report").get_template("page.html.j2").render(page=page)
 
 
-def _screen(material: Material, causes: Causes) -> Screen:
+def _screen(material: Material, causes: CausesSection) -> Screen:
     """The figures of the page; panels of one run have its label above them."""
     screen = Screen()
     stories = {one.place: one.member.label for one in material.stories if one.drawn}
@@ -320,3 +331,49 @@ def packaged(name: str) -> str:
 def _packed(data: bytes) -> str:
     """Bytes for the page: gzip, which every current browser unpacks, as base64."""
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
+
+
+def compared(experiment: Experiment, groups: Sequence[Configuration]) -> Section | None:
+    """What is better; None where no two configurations were measured under the same load."""
+    try:
+        loads = gather(experiment.finished)
+        ranked = rank(loads, required=required_percentiles([experiment.folder]))
+    except InputError:
+        return None  # published percentiles that do not go together
+    found = [one for one in ranked if not one.reason]
+    if not found:
+        return None
+    colours = _colours(groups)
+    parts = []
+    for record in map(load_record, found):
+        shown = (*record.configurations, *record.floors)
+        marks = {one.label: colours[one.repeats[0].number, one.repeats[0].run] for one in shown}
+        parts.append(ranked_part(record, marks))
+    return Section("Which configuration is better", [f"{one}." for one in advise(found)],
+                   [Table("which configuration is better", RANKED, parts)])  # fmt: skip
+
+
+def by_packet(experiment: Experiment, groups: Sequence[Configuration]) -> Table:
+    """What was counted per packet under each load: means over repeats, and what differs."""
+    title = "what was counted for each packet"
+    try:
+        loads = gather(experiment.finished)
+        found = compare.counters(loads)
+    except InputError:  # published runs that do not go together, or samples that cannot be read
+        return Table(title, COUNTED, ())
+    colours = _colours(groups)
+    parts = []
+    for under, counted in zip(loads, found, strict=True):
+        first = {one.label: one.runs[0] for one in under.ranked}
+        marks = {label: colours[run.number, run.slug] for label, run in first.items()}
+        parts.append(counted_part(counted, under.label, marks))
+    return Table(title, COUNTED, [part for part in parts if part.rows])
+
+
+def _colours(groups: Sequence[Configuration]) -> dict[tuple[int, str], Mark]:
+    """How figures show each run, by its number and its slug."""
+    return {
+        (member.run.number, member.run.slug): mark_of(group)
+        for group in groups
+        for member in group.members
+    }

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from tailtap.analysis.evaluation.model import SIDES
+from tailtap.analysis.interrupts.runs import finding_of
+from tailtap.analysis.interrupts.windows import Integers
 from tailtap.analysis.runs.energy import joules, platform_watts, watts, watts_by_domain
 from tailtap.analysis.runs.groups import Configuration, Member, listed
+from tailtap.analysis.runs.reader import as_shown
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import count_text, share_text, time_text
+from tailtap.analysis.undisturbed import stored_of
 from tailtap.analysis.verdict.evidence import span
+from tailtap.base.errors import InputError
 from tailtap.records.generator import Generator, Slip
+from tailtap.records.interrupts import FILE
+from tailtap.records.record import Notice
 from tailtap.records.run import Event, Passed
 from tailtap.records.taps import Tap
-from tailtap.show.report.tables import Cells, of_runs
-from tailtap.show.sections import COUNT, DASH, TIME, Cell, Column, Kind, Table
+from tailtap.show.report.tables import Cells, mark_of, of_runs
+from tailtap.show.sections import COUNT, DASH, TIME, Cell, Column, Kind, Section, Table
+from tailtap.show.sections.machine import interrupts_section
 
 TAP_COUNTS = ("seen", "stored", "lost", "other")
 MOST = 30
@@ -212,3 +223,83 @@ def _passed(passed: Passed | None) -> Cells:
         *map(values.get, (0.5, 0.99, 0.999)),
         Cell(passed.max_ns, "max"),
     ]
+
+
+STRIP, HIGH = 480, 20
+"""The size of a strip, in the units of its own drawing."""
+
+
+def sampled_of(
+    groups: Sequence[Configuration], progress: Callable[[str], None] = lambda _: None
+) -> list[Section]:
+    """The sampled run of each configuration, the worst valid repeat where several were sampled."""
+    found = []
+    for group in groups:
+        member = group.example([one for one in group.members if _is_sampled(one)])
+        if member is None:
+            continue
+        progress(f"which interrupts rose where packets of {member.run.slug} were late")
+        found.append(_sampled_run(group, member))
+    return found
+
+
+def _is_sampled(member: Member) -> bool:
+    folder = member.run.own_folder
+    return folder is not None and (folder / FILE).is_file()
+
+
+def _sampled_run(group: Configuration, member: Member) -> Section:
+    folder, mark = member.run.own_folder, mark_of(group)
+    assert folder is not None
+    try:
+        finding = finding_of(member.run, folder / FILE)
+    except InputError as error:
+        return Section(member.label, [str(error)], mark=mark)
+    return interrupts_section(finding, member.label, strip, mark)
+
+
+def strip(values: Integers) -> str:
+    """The outline of some values, from 0 to the largest, as the path of an SVG of `STRIP`, `HIGH`.
+
+    Of more values than the strip is wide, each column shows the largest of its share.
+    """
+    if not values.size or not values.any():
+        return ""
+    starts = np.unique(np.arange(min(values.size, STRIP)) * values.size // min(values.size, STRIP))
+    tops = np.maximum.reduceat(values, starts)
+    edges = np.append(starts, values.size) * STRIP / values.size
+    heights = HIGH - tops * (HIGH - 1) / tops.max()
+    steps = "".join(
+        f"V{height:.1f}H{edge:.1f}" for height, edge in zip(heights, edges[1:], strict=True)
+    )
+    return f"M0 {HIGH}{steps}V{HIGH}Z"
+
+
+DASH_DOT = (8, 3, 2, 3)
+"""The pattern of their lines, which no repeat has."""
+
+
+def with_undisturbed(
+    groups: Sequence[Configuration],
+) -> tuple[list[Configuration], list[Notice]]:
+    """The same configurations, whose members have what `tailtap explain` stored of them.
+
+    A warning for each of which that cannot be read.
+    """
+    damage: list[Notice] = []
+    return [
+        replace(group, members=tuple(_beside(member, damage) for member in group.members))
+        for group in groups
+    ], damage
+
+
+def _beside(member: Member, damage: list[Notice]) -> Member:
+    try:
+        found = stored_of(member.run)
+    except InputError as error:
+        damage.append(Notice("file-damaged", str(error)))
+        return member
+    if found is None or not found.record.stretches:
+        return member
+    evaluation = None if found.evaluation is None else as_shown(found.evaluation)
+    return replace(member, undisturbed=evaluation, left_out=found.record.words)

@@ -21,8 +21,8 @@ from tailtap.analysis.runs.text import count_text, share_text, time_text
 from tailtap.records.evaluation import Counts
 from tailtap.records.record import as_json, meanings
 from tailtap.records.warnings import NOTES
+from tailtap.show.report.audit import topology
 from tailtap.show.report.loss import LossCurve, Point, loss_curves, lossless, rate_curves
-from tailtap.show.report.wiring import topology
 from tailtap.show.sections import (
     COUNT,
     DASH,

@@ -1,9 +1,9 @@
 """What was published, repeated: in rising cost, each way with an answer.
 
-`checksums.py` looks at the files, `captures.py` evaluates captures again, `drawing.py` makes
-figures and tables again, and `claims.py` judges claims by the published runs and by runs that were
-made here, between whose machines `machines.py` tells the differences. Sites that are no folder of
-this machine come by `fetching.py`. Crates of pos (`crate.py`) and published result files
+`steps.py` looks at the files, `captures.py` evaluates captures again, `drawing.py` makes figures
+and tables again, and `claims.py` judges claims by the published runs and by runs that were made
+here, and tells in what their machines differ. Sites that are no folder of this machine come by
+`fetching.py`. Crates of pos (`crate.py`) and published result files
 (`results.py`) are looked at as far as their files reach.
 """
 
@@ -30,8 +30,7 @@ from tailtap.records.site import (
 )
 from tailtap.records.verdict import ClaimRow
 from tailtap.results.importers.published import find_published
-from tailtap.show.reproduce.claims import answer_claims
-from tailtap.show.reproduce.machines import differences
+from tailtap.show.reproduce.claims import answer_claims, differences
 from tailtap.show.reproduce.steps import step, worst
 
 LEVELS: Sequence[Level] = ("checksums", "captures", "figures", "small", "full")
@@ -98,7 +97,7 @@ def _site(
     site: Path, place: str, asked: Asked, measure: Measure | None, progress: Progress
 ) -> ReproductionRecord:
     from tailtap.show.reproduce.captures import evaluate_captures
-    from tailtap.show.reproduce.checksums import check_sums
+    from tailtap.show.reproduce.steps import check_sums
 
     progress("comparing checksums")
     try:

@@ -19,9 +19,8 @@ from tailtap.base.units import format_size
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.record import read
 from tailtap.records.site import Finding, RepeatedStep, SiteCapture, SiteRecord
-from tailtap.show.reproduce.checksums import sha256
 from tailtap.show.reproduce.fetching import fetch_file
-from tailtap.show.reproduce.steps import contradicted, not_shown, step
+from tailtap.show.reproduce.steps import contradicted, not_shown, sha256, step
 
 SIDES = ("ingress", "egress")
 

@@ -10,12 +10,10 @@ from urllib.parse import unquote
 from tailtap.base.errors import InputError
 from tailtap.base.foreign import files_below
 from tailtap.records.site import Finding, RepeatedStep, ReproductionRecord
-from tailtap.results.importers.pos.crate import Crate, read_crate
 from tailtap.results.importers.pos.runs import find_pos_trees
-from tailtap.results.importers.pos.tree import CRATE
+from tailtap.results.importers.pos.tree import CRATE, Crate, read_crate
 from tailtap.results.importers.published import find_published
-from tailtap.show.reproduce.checksums import sha256
-from tailtap.show.reproduce.steps import contradicted, not_shown, step, worst
+from tailtap.show.reproduce.steps import contradicted, not_shown, sha256, step, worst
 
 MANY = 5
 """Of one kind of finding so many are named, and the others counted."""

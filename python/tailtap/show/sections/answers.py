@@ -1,4 +1,4 @@
-"""What was asked of runs, and the answers: requirements, claims, changes, what is published."""
+"""What was asked of runs, what was tried, and the answers: requirements, claims, knobs, rates."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from tailtap.base.units import format_us
+from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.runs.text import as_words
+from tailtap.base.units import format_rate, format_share, format_time, format_us
 from tailtap.records.compare import GateRecord, RepeatRow
+from tailtap.records.search import ImproveRecord, KnobTrial, Measured, SearchAnswer
 from tailtap.records.site import PublishRecord, RedactedKind, ReproductionRecord
 from tailtap.records.verdict import ClaimRow, VerdictRow
-from tailtap.show.sections import COUNT, Cell, Column, Part, Table, row, table
+from tailtap.show.sections import COUNT, SHARE, Cell, Column, Part, Row, Section, Table, row, table
 
 LOOKS = {
     **dict.fromkeys(("holds", "held", "better", "no worse", "reproduced"), "good"),
@@ -140,3 +143,104 @@ def leaving_tables(record: PublishRecord, words: Mapping[RedactedKind, str]) -> 
         table("left out", (Column("file", wrap=1), Column("why", wrap=1)),
               (row(*one) for one in record.site.left_out.items())),
     ]  # fmt: skip
+
+
+def improvement_section(record: ImproveRecord) -> Section:
+    """The knobs that `tailtap improve` tried."""
+    p = label(record.p)
+    columns = (
+        Column("knob", wrap=14),
+        Column("against", wrap=20),
+        Column("late before", SHARE, wrap=6),
+        Column("late after", SHARE, wrap=5),
+        Column(f"{p} without it", right=True, wrap=14),
+        Column(f"{p} with it", right=True, wrap=14),
+        Column("late packets", right=True, wrap=16),
+        Column("pairs", COUNT),
+        Column("answer", wrap=8),
+    )
+    return Section(
+        "What was tried",
+        [_outcome(record)],
+        [table("what was tried", columns, map(_trial, record.trials))],
+        [f"not tried: {one.name}: {one.why}" for one in record.left],
+    )
+
+
+def _outcome(record: ImproveRecord) -> str:
+    if not record.stages:
+        return f"{record.requirement}: nothing was measured"
+    first, last = record.stages[0], record.stages[-1]
+    undisturbed = " of undisturbed latencies" if record.settings.undisturbed else ""
+    kept = f"; kept: {', '.join(record.kept)}" if record.kept else ""
+    return (
+        f"{record.requirement}{undisturbed}: {first.answer} before "
+        f"({format_time(first.percentile.ns)}), {last.answer} in the end "
+        f"({format_time(last.percentile.ns)}); ended: {record.stopped or record.status}{kept}"
+    )
+
+
+def _trial(one: KnobTrial) -> Row:
+    causes = (f"{name.cause} ({name.detail})" if name.detail else name.cause for name in one.causes)
+    return row(
+        one.knob,
+        ", ".join(causes),
+        one.share_before,
+        one.share_after,
+        _measured(one.before),
+        _measured(one.after),
+        ratio_text(one.ratio, one.low, one.high),
+        len(one.pairs),
+        one.answer + (", kept" if one.kept else ""),
+    )
+
+
+def _measured(found: Measured | None) -> str | None:
+    """A percentile over runs, with its interval if it has one."""
+    if found is None:
+        return None
+    if found.low_ns is None or found.high_ns is None:
+        return format_time(found.ns)
+    return f"{format_time(found.ns)} ({format_time(found.low_ns)} to {format_time(found.high_ns)})"
+
+
+def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str | None:
+    """A ratio with its interval, whose ends may not be known."""
+    if ratio is None:
+        return None
+    least, most = ("0" if low is None else f"{low:.2g}", "any" if high is None else f"{high:.2g}")
+    return f"x {ratio:.2g} ({least} to {most})"
+
+
+def rates_table(answers: Sequence[SearchAnswer]) -> Table:
+    """The highest rate for each loss and each combination of what varies."""
+    varied = list(answers[0].variables) if answers else []
+    columns = (
+        *(Column(key.rpartition(".")[2]) for key in varied),
+        Column("loss allowed", right=True),
+        Column("highest rate", right=True, wrap=9),
+        Column("up to", right=True, wrap=11),
+        Column("width", SHARE),
+        Column("trials at it", right=True, wrap=7),
+        Column("packets", COUNT),
+        Column("lost", COUNT),
+        Column("loss below", SHARE, wrap=8),
+    )
+    return table("the highest rate", columns, map(_rate, answers))
+
+
+def _rate(answer: SearchAnswer) -> Row:
+    upper = "not tried" if answer.upper is None else format_rate(answer.upper)
+    if answer.reason == "generator":
+        upper += " (the generator's limit)"
+    names = (*map(as_words, answer.variables.values()), format_share(answer.loss, 3))
+    if (at := answer.at_rate) is None:
+        return row(*names, "none", upper, *[""] * 5)
+    each = format_time(at.duration_ns // max(1, at.trials))
+    trials = f"{at.trials - at.exceeding} of {at.trials} × {each}"
+    return row(*names, format_rate(at.rate), upper, _or_nothing(answer.width), trials, at.packets,
+               at.lost, _or_nothing(answer.loss_limit))  # fmt: skip
+
+
+def _or_nothing(value: float | None) -> object:
+    return "" if value is None else value

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from tailtap.base.check import Check
-from tailtap.base.units import format_time
+from tailtap.base.units import format_count, format_time
 from tailtap.records.machine import NoiseRecord
 from tailtap.show.sections import (
     COUNT,
     SHARE,
+    TENTHS,
+    THOUSANDTHS,
     TIME,
     Cell,
     Column,
+    Mark,
     Part,
     Row,
     Section,
@@ -21,6 +25,10 @@ from tailtap.show.sections import (
     row,
     table,
 )
+
+if TYPE_CHECKING:
+    from tailtap.analysis.interrupts.analysis import Finding
+
 
 CAUSES = 10
 """So many causes are listed, those with most time first."""
@@ -92,3 +100,98 @@ def noise_section(record: NoiseRecord) -> Section:
         ],
         notes=[f"and {more} more, which had less; --json has all"] if more > 0 else [],
     )  # fmt: skip
+
+
+SHOWN = 10
+"""Counters that are not associated and are shown all the same: those that come closest."""
+INTERRUPTS = (
+    Column("counter", wrap=16),
+    Column("over time"),
+    Column("most", COUNT, "The most increments from one sample to the next"),
+    Column("where late", TENTHS,
+           "Increments a second in the windows of the latest packets, a tenth at most"),
+    Column("elsewhere", TENTHS, "Increments a second in all other windows"),
+    Column("p", THOUSANDTHS,
+           "How often chance alone ties any counter so closely to the late packets"),
+    Column("", hint="Whether it is associated"),
+)  # fmt: skip
+
+
+def interrupts_section(
+    found: Finding,
+    title: str,
+    strip: Callable[[Any], str] | None = None,
+    mark: Mark | None = None,
+) -> Section:
+    """What the samples of a run say.
+
+    On the page `strip` draws values over the time of the run, whose colours are `mark`.
+    """
+    windows = found.windows
+    rows: list[Row] = []
+    if strip is not None and found.counters and windows.number:
+        late = strip(found.late.lateness(windows.bounds_ns))
+        rows.append(row("late packets", Cell(late, "strip late"), *[""] * 5))
+    sure = sum(one.associated for one in found.counters)
+    for one in found.counters[: max(sure, SHOWN)]:
+        rises = windows.increments[windows.names.index(one.name)]
+        rows.append(
+            row(
+                one.name,
+                Cell("" if strip is None else strip(rises), "strip"),
+                int(rises.max()) if windows.number else 0,
+                one.late_per_s,
+                one.elsewhere_per_s,
+                Cell(one.p_value, hint="" if one.p_value is not None else
+                     "rose too rarely to be told from chance"),
+                "associated" if one.associated else "present",
+                look="" if one.associated else "present",
+            )
+        )  # fmt: skip
+    more = len(found.counters) - max(sure, SHOWN)
+    return Section(
+        title,
+        list(_sentences(found, sure)),
+        [table(f"interrupts of {title}", INTERRUPTS, rows)] if found.counters else [],
+        [f"{more} more rose; --json of `tailtap interrupts` has all."] if more > 0 else [],
+        mark,
+    )
+
+
+def _sentences(found: Finding, sure: int) -> Iterator[str]:
+    took = ""
+    if found.took_ns is not None:
+        took = ", each taking {} (at most {})".format(*map(format_time, found.took_ns))
+    packets = format_count(len(found.late.ingress_ns), "worst packet")
+    samples = format_count(found.samples, "sample")
+    yield (
+        f"{packets}, from {format_time(found.threshold_ns)}, and {samples}, one each "
+        f"{format_time(found.windows.period_ns)}{took}."
+    )
+    if found.offset_ns is not None and found.source != "clock":
+        yield f"Offset of the clocks: {format_time(found.offset_ns)}{_uncertainty(found)}."
+    if found.reason is not None:
+        yield f"Nothing can be told: {found.reason}."
+    elif not sure:
+        yield "No counter rises where packets are late, more than chance explains."
+    else:
+        yield f"{sure:,} of {format_count(len(found.counters), 'counter')} are associated."
+    if (own := found.own_effect) is not None:
+        words = "The sampler makes packets late" if own.delays else "The sampler: nothing seen"
+        yield (
+            f"{words}: {format_count(own.packets, 'late packet')} in the device during a sample, "
+            f"{own.expected:.1f} by chance, p = {own.p_value:.3f}."
+        )
+
+
+def _uncertainty(found: Finding) -> str:
+    if found.bounds_ns is not None:
+        low, high = map(format_time, found.bounds_ns)
+        return f", as both were compared: {low} to {high}"
+    if (suggested := found.suggestion) is None:
+        return ", as given"
+    ends = f"{format_time(suggested.low_ns)} to {format_time(suggested.high_ns)}"
+    return (
+        f", suggested: {ends} fit as well, p = {suggested.p_value:.2g} for all counters and "
+        "offsets together"
+    )

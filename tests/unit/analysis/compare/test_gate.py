@@ -33,7 +33,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.compare import GateAnswer, GateRecord
 from tailtap.records.record import as_json
-from tailtap.show.sections.markdown import gate_markdown
+from tailtap.show.sections.renderers import gate_markdown
 
 COMPARISONS = 200
 MOST_FALSE = 2

@@ -23,8 +23,7 @@ from tailtap.analysis.live.numbers import Board
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.live import LiveCause, LiveIncidents
 from tailtap.records.record import as_json
-from tailtap.show.live.metrics import exposition
-from tailtap.show.live.protobuf import CONTENT_TYPE, TYPES, messages
+from tailtap.show.live.metrics import CONTENT_TYPE, TYPES, exposition, messages
 from tailtap.show.live.server import LOOPBACK, MOST_CONNECTIONS, Address, Server
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

@@ -13,7 +13,7 @@ from published_trees import write_mixed
 from tailtap.analysis.runs.groups import configurations, floor_of
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.show.report import write_report
-from tailtap.show.report.comparison import compared
+from tailtap.show.report.page import compared
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pages import texts
 
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
-from tailtap.show.report.comparison import by_packet
+from tailtap.show.report.page import by_packet
 from tailtap.show.report.readings import counters as counted
 
 

@@ -12,7 +12,7 @@ from tailtap.base.files import write_json
 from tailtap.records.printed import Left
 from tailtap.records.record import as_json
 from tailtap.show.report import write_report
-from tailtap.show.sections.trials import improvement_section
+from tailtap.show.sections.answers import improvement_section
 
 
 def test_the_page_has_a_row_for_each_trial(tmp_path: Path) -> None:

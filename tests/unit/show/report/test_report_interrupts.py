@@ -12,8 +12,8 @@ from told import write_told
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.records.interrupts import FILE
 from tailtap.show.report import write_report
-from tailtap.show.report.interrupt_table import HIGH, STRIP, strip
-from tailtap.show.sections.interrupts import SHOWN
+from tailtap.show.report.readings import HIGH, STRIP, strip
+from tailtap.show.sections.machine import SHOWN
 
 PERIOD_NS = 5_000_000
 DECOYS = 12

@@ -6,8 +6,8 @@ from made_records import made
 
 from tailtap.analysis.runs.run import Run
 from tailtap.records.live import Observed, ObservedCost, ObservedPoint, ObservedServer
+from tailtap.show.report.audit import topology
 from tailtap.show.report.machine import DUT, placement_of
-from tailtap.show.report.wiring import topology
 
 
 def point(target: str) -> ObservedPoint:

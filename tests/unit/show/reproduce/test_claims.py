@@ -11,8 +11,7 @@ from comparisons import sample
 from tailtap.analysis.runs.run import Run
 from tailtap.records.site import Difference
 from tailtap.records.verdict import ClaimRow, Held
-from tailtap.show.reproduce.claims import answer_claims
-from tailtap.show.reproduce.machines import differences
+from tailtap.show.reproduce.claims import answer_claims, differences
 
 OTHER = Difference(what="processor", there="a", here="b", machine=True)
 NEWER = Difference(what="version of tailtap", there="1", here="2", machine=False)

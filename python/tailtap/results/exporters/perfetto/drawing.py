@@ -18,7 +18,7 @@ from tailtap.analysis.causes.taxonomy import Named, is_of
 from tailtap.analysis.causes.unseen import Shown
 from tailtap.base.units import format_time
 from tailtap.results.exporters.perfetto.tracks import Drawn, Tracks
-from tailtap.results.exporters.rows import all_packets
+from tailtap.results.exporters.tables import all_packets
 
 AROUND_NS = 5_000_000
 """So much before and after each of the worst packets is drawn."""

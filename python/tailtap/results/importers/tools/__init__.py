@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from tailtap.results.importers.tools import (
     histograms,
-    load,
     packets,
     realtime,
     requests,
@@ -39,11 +38,11 @@ TOOLS: Mapping[str, Tool] = {
     "HdrHistogram log": Tool(histograms.knows_hlog, histograms.read_hlog, unit=True),
     "wrk2": Tool(requests.knows_wrk, requests.read_wrk),
     "HdrHistogram percentiles": Tool(histograms.knows_hgrm, histograms.read_hgrm, unit=True),
-    "fortio": Tool(load.knows_fortio, load.read_fortio),
+    "fortio": Tool(requests.knows_fortio, requests.read_fortio),
     "vegeta": Tool(requests.knows_vegeta, requests.read_vegeta),
     "k6": Tool(requests.knows_k6, requests.read_k6),
     "hey or oha": Tool(requests.knows_hey, requests.read_hey),
-    "ghz": Tool(load.knows_ghz, load.read_ghz),
+    "ghz": Tool(requests.knows_ghz, requests.read_ghz),
     "iperf2": Tool(packets.knows_iperf, packets.read_iperf),
     "sockperf": Tool(packets.knows_sockperf, packets.read_sockperf),
     "netperf": Tool(packets.knows_netperf, packets.read_netperf),

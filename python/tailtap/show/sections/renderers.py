@@ -1,10 +1,17 @@
-"""Tables in Markdown, as for a pull request."""
+"""Sections on pages, by Jinja2, and in Markdown, as for a pull request.
+
+Names come from files that anyone may have written: autoescape is on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from tailtap.analysis.runs.text import with_micro_sign
 from tailtap.analysis.verdict.junit import printable
 from tailtap.base.files import named
 from tailtap.base.units import format_count, format_share
@@ -12,6 +19,24 @@ from tailtap.base.writing import writing
 from tailtap.records.compare import GateAnswer, GateRecord
 from tailtap.show.sections import Table
 from tailtap.show.sections.answers import gate_table
+
+
+@cache
+def templates(package: str) -> Environment:
+    """The templates of a package, which import ``sheets.html.j2``.
+
+    Compiling one takes longer than most pages do: once is enough.
+    """
+    found = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("tailtap.show.sections")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters["micro"] = with_micro_sign
+    return found
+
 
 MARKS: dict[GateAnswer, str] = {
     "worse": "❌ worse",
