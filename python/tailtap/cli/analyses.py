@@ -299,13 +299,14 @@ def interrupts(
     options = Options(None if offset is None else _offset(offset), worst)
     found = interrupts_of(runs, options, samples=samples, out=out, progress=progress)
     if figures:
-        from tailtap.show.report.interrupts import write_interrupt_figures
+        from tailtap.show.report.diagnostics import interrupts_figure, write_diagnostics
 
         for one in found.runs:
             if one.finding.offset_ns is None:
                 progress(f"{one.run.slug}: no figure without an offset of the clocks")
             else:
-                write_interrupt_figures(one.finding, one.folder, below=out or one.run.top)
+                figure = interrupts_figure(one.finding)
+                write_diagnostics(figure, one.folder, below=out or one.run.top)
     return Answer(found.record, lambda: _print_runs(found))
 
 
@@ -412,11 +413,12 @@ def model(
     )
     found = model_runs(runs, options, out=out, progress=progress)
     if figures:
-        from tailtap.show.report.tails import write_tail_figures
+        from tailtap.show.report.diagnostics import tail_figure, write_diagnostics
 
         for modelled in found.runs:
             progress(f"{modelled.run.slug}: drawing")
-            write_tail_figures(modelled.model, modelled.folder, below=out or modelled.run.top)
+            figure = tail_figure(modelled.model)
+            write_diagnostics(figure, modelled.folder, below=out or modelled.run.top)
     content = found.record(method)
     return Answer(content, lambda: _print(content, method))
 

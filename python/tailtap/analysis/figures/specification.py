@@ -157,6 +157,8 @@ class Specification:
     """Requirements that are drawn as lines."""
     rulers: Mapping[float, str] | None = None
     """Heights at which a dotted line lies, and what is written at its end."""
+    wide: bool = False
+    """Whether it is as wide as a page in print, also with panels below each other alone."""
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -144,7 +144,7 @@ def drawn(figure: Specification, *, narrow: bool = False) -> Figure:
         columns = 1 if narrow else MOST_COLUMNS
         rows = -(-len(panels) // columns)
         places = [divmod(place, columns) for place in range(len(panels))]
-    width = ONE_COLUMN if narrow else COLUMN if columns == 1 else WIDTH
+    width = ONE_COLUMN if narrow else COLUMN if columns == 1 and not figure.wide else WIDTH
     titles = [
         broken(panel.title, max(round(TITLE_LETTERS * width / columns), 12)) for panel in panels
     ]
@@ -163,6 +163,8 @@ def drawn(figure: Specification, *, narrow: bool = False) -> Figure:
         for name, axis in zip("xy", ends, strict=True):
             getattr(axes, f"set_{name}scale")("log" if axis.log else "linear")
             getattr(axes, f"set_{name}lim")(axis.low, axis.high)
+            if not getattr(figure, name).label:
+                getattr(axes, f"set_{name}label")(axis.label)
         _draw(axes, figure, panel)
         _rule(axes, figure)
         _tick(axes.xaxis, ends[0], inches)
@@ -364,7 +366,7 @@ def _tick(axis: Any, told: Axis, inches: float) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: quantity.text(value)))
     if axis.get_scale() == "log":
         log_ticks(axis)
-        if inches < 2 and np.log10(high / low) > 4:
+        if inches < 2.5 and np.log10(high / low) > max(4, 2 * inches):
             axis.set_major_locator(LogLocator(numticks=5))
     elif quantity is not CATEGORY:
         whole = quantity in (NUMBER, PACKETS) and high - low >= 3

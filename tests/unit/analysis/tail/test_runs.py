@@ -12,7 +12,7 @@ from tails import write_tail
 
 from tailtap.analysis.tail import model_runs
 from tailtap.base.errors import InputError
-from tailtap.show.report.tails import tail_figure, write_tail_figures
+from tailtap.show.report.diagnostics import tail_figure, write_diagnostics
 
 
 def latencies(seed: int, n: int = 100_000) -> np.typing.NDArray[np.int64]:
@@ -72,15 +72,16 @@ def test_a_run_without_a_tail_among_others(experiment: Path, tmp_path: Path) -> 
 def test_figures_are_the_same_bytes_for_the_same_data(experiment: Path, tmp_path: Path) -> None:
     source = experiment / "runs/001-bare-metal-10000-1"
     found = model_runs([source], out=tmp_path).runs[0]
+    figure = tail_figure(found.model)
     first, second = (
-        {path.name: path.read_bytes() for path in write_tail_figures(found.model, found.folder)}
+        {path.name: path.read_bytes() for path in write_diagnostics(figure, found.folder)}
         for _ in range(2)
     )
     assert first == second and set(first) == {"tail.png", "tail.svg", "tail.pdf"}
     # Also of a run that has no fit at all.
     write_tail(tmp_path / "five", np.array([1, 2, 3, 4, 5]))
     nothing = model_runs([tmp_path / "five"]).runs[0]
-    assert len(write_tail_figures(nothing.model, nothing.folder)) == 3
+    assert len(write_diagnostics(tail_figure(nothing.model), nothing.folder)) == 3
 
 
 @pytest.mark.parametrize("holds", [True, False])
@@ -93,9 +94,6 @@ def test_no_return_levels_are_drawn_where_none_are_given(tmp_path: Path, holds: 
     [found] = model_runs([tmp_path]).runs
     assert found.model.chosen is not None
     assert found.model.chosen.refused is not holds
-    panel = tail_figure(found.model).axes[5]
-    curves = [line for line in panel.get_lines() if line.get_linestyle() != "None"]
-    assert len(curves) == int(holds)
-    assert panel.get_title(loc="left") == (
-        "Return levels" if holds else "Levels seen: no model holds"
-    )
+    panel = tail_figure(found.model).panels[5]
+    assert sum(mark.form == "line" for mark in panel.marks) == int(holds)
+    assert panel.title == ("Return levels" if holds else "Levels seen: no model holds")
