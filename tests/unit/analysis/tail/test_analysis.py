@@ -22,9 +22,10 @@ from tailtap.analysis.tail.gpd import Floats
 from tailtap.analysis.tail.peaks import Threshold
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_us
-from tailtap.cli.analyses import _print_model
+from tailtap.cli.console import print_section
 from tailtap.records.record import printed
 from tailtap.records.tail import LevelRecord, ModelledRun
+from tailtap.show.sections.tail import model_sections
 
 Fit = Callable[..., TailModel]
 RATE = 10_000
@@ -185,7 +186,8 @@ def test_a_prediction_that_failed_gives_no_number(
         assert row.refused == (row.check is None)
         assert not row.refused or row.limit_ns is None
     assert stored.block_maxima is not None and stored.block_maxima.level is None
-    _print_model(ModelledRun(**msgspec.structs.asdict(stored), valid=True))
+    for section in model_sections(ModelledRun(**msgspec.structs.asdict(stored), valid=True)):
+        print_section(section)
     shown = capsys.readouterr().out
     assert (
         "block maxima: " in shown
