@@ -82,6 +82,9 @@ LINKS: dict[int, Wrap] = {
     219: lambda packet: MPLS(label=16, s=1, ttl=9) / packet,
     276: lambda packet: CookedLinuxV2(proto=ethertype(packet), ifindex=3) / packet,
 }
+FRAMES = list(zip(LEFT, map(ethernet, NETWORK), strict=True))
+"""What comes out of the device."""
+AFTER = pcap(FRAMES)
 ETHERNET = pcap([(time, ethernet(packet)) for time, packet in zip(TIMES, NETWORK, strict=True)])
 
 
@@ -138,20 +141,35 @@ def test_link_types_of_one_protocol(tmp_path: Path, linktype: int, version: int)
     require_right(evaluate(tmp_path, before, after), [LATENCIES[number] for number in some])
 
 
+def codes(found: dict[str, Any]) -> set[str]:
+    return {warning["code"] for warning in found["warnings"]}
+
+
+def warned(found: dict[str, Any], code: str) -> str:
+    [message] = [one["message"] for one in found["warnings"] if one["code"] == code]
+    return str(message)
+
+
+def refused(folder: Path, before: bytes, after: bytes, *more: str) -> str:
+    """What is said of two captures that cannot be evaluated."""
+    (folder / "in").write_bytes(before)
+    (folder / "out").write_bytes(after)
+    return one_line_error(tailtap("evaluate", folder / "in", folder / "out", *more), 2)
+
+
 def test_erf_files_as_cards_and_as_scapy_write_them(tmp_path: Path) -> None:
-    frames = [(time, ethernet(packet)) for time, packet in zip(LEFT, NETWORK, strict=True)]
-    out = tmp_path / "out.erf"
-    out.write_bytes(erf(frames))
+    out, packed = tmp_path / "out.erf", tmp_path / "out.erf.xz"
+    out.write_bytes(erf(FRAMES))
     require_right(evaluate(tmp_path, ETHERNET, out))
-    (tmp_path / "out.erf.xz").write_bytes(lzma.compress(erf(frames)))
-    require_right(evaluate(tmp_path, ETHERNET, tmp_path / "out.erf.xz"))
-    plain = erf([(time, data[14:]) for time, data in frames if data[12:14] == b"\x08\0"], kind=22)
-    v4 = [latency for latency, packet in zip(LATENCIES, NETWORK, strict=True) if IP in packet]
-    before = pcap([(time, ethernet(packet)) for time, packet in zip(TIMES, NETWORK, strict=True)
-                   if IP in packet])  # fmt: skip
-    out.write_bytes(plain)
-    require_right(evaluate(tmp_path, before, out), v4)
-    written = [Ether(data) for _, data in frames]
+    packed.write_bytes(lzma.compress(erf(FRAMES)))
+    require_right(evaluate(tmp_path, ETHERNET, packed))
+    out.write_bytes(
+        erf([(time, data[14:]) for time, data in FRAMES if data[12:14] == b"\x08\0"], kind=22)
+    )
+    some = [number for number in range(PACKETS) if IP in NETWORK[number]]
+    before = pcap([(TIMES[number], ethernet(NETWORK[number])) for number in some])
+    require_right(evaluate(tmp_path, before, out), [LATENCIES[number] for number in some])
+    written = [Ether(data) for _, data in FRAMES]
     for packet, time in zip(written, LEFT, strict=True):
         packet.time, packet.wirelen = time / SECOND, len(packet)
     wrerf(str(out), written)
@@ -161,29 +179,22 @@ def test_erf_files_as_cards_and_as_scapy_write_them(tmp_path: Path) -> None:
     assert found["latency_ns"]["max"] == pytest.approx(max(LATENCIES), abs=500)
 
 
-def test_what_a_card_dropped_is_no_loss_of_the_device(tmp_path: Path) -> None:
-    frames = [(time, ethernet(packet)) for time, packet in zip(LEFT, NETWORK, strict=True)]
-    (tmp_path / "out.erf").write_bytes(erf(frames[3:], drops=3))
-    found = evaluate(tmp_path, ETHERNET, tmp_path / "out.erf")
+def test_what_an_erf_file_lacks_is_counted(tmp_path: Path) -> None:
+    """What a card dropped is no loss of the device, and damage costs what it covers."""
+    out = tmp_path / "out.erf"
+    out.write_bytes(erf(FRAMES[3:], drops=3))
+    found = evaluate(tmp_path, ETHERNET, out)
     assert found["inputs"]["egress"]["unread"] == {"dropped": 3}
-    assert "capture-drops" in {warning["code"] for warning in found["warnings"]}
-
-
-def test_damage_in_an_erf_file_costs_what_it_covers(tmp_path: Path) -> None:
-    frames = [(time, ethernet(packet)) for time, packet in zip(LEFT, NETWORK, strict=True)]
-    data = bytearray(erf(frames))
-    start = len(erf(frames[:100]))
+    assert "capture-drops" in codes(found)
+    data = bytearray(erf(FRAMES))
+    start = len(erf(FRAMES[:100]))
     data[start + 8 : start + 12] = bytes(4)
-    (tmp_path / "out.erf").write_bytes(data)
-    found = evaluate(tmp_path, ETHERNET, tmp_path / "out.erf")
+    out.write_bytes(data)
+    found = evaluate(tmp_path, ETHERNET, out)
     assert (found["counts"]["matched"], found["counts"]["lost"]) == (PACKETS - 1, 1)
-    assert "capture-damaged" in {warning["code"] for warning in found["warnings"]}
-
-
-def test_a_file_that_is_no_erf_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(ETHERNET)
-    (tmp_path / "out.erf").write_bytes(b"\0" * 400)
-    message = one_line_error(tailtap("evaluate", tmp_path / "in", tmp_path / "out.erf"), 2)
+    assert "capture-damaged" in codes(found)
+    out.write_bytes(b"\0" * 400)
+    message = one_line_error(tailtap("evaluate", tmp_path / "in", out), 2)
     assert "not a capture" in message and "--format erf" in message
 
 
@@ -245,107 +256,87 @@ def test_moonsniffs_ids_are_found_in_cooked_captures(tmp_path: Path) -> None:
     require_right(found)
 
 
+def pcapng(links: list[int], packets: list[tuple[int, bytes]]) -> bytes:
+    """A file with an interface of each link type; packets with the number of theirs, at `LEFT`."""
+    blocks = [section(), *map(interface, links)]
+    for (number, raw), time in zip(packets, LEFT, strict=True):
+        fixed = struct.pack("<5I", number, time >> 32, time & 0xFFFFFFFF, len(raw), len(raw))
+        padded = (fixed + raw).ljust(-(-len(fixed + raw) // 4) * 4, b"\0")
+        blocks.append(block(6, padded + options([(2, struct.pack("<I", 2))])))
+    return b"".join(blocks)
+
+
 @pytest.mark.parametrize("key", ["signature", "18:2:be"])
 def test_keys_at_a_place_of_the_frame_need_frames(tmp_path: Path, key: str) -> None:
     packets = [LINKS[113](packet) for packet in NETWORK]
-    (tmp_path / "in").write_bytes(ETHERNET)
-    (tmp_path / "out").write_bytes(pcap(stamped(packets, LEFT), linktype=113))
-    run = tailtap("evaluate", tmp_path / "in", tmp_path / "out", "--key", key)
-    message = one_line_error(run, 2)
+    cooked = pcap(stamped(packets, LEFT), linktype=113)
+    message = refused(tmp_path, ETHERNET, cooked, "--key", key)
     assert "without the Ethernet header" in message and "--key packet" in message
     # A number that counts from the packet's end needs none.
-    cooked = (tmp_path / "out").read_bytes()
     require_right(evaluate(tmp_path, ETHERNET, cooked, "--key", "-4:4:be"))
     # Some packets with, some without: those without are counted, by their reason.
     half = PACKETS // 2
-    frames = [ethernet(packet) for packet in NETWORK]
-    data = [(0, frames[n]) if n < half else (1, bytes(packets[n])) for n in range(PACKETS)]
-    after = section() + interface() + interface(113)
-    for (number, raw), time in zip(data, LEFT, strict=True):
-        fixed = struct.pack("<5I", number, time >> 32, time & 0xFFFFFFFF, len(raw), len(raw))
-        after += block(6, fixed + raw)
+    data = [(0, FRAMES[n][1]) if n < half else (1, bytes(packets[n])) for n in range(PACKETS)]
+    after = pcapng([1, 113], data)
     found = evaluate(tmp_path, ETHERNET, after, "--key", key)
     assert found["inputs"]["egress"]["unread"] == {"no-ethernet": half}
-    assert "no-ethernet-header" in {warning["code"] for warning in found["warnings"]}
+    assert "no-ethernet-header" in codes(found)
     require_right(evaluate(tmp_path, ETHERNET, after))
 
 
 def test_a_file_with_several_link_types_is_read_whole(tmp_path: Path) -> None:
     links = [1, 113, 276, 101, 0]
-    after = section() + b"".join(map(interface, links))
-    for number, (packet, time) in enumerate(zip(NETWORK, LEFT, strict=True)):
-        which = number % len(links)
-        raw = ethernet(packet) if which == 0 else bytes(LINKS[links[which]](packet))
-        fixed = struct.pack("<5I", which, time >> 32, time & 0xFFFFFFFF, len(raw), len(raw))
-        padded = (fixed + raw).ljust(-(-len(fixed + raw) // 4) * 4, b"\0")
-        after += block(6, padded + options([(2, struct.pack("<I", 2))]))
-    require_right(evaluate(tmp_path, ETHERNET, after))
+    packets = [
+        (number % 5, bytes(LINKS[links[number % 5]](packet)) if number % 5 else ethernet(packet))
+        for number, packet in enumerate(NETWORK)
+    ]
+    require_right(evaluate(tmp_path, ETHERNET, pcapng(links, packets)))
 
 
 def test_links_without_a_protocol_are_counted(tmp_path: Path) -> None:
-    packets = [LINKS[0](packet) for packet in NETWORK]
-    raw = [
-        bytes(packet) if number % 10 else struct.pack("<I", 77) + bytes(packet)[4:]
-        for number, packet in enumerate(packets)
-    ]
+    raw = [bytes(LINKS[0](packet)) for packet in NETWORK]
+    raw[::10] = [struct.pack("<I", 77) + one[4:] for one in raw[::10]]
     raw[1] = raw[1][:3]
     found = evaluate(tmp_path, ETHERNET, pcap(list(zip(LEFT, raw, strict=True)), linktype=0))
     assert found["inputs"]["egress"]["unread"] == {"link-header": PACKETS // 10 + 1}
-    [warning] = [one for one in found["warnings"] if one["code"] == "unread-packets"]
-    assert "25 behind a link's header that is cut off or names no protocol" in warning["message"]
-
-
-def test_a_capture_of_which_nothing_is_read_says_why(tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(ETHERNET)
-    (tmp_path / "out").write_bytes(pcap([(time, b"\x99" * 40) for time in LEFT], linktype=101))
-    message = one_line_error(tailtap("evaluate", tmp_path / "in", tmp_path / "out"), 2)
+    message = warned(found, "unread-packets")
+    assert "25 behind a link's header that is cut off or names no protocol" in message
+    nothing = pcap([(time, b"\x99" * 40) for time in LEFT], linktype=101)
+    message = refused(tmp_path, ETHERNET, nothing)
     assert f"no packet can be read: {PACKETS} behind a link's header" in message
 
 
 @pytest.mark.parametrize("how", COMPRESSIONS)
 def test_every_compression_is_read_also_in_several_streams(tmp_path: Path, how: str) -> None:
-    after = pcap([(time, ethernet(packet)) for time, packet in zip(LEFT, NETWORK, strict=True)])
-    require_right(evaluate(tmp_path, ETHERNET, compressed(after, how)))
-    streams = [after[:1000], after[1000:1001], after[1001:]]
+    require_right(evaluate(tmp_path, ETHERNET, compressed(AFTER, how)))
+    streams = [AFTER[:1000], AFTER[1000:1001], AFTER[1001:]]
     joined = b"".join(compressed(stream, how) for stream in streams)
     require_right(evaluate(tmp_path, compressed(ETHERNET, how), joined))
+    (tmp_path / "plain").write_bytes(AFTER)
+    if shutil.which(how) is not None:  # what the programs themselves compress
+        for level in ("-1", "-9"):
+            run = subprocess.run(
+                [how, level, "-c", tmp_path / "plain"], capture_output=True, check=True
+            )
+            require_right(evaluate(tmp_path, ETHERNET, run.stdout))
 
 
 @pytest.mark.parametrize("how", COMPRESSIONS)
 def test_a_compressed_file_that_is_cut_off_says_so(tmp_path: Path, how: str) -> None:
     """Wherever it is cut: no packet behind it is called lost without a word."""
     noise = random.Random(2)
-    frames = [
-        (time, ethernet(packet) + noise.randbytes(400))
-        for time, packet in zip(LEFT, NETWORK, strict=True)
-    ]
-    data = pcap(frames)
+    data = pcap([(time, frame + noise.randbytes(400)) for time, frame in FRAMES])
     file = b"".join(compressed(data[at : at + 30_000], how) for at in range(0, len(data), 30_000))
     whole = compressed(data[:30_000], how)
-    ends = [len(whole) - 1, len(whole) - 4, len(whole) - 5, len(whole) + 3, len(file) - 8]
-    for end in ends:
-        (tmp_path / "in").write_bytes(ETHERNET)
+    (tmp_path / "in").write_bytes(ETHERNET)
+    for end in (*(len(whole) + more for more in (-1, -4, -5, 3)), len(file) - 8):
         (tmp_path / "out").write_bytes(file[:end])
         run = tailtap("evaluate", tmp_path / "in", tmp_path / "out", "--json", "--quiet")
         if run.returncode == 0:
-            codes = {warning["code"] for warning in json.loads(run.stdout)["warnings"]}
-            assert "capture-damaged" in codes, end
+            assert "capture-damaged" in codes(json.loads(run.stdout)), end
         else:
             message = one_line_error(run, 2)
             assert how in message and "broken" in message
-
-
-@pytest.mark.parametrize("program", ["xz", "lz4", "bzip2"])
-def test_what_the_programs_themselves_compress_is_read(tmp_path: Path, program: str) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed")
-    after = pcap([(time, ethernet(packet)) for time, packet in zip(LEFT, NETWORK, strict=True)])
-    (tmp_path / "plain").write_bytes(after)
-    for level in ("-1", "-9"):
-        run = subprocess.run(
-            [program, level, "-c", tmp_path / "plain"], capture_output=True, check=True
-        )
-        require_right(evaluate(tmp_path, ETHERNET, run.stdout))
 
 
 def trailered(times: list[int], stamps: list[int], **how: Any) -> list[tuple[int, bytes]]:
@@ -397,11 +388,10 @@ def test_trailers_with_further_fields_are_read(tmp_path: Path) -> None:
 def test_trailers_of_one_side_alone_are_told_and_left_alone(tmp_path: Path) -> None:
     after = pcap(trailered(LEFT, [time + 77_000 for time in LEFT]))
     found = evaluate(tmp_path, ETHERNET, after)
-    [warning] = [one for one in found["warnings"] if one["code"] == "trailers-unused"]
-    assert "--stamps trailer" in warning["message"]
+    assert "--stamps trailer" in warned(found, "trailers-unused")
     assert found["latency_ns"]["max"] == max(LATENCIES)
     found = evaluate(tmp_path, ETHERNET, after, "--stamps", "trailer")
-    [warning] = [one for one in found["warnings"] if one["code"] == "trailers-one-side"]
+    assert warned(found, "trailers-one-side")
     assert found["latency_ns"]["max"] == max(LATENCIES) + 77_000
 
 
@@ -410,8 +400,7 @@ def test_packets_without_a_trailer_are_not_read_and_no_loss(tmp_path: Path) -> N
     for number in (150, 160):
         packets[number] = (packets[number][0], ethernet(NETWORK[number]))
     before = pcap(trailered(CAPTURED[0], TIMES))
-    args = (before, pcap(packets), "--stamps", "trailer")
-    found = evaluate(tmp_path, *args)
+    found = evaluate(tmp_path, before, pcap(packets), "--stamps", "trailer")
     assert found["inputs"]["egress"]["unread"] == {"without-trailer": 2}
     assert found["counts"]["matched"] == PACKETS - 2
     assert found["options"]["stamps"] == "trailer"
@@ -471,19 +460,14 @@ def test_one_field_that_fits_is_no_trailer(tmp_path: Path, made: str) -> None:
 
 def test_clocks_are_aligned_by_the_stamps_that_count(tmp_path: Path) -> None:
     """Trailers one way and records the other way are of more than two clocks."""
+    files = []
     for name, times in {"in": TIMES, "out": LEFT}.items():
-        (tmp_path / name).write_bytes(pcap(trailered(times, times)))
-        plain = pcap(stamped([Ether(ethernet(packet)) for packet in NETWORK], times))
-        (tmp_path / f"{name}-plain").write_bytes(plain)
-    pair = (tmp_path / "in", tmp_path / "out")
-    plain_back = (tmp_path / "in-plain", tmp_path / "out-plain")
-    message = one_line_error(tailtap("evaluate", *pair, "--back", *plain_back), 2)
+        for kind, packets in (("", trailered(times, times)), ("-plain", [
+            (time, data) for time, (_, data) in zip(times, FRAMES, strict=True)
+        ])):  # fmt: skip
+            files.append(tmp_path / f"{name}{kind}")
+            files[-1].write_bytes(pcap(packets))
+    words = ("evaluate", files[0], files[2], "--back", files[1], files[3])
+    message = one_line_error(tailtap(*words), 2)
     assert "not of the same clocks" in message and "--stamps record or trailer" in message
-    run = tailtap("evaluate", *pair, "--back", *plain_back, "--stamps", "record", "--json")
-    assert run.returncode == 0, run
-
-
-def test_captures_without_trailers_cannot_be_read_by_them(tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(ETHERNET)
-    run = tailtap("evaluate", tmp_path / "in", tmp_path / "in", "--stamps", "trailer")
-    assert "leave --stamps trailer out" in one_line_error(run, 2)
+    assert tailtap(*words, "--stamps", "record", "--json").returncode == 0

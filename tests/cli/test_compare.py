@@ -1,69 +1,67 @@
-"""`tailtap compare` as a user runs it."""
+"""`tailtap compare`: what is ranked, by what, and as a gate of a change and of `git bisect run`."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from comparisons import write_run
 from forms import fits
-from program import in_process, one_line_error, tailtap
+from program import TAILTAP, Finished, in_process, tailtap
 from published import PUBLISHED, needs_published
-from published_trees import write_rates, write_tree
+
+COMMITS, REPEATS = 16, 6
+SUPPORT = Path(__file__).parents[1] / "support"
+STEP = """import sys
+from pathlib import Path
+sys.path[:0] = [{support!r}]
+from comparisons import write_run
+out = Path({out!r}, Path("number").read_text().strip())
+for repeat in range(1, {repeats} + 1):
+    write_run(out, 100 * int(out.name) + repeat, {{"dut.platform": "vm"}}, packets=2_000,
+              repeat=repeat, scale=float(Path("scale").read_text()))
+"""
+SCRIPT = """{python} {step} || exit 128
+{tailtap} compare {base} {out}/$(cat number) --worse-than '50 %' --at p99 --bisect --quiet
+"""
 
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A floor and two devices, four repeats each, one twice as slow; one run that failed."""
+    """Two devices, four repeats each, one twice as slow."""
     folder = tmp_path_factory.mktemp("runs") / "two"
-    number = 0
-    for platform, scale in (("wire", 0.1), ("bare-metal", 1.0), ("container", 2.0)):
-        for repeat in range(1, 5):
-            number += 1
-            run = write_run(folder, number, {"dut.platform": platform}, scale=scale, repeat=repeat)
-            count(run, round(1_000_000 * scale) + 1000 * repeat)
-    failed = write_run(folder, 13, {"dut.platform": "vm"})
-    record = json.loads((failed / "run.json").read_text())
-    record |= {"status": "failed", "error": "interface tt-tap0 vanished during the run"}
-    (failed / "run.json").write_text(json.dumps(record))
+    for number in range(1, 9):
+        platform, scale = (("bare-metal", 1.0), ("container", 2.0))[number > 4]
+        write_run(
+            folder, number, {"dut.platform": platform}, scale=scale, repeat=(number - 1) % 4 + 1
+        )
     return folder
 
 
-def count(run: Path, instructions: int) -> None:
-    """Let the processors have counted."""
-    record = json.loads((run / "run.json").read_text())
-    window = {"scope": "dut.cpus", "cpus": [1], "elapsed_ns": 10**9, "estimated": [], "by_cpu": {}}
-    events = {"instructions": instructions, "dTLB-load-misses": None}
-    record["counters"] = {"run": {**window, "events": events, "kinds": {"LOC": 100}}}
-    record["taps"]["ingress"] = {"seen": 900, "other": 100}
-    (run / "run.json").write_text(json.dumps(record))
-
-
-def test_what_was_counted_is_compared(experiment: Path) -> None:
-    told = json.loads(tailtap("compare", experiment, "--json", "--quiet").stdout)
-    (load,) = told["loads"]
-    pairs = {row["counter"]: row for row in load["counters"]["comparisons"]}
-    assert pairs["instructions"]["difference"] == pytest.approx(1000)
-    assert (pairs["LOC"]["answer"], pairs["LOC"]["ratio"]) == ("not shown", 1)
+def compared(*words: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(in_process("compare", *words, "--json", "--quiet").stdout)
+    fits(found)
+    return found
 
 
 def test_the_same_experiment_before_and_after(experiment: Path, tmp_path: Path) -> None:
     """Folders are configurations of their own; what was given twice counts once."""
-    after = tmp_path / "after"
-    shutil.copytree(experiment, after)
-    run = tailtap("compare", experiment, after, experiment, "--json", "--quiet")
-    (load,) = json.loads(run.stdout)["loads"]
-    assert sorted(entry["label"] for entry in load["configurations"]) == [
-        f"{folder} · {platform}"
+    after = Path(shutil.copytree(experiment, tmp_path / "after"))
+    [load] = compared(experiment, after, experiment)["loads"]
+    assert sorted((entry["label"], len(entry["repeats"])) for entry in load["configurations"]) == [
+        (f"{folder} · {platform}", 4)
         for folder in ("after", "two")
         for platform in ("bare-metal", "container")
     ]
-    assert {len(entry["repeats"]) for entry in load["configurations"]} == {4}
 
 
-@pytest.mark.parametrize(("order", "is_"), [((5, 9), "slower"), ((9, 5), "faster")])
+@pytest.mark.parametrize(("order", "is_"), [((1, 5), "slower"), ((5, 1), "faster")])
 def test_words_follow_the_order_that_was_given(
     experiment: Path, tmp_path: Path, order: tuple[int, int], is_: str
 ) -> None:
@@ -73,132 +71,151 @@ def test_words_follow_the_order_that_was_given(
             [run] = experiment.glob(f"runs/{number:03}-*/evaluation")
             shutil.copytree(run, tmp_path / f"{number}")
             given.append(f"{name}={tmp_path / str(number)}")
-    [load] = json.loads(in_process("compare", *given, "--json", "--quiet").stdout)["loads"]
+    [load] = compared(*given)["loads"]
     [pair] = load["comparisons"]
+    assert {(one["label"], len(one["repeats"])) for one in load["configurations"]} == {
+        ("before", 4), ("after", 4)
+    }  # fmt: skip
     assert (pair["first"], pair["second"], pair["answer"]) == ("before", "after", is_)
-    slower = "after" if is_ == "slower" else "before"
-    assert (pair["slower"], float(pair["ratio"]) > 1) == (slower, True)
-    told = float(pair["second_over_first"].split()[0].removeprefix("x"))
-    assert (told > 1) == (is_ == "slower")
+    assert pair["slower"] == ("after" if is_ == "slower" else "before")
+    assert float(pair["ratio"]) > 1
+    ratio = pair["second_over_first"].split()[0]
+    assert (float(ratio.removeprefix("x")) > 1) == (is_ == "slower")
     shown = in_process("compare", *given, "--quiet").stdout
     [line] = [words for text in shown.splitlines() if (words := text.split())[2:3] == [is_]]
-    assert line[:4] == ["after", "before", is_, pair["second_over_first"].split()[0]]
+    assert line[:4] == ["after", "before", is_, ratio]
 
 
-def test_what_the_experiments_require_is_what_they_are_judged_by(
-    experiment: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "required"
-    shutil.copytree(experiment, folder, ignore=shutil.ignore_patterns("*-r3", "*-r4"))
-    file = folder / "experiment.yaml"
-    for required, by, p in (
+@pytest.mark.parametrize(
+    ("required", "by", "p"),
+    [
         ("[p50 < 1 ms, p90 < 1 ms, p99.99 < 1 ms, loss == 0]", "require", 0.9),
         ("[median < 1 ms, loss == 0]", "require", 0.5),
         ("[median < 1 ms, p99.999 < 1 ms]", "support", 0.999),
         ("[max < 1 ms]", "require", 1.0),
         ("['reliability(1 ms) >= 99 %']", "require", 0.99),
         ("[p99.999 < 1 ms]", "support", 0.999),
-    ):
-        file.write_text(f"name: a\nrequire: {required}\n")
-        found = json.loads(in_process("compare", folder, "--json", "--quiet").stdout)
-        [load] = found["loads"]
-        assert (load["percentile"], load["percentile_by"]) == (p, by)
-        said = [w["message"] for w in found["warnings"] if "p99.999 is required" in w["message"]]
-        assert len(said) == (by == "support")
-    file.write_text("name: a\nrequire: [p90 < 1 ms]\n")
-    assert "p90 (as required)" in in_process("compare", folder, "--quiet").stdout
-    words = ("compare", folder, "--percentile", "99", "--json", "--quiet")
-    [load] = json.loads(in_process(*words).stdout)["loads"]
+    ],
+)
+def test_what_the_experiments_require_is_what_they_are_judged_by(
+    experiment: Path, tmp_path: Path, required: str, by: str, p: float
+) -> None:
+    folder = tmp_path / "required"
+    shutil.copytree(experiment, folder, ignore=shutil.ignore_patterns("*-r3", "*-r4"))
+    (folder / "experiment.yaml").write_text(f"name: a\nrequire: {required}\n")
+    found = compared(folder)
+    [load] = found["loads"]
+    assert (load["percentile"], load["percentile_by"]) == (p, by)
+    said = [w["message"] for w in found["warnings"] if "p99.999 is required" in w["message"]]
+    assert len(said) == (by == "support")
+    [load] = compared(folder, "--percentile", "99")["loads"]
     assert (load["percentile"], load["percentile_by"]) == (0.99, "option")
-
-
-def test_named_evaluations_are_repeats(experiment: Path, tmp_path: Path) -> None:
-    names = {
-        "old": ("005-bare-metal-r1", "006-bare-metal-r2"),
-        "new": ("009-container-r1", "010-container-r2"),
-    }
-    given = []
-    for name, slugs in names.items():
-        for slug in slugs:
-            shutil.copytree(experiment / "runs" / slug / "evaluation", tmp_path / slug)
-            given.append(f"{name}={tmp_path / slug}")
-    run = tailtap("compare", *given, "--json", "--quiet")
-    assert run.returncode == 0, run
-    (load,) = json.loads(run.stdout)["loads"]
-    assert [(entry["label"], len(entry["repeats"])) for entry in load["configurations"]] == [
-        ("old", 2),
-        ("new", 2),
-    ]
-    assert load["configurations"][0]["rank"] == {"best": 1, "last": 2}
-
-
-def test_imported_beside_own(experiment: Path, tmp_path: Path) -> None:
-    both = tmp_path / "both"
-    shutil.copytree(experiment, both)
-    tailtap("import", write_rates(tmp_path, [10_000, 50_000]), "--into", both)
-    run = tailtap("compare", both, "--json", "--quiet")
-    assert run.returncode == 0, run
-    found = json.loads(run.stdout)
-    fits(found)
-    own, other = found["loads"]
-    assert [entry["imported"] for entry in own["configurations"]].count(True) == 1
-    assert other["reason"].endswith("is the only configuration with a good run under this load")
-    assert "different-machines" in [warning["code"] for warning in found["warnings"]]
-
-
-def test_published_files_without_percentiles_are_left_out(tmp_path: Path) -> None:
-    _, tree = write_tree(tmp_path, packets=1_000)
-    for path in tree.rglob("*percentiles*"):
-        if "container" in str(path) or "bare-metal" in str(path):
-            path.unlink()
-    tailtap("import", tree, "--into", tmp_path / "imported", "--quiet")
-    line = one_line_error(tailtap("compare", tmp_path / "imported", "--quiet"), 2)
-    assert "no percentiles are published of it" in line
-
-
-def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "published").mkdir()
-    (tmp_path / "published/latencies-pre-rate1.pcap.zst.trim_ms0.hist.csv").touch()
-    one = experiment / "runs/005-bare-metal-r1"
-    slow = tmp_path / "slow"
-    write_run(slow, 1, {"dut.platform": "vm"}, rate=5_000)
-    invalid = tmp_path / "invalid"
-    write_run(invalid, 1, {"dut.platform": "vm"}, changes={"valid": False})
-    cases: list[tuple[tuple[str | Path, ...], str]] = [
-        ((tmp_path / "empty",), "no runs in it"),
-        ((tmp_path / "published",), "tailtap import"),
-        ((one, experiment / "runs/006-bare-metal-r2"), "only one configuration with good runs"),
-        ((one, slow), "the runs are of different traffic"),
-        ((invalid,), "did not send what was asked of it"),
-        ((experiment / "runs/013-vm-r1",), "vanished during the run"),
-        ((experiment, "--percentile", "most"), "--percentile 'most'"),
-        ((experiment, "--percentile", "50,99"), "--percentile '50,99'"),
-        ((experiment / "runs/001-wire-r1",), "no run of a device can be compared"),
-    ]
-    for arguments, message in cases:
-        assert message in one_line_error(in_process("compare", "--quiet", *arguments), 2)
 
 
 @needs_published
 def test_the_published_data(tmp_path: Path) -> None:
     """Table 6 from data: the largest latencies of each configuration, to the nanosecond."""
     tree = PUBLISHED / "containerized-low-latency"
-    assert tailtap("import", tree, "--into", tmp_path, "--quiet").returncode == 0
-    run = tailtap("compare", tmp_path, "--percentile", "max", "--json", "--quiet")
-    assert run.returncode == 0, run
-    found = json.loads(run.stdout)
-    fits(found)
+    assert in_process("import", tree, "--into", tmp_path, "--quiet").returncode == 0
+    found = compared(tmp_path, "--percentile", "max")
     assert [load["load"] for load in found["loads"]] == ["10 kpkt/s", "1 Mpkt/s"]
     assert {len(load["configurations"]) for load in found["loads"]} == {14}
-    largest = {
-        (entry["label"], load["load"]): entry["repeats"][0]["latency"]
-        for load in found["loads"]
-        for entry in load["configurations"]
-    }
-    assert largest["container/vanilla/non-optimized", "1 Mpkt/s"] == 1_231_923
-    assert largest["vm/rt-optimized", "1 Mpkt/s"] == 124_120
+    entries = {e["label"]: e for e in found["loads"][1]["configurations"]}
+    largest = {label: entry["repeats"][0]["latency"] for label, entry in entries.items()}
+    assert largest["container/vanilla/non-optimized"] == 1_231_923
+    assert largest["vm/rt-optimized"] == 124_120
     # One repeat of each shows no difference, whatever the latencies.
     assert not any(pair["significant"] for load in found["loads"] for pair in load["comparisons"])
-    aspects = {e["label"]: e["aspects"] for load in found["loads"] for e in load["configurations"]}
-    assert aspects["kernel/rt-optimized"]["networking"] == "kernel space"
+    assert entries["kernel/rt-optimized"]["aspects"]["networking"] == "kernel space"
+
+
+def write(folder: Path, scale: float, *, repeats: int = REPEATS, seed: int = 0) -> Path:
+    for repeat in range(1, repeats + 1):
+        write_run(
+            folder, seed + repeat, {"dut.platform": "vm"}, packets=2_000, repeat=repeat, scale=scale
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Runs of a base, and slower ones."""
+    folder = tmp_path_factory.mktemp("gate")
+    return write(folder / "base", 1.0), write(folder / "slow", 4.0, seed=50)
+
+
+def judged(*words: str | Path) -> Finished:
+    return in_process("compare", *words, "--worse-than", "50 %", "--at", "p99", "--quiet")
+
+
+def test_the_status_is_the_answer(sides: tuple[Path, Path], tmp_path: Path) -> None:
+    base, slow = sides
+    same = write(tmp_path / "same", 1.0, seed=20)
+    few = write(tmp_path / "few", 4.0, repeats=2, seed=30)
+    for new, status, answer, bisecting in (
+        (same, 0, "no worse", 0),
+        (slow, 1, "worse", 1),
+        (few, 5, "not shown", 125),
+    ):
+        found = judged(base, new)
+        assert found.returncode == status
+        assert found.stdout.splitlines()[-1] == f"answer: {answer}"
+        assert judged(base, new, "--bisect").returncode == bisecting
+    found = judged(slow, base, "--json")
+    answer = json.loads(found.stdout)
+    fits(answer)
+    [row] = answer["rows"]
+    assert (found.returncode, answer["answer"], row["percentile"]) == (0, "better", 0.99)
+    assert row["configuration"] == "vm"
+    files = (tmp_path / "gate.xml", tmp_path / "gate.md")
+    named = (f"before={base}", f"after={slow}")
+    assert judged(*named, "--junit", files[0], "--markdown", files[1]).returncode == 1
+    assert "<failure" in files[0].read_text()
+    assert "after against before" in files[1].read_text()
+
+
+def test_several_folders_are_one_side(tmp_path: Path) -> None:
+    """Measured by turns, two repeats each."""
+    turns = []
+    for turn in (1, 2, 3):
+        for name, scale in (("before", 1.0), ("after", 4.0)):
+            folder = write(tmp_path / f"{name}-{turn}", scale, repeats=2, seed=40 * turn)
+            turns.append(f"{name}={folder}")
+    found = judged(*turns)
+    assert found.returncode == 1
+    assert "after against before" in found.stdout and "of 6" in found.stdout
+
+
+def test_git_bisect_finds_the_commit(sides: tuple[Path, Path], tmp_path: Path) -> None:
+    """Of sixteen commits the eleventh makes the tail worse."""
+    source = tmp_path / "source"
+    source.mkdir()
+    who = {f"GIT_{role}_{what}": "tester@example.org"
+           for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}  # fmt: skip
+    variables = {**os.environ, **who, "GIT_CONFIG_GLOBAL": "/dev/null"}
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=source, env=variables, check=True,
+                              capture_output=True, text=True).stdout  # fmt: skip
+
+    git("init", "--quiet")
+    for number in range(1, COMMITS + 1):
+        (source / "number").write_text(f"{number}\n")
+        (source / "scale").write_text("4.0" if number >= 11 else "1.0")
+        git("add", ".")
+        git("commit", "--quiet", "--message", f"change {number}")
+    step, script = tmp_path / "step.py", tmp_path / "measure.sh"
+    step.write_text(STEP.format(support=str(SUPPORT), out=str(tmp_path), repeats=REPEATS))
+    script.write_text(
+        SCRIPT.format(
+            python=sys.executable, step=step, tailtap=TAILTAP, base=sides[0], out=tmp_path
+        )
+    )
+    git("bisect", "start", "HEAD", f"HEAD~{COMMITS - 1}")
+    assert "is the first bad commit" in git("bisect", "run", "sh", str(script))
+    assert git("log", "-1", "--format=%s", "refs/bisect/bad").strip() == "change 11"
+
+
+def test_the_program_says_so_too(sides: tuple[Path, Path]) -> None:
+    run = tailtap("compare", *sides, "--worse-than", "50 %", "--at", "99")
+    assert run.returncode == 1 and "worse" in run.stdout

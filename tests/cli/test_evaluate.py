@@ -1,45 +1,61 @@
-"""`tailtap evaluate` as a user meets it."""
+"""`tailtap evaluate`: pairs, pipes, both directions, two clocks, transactions."""
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import platform
+import re
+import struct
 import subprocess
 from importlib.metadata import version as tailtap_version
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from captures import frame, pcap, write_many
+from captures import frame, pcap
+from exchanges import dns, ping
 from forms import fits
-from program import TAILTAP, one_line_error, tailtap
+from line_runs import write_line_run
+from program import TAILTAP, in_process, one_line_error, tailtap
+from two_clocks import TwoClocks
 
 from tailtap.cli.program import listed
+from tailtap.show.report import write_report
 
 Pair = tuple[Path, Path]
+START, GAP, TOOK = 1_700_000_000_000_000_000, 50_000, 7_000
+COUNT = 100
 
 
-def test_json_keeps_the_contract(pair: Pair) -> None:
-    run = tailtap("evaluate", *pair, "--json", "--quiet")
-    assert (run.returncode, run.stderr) == (0, "")
-    found = json.loads(run.stdout)
-    assert found["schema"] == "tailtap.evaluation/1"
-    assert found["key"] == "moonsniff"
+def evaluated(*words: str | Path) -> dict[str, Any]:
+    """The object that the command prints."""
+    done = in_process("evaluate", *words, "--json", "--quiet")
+    assert (done.returncode, done.stderr) == (0, ""), done
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_json_keeps_the_contract_and_tables_are_written(pair: Pair, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    found = evaluated(*pair, "--out", out)
+    assert (found["schema"], found["key"]) == ("tailtap.evaluation/1", "moonsniff")
     counts = "ingress egress matched lost unmatched_egress duplicate_ingress duplicate_egress"
     assert set(found["counts"]) >= {*counts.split(), "reordered", "noncausal"}
     latency = found["latency_ns"]
     assert (latency["min"], latency["max"], latency["mean"]) == (500, 699, 599.5)
-    assert [p["p"] for p in latency["percentiles"]] == [
-        0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999,
-    ]  # fmt: skip
     assert latency["percentiles"][0] == {
         "p": 0.5, "value": 599, "low": 598, "high": 601, "above": 10_000, "supported": True,
     }  # fmt: skip
     assert [p["supported"] for p in latency["percentiles"]] == [True] * 6 + [False] * 3
-    assert len(found["worst"]) == 5000
     assert set(found["worst"][0]) == {"latency", "ingress_ns", "egress_ns", "key"}
-    assert found["warnings"] == []
+    tables = ("percentiles", "distribution", "histogram", "worst", "losses", "exceedances",
+              "blocks", "gaps", "rates")  # fmt: skip
+    names = {"evaluation.json", *(f"{table}.parquet" for table in tables)}
+    assert {path.name for path in out.iterdir()} == names
+    assert pq.read_table(out / "percentiles.parquet").num_rows >= 275
+    assert pq.read_table(out / "worst.parquet").num_rows == len(found["worst"]) == 5000
 
 
 def test_a_number_may_stand_elsewhere_behind_the_device(tmp_path: Path) -> None:
@@ -47,153 +63,37 @@ def test_a_number_may_stand_elsewhere_behind_the_device(tmp_path: Path) -> None:
     tagged = [(10**12 + 10_000 * n + 700, frame(n, tags=[9])) for n in range(100)]
     (tmp_path / "in").write_bytes(pcap([(10**12 + 10_000 * n, frame(n)) for n in range(100)]))
     (tmp_path / "out").write_bytes(pcap(tagged))
-    words = ("evaluate", tmp_path / "in", tmp_path / "out", "--out", tmp_path / "kept")
-    keys = ("--key", "42:4:le", "--key-after", "-18:4:le")
-    run = tailtap(*words, *keys)
-    assert run.stdout.startswith("matched by 42:4:le, behind the device by -18:4:le\n")
-    found = json.loads(tailtap(*words, *keys, "--json").stdout)
-    assert (found["key"], found["key_after"], found["counts"]["matched"]) == (
-        "42:4:le",
-        "-18:4:le",
-        100,
-    )
-    other = tailtap(*words, "--key", "42:4:le", "--key-after", "udp.payload+0:4:le")
+    words = (tmp_path / "in", tmp_path / "out", "--out", tmp_path / "kept", "--key")
+    found = evaluated(*words, "42:4:le", "--key-after", "-18:4:le")
+    assert (found["key"], found["key_after"]) == ("42:4:le", "-18:4:le")
+    assert found["counts"]["matched"] == 100
+    other = in_process("evaluate", *words, "42:4:le", "--key-after", "udp.payload+0:4:le")
     assert "there is an evaluation with other key_after in it" in one_line_error(other, 2)
-    named = json.loads(tailtap(*words, "--replace", "--key", "udp.payload+0:4:le", "--json").stdout)
+    named = evaluated(*words, "udp.payload+0:4:le", "--replace")
     assert "key_after" not in named and named["counts"]["matched"] == 100
 
 
-def test_tables_are_written(pair: Pair, tmp_path: Path) -> None:
-    out = tmp_path / "deep" / "out"
-    assert tailtap("evaluate", *pair, "--out", out).returncode == 0
-    names = {path.name for path in out.iterdir()}
-    assert names == {
-        "evaluation.json",
-        *(
-            f"{table}.parquet"
-            for table in (
-                "percentiles",
-                "distribution",
-                "histogram",
-                "worst",
-                "losses",
-                "exceedances",
-                "blocks",
-                "gaps",
-                "rates",
-            )
-        ),
-    }
-    assert pq.read_table(out / "percentiles.parquet").num_rows >= 275
-    assert pq.read_table(out / "worst.parquet").num_rows == 5000
-
-
-def test_bad_captures_exit_with_2_and_one_line(pair: Pair, tmp_path: Path) -> None:
-    (tmp_path / "junk").write_bytes(b"junk" * 10)
-    for arguments in (
-        [pair[0], tmp_path / "missing"],
-        [tmp_path / "junk", pair[1]],
-        [pair[1], pair[0]],
-        [*pair, "--key", "nonsense"],
-        [*pair, "--key-after", "ip.id"],
-        [*pair, "--key", "-4:4:le", "--key-after", "-2:2:le"],
-        [*pair, "--trim", "1 parsec"],
-        [*pair, "--percentiles", "101"],
-        [*pair, "--format", "pcapp"],
-    ):
-        run = tailtap("evaluate", *arguments)
-        one_line_error(run, 2)
-        assert run.stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ["evaluate", "a", "b", "--tirm", "1 s"],
-            ["'--tirm'", "'--trim'", "tailtap evaluate --help"],
-        ),
-        (["evaluate"], ["missing argument 'INGRESS'", "tailtap evaluate --help"]),
-        (["evaluate", "a", "b", "--worst", "-1"], ["'--worst'", "-1"]),
-        (["evalaute"], ["'evalaute'", "tailtap --help"]),
-    ],
-)
-def test_usage_errors_are_one_line(arguments: list[str], said: list[str]) -> None:
-    message = one_line_error(tailtap(*arguments), 2)
-    assert all(part in message for part in said), message
-
-
 def test_warnings_are_told_but_for_quiet(pair: Pair) -> None:
-    data = pair[1].read_bytes()
-    pair[1].write_bytes(data[:-7])
+    pair[1].write_bytes(pair[1].read_bytes()[:-7])
     run = tailtap("evaluate", *pair)
     assert run.returncode == 0
     assert "warning: " in run.stderr and "[capture-damaged]" in run.stderr
     assert tailtap("evaluate", *pair, "--quiet").stderr == ""
 
 
-def test_output_that_nobody_reads_is_no_error(pair: Pair) -> None:
-    command = f"'{TAILTAP}' evaluate '{pair[0]}' '{pair[1]}' | head -n 1"
-    run = subprocess.run(
-        ["bash", "-c", command], check=True, capture_output=True, text=True, timeout=60
-    )
-    assert run.stdout.startswith("matched by moonsniff")
-    assert run.stderr == ""
-
-
-def test_help_is_quick_and_complete() -> None:
+def test_help_is_complete_and_the_version_says_what_it_runs_on() -> None:
     run = tailtap("--help")
     assert run.returncode == 0
-    for command in listed():
-        assert f"\n  {command} " in run.stdout
-
-
-def test_the_program_without_a_command_shows_its_help() -> None:
-    run = tailtap()
-    assert run.returncode == 2
-    assert run.stderr == tailtap("--help").stdout
-
-
-def test_the_version_is_shown_with_what_it_runs_on() -> None:
+    assert all(f"\n  {command} " in run.stdout for command in listed())
+    without = tailtap()
+    assert (without.returncode, without.stderr) == (2, run.stdout)
     run = tailtap("--version")
     assert run.returncode == 0
-    shown = dict(line.split(maxsplit=1) for line in run.stdout.splitlines())
-    assert shown == {
+    assert dict(line.split(maxsplit=1) for line in run.stdout.splitlines()) == {
         "tailtap": tailtap_version("tailtap"),
         "python": platform.python_version(),
         "kernel": platform.release(),
     }
-
-
-@pytest.fixture
-def lossy(tmp_path: Path) -> Pair:
-    """Captures of 1000 packets, of which the sixth to the eighth and the last are lost."""
-    times = np.arange(1000) * 2_000_000 + 10**9
-    kept = [packet for packet in range(999) if packet not in (5, 6, 7)]
-    write_many(tmp_path / "in.pcap", times, range(1000))
-    write_many(tmp_path / "out.pcap", times[kept] + 700, kept)
-    return tmp_path / "in.pcap", tmp_path / "out.pcap"
-
-
-def test_lost_packets_are_printed(lossy: Pair) -> None:
-    run = tailtap("evaluate", *lossy, "--throughout", "--losses", "3", "--quiet")
-    assert (run.returncode, run.stderr) == (0, "")
-    title, heads, *rows = run.stdout.splitlines()[-5:]
-    assert title == "lost packets, the first 3"
-    assert heads.split() == ["time", "in", "s", "position", "bytes", "lost", "in", "a", "row",
-                             "flow", "key"]  # fmt: skip
-    flow = "udp 10.0.0.1:1024 > 10.1.0.1:53"
-    assert [" ".join(row.split()) for row in rows] == [
-        f"0.010000000 5 60 3 {flow} 5",
-        f"0.012000000 6 60 3 {flow} 6",
-        f"0.014000000 7 60 3 {flow} 7",
-    ]
-    every = tailtap(
-        "evaluate", *lossy, "--throughout", "--losses", "100", "--quiet"
-    ).stdout.splitlines()
-    assert every[-6] == "lost packets"
-    assert " ".join(every[-1].split()) == f"1.998000000 999 60 1 {flow} 999"
-    assert "lost packets" not in tailtap("evaluate", *lossy, "--throughout", "--quiet").stdout
 
 
 def test_where_nobody_knows_which_were_lost_that_is_said(tmp_path: Path) -> None:
@@ -202,24 +102,217 @@ def test_where_nobody_knows_which_were_lost_that_is_said(tmp_path: Path) -> None
     left = [(time + 700, packet) for time, packet in came if time != 7_000_000]
     (tmp_path / "in.pcap").write_bytes(pcap(came))
     (tmp_path / "out.pcap").write_bytes(pcap(left))
-    pair = tmp_path / "in.pcap", tmp_path / "out.pcap"
-    run = tailtap("evaluate", *pair, "--key", "packet", "--losses", "3", "--quiet")
+    words = (tmp_path / "in.pcap", tmp_path / "out.pcap", "--key", "packet", "--losses", "3")
+    run = in_process("evaluate", *words, "--quiet")
     assert run.stdout.splitlines()[-1] == "nobody knows which of equal packets were lost: 1 of them"
     assert "lost packets" not in run.stdout
     # With a window as long as packets are in the device at most, each is alone.
-    run = tailtap(
-        "evaluate", *pair, "--key", "packet", "--losses", "3", "--window", "100 us", "--quiet"
-    )
+    run = in_process("evaluate", *words, "--window", "100 us", "--quiet")
     title, _, row = run.stdout.splitlines()[-3:]
     assert (title, row.split()[:2]) == ("lost packets", ["0.007000000", "7"])
 
 
-def test_lost_packets_are_in_the_object_when_asked_for(lossy: Pair) -> None:
-    found = json.loads(tailtap("evaluate", *lossy, "--losses", "2", "--json", "--quiet").stdout)
-    fits(found)
-    same = {"length": 60, "burst": 3, "flow": "udp 10.0.0.1:1024 > 10.1.0.1:53"}
-    assert found["losses"] == [
-        {"ingress_ns": 1_010_000_000, "position": 5, "key": "5", **same},
-        {"ingress_ns": 1_012_000_000, "position": 6, "key": "6", **same},
-    ]
-    assert "losses" not in json.loads(tailtap("evaluate", *lossy, "--json", "--quiet").stdout)
+def test_hops_are_the_same_in_pieces_and_stay_where_a_capture_is_gone(tmp_path: Path) -> None:
+    run = write_line_run(tmp_path)
+    whole = evaluated(run)
+    files = {path.name: path.read_bytes() for path in (run / "evaluation").iterdir()}
+    assert evaluated(run, "--chunk", "50 kB", "--jobs", "2") == whole
+    assert {path.name: path.read_bytes() for path in (run / "evaluation").iterdir()} == files
+    (run / "dut3.stamps").unlink()
+    assert "dut3.stamps" in one_line_error(in_process("evaluate", run, "--quiet"), 2)
+    assert {path.name: path.read_bytes() for path in (run / "evaluation").iterdir()} == files
+
+
+def test_a_rule_against_a_flow_is_seen_everywhere(tmp_path: Path) -> None:
+    """Of ten flows the device drops the fourth."""
+    packets = []
+    for number in range(3_420):
+        made = bytearray(frame(number))
+        made[34:36] = struct.pack(">H", 1_000 + number % 10)
+        packets.append((START + number * GAP, bytes(made)))
+    kept = [(at + TOOK, made) for i, (at, made) in enumerate(packets) if i % 10 != 3]
+    pair, out = (tmp_path / "in.pcap", tmp_path / "out.pcap"), tmp_path / "kept"
+    for path, content in zip(pair, (packets, kept), strict=True):
+        path.write_bytes(pcap(content))
+    seen = "342 of 342 packets of flow udp 10.0.0.1:1003 > 10.1.0.1:53 are lost; no other flow"
+    run = in_process("evaluate", *pair, "--by", "flow", "--out", out)
+    assert f"lost: {seen} lost one\n" in run.stdout
+    rows = [line.split() for line in run.stdout.splitlines() if line.startswith("udp 10.0.0.1:")]
+    assert rows[0] == ["udp", "10.0.0.1:1003", ">", "10.1.0.1:53", "342", "342"]
+    assert len(rows) == 10 and {tuple(row[4:6]) for row in rows[1:]} == {("342", "0")}
+    [pattern] = json.loads((out / "evaluation.json").read_bytes())["loss_patterns"]
+    assert pattern["kind"] == "flow" and pattern["text"].startswith(seen)
+    page = write_report(out, figures=False).page.read_text("utf-8").replace("&gt;", ">")
+    assert 'id="by-flow"' in page and seen in page
+    assert "<b>heavy-loss</b>" in page and "overload" not in page and "traffic.rate" not in page
+    if ctypes.util.find_library("pcap") is not None:
+        counts = evaluated(*pair, "--filter", "src portrange 1000-1002")["counts"]
+        assert (counts["ingress"], counts["lost"]) == (1_026, 0)
+
+
+def passing(later: int = 0) -> list[tuple[int, bytes]]:
+    return [(START + number * GAP + later, frame(number)) for number in range(COUNT)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    before, behind = passing(), passing(TOOK)
+    packets = {"in": before, "out": behind, "both": sorted(before + behind)}
+    for name, content in packets.items():
+        (tmp_path / f"{name}.pcap").write_bytes(pcap(content))
+    (tmp_path / "tmp").mkdir()
+    return tmp_path
+
+
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", f"export TMPDIR=$PWD/tmp; {line.replace('tailtap', str(TAILTAP))}"],
+        check=False, capture_output=True, text=True, cwd=folder, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat in.pcap | tailtap evaluate - out.pcap --json",
+        "tailtap evaluate in.pcap - --json < out.pcap",
+        "tailtap evaluate <(cat in.pcap) <(cat out.pcap) --json",
+        "cat in.pcap | tailtap evaluate - <(gzip -c out.pcap) --json --jobs 2",
+        "cat both.pcap | tailtap evaluate - --json",
+        "tailtap evaluate both.pcap --ingress copy:1 --egress copy:2 --json",
+    ],
+)
+def test_captures_come_through_pipes_of_which_nothing_is_left(folder: Path, line: str) -> None:
+    run = shell(line, folder)
+    assert run.returncode == 0 and not list((folder / "tmp").iterdir()), run.stderr
+    found = json.loads(run.stdout)
+    assert found["counts"]["matched"] == COUNT
+    assert found["latency_ns"]["min"] == found["latency_ns"]["max"] == TOOK
+    assert "back" not in found
+    assert " - out" not in line or found["inputs"]["ingress"]["path"] == "-"
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        # No file may be longer than a kilobyte here, which stands for a disk that is full.
+        ("ulimit -f 1; cat in.pcap | tailtap evaluate - out.pcap", 3,
+         "the disk is full: set TMPDIR to a folder with more room"),
+        ("cat in.pcap | tailtap evaluate - -", 2,
+         "the standard input can be one of the captures only"),
+        ("cat in.pcap | tailtap evaluate - out.pcap --scheduler tcp://127.0.0.1:1", 2,
+         "its workers cannot read -"),
+    ],
+)  # fmt: skip
+def test_what_pipes_cannot(folder: Path, line: str, status: int, said: str) -> None:
+    assert said in one_line_error(shell(line, folder), status)
+
+
+def test_the_way_back_is_shown_below_the_way_there(tmp_path: Path) -> None:
+    """Requests and answers; the server's clock is 1 ms ahead."""
+    client, server = [], []
+    for number in range(COUNT):
+        ask, answer = frame(number), frame(number + COUNT)
+        # The addresses of an answer are those of its request, exchanged.
+        answer = answer[:26] + answer[30:34] + answer[26:30] + answer[34:]
+        time = START + number * 2 * GAP
+        client += [(time, ask), (time + GAP + 9_000, answer)]
+        server += [(time + 1_007_000, ask), (time + 1_000_000 + GAP, answer)]
+    pair = (tmp_path / "client.pcap", tmp_path / "server.pcap")
+    for path, packets in zip(pair, (client, server), strict=True):
+        path.write_bytes(pcap(sorted(packets)))
+    run = in_process("evaluate", *pair, "--out", tmp_path / "results")
+    there, back = run.stdout.split("\nthe way back\n")
+    for text in (there, back):
+        assert "two clocks: that of egress is ahead by" in text and "latency in us" in text
+    assert "aligned by the packets of both [both-directions]" in run.stderr
+    for name in ("results", "results/back"):
+        assert (tmp_path / name / "distribution.parquet").exists()
+    printed = evaluated(*pair)
+    assert printed["schema"] == printed["back"]["schema"] == "tailtap.evaluation/1"
+    assert printed["clocks"]["back"] == [str(path) for path in pair[::-1]]
+    assert evaluated(*pair, "--back", *pair[::-1])["clocks"] == printed["clocks"]
+    one = evaluated(*pair, "--direction", "back")
+    assert one["latency_ns"] == printed["back"]["latency_ns"] and "back" not in one
+
+
+@pytest.fixture(scope="module")
+def clocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captures of two clocks, both ways."""
+    folder = tmp_path_factory.mktemp("clocks")
+    TwoClocks(offset_ns=3_000_000, drift=2e-5, packets=20_000).write(folder, 1)
+    return folder
+
+
+def both_ways(folder: Path) -> list[str]:
+    names = ("ingress", "egress", "back-before", "back-after")
+    files = [str(folder / f"{name}.stamps") for name in names]
+    return [*files[:2], "--back", *files[2:]]
+
+
+def test_an_interval_of_two_clocks(clocks: Path, tmp_path: Path) -> None:
+    pair = both_ways(clocks)[:2]
+    found = evaluated(*pair, "--egress-ahead", "2.9 ms..3.1 ms")
+    assert found["clocks"] == {
+        "by": "interval",
+        "ahead_ns": [[2_900_000, 3_100_000]],
+        "widest_ns": 200_000,
+        "within_ns": 100_000,
+    }
+    latency = found["latency_ns"]
+    assert latency["bounds"]["max"] == [latency["max"] - 100_000, latency["max"] + 100_000]
+    # Latencies below nothing are said as they are, and leave a logarithmic axis no lower end.
+    low = in_process("evaluate", *pair, "--egress-ahead", "3 ms..3.4 ms", "--out", tmp_path / "low")
+    assert re.search(r"min +-1\d\d\.\d{3} +-3\d\d\.\d{3} to \d+\.\d{3}", low.stdout)
+    assert in_process("report", tmp_path / "low", "--quiet").returncode == 0
+
+
+def test_verdict_and_model_include_what_two_clocks_leave_open(clocks: Path, tmp_path: Path) -> None:
+    words = both_ways(clocks)
+    found = evaluated(*words, "--out", tmp_path)
+    assert found == evaluated(*words, "--chunk", "16 KiB", "--jobs", "2")
+    run = in_process("verdict", tmp_path, "--require", "p90 < 1 ms", "--require", "loss < 2 %")
+    assert run.returncode == 0, run
+    p90 = next(row["value"] for row in found["latency_ns"]["percentiles"] if row["p"] == 0.9)
+    run = in_process("verdict", tmp_path, "--require", f"p90 < {p90} ns")
+    assert run.returncode == 1
+    assert "not shown" in run.stdout and "as the clocks are two" in run.stdout
+    assert re.search(r"us ± 7\.\d+ us", run.stdout)
+    assert re.search(r"± 7\.\d+ us: two clocks", in_process("model", tmp_path, "--quiet").stdout)
+    assert "within_ns" in json.loads((tmp_path / "tail.json").read_text())
+
+
+def test_transactions_are_the_same_of_one_capture_and_of_two(tmp_path: Path) -> None:
+    """Pings, and queries one of ten of which has no answer; other commands take their folders."""
+    asks: list[tuple[int, bytes]] = []
+    says: list[tuple[int, bytes]] = []
+    for number in range(3 * COUNT):
+        time = START + 1_000_000 * number
+        asks += [(time, ping(True, number)), (time + 1, dns(True, number, "a.example"))]
+        says.append((time + 50_000 + 97 * number, ping(False, number)))
+        if number % 10:
+            says.append((time + 300_001, dns(False, number, "a.example")))
+    packets = {"asks": asks, "says": says, "both": sorted(asks + says)}
+    for name, content in packets.items():
+        (tmp_path / f"{name}.pcap").write_bytes(pcap(content))
+    out, again = tmp_path / "waits", tmp_path / "again"
+    both, pair = (tmp_path / "both.pcap",), (tmp_path / "asks.pcap", tmp_path / "says.pcap")
+    one, two = evaluated(*both, "--out", out), evaluated(*pair, "--out", again)
+    for content, reason in ((one, "one capture"), (two, "no packet is in both")):
+        fits(content)
+        assert content["schema"] == "tailtap.transactions/1"
+        assert content["reason"].startswith(reason)
+    assert one["kinds"] == two["kinds"]
+    assert [kind["kind"] for kind in one["kinds"]] == ["dns", "icmp-echo"]
+    assert one["kinds"][1]["counts"]["answered"] == 3 * COUNT
+    fits(json.loads((out / "transactions.json").read_text("utf-8")))
+    # Most queries were unanswered for a whole window, and so their loss is sure.
+    for words, status in (
+        (("verdict", out / "icmp-echo", "--require", "p50 < 170 us", "--require", "loss < 9 %"), 0),
+        (("verdict", out / "dns", "--require", "loss == 0"), 1),
+        (("model", out / "icmp-echo"), 0),
+        (("compare", out / "icmp-echo", again / "icmp-echo"), 0),
+        (("evaluate", *both, "--out", out, "--window", "2 s"), 2),
+        (("evaluate", *both, "--out", out, "--window", "2 s", "--replace"), 0),
+    ):
+        assert in_process(*words).returncode == status, words

@@ -1,4 +1,4 @@
-"""Why packets were late in few words: `tailtap explain --brief`, and the end of `tailtap run`."""
+"""Why packets were late in few words, and interrupts where they were."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from program import tailtap
+from forms import fits
+from program import in_process
+from published import CAPTURES, POST, PRE, needs_captures
+from sampled import AHEAD_NS, MS, SAMPLES, write_sampled
 from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap.analysis.causes.many import BRIEF_BYTES
@@ -30,6 +34,7 @@ def run(traced: Path, tmp_path: Path) -> Path:
 
 
 def ended(run: Path, *more: Path) -> None:
+    """What stands at the end of `tailtap run`."""
     explain_briefly(run.parents[1], [run, *more])
 
 
@@ -44,19 +49,16 @@ def test_a_run_ends_with_what_explain_says_briefly(
     assert which.startswith(f"001-traced: {stored['late']['packets']} packets later than p99.9, ")
     assert f"{hogged['packets']} by task (hog)" in which
     assert worst.startswith("  the worst: ") and "task (hog) for " in worst
-    again = tailtap("explain", run, "--brief", "--quiet")
+    # Every late packet is counted once.
+    head, _, parts = which.rpartition(": ")
+    counts = [int(part.split()[0]) for part in parts.split(", ")]
+    assert sum(counts) == int(head.split()[1])
+    again = in_process("explain", run, "--brief", "--quiet")
     assert (again.returncode, again.stdout) == (0, said)
 
 
-def test_every_late_packet_is_counted_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ended(run)
-    head, _, told = capsys.readouterr().out.splitlines()[0].rpartition(": ")
-    counts = [int(part.split()[0]) for part in told.split(", ")]
-    assert sum(counts) == int(head.split()[1])
-
-
 @pytest.mark.parametrize("what", ["large", "many"])
-def test_of_large_and_of_many_traces_only_the_command_is_told(
+def test_of_large_and_of_many_traces_only_the_command_is_said(
     run: Path, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if what == "large":
@@ -68,15 +70,7 @@ def test_of_large_and_of_many_traces_only_the_command_is_told(
     assert not (run / "causes.json").exists()
 
 
-def test_of_runs_without_a_trace_nothing_is_told(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (run / "trace.events").unlink()
-    ended(run)
-    assert capsys.readouterr().out == ""
-
-
-def test_a_trace_of_another_boot_is_told_of_and_the_rest_goes_on(
+def test_a_trace_of_another_boot_is_named_and_the_rest_goes_on(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = Path(shutil.copytree(run, run.with_name("002-traced")))
@@ -86,3 +80,61 @@ def test_a_trace_of_another_boot_is_told_of_and_the_rest_goes_on(
     first, second, _ = capsys.readouterr().out.splitlines()
     assert first.startswith("001-traced: not explained: ")
     assert "packets later than p99.9" in second
+    for one in (run, other):
+        (one / "trace.events").unlink()
+    ended(run, other)
+    assert capsys.readouterr().out == ""  # nothing is said of runs without a trace
+
+
+@pytest.fixture
+def evaluated(tmp_path: Path) -> Path:
+    return write_sampled(tmp_path)
+
+
+def interrupts(*words: str | Path) -> dict[str, Any]:
+    done = in_process("interrupts", *words, "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    fits(content)
+    [run] = content["runs"]
+    found: dict[str, Any] = run
+    return found
+
+
+def test_the_offset_is_suggested_or_given_and_the_counter_named(evaluated: Path) -> None:
+    words = (evaluated, "--samples", evaluated.parent / SAMPLES)
+    run = interrupts(*words, "--figures")
+    offset = run["offset"]
+    true = AHEAD_NS - 500 * MS  # the recorder's first sample is its 0
+    assert (offset["source"], offset["p_value"] <= 0.01) == ("suggested", True)
+    assert offset["low_ns"] <= true <= offset["high_ns"]
+    assert abs(offset["ns"] - true) <= 10 * MS
+    for suffix in ("json", "png", "svg", "pdf"):
+        assert (evaluated / f"interrupts.{suffix}").stat().st_size
+    given = interrupts(*words, "--offset", "6500 ms")
+    assert (given["offset"]["ns"], given["offset"]["source"]) == (6_500 * MS, "given")
+    assert given["answer"] == "associated"
+    for one in (run, given):
+        named = [row["name"] for row in one["counters"] if row["associated"]]
+        assert named == ["TLB_shootdowns_CPU1"]
+    # Half a second beside it, nothing rises where packets are late.
+    assert interrupts(*words, "--offset", "6 s")["answer"] == "none"
+    far = interrupts(*words, "--offset", "-9 s")
+    assert far["answer"] == "cannot-tell" and "check the offset" in far["reason"]
+
+
+@needs_captures
+def test_one_sample_a_second_of_half_a_minute_tells_nothing(tmp_path: Path) -> None:
+    """The published captures and the samples that were taken beside them."""
+    done = in_process("evaluate", PRE, POST, "--out", tmp_path / "e")
+    assert done.returncode == 0, done.stderr
+    [samples] = CAPTURES.glob("irq-*.csv")
+    words = (tmp_path / "e", "--samples", samples)
+    unknown = in_process("interrupts", *words)
+    assert "Nothing can be told: the offset of the clocks is unknown" in unknown.stdout
+    run = interrupts(*words, "--offset", "-10 s")
+    assert run["answer"] == "cannot-tell" and "28 windows" in run["reason"]
+    assert run["late"]["packets"] == 3000
+    assert {row["p_value"] for row in run["counters"]} == {None}
+    rates = {row["name"]: row["elsewhere_per_s"] for row in run["counters"]}
+    assert rates["LOC_Local_timer_interrupts_CPU1"] == pytest.approx(250, abs=0.5)

@@ -3,61 +3,49 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import duckdb
 import pytest
 from comparisons import write_run
+from experiment_folders import write_experiment
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
-from program import in_process
+from program import in_process, one_line_error
 
 from tailtap.analysis.runs.groups import configurations, finding
 from tailtap.analysis.runs.reader import read_runs
+from tailtap.analysis.runs.run import Run
 from tailtap.results.history import load
 
 REPEATS = 6
 
 
-@pytest.fixture(scope="module")
-def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("formats") / "load"
+def latency(run: Run, p: float) -> int:
+    row = run.percentile(p)
+    assert row is not None
+    return row.value
+
+
+def test_logs_out_and_in_again(tmp_path: Path) -> None:
+    experiment, logs, back = (tmp_path / name for name in ("load", "logs", "back"))
     for repeat in range(1, REPEATS + 1):
-        write_run(folder, repeat, {"dut.platform": "vm"}, packets=2_000, repeat=repeat)
-    return folder
-
-
-def test_logs_out_and_in_again(experiment: Path, tmp_path: Path) -> None:
-    logs = tmp_path / "logs"
+        write_run(experiment, repeat, {"dut.platform": "vm"}, packets=2_000, repeat=repeat)
     assert in_process("export", experiment, "--to", "hlog", "--out", logs).returncode == 0
-    own = read_runs(experiment).runs
-    for run in own:
+    assert in_process("import", logs, "--into", back, "--quiet").returncode == 0
+    own, again = read_runs(experiment).runs, read_runs(back).runs
+    assert [run.repeat for run in again] == list(range(1, REPEATS + 1))
+    for run, other in zip(own, again, strict=True):
         theirs = HistogramLogReader(str(logs / f"{run.slug}.hlog"), HdrHistogram(1, 10**12, 5))
         interval = theirs.get_next_interval_histogram()
         assert interval is not None and interval.get_total_count() == run.packets
-        row = run.percentile(0.99)
-        assert row is not None
-        assert interval.get_value_at_percentile(99) == pytest.approx(row.value, rel=1e-5)
-    back = tmp_path / "back"
-    assert in_process("import", logs, "--into", back, "--quiet").returncode == 0
-    again = read_runs(back).runs
-    assert [run.repeat for run in again] == list(range(1, REPEATS + 1))
-    for one, other in zip(own, again, strict=True):
-        rows = one.percentile(0.99), other.percentile(0.99)
-        assert rows[0] and rows[1] and rows[1].value == pytest.approx(rows[0].value, rel=1e-5)
+        value = pytest.approx(latency(run, 0.99), rel=1e-5)
+        assert interval.get_value_at_percentile(99) == value
+        assert latency(other, 0.99) == value
     sides = (f"a={experiment}", f"b={back}")
     gate = in_process("compare", *sides, "--worse-than", "5 %", "--at", "p99", "--quiet")
     assert gate.returncode in (0, 5), gate  # the same latencies are not worse
-
-
-def test_for_github_action_benchmark(experiment: Path, tmp_path: Path) -> None:
-    run = in_process("export", experiment, "--to", "github-action-benchmark", "--out", tmp_path)
-    assert run.returncode == 0, run
-    found = json.loads((tmp_path / "benchmark.json").read_text())
-    assert [row["name"].rpartition(", ")[2] for row in found] == ["p50", "p75", "p90", "p95", "p99"]
-    assert {row["unit"] for row in found} == {"ns"}
-    low, _, high = found[-1]["range"].partition(" to ")
-    assert int(low) <= found[-1]["value"] <= int(high)
-    assert found[-1]["extra"] == f"{REPEATS} runs"
 
 
 def fortio(folder: Path, scale: float, failed: int, *, repeats: int = REPEATS) -> Path:
@@ -96,8 +84,7 @@ def test_a_change_that_fails_more_is_not_better(
     gate = in_process("compare", *pairs, "--worse-than", "10 %", "--at", "p99", "--json")
     [row] = json.loads(gate.stdout)["rows"]
     assert row["answer"] == answer, row
-    ranked = in_process("compare", *pairs, "--at", "p99", "--quiet")
-    assert ranked.returncode == 0, ranked
+    assert in_process("compare", *pairs, "--at", "p99", "--quiet").returncode == 0
 
 
 def test_failures_are_judged(tmp_path: Path) -> None:
@@ -121,27 +108,24 @@ def test_failures_are_judged(tmp_path: Path) -> None:
     assert {one["requirement"]: one["answer"] for one in found} == wanted
     assert "requests-failed" in found[0]["runs"][0]["doubts"]
     [configuration] = configurations(read_runs(folder))
-    told = finding(configuration, [configuration])
-    assert (told.name, told.value) == ("failed", "5\N{NO-BREAK SPACE}%")
+    said = finding(configuration, [configuration])
+    assert (said.name, said.value) == ("failed", "5\N{NO-BREAK SPACE}%")
 
 
 def test_what_others_measured_goes_out_again(tmp_path: Path) -> None:
     folder = fortio(tmp_path / "others", 1.0, 0, repeats=2)
-    runs = read_runs(folder).runs
     for kind in ("hlog", "hgrm"):
-        out = tmp_path / kind
+        out, back = tmp_path / kind, tmp_path / f"{kind}-back"
         assert in_process("export", folder, "--to", kind, "--out", out).returncode == 0
-        back = in_process("import", out, "--into", tmp_path / f"{kind}-back", "--json")
-        assert "unit-unknown" not in back.stdout and back.returncode == 0
-        for one, other in zip(runs, read_runs(tmp_path / f"{kind}-back").runs, strict=True):
-            rows = one.percentile(0.9), other.percentile(0.9)
-            assert rows[0] and rows[1] and one.packets == other.packets
-            assert rows[1].value == pytest.approx(rows[0].value, rel=1e-4)
-    out = tmp_path / "csv"
-    assert in_process("export", folder, "--to", "csv", "--out", out).returncode == 0
-    assert len((out / "evaluations.csv").read_text().splitlines()) == 3
+        again = in_process("import", out, "--into", back, "--json")
+        assert "unit-unknown" not in again.stdout and again.returncode == 0
+        for one, other in zip(read_runs(folder).runs, read_runs(back).runs, strict=True):
+            assert one.packets == other.packets
+            assert latency(other, 0.9) == pytest.approx(latency(one, 0.9), rel=1e-4)
+    assert in_process("export", folder, "--to", "csv", "--out", tmp_path).returncode == 0
+    assert len((tmp_path / "evaluations.csv").read_text().splitlines()) == 3
     refused = in_process("export", folder, "--to", "papers", "--out", tmp_path / "papers")
-    assert refused.returncode == 2 and "import the captures" in refused.stderr
+    assert "import the captures" in one_line_error(refused, 2)
 
 
 def test_folders_named_by_their_commit_are_one_series(tmp_path: Path) -> None:
@@ -157,3 +141,31 @@ def test_folders_named_by_their_commit_are_one_series(tmp_path: Path) -> None:
     assert len({run.series for run in load(history)}) == 2
     shown = in_process("history", "show", "--history", history, "--at", "p90", "--quiet")
     assert "not decided yet: 2 commits, and 6 are the fewest" in shown.stdout
+
+
+@pytest.mark.parametrize("kind", ["pos", "papers"])
+def test_a_tree_goes_out_and_comes_back(tmp_path: Path, kind: str) -> None:
+    experiment = write_experiment(tmp_path / "experiment", packets=300)
+    tree, folder = tmp_path / "tree", tmp_path / "folder"
+    run = in_process("export", experiment, "--to", kind, "--out", tree)
+    assert (run.returncode, run.stderr) == (0, f"exported 10 runs as {kind}\n")
+    paths = run.stdout.splitlines()
+    # Of pos two of the tree; each run has four for each of three hosts, nine results, and two by
+    # MoonGen. Of the papers nine of each run.
+    assert len(set(paths)) == {"pos": 2 + 10 * (3 * 4 + 9 + 2), "papers": 90}[kind]
+    assert all(map(os.path.isfile, paths))
+    if kind == "papers":
+        next(tree.rglob("*.stats.csv")).unlink()
+    for new in (10, 0):
+        run = in_process("import", tree, "--into", folder)
+        assert run.returncode == 0
+        said = f"{folder / 'results.duckdb'}: 10 runs, {new or 'none'} of them new"
+        assert run.stdout.splitlines()[-1] == said.replace("none", "0")
+        assert ("it has no stats [file-missing]" in run.stderr) == (kind == "papers")
+    with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (10,)
+    report = ("report", folder, "--no-figures", "--quiet")
+    assert "0 own and 10 imported" in one_line_error(in_process(*report, "--runs", "x"), 2)
+    chosen = ("--runs", "wire, 10 kpkt/s", "--runs", "wire, 50 kpkt/s")
+    found = json.loads(in_process(*report, *chosen, "--json").stdout)
+    assert (found["runs"], found["failed"], found["imported"]) == (0, 0, 4)

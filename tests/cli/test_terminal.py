@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import io
-import json
 import os
 import re
 import subprocess
@@ -15,17 +13,12 @@ from functools import partial
 from pathlib import Path
 
 import comparisons
-import experiment_folders
 import numpy as np
 import pytest
-from captures import write_many
-from line_runs import write_line_run
 from made_records import made as record
-from tails import write_tail
 from terminals import command, shown
 from told import write_told
 
-from tailtap import cli
 from tailtap.base.check import Check
 from tailtap.cli.console import print_table
 from tailtap.cli.machine import print_checks
@@ -41,22 +34,8 @@ from tailtap.records.experiment import FlowsRow, LatencyOfFlow, LossOfFlow
 from tailtap.records.record import Notice, copied
 from tailtap.records.search import AtRate, SearchAnswer
 from tailtap.show.sections import Column, row, table
-
-LONG = {"dut.platform": "container", "traffic.rate": 10_000, "dut.forwarder": "kernel-route"}
-NETWORK = """
-name: network
-dut:
-  forwarder: kernel-route
-  cpus: [0]
-  nodes: {firewall: {forwarder: tc-mirred}, router: {count: 3}}
-  links: [in - firewall - router1 - router2 - out, firewall - router3 - out]
-  flows:
-    upstream: {path: [in, firewall, router1, router2, out], rate: 10 kpkt/s}
-    beside: {path: [in, firewall, router3, out]}
-traffic: {rate: 1 kpkt/s}
-vary: {dut.route_by: [address, port]}
-"""
-SAMPLES = "timestamp_us;TLB_shootdowns_CPU1;LOC_Local_timer_interrupts_CPU1\r\n"
+from tests.golden import folders
+from tests.golden.folders import REQUIRED, change
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,64 +44,36 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     before = Path.cwd()
     os.chdir(tmp_path_factory.mktemp("terminal"))
     write_runs(Path("runs"))
-    write_modelled(Path("modelled"))
-    write_captures()
+    for name in ("modelled", "captured", "line", "described"):
+        folders.FOLDERS[name](Path(name))
     write_told(Path("told"))
-    write_line_run(Path("line"))
-    Path("network.yaml").write_text(NETWORK)
     yield
     os.chdir(before)
 
 
 def write_runs(folder: Path) -> None:
     """Repeats of two devices and a floor, with a failed run, an invalid one and long names."""
-    number = 0
-    for platform, scale in (("wire", 0.1), ("bare-metal", 1.0), ("container", 2.0)):
-        for repeat in range(1, 5):
-            number += 1
-            comparisons.write_run(
-                folder, number, {**LONG, "dut.platform": platform}, scale=scale, repeat=repeat,
-                lost=range(100, 100 + number % 3), packets=6_000,
-            )  # fmt: skip
-    for number, changes in (
-        (13, {"status": "failed", "error": "interface tt-tap0 vanished during the run"}),
-        (14, {"valid": False, "warnings": [{"code": "steal", "message": "the host took 3 %"}]}),
-    ):
-        run = comparisons.write_run(folder, number, LONG, packets=6_000)
-        record = json.loads((run / "run.json").read_text())
-        (run / "run.json").write_text(json.dumps(record | changes))
-
-
-def write_modelled(folder: Path) -> None:
-    random = np.random.default_rng(1)
-    for number in (1, 2):
-        run = experiment_folders.write_run(folder, number, LONG, repeat=number, packets=300)
-        latency = 4_000 + (random.pareto(3, 100_000) * 2_000).astype(np.int64)
-        write_tail(run / "evaluation", latency, lost=100 * (number - 1))
-
-
-def write_captures() -> None:
-    """Two captures and samples of interrupts."""
-    times = [10**9 + 100_000 * i for i in range(20_000)]
-    late = [80_000 if i % 1000 < 10 else 0 for i in range(20_000)]
-    write_many(Path("in.pcap"), times, range(20_000))
-    egress = [time + 500 + wait for time, wait in zip(times, late, strict=True)]
-    write_many(Path("out.pcap"), egress, range(20_000))
-    rows = [f"{at * 10_000};{at // 10};{at}\r\n" for at in range(300)]
-    Path("irq.csv").write_text(SAMPLES + "".join(rows))
+    platforms = (("wire", 0.1), ("bare-metal", 1.0), ("container", 2.0))
+    for number in range(1, 15):
+        platform, scale = platforms[min((number - 1) // 4, 2)]
+        variables = {"dut.platform": platform, "traffic.rate": 10_000,
+                     "dut.forwarder": "kernel-route"}  # fmt: skip
+        run = comparisons.write_run(
+            folder, number, variables, scale=scale, repeat=(number - 1) % 4 + 1,
+            lost=range(100, 100 + number % 3), packets=6_000,
+        )  # fmt: skip
+        if number == 13:
+            change(run, status="failed", error="interface tt-tap0 vanished during the run")
+    change(run, valid=False, warnings=[{"code": "steal", "message": "the host took 3 %"}])
 
 
 def flows() -> list[FlowsRow]:
     row = FlowsRow(
-        run="001-container-kernel-route-10kpkts-upstream-r1",
-        valid=True,
-        flows=["upstream", "downstream"],
-        lossiest=LossOfFlow(flow="upstream", lost=0.5),
-        slowest=LatencyOfFlow(flow="downstream", latency_ns=3_000_000),
-        percentile=0.9999,
-        delivery_fairness=0.9,
-        latency_fairness=0.5,
-    )
+        run="001-container-kernel-route-10kpkts-upstream-r1", valid=True,
+        flows=["upstream", "downstream"], lossiest=LossOfFlow(flow="upstream", lost=0.5),
+        slowest=LatencyOfFlow(flow="downstream", latency_ns=3_000_000), percentile=0.9999,
+        delivery_fairness=0.9, latency_fairness=0.5,
+    )  # fmt: skip
     invalid = copied(row)
     invalid.valid, invalid.slowest = False, None
     return [row, invalid]
@@ -183,7 +134,7 @@ def cabling() -> printed.TestbedCheckRecord:
 
 def progress() -> None:
     """A run's bar, its time and its complaints."""
-    runs = make_plan(read_experiment(Path("network.yaml"), ()))
+    runs = make_plan(read_experiment(Path("described/network.yaml"), ()))
     message = "the hypervisor took 3 % of CPU 1's time" + 4 * ", and more"
     told = listener(quiet=False)
     told.begun(runs, len(runs))
@@ -195,21 +146,20 @@ def progress() -> None:
     told.ended()
 
 
-REQUIRED = ("--require", "p99.9 < 1 ms", "--require", "return_level(24 h) < 1 ms",
-            "--require", "reliability(1 ms) >= 99.999 %", "--profile", "urllc-5g")  # fmt: skip
+PAIR = ("captured/in.pcap", "captured/out.pcap")
 SHOWS: dict[str, Callable[[], object]] = {
-    "run --check": partial(command, "run", "network.yaml", "--check"),
+    "run --check": partial(command, "run", "described/network.yaml", "--check"),
     "run, progress": progress,
     "run, flows": lambda: print_flows(flows()),
     "evaluate, folder": partial(command, "evaluate", "runs"),
-    "evaluate, pair": partial(command, "evaluate", "in.pcap", "out.pcap"),
+    "evaluate, pair": partial(command, "evaluate", *PAIR),
     "evaluate, percentiles": partial(
         command, "evaluate", "runs", "--percentiles", "10,20,30,40,50,60,70,80,90,95,99,99.9"
     ),
     "hops": partial(command, "evaluate", "line"),
     "report": partial(command, "report", "runs", "--no-figures", "--runs", "wire"),
     "explain": partial(command, "explain", "told"),
-    "interrupts": partial(command, "interrupts", "pair", "--samples", "irq.csv"),
+    "interrupts": partial(command, "interrupts", "pair", "--samples", "captured/irq.csv"),
     "model": partial(command, "model", "modelled"),
     "model, papers": partial(command, "model", "modelled", "--method", "papers"),
     "verdict": partial(command, "verdict", "runs", *REQUIRED),
@@ -226,7 +176,7 @@ SHOWS: dict[str, Callable[[], object]] = {
     "testbed check": lambda: print_cables(cabling()),
     "export": partial(command, "export", "runs", "--to", "hgrm", "--out", "exported"),
     "import": partial(command, "import", "exported", "--into", "imported"),
-    "bad usage": partial(command, "evaluate", "in.pcap", "out.pcap", "--key", "x" * 20 + " y" * 90),
+    "bad usage": partial(command, "evaluate", *PAIR, "--key", "x" * 20 + " y" * 90),
     "help": partial(command, "verdict", "--help"),
 }
 """Every command that prints a table, and others that print long sentences."""
@@ -237,7 +187,7 @@ WIDE = re.compile(r"isolcpus=\S+( \S+)*")
 @pytest.fixture(scope="module")
 def piped(made: None) -> dict[str, str]:
     """What each of them prints into a pipe."""
-    command("evaluate", "in.pcap", "out.pcap", "--out", "pair", "--quiet")
+    command("evaluate", *PAIR, "--out", "pair", "--quiet")
     command("export", "runs", "--to", "papers", "--out", "exported", "--quiet")
     found = {}
     for name, function in SHOWS.items():
@@ -323,20 +273,3 @@ def test_a_long_word_stays_whole_and_a_list_is_indented() -> None:
     assert folded(f"results: {path} and more", 30) == f"results:\n  {path}\n  and more"
     assert folded("  - one two three", 12) == "  - one two\n    three"
     assert folded("short", 12) == "short" and folded("", 12) == ""
-
-
-def test_every_sentence_goes_through_one_place() -> None:
-    """Else it would be wider than the terminal: `print` is for JSON, files and what is copied."""
-    raw = {"made.line", "result.page", "name", "state"}
-    pages = {"completion.py", "console.py", "kinds.py", "program.py", "reference.py", "terminal.py"}
-    for path in sorted(Path(cli.__file__).parent.rglob("*.py")):
-        if path.name in pages:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
-                first = ast.unparse(node.args[0]) if node.args else ""
-                whole = any(word.arg == "end" for word in node.keywords)
-                assert whole or first in raw or first.startswith(("json_module.", "printed(")), (
-                    path,
-                    first,
-                )

@@ -12,16 +12,22 @@ import experiment_folders
 import numpy as np
 import runs
 import two_clocks
-from captures import pcap, write_many
+from captures import frame, pcap, write_many
 from exchanges import dns, ping
+from made_records import wiring
+from placed_runs import large, placed_run, recorded, tuned, write_ablation
 from pos_trees import write_crate, write_old_tree
 from tails import write_tail
 from traced import arrivals, hog, kworker, random_blocks, simulate, steal, tick
 from traced import write_run as write_traced
 
+from tailtap.lab.topology.graph import Node
+from tailtap.lab.topology.graphs import network
 from tests.fuzz import readers
 
 SECOND = 1_000_000_000
+REQUIRED = ("--require", "p99.9 < 1 ms", "--require", "return_level(24 h) < 1 ms",
+            "--require", "reliability(1 ms) >= 99.999 %", "--profile", "urllc-5g")  # fmt: skip
 LOOPS = [{"pkt_sz": 64, "pkt_rate": rate} for rate in (100_000, 200_000)]
 WRK = """\
 Running 10s test @ http://127.0.0.1/
@@ -117,6 +123,8 @@ def captured(folder: Path) -> None:
         if number % 10:
             packets.append((time + 300_001, dns(False, number, "a.example")))
     (folder / "both.pcap").write_bytes(pcap(sorted(packets)))
+    tagged = [(time + 900, frame(n, tags=[7 + (n % 5 == 0)])) for n, time in enumerate(times[:50])]
+    (folder / "tagged.pcap").write_bytes(pcap(tagged))
 
 
 def traced(folder: Path) -> None:
@@ -135,6 +143,17 @@ def traced(folder: Path) -> None:
         simulated = simulate(arrivals(10_000, 0.5, random), blocks, random)
         run = write_traced(folder / f"runs/{number:03}-traced", simulated)
         change(run, number=number, repeat=number)
+        bounds = np.arange(simulated.ingress[0], simulated.ingress[-1], 2_000_000)
+        late = simulated.ingress[simulated.egress - simulated.ingress > 100_000]
+        rises = {"LOC_timer_CPU1": 50 * np.histogram(late, bounds)[0]}
+        for decoy in range(12):
+            rises[f"{decoy}_decoy_CPU1"] = random.poisson(3, bounds.size - 1)
+        columns = [(bounds - bounds[0]) // 1_000, bounds, np.full(bounds.size, 1_000)]
+        columns += [np.append(0, np.cumsum(one)) for one in rises.values()]
+        names = ["timestamp_us", "monotonic_ns", "took_ns", *rises]
+        rows = [names, *np.column_stack(columns).tolist()]
+        text = "".join(";".join(map(str, row)) + "\r\n" for row in rows)
+        (run / "interrupts.csv").write_text(text)
     (folder / "experiment.yaml").write_text("name: traced\n")
 
 
@@ -214,6 +233,117 @@ def broken(folder: Path) -> None:
     runs.write_run(folder / "runs", 6, status="interrupted")
 
 
+def lossy(folder: Path) -> None:
+    """Two platforms at three rates: one loses what is above its limit, and of the last run the
+    generator did not send all."""
+    runs = [(platform, rate, repeat) for platform in ("wire", "bare-metal")
+            for rate in (20_000, 40_000, 80_000) for repeat in (1, 2)]  # fmt: skip
+    for number, (platform, rate, repeat) in enumerate(runs, 1):
+        limit = {"wire": 1e9, "bare-metal": 50_000}[platform] * (1.02 - 0.02 * repeat)
+        experiment_folders.write_run(
+            folder, number, {"dut.platform": platform, "traffic.rate": f"{rate // 1000} kpkt/s"},
+            repeat=repeat, packets=5_000, rate=rate, loss=max(0.0, 1 - limit / rate),
+            achieved=70_400.0 if number == 12 else None,
+        )  # fmt: skip
+
+
+def read(folder: Path) -> None:
+    """Repeats of two platforms with what was counted, drawn and done beside the latencies."""
+    elapsed = 2 * SECOND
+    for number in range(1, 9):
+        platform, repeat = ("bare-metal", "container")[number > 4], (number - 1) % 4 + 1
+        run = experiment_folders.write_run(
+            folder, number, {"dut.platform": platform}, repeat=repeat, packets=400
+        )
+        events = {"branches": 70, "context-switches": 100 * number}
+        window = {"elapsed_ns": 1, "events": events, "scope": "dut.cpus", "cpus": [1],
+                  "estimated": ["branches"], "by_cpu": {}, "kinds": {"LOC": 5}}  # fmt: skip
+        taps = json.loads((run / "run.json").read_text())["taps"]
+        taps["ingress"] |= {"seen": 90, "other": 10}
+        energy = {"package-0": 170_000_000, "package-0/core": 90_000_000,
+                  "package-0/dram": 10_000_000, "psys": 500_000_000}  # fmt: skip
+        change(
+            run, taps=taps, counters={"run": window, "lifetime": window | {"scope": "machine"}},
+            energy={"elapsed_ns": elapsed, "energy_uj": energy if number != 2 else {},
+                    "platform_watts": {"before": 212, "after": None}},
+        )  # fmt: skip
+    events = [
+        {"name": "reload", "where": "dut", "command": ["nft"], "at_ns": 5, "window_ns": 5,
+         "begin_ns": 1_000_000, "end_ns": 3_000_000, "status": 0, "after_ns": 300_000_000,
+         "within_ns": off,
+         "blocked": {"begin_ns": 1, "ns": 40_000, "least_ns": 20_000, "most_ns": 60_000},
+         "around": {"time_ns": 10, "packets": 200, "lost": 0, "max_ns": 50_000}}
+        for off in (0, 114_000)
+    ]  # fmt: skip
+    change(run, events=events)
+    (folder / "experiment.yaml").write_text("name: read\nrequire: ['median < 1 s']\n")
+
+
+def flows(folder: Path) -> None:
+    """Two flows through a network that were measured together, twice."""
+    nodes = [Node(name, "dut") for name in ("fw", "r1", "r2")]
+    wired = wiring(network(nodes, {"voice": ["fw", "r1"], "bulk": ["fw", "r2"]}))
+    for number, (flow, repeat, loss) in enumerate(
+        (("voice", 1, None), ("bulk", 1, 0.25), ("voice", 2, 0.0), ("bulk", 2, 0.0)), 1
+    ):
+        run = experiment_folders.write_run(
+            folder, number, {"dut.neighbours": {}, "flow": flow}, repeat=repeat, packets=4_000,
+            loss=loss, warnings=[{"code": "no-device", "message": "not traced"}],
+        )  # fmt: skip
+        change(run, **wired)
+
+
+def placed(folder: Path) -> None:
+    """What ran where on machines of every kind, and what their audits say."""
+    scratch = folder / "scratch"
+    intel, amd, cloud = (
+        recorded(name, scratch / name)
+        for name in ("intel-two-sockets", "amd-epyc-four-nodes", "cloud-vm")
+    )
+    did = {"reached": 1, "done": 9, "cpu_ns": 9, "elapsed_ns": 9}
+    noise = {"batch": {"kind": "cpu", "unit": "share", "asked": 1, "cpus": {"1": did, "8": did}}}
+    away = {"environment": large(), "tuning": tuned(scratch / "sender", [], role="generator")}
+    left = tuned(scratch / "left", [])
+    left["left"] = {"device-interrupts": "the kernel refuses", "gone": "it is not there"}
+    apart = [{"name": name, "task": "dut", "kind": "namespace", "cpus": [cpu]}
+             for name, cpu in (("a", 1), ("b", 8), ("c", 8))]  # fmt: skip
+    path = [
+        "gen:tt-gen",
+        "tap:tt-b",
+        *(f"{one}:tt-{end}" for one in "abc" for end in ("in", "out")),
+    ]
+    cards = (("ens1f0", "ens5f0"), ("ens5f1", "ens1f1"))
+    places: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (intel, {"dut": [1, 2], "generator": 6, "taps": [0, 3]}),
+        (intel, {"dut": [1, 2], "generator": 6, "taps": [3], "neighbours": noise}),
+        (intel, {"dut": [1, 2], "generator": 3, "taps": [0, 3], "nodes": apart,
+                 "flows": [{"name": "forward", "path": path, "stamped": []}],
+                 "placement": {"ports": {"a:tt-in": {"cpus": [1]}, "b:tt-in": {"cpus": [8]},
+                                         "c:tt-in": {"cpus": [8]}}}}),
+        (amd, {"dut": [17, 18, 50], "generator": 49, "taps": [0]}),
+        (large(), {"dut": [2, 3], "generator": 4, "taps": [0], "ports": cards}),
+        (large(), {"dut": [31, 32], "generator": 33, "taps": [0, *range(2, 31), 34]}),
+        (cloud, {"dut": [1], "generator": 0, "taps": [0], "tuning": left,
+                 "placement": {"ports": {"tt-in": {"cpus": [0]}, "tt-out": {"cpus": []}}}}),
+        (cloud, {"dut": [1], "generator": 40, "taps": [41], "stations": {"generator": away}}),
+    ]  # fmt: skip
+    for number, (machine, where) in enumerate(places, 1):
+        run = placed_run(folder, number, machine, variables={"place": f"{number}"}, **where)
+    audit = {"isolated-cpus": {"answer": "met", "value": "1", "wanted": "contains 1"},
+             "nohz-full": {"answer": "not-applicable", "value": None, "wanted": None}}  # fmt: skip
+    guest = {"role": "vm-guest", "cpus": "1", "left": {"rcu-nocbs": "not built"}, "audit": audit}
+    interrupt = {"port": "tt-in", "cpus": [], "handled": {"6": 12, "7": 3}}
+    change(run, platform={"tuning": guest}, card_interrupts={"45": interrupt})
+    write_ablation(scratch / "ablation")
+    shutil.move(scratch / "ablation" / "runs", folder / "ablation/runs")
+    shutil.rmtree(scratch)
+
+
+def mixed(folder: Path) -> None:
+    """Runs of our own beside imported ones of which not all was published."""
+    readers.write_imported(folder)
+
+
 def drawn(folder: Path) -> None:
     """A run whose file asks for figures of all kinds."""
     readers.write_drawn(folder)
@@ -233,5 +363,6 @@ def other(folder: Path) -> None:
 FOLDERS = {
     make.__name__: make
     for make in (own, modelled, captured, traced, improved, guest, line,
-                 observed, searched, drawn, published, pos, tools, broken, described, other)
+                 observed, searched, drawn, lossy, read, flows, placed, mixed, published, pos,
+                 tools, broken, described, other)
 }  # fmt: skip

@@ -9,9 +9,8 @@ import pytest
 from goldens import Story
 
 from tests.golden import folders
+from tests.golden.folders import REQUIRED
 
-REQUIRED = ("--require", "p99.9 < 1 ms", "--require", "return_level(24 h) < 1 ms",
-            "--require", "reliability(1 ms) >= 99.999 %", "--profile", "urllc-5g")  # fmt: skip
 FORMATS = ("csv", "hgrm", "hlog", "github-action-benchmark", "papers", "pos")
 
 
@@ -62,9 +61,11 @@ def captured(story: Story) -> None:
     samples = ("interrupts", "pair", "--samples", "captured/irq.csv", "--figures")
     story.run("interrupts", *samples, as_json=True)
     story.run("model", "model", "pair", "--fit", "50 %", as_json=True)
+    story.run("model clocks", "model", "clocks")
     story.run("verdict", "verdict", "pair", *REQUIRED, as_json=True)
     story.run("compare", "compare", "a=pair", "b=waits/icmp-echo", as_json=True)
-    for name in ("pair", "clocks", "waits/dns"):
+    story.json("evaluate tagged", "evaluate", pair[0], "captured/tagged.pcap", "--out", "tagged")
+    for name in ("pair", "clocks", "waits/dns", "tagged"):
         reported(story, name.replace("/", " "), name)
     story.json("export csv", "export", "waits/dns", "--to", "csv", "--out", "exported")
     story.files("exported", "exported")
@@ -113,6 +114,30 @@ def searched(story: Story) -> None:
 def drawn(story: Story) -> None:
     reported(story, "", "drawn")
     story.run("interrupts", "interrupts", "drawn", as_json=True)
+
+
+def lossy(story: Story) -> None:
+    reported(story, "", "lossy")
+    story.run("compare", "compare", "lossy", as_json=True)
+
+
+def read(story: Story) -> None:
+    reported(story, "", "read")
+    story.run("compare", "compare", "read", as_json=True)
+
+
+def flows(story: Story) -> None:
+    reported(story, "", "flows")
+
+
+def placed(story: Story) -> None:
+    reported(story, "", "placed")
+    reported(story, "ablation", "placed/ablation")
+
+
+def mixed(story: Story) -> None:
+    reported(story, "", "mixed/experiment")
+    story.run("compare", "compare", "mixed/experiment")
 
 
 def published(story: Story) -> None:
@@ -173,7 +198,7 @@ def other(story: Story) -> None:
 STORIES: dict[str, Callable[[Story], None]] = {
     tell.__name__: tell
     for tell in (own, modelled, captured, traced, improved, guest, line, observed, searched, drawn,
-                 published, pos, tools, broken, described, other)
+                 lossy, read, flows, placed, mixed, published, pos, tools, broken, described, other)
 }  # fmt: skip
 
 

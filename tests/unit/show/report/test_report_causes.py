@@ -1,29 +1,41 @@
-"""Why packets were late, in the report: what the page says, and what its timelines hold."""
+"""Why packets were late, on the page: what is said, what its timelines hold, what Bokeh reads."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from bokeh.document import Document
+from experiment_folders import write_experiment
+from guests import SEAT, host_hog, write_guest_run
+from line_runs import write_line_run
 from told import write_told
+from traced import DUT, Block, Simulated, arrivals, hog, random_blocks, simulate
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.stored import Causes, causes_of, shares
+from tailtap.analysis.causes.stored import Causes, causes_of
 from tailtap.analysis.causes.taxonomy import CAUSES
 from tailtap.analysis.runs.reader import finished_runs
-from tailtap.show.report import write_report
+from tailtap.records.interrupts import FILE
+from tailtap.show.report import gather, write_report
 from tailtap.show.report.causes import COLOURS
+from tailtap.show.report.causes.figures import timeline_plot
 from tailtap.show.report.causes.timeline import MOST_SLICES, PACKETS, STALLS, WORST, timeline
-from tailtap.show.sections.causes import cause_name
+from tailtap.show.report.readings import HIGH, STRIP, strip
+from tailtap.show.report.screen import Screen
 
 KNOBS = (
     Knob("isolated-cpus", ("task",), 1, "boot"),
     Knob("stat-interval", ("kernel-thread",), 0, "runtime"),
 )
+SECONDS = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -45,41 +57,20 @@ def test_every_cause_has_a_colour_of_its_own() -> None:
         assert len(set(shades)) == len(shades)
 
 
-def test_the_page_tells_causes_knobs_and_figures(folder: Path, causes: Causes) -> None:
-    report = write_report(folder, knobs=KNOBS)
-    text = report.page.read_text()
-    assert "Why packets were late" in text
-    begin = text.index('<h2 id="warnings">')
-    notice = text[begin : text.index("</section>", begin)]
-    for place in (notice, text[text.index('<h2 id="causes">') :]):
-        assert "<code>sudo tailtap host apply stat-interval</code>" in place
-        assert "<code>tailtap host bootline isolated-cpus</code>" in place
-    assert "Estimate without the time of kernel-thread (kworker: vmstat_update), task (" in text
-    assert "% of the late packets" not in text
-    for row in causes.record.causes:
-        assert f">{cause_name(row)}<" in text
-    keys = text[text.index('class="keys legend-causes"') :].partition("</p>")[0]
-    assert all(f"</span>{part}<" in keys for part in shares(causes).by_cause)
-    assert text.count('data-kind="timeline"') == 1
-    names = {path.name for path in report.figures}
-    assert {f"{name}.{kind}" for name in ("causes", "shares") for kind in ("pdf", "svg")} <= names
-    assert report.size < 1_500_000
-
-
 def test_a_remedy_is_said_once_with_the_runs_that_it_is_for(folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("report"))
-    for number, lines in ((2, ["sudo tailtap host apply other"]), (3, None)):
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    for number, lines in ((2, ["sudo tailtap host apply other"]), (3, [])):
         again = shutil.copytree(copy / "runs/001-told", copy / f"runs/00{number}-told")
-        run = json.loads((again / "run.json").read_text())
-        (again / "run.json").write_text(
-            json.dumps(run | {"number": number, "slug": again.name, "repeat": number})
-        )
-        if lines:
-            told = json.loads((again / "causes.json").read_text())
-            told["remove"]["lines"].extend(lines)
-            (again / "causes.json").write_text(json.dumps(told))
-    text = write_report(copy, figures=False, knobs=KNOBS).page.read_text()
+        for file, changes in (
+            ("run.json", {"number": number, "slug": again.name, "repeat": number}),
+            ("causes.json", {}),
+        ):
+            content = json.loads((again / file).read_text()) | changes
+            if "remove" in content:
+                content["remove"]["lines"].extend(lines)
+            (again / file).write_text(json.dumps(content))
+    report = write_report(copy, knobs=KNOBS)
+    text = report.page.read_text()
     begin = text.index('<h2 id="warnings">')
     notice = text[begin : text.index("</section>", begin)]
     rows = re.findall("<code>([^<]+)</code> <span class=.runs.>([^<]+)<", notice)
@@ -88,32 +79,31 @@ def test_a_remedy_is_said_once_with_the_runs_that_it_is_for(folder: Path, tmp_pa
         ("tailtap host bootline isolated-cpus", "every run with a result"),
         ("sudo tailtap host apply other", "bare-metal #2"),
     ]
+    assert "Estimate without the time of kernel-thread (kworker: vmstat_update), task (" in text
+    names = {path.name for path in report.figures}
+    assert {f"{name}.{kind}" for name in ("causes", "shares") for kind in ("pdf", "svg")} <= names
+    assert report.size < 2_500_000
 
 
-def test_causes_are_found_out_for_a_report_and_not_stored(folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("causes*", "report"))
-    text = write_report(copy, figures=False, knobs=KNOBS).page.read_text()
-    assert "packets took longer than p99.9" in text and "bootline isolated-cpus</code>" in text
-    assert not list(copy.glob("runs/*/causes*"))
-
-
-def test_a_trace_that_cannot_be_used_says_why_and_the_rest_is_reported(
-    folder: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("without", "said", "not_said"),
+    [
+        # They are found out for a report, and not stored.
+        ("causes*", "bootline isolated-cpus</code>", "cannot be read"),
+        ("trace.json", "the trace was cut off before its end", 'data-kind="timeline"'),
+        ("trace*", "HDR diagram", "was cut off"),
+    ],
+)
+def test_a_report_of_less_than_a_trace(
+    folder: Path, tmp_path: Path, without: str, said: str, not_said: str
 ) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("report"))
-    (copy / "runs/001-told/trace.json").unlink()
-    text = write_report(copy, figures=False).page.read_text()
-    assert "the trace was cut off before its end" in text
-    assert 'data-kind="timeline"' not in text and "HDR diagram" in text
-
-
-def test_runs_without_a_trace_have_no_such_section(folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("trace*", "causes*", "report"))
-    text = write_report(copy, figures=False).page.read_text()
-    assert "Why packets were late" not in text
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(without, "report"))
+    (copy / "runs/001-told" / FILE).write_text("nothing")
+    text = write_report(copy, figures=False, knobs=KNOBS).page.read_text()
+    assert said in text and not_said not in text
+    assert f"{copy / 'runs/001-told' / FILE}" in text  # which cannot be read
+    assert without != "causes*" or not list(copy.glob("runs/*/causes*"))
 
 
 def test_a_timeline_holds_the_stay_the_stall_and_what_the_core_did(causes: Causes) -> None:
@@ -124,21 +114,119 @@ def test_a_timeline_holds_the_stay_the_stall_and_what_the_core_did(causes: Cause
     assert "CPU 1 task" in found["lanes"]
     assert len(found["packets"]) == WORST
     first = causes.run.stored.inputs.ingress.first_ns
-    for told, packet in zip(found["packets"], causes.record.worst, strict=False):
-        window = windows[told["window"]]
-        assert first + window["start"] + told["start"] == packet.ingress_ns
-        assert first + window["start"] + told["end"] == packet.egress_ns
-        low, high = told["view"]
-        assert 0 <= low < told["start"] and told["end"] < high <= window["end"] - window["start"]
+    for shown, packet in zip(found["packets"], causes.record.worst, strict=False):
+        window = windows[shown["window"]]
+        assert first + window["start"] + shown["start"] == packet.ingress_ns
+        assert first + window["start"] + shown["end"] == packet.egress_ns
+        low, high = shown["view"]
+        assert 0 <= low < shown["start"] and shown["end"] < high <= window["end"] - window["start"]
         # The hog that held it up is drawn over most of its stay.
         columns = (window["slices"][key] for key in ("start", "end", "name"))
         inside = [
-            min(end, told["end"]) - max(start, told["start"])
+            min(end, shown["end"]) - max(start, shown["start"])
             for start, end, name in zip(*columns, strict=True)
             if texts[name] == "hog"
         ]
-        assert 2 * max(inside) > told["end"] - told["start"]
+        assert 2 * max(inside) > shown["end"] - shown["start"]
         late = list(zip(window["late"]["start"], window["late"]["end"], strict=True))
-        assert (told["start"], told["end"]) in late
+        assert (shown["start"], shown["end"]) in late
         assert window["stalls"]["start"]
     assert sum(len(window["slices"]["start"]) for window in windows) <= MOST_SLICES
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Simulated:
+    random = np.random.default_rng(3)
+    blocks: list[Block] = []
+    for made, dur in ((hog, 1_500_000), (host_hog, 2_000_000)):
+        blocks += random_blocks(made, 6, (dur, dur + 100_000), SECONDS, random)
+    return simulate(arrivals(20_000, SECONDS, random), blocks, random)
+
+
+def guest_lanes(lanes: Sequence[str]) -> list[str]:
+    return [lane for lane in lanes if lane.startswith("guest ")]
+
+
+def test_what_a_guest_did_stands_where_its_host_saw_it(
+    tmp_path: Path, simulated: Simulated
+) -> None:
+    """Within what the packets' stamps say of its clock, in lanes below those of its host."""
+    run = write_guest_run(tmp_path / "001-guest", simulated)
+    explain_runs([run], late="100 us")
+    causes = causes_of(finished_runs(run)[0])
+    assert causes.guest is not None
+    whole = [(causes.trace.started_ns, causes.trace.ended_ns)]
+    hogs = [one for one in causes.slices(whole) if one.name == "hog"]
+    blocks = sorted(block.start for block in simulated.blocks if block.made is hog)
+    starts = np.array(sorted(one.start for one in hogs))
+    assert all(one.guest and one.cpu == SEAT for one in hogs)
+    assert starts.size == len(blocks)
+    off = causes.guest.clock.off_ns(starts)
+    assert (np.abs(starts - np.array(blocks)) <= off + 1).all()
+    found = timeline(causes)
+    assert found["lanes"][2:] == [f"CPU {DUT} task", f"guest CPU {SEAT} task"]
+    drawn = {lane for window in found["windows"] for lane in window["slices"]["lane"]}
+    assert drawn == {2, 3}
+    for packet in found["packets"]:
+        assert packet["clock"].startswith("Lanes of the guest are drawn by its own clock")
+        assert "±" in packet["clock"]
+    # Where the clock is not known there are only lanes of the host.
+    (run / "guest-egress.stamps").unlink()
+    explain_runs([run], late="100 us")
+    causes = causes_of(finished_runs(run)[0])
+    found = timeline(causes)
+    assert guest_lanes(found["lanes"]) == []
+    assert {packet["clock"] for packet in found["packets"]} == {""}
+    slices = causes.slices(whole)
+    assert slices and not any(one.guest for one in slices)
+
+
+def test_bokeh_reads_all_models_and_what_is_drawn(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of repeats of four configurations with losses, a line of nodes, and a traced run."""
+    ten = write_experiment(tmp_path / "experiment", packets=2_000)
+    write_line_run(tmp_path / "line/runs")
+    screen, names = Screen(), set()
+    for one in (ten, tmp_path / "line", folder):
+        material = gather(one)
+        for figure in material.figures:
+            screen.add(figure)
+            names.add(figure.name)
+        for story in material.stories:
+            plot = timeline_plot(screen, ["late packets", "CPU 1 task"], story.member)
+            screen.put("timeline", story.member.label, story.place, plot)
+    assert names == {"hdr", "worst", "losses", "gaps", "rates", "latency", "loss", "causes",
+                     "shares", "hops", "hop-packets"}  # fmt: skip
+    config = {"type": "object", "name": "DocumentConfig", "id": "config"}
+    document: Any = Document.from_json({**screen.document, "config": config})  # type: ignore[arg-type]
+    assert not caplog.records  # such as that a model has no such attribute
+    assert len(document.roots) == len([one for one in screen.shown if one.root])
+    document.validate()
+    curve = gather(ten).figures[0].panels[0].marks[1]
+    [line, *_] = [
+        renderer for renderer in document.roots[0].renderers if renderer.tags[0]["role"] == "hit"
+    ]
+    assert np.array_equal(line.data_source.data["x"], curve.x)
+    assert np.array_equal(line.data_source.data["y"], curve.y)
+    shared = [root.x_range for root, one in zip(document.roots, screen.shown, strict=False)
+              if one.kind == "worst"][:4]  # fmt: skip
+    assert len({id(one) for one in shared}) < 4
+
+
+@pytest.mark.parametrize("number", [1, 7, STRIP, STRIP + 1, 5000])
+def test_strips_show_the_highest_of_each_column(number: int) -> None:
+    random = np.random.default_rng(number)
+    values, highest = random.integers(1, 1000, number), int(random.integers(number))
+    values[highest] = 5000
+    path = strip(values)
+    steps = re.findall(r"V([\d.]+)H([\d.]+)", path)
+    assert path.startswith(f"M0 {HIGH}") and path.endswith(f"V{HIGH}Z")
+    assert len(steps) == min(number, STRIP)
+    assert float(steps[-1][1]) == STRIP
+    top = min(range(len(steps)), key=lambda at: float(steps[at][0]))
+    assert float(steps[top][0]) == 1
+    right = float(steps[top][1])
+    left = float(steps[top - 1][1]) if top else 0
+    assert left - 0.1 <= highest * STRIP / number < right
+    assert strip(np.zeros(number - 1, np.int64)) == ""  # nothing that rose has none
