@@ -21,7 +21,6 @@ from labtools import (
     write_experiment,
 )
 from namespaces import TAILTAP, Namespace
-from stamps import read_stamps
 
 XDP = ("--generator", "af_xdp")
 
@@ -38,45 +37,34 @@ XDP = ("--generator", "af_xdp")
 def test_every_packet_arrives_once(
     namespace: Namespace, tmp_path: Path, options: tuple[str, ...], lengths: set[int]
 ) -> None:
-    namespace.veth("gen", "in")
-    for end in ("gen", "in"):
-        namespace.run("ip", "link", "set", end, "mtu", "9000")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path))
     # More packets than there are chunks: they come back and are used again.
-    command = ("generate", "gen", "--rate", "50 kpkt/s", "--count", "30000", "--json")
-    sent = namespace.tailtap(*command, *XDP, "--warm-up-packets", "100", *options)
-    report = json.loads(sent.stdout)
-    done = tap.stop()["links"]["in"]
+    words = ("--rate", "50 kpkt/s", "--count", "30000", "--warm-up-packets", "100")
+    sent = namespace.sent(tmp_path, *words, *XDP, *options, mtu=9000)
+    report, found = sent.report, sent.stamps
     assert (report["sent"], report["failed"]) == (30_000, 0)
-    assert (done["seen"], done["other"], done["lost"]) == (30_000, 100, 0)
+    assert sent.counts == (30_000, 30_000, 0, 100)
     assert report["generator"] == "af_xdp"
     assert report["mode"] in {"native", "generic"}
-    found = read_stamps(path)[1]
     assert np.array_equal(found["id"], np.arange(30_000))
     assert set(found["len"]) == lengths
-    late = found["time"].astype(np.int64) - report["first_ns"] - 20_000 * np.arange(30_000)
-    assert late.min() >= report["slip_ns"]["min"]
+    assert sent.since_due_ns(20_000).min() >= report["slip_ns"]["min"]
 
 
 @pytest.mark.apart
 def test_what_is_overdue_leaves_together_and_is_told(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "1000000")
-    command = ("generate", "gen", "--rate", "100 Mpkt/s", "--count", "200000", *XDP)
-    sent = namespace.tailtap(*command, "--json")
-    report = json.loads(sent.stdout)
-    assert tap.stop()["links"]["in"]["seen"] == report["sent"]
+    words = ("--rate", "100 Mpkt/s", "--count", "200000", *XDP)
+    sent = namespace.sent(tmp_path, *words, tap=("--records", "1000000"))
+    report = sent.report
+    assert sent.link["seen"] == report["sent"]
     assert report["sent"] + report["failed"] == 200_000
     assert report["bunched"] > 100_000
-    found = read_stamps(path)[1]
+    found = sent.stamps
     assert len(np.unique(found["id"])) == report["sent"]
     # The last packet was due after 2 ms, and left as late as the slip says, not earlier.
     late = int(found["time"][-1]) - report["first_ns"] - 10 * int(found["id"][-1])
     assert late <= report["slip_ns"]["max"] + 1_000_000
     assert report["achieved_rate"] < 0.99 * report["scheduled_rate"]
-    told = namespace.tailtap(*command)
+    told = namespace.tailtap("generate", "gen", *words)
     assert "more than this machine can send here" in told.stderr
     assert "overdue and left together" in told.stderr
 

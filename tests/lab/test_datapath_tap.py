@@ -83,34 +83,6 @@ def test_two_cpus_share_a_ring(namespace: Namespace, tmp_path: Path) -> None:
     assert np.all(np.diff(stamps["time"].astype(np.int64)) >= 0)
 
 
-def test_a_ring_that_is_too_small_counts_every_loss(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "64")
-    sent = namespace.tailtap(
-        "generate", "gen", "--rate", "500 kpkt/s", "--count", "300000", "--json"
-    )
-    done = tap.stop(signal.SIGTERM)["links"]["in"]
-    report = json.loads(sent.stdout)
-    assert done["lost"] > 0
-    assert done["seen"] == report["sent"] == done["stored"] + done["lost"]
-    counts, stamps = read_stamps(path)
-    assert counts == counts_of(done)
-    assert len(stamps) == done["stored"] > 64  # drained while it ran
-    assert np.all(np.diff(stamps["id"].astype(np.int64)) > 0)
-
-
-@pytest.mark.apart
-def test_long_runs_are_drained_without_loss(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "60000")
-    namespace.tailtap("generate", "gen", "--rate", "100 kpkt/s", "--count", "150000")
-    done = tap.stop()["links"]["in"]
-    assert counts_of(done) == (150_000, 150_000, 0, 0)
-    assert np.array_equal(read_stamps(path)[1]["id"], np.arange(150_000))
-
-
 def test_tagged_ipv6_and_foreign_frames(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
@@ -278,18 +250,12 @@ def test_what_a_stopped_tap_loses_is_counted(namespace: Namespace, tmp_path: Pat
 @pytest.mark.apart
 def test_flat_out_every_packet_is_stored_or_counted(namespace: Namespace, tmp_path: Path) -> None:
     """As fast as this machine sends, many times the tap's room, drained while it is filled."""
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "262144")
-    sent = namespace.tailtap(
-        *("generate", "gen", "--generator", "af_xdp", "--rate", "50 Mpkt/s"),
-        *("--count", "1000000", "--json"),
-    )
-    report = json.loads(sent.stdout)
-    done = tap.stop()["links"]["in"]
-    assert done["seen"] == report["sent"] == done["stored"] + done["lost"]
-    stamps = read_stamps(path)[1]
-    assert len(stamps) == done["stored"] > 262_144
+    words = ("--generator", "af_xdp", "--rate", "50 Mpkt/s", "--count", "1000000")
+    sent = namespace.sent(tmp_path, *words, tap=("--records", "262144"))
+    seen, stored, lost, _ = sent.counts
+    assert seen == sent.report["sent"] == stored + lost
+    stamps = sent.stamps
+    assert len(stamps) == stored > 262_144
     assert len(np.unique(stamps["id"])) == len(stamps)
     assert np.all(np.diff(stamps["time"].astype(np.int64)) >= 0)
 
@@ -443,10 +409,8 @@ def test_without_the_privilege(namespace: Namespace, tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_the_tap_is_cheap(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    tap = namespace.start("tap", "in:drop", "--write", f"{tmp_path}/x.stamps", "--cost")
-    namespace.tailtap("generate", "gen", "--rate", "50 kpkt/s", "--count", "30000")
-    done = tap.stop()["links"]["in"]
+    words = ("--rate", "50 kpkt/s", "--count", "30000")
+    done = namespace.sent(tmp_path, *words, tap=["--cost"]).link
     # A shared machine is slower. What the kernel takes to read its clock is in both.
     assert 1 < done["cost_floor_ns"] < done["cost_ns"] < 1000
     assert done["cost_floor_ns"] < done["cost_clock_ns"] < 1000

@@ -19,18 +19,12 @@ from stamps import read_stamps
 
 @pytest.mark.alone
 def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path))
-    result = namespace.tailtap(
-        *("generate", "gen", "--rate", "10 kpkt/s", "--duration", "1 s", "--warm-up", "0.5 s"),
-        *("--flows", "3", "--json"),
-    )
-    done = tap.stop()["links"]["in"]
-    report = json.loads(result.stdout)
+    words = ("--rate", "10 kpkt/s", "--duration", "1 s", "--warm-up", "0.5 s", "--flows", "3")
+    sent = namespace.sent(tmp_path, *words)
+    report = sent.report
     assert report["schema"] == "tailtap.generator/1"
     assert (report["sent"], report["failed"], report["warm_up"]["sent"]) == (10_000, 0, 5_000)
-    assert (done["seen"], done["other"]) == (10_000, 5_000)
+    assert sent.counts == (10_000, 10_000, 0, 5_000)
     assert not report["interrupted"]
 
     slip = report["slip_ns"]
@@ -41,10 +35,8 @@ def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path
     assert values[-1] == slip["max"]
 
     # The tap sees each packet after it was due and handed over: its slip and then some.
-    stamps = read_stamps(path)[1]
+    stamps, late = sent.stamps, sent.since_due_ns(100_000)
     assert np.array_equal(stamps["id"], np.arange(10_000))
-    due = report["first_ns"] + 100_000 * np.arange(10_000, dtype=np.int64)
-    late = stamps["time"].astype(np.int64) - due
     assert late.min() >= slip["min"]
     assert np.quantile(late, 0.5, method="inverted_cdf") >= values[0]
     # Packets that left together count as late as the end of their call, after their stamps.

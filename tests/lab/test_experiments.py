@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from labtools import (
     was_made,
     write_experiment,
 )
+from program import TAILTAP as PROGRAM
 from program import one_line_error, tailtap
 
 from tailtap.analysis.evaluation import Evaluation
@@ -35,6 +37,7 @@ from tailtap.lab.instruments.taps.inline import InlineTap
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.runner import run_experiment
 from tailtap.records.taps import TapsOfFlows
+from tailtap.remote.local import SYSTEM_PATH
 from tailtap.remote.process import Process
 
 PACKETS = 10_000
@@ -365,3 +368,33 @@ def test_the_environment_is_that_of_each_run(machine: Machine, tmp_path: Path) -
     assert first.pop("clocksource") != "tuned"
     assert second.pop("clocksource") == "tuned"
     assert first["versions"] == second["versions"]
+
+
+PACKAGES = {
+    "container": ("lxc-start", "lxc"),
+    "crun": ("crun", "crun"),
+    "runc": ("runc", "runc"),
+    "podman": ("podman", "podman"),
+    "vm": ("virt-qemu-run", "libvirt-daemon"),
+    "testpmd": ("dpdk-testpmd", "dpdk-dev"),
+}
+"""By platform or forwarder: a program that it needs, and the package that brings it."""
+
+
+def test_doctor_names_the_package_of_each_platform_and_forwarder() -> None:
+    """What is there is hidden from it: programs, and /etc/protocols of the package netbase."""
+    programs = [
+        shutil.which(program, path=f"/usr/bin:{SYSTEM_PATH}") for program, _ in PACKAGES.values()
+    ]
+    hidden = [*filter(None, programs), *filter(Path.exists, [Path("/etc/protocols")])]
+    script = "".join(f"mount --bind /dev/null {one}\n" for one in hidden)
+    script += f"exec {PROGRAM} doctor --json"
+    done = subprocess.run(["unshare", "--mount", "sh", "-ec", script], capture_output=True,
+                          text=True, check=False, timeout=120)  # fmt: skip
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]
+              if check["area"] in ("platforms", "forwarders")}  # fmt: skip
+    assert checks["kernel-route"]["state"] == "ok", checks["kernel-route"]
+    for name, (_, package) in PACKAGES.items():
+        assert checks[name]["state"] == "missing", checks[name]
+        assert "apt-get install " in checks[name]["remedy"], checks[name]
+        assert package in checks[name]["remedy"].replace(",", "").split(), checks[name]

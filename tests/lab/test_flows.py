@@ -7,13 +7,15 @@ import os
 import signal
 from pathlib import Path
 
+import duckdb
 import pytest
-from labtools import Machine, record, stamps, statuses, was_made, write_experiment
+from labtools import Machine, measured, record, stamps, statuses, was_made, write_experiment
 from namespaces import Namespace
 from stamps import read_stamps
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.runs.reader import load_experiment
 
 RATES = {"a": 2_000, "b": 1_000, "c": 500, "d": 250}
 SECONDS = 0.6
@@ -119,3 +121,147 @@ def test_one_thread_sends_and_one_stamps_many_flows(
         # Nothing leaves before it is due.
         due = report["first_ns"] + kept["id"].astype("i8") * 1_000_000 // (number + 1)
         assert (kept["time"].astype("i8") >= due).all()
+
+
+BOTH_PACKETS = 1_000
+DROPPED = [7, 500, 999]
+HELD = [100, 900]
+HOLD_NS = 60_000_000
+
+
+def both_ways(dut: str) -> str:
+    return f"""\
+name: both
+dut: {dut}
+traffic: {{rate: 2 kpkt/s, duration: 500 ms, warm_up: 100 ms, flows: 3, bidirectional: true}}
+"""
+
+
+def test_faults_of_one_direction_are_told_from_the_other(tmp_path: Path) -> None:
+    """The forwarder drops and holds packets on their way there, and nothing on the way back."""
+    faults = f"options: {{drop: {DROPPED}, hold: {{ids: {HELD}, time: {HOLD_NS} ns}}}}"
+    made = measured(tmp_path, both_ways(f"{{forwarder: fault, {faults}}}"), "--json")
+    there, back = made.said
+    assert (there["number"], back["number"]) == (1, 2)
+    assert back["slug"] == "002-both-reverse"
+    assert (there["variables"], back["variables"]) == (
+        {"direction": "forward"},
+        {"direction": "reverse"},
+    )
+    lost = {}
+    for run in (there, back):
+        folder = Path(run["folder"])
+        assert record(folder)["generator"]["sent"] == BOTH_PACKETS
+        sent = stamps(folder / "ingress.stamps")["id"]
+        assert sorted(sent) == list(range(BOTH_PACKETS))
+        lost[run["slug"]] = sorted(set(sent) - set(stamps(folder / "egress.stamps")["id"]))
+        counts = Evaluation.load(folder / "evaluation").counts
+        assert counts.lost == len(lost[run["slug"]])
+        assert counts.unmatched_egress == 0
+    assert lost == {there["slug"]: DROPPED, back["slug"]: []}
+    assert record(Path(there["folder"]))["forwarder"]["dropped"] == len(DROPPED)
+    assert record(Path(there["folder"]))["forwarder"]["reverse"]["dropped"] == 0
+    worst = {int(packet.key): packet.latency for packet in evaluation(there).worst()}
+    assert all(worst[number] >= HOLD_NS for number in HELD)
+    # A busy machine keeps any packet for long, but not exactly these and only there.
+    slow = [int(packet.key) for packet in evaluation(back).worst() if packet.latency >= HOLD_NS]
+    assert not set(HELD) <= set(slow)
+    # Each direction is a run of its own for report and database.
+    labels = [run.slug for run in load_experiment(made.out).finished]
+    assert labels == [there["slug"], back["slug"]]
+    with duckdb.connect(str(made.out / "results.duckdb"), read_only=True) as connection:
+        rows = connection.execute("SELECT run, lost FROM evaluations ORDER BY run").fetchall()
+    assert rows == [(1, len(DROPPED)), (2, 0)]
+
+
+def evaluation(run: dict[str, str]) -> Evaluation:
+    return Evaluation.load(Path(run["folder"]) / "evaluation")
+
+
+def test_packets_go_both_ways_through_the_kernel(tmp_path: Path) -> None:
+    made = measured(tmp_path, both_ways("{platform: bare-metal}"), "--json")
+    for run in made.said:
+        folder = Path(run["folder"])
+        for side in ("ingress", "egress"):
+            assert sorted(stamps(folder / f"{side}.stamps")["id"]) == list(range(BOTH_PACKETS))
+        assert not any(row["code"] == "work-elsewhere" for row in record(folder)["warnings"])
+        # One thread sends both, so that generators do not share its CPU.
+        assert not any(row["code"] == "shared-cpu" for row in record(folder)["warnings"])
+        phase = record(folder)["generator"]["phase_ns"]
+        assert phase == (250_000 if run["variables"]["direction"] == "reverse" else 0)
+
+
+LATE = [97 + 491 * step for step in range(20)]
+LOST = [5, 1234, 5000, 7777, 9998]
+DUPLICATED = [6, 2345, 6001, 8888]
+HELD_NS = 50_000_000
+LATE_NS = 1_000_000
+"""How much later than the hold a held packet may be on an idle machine."""
+ATTEMPTS = 5
+"""A busy machine may keep any packet longer than the hold; it does not do so every time."""
+
+
+@pytest.mark.apart
+def test_known_delays_losses_and_duplicates_are_found(machine: Machine, tmp_path: Path) -> None:
+    path = write_experiment(
+        tmp_path,
+        f"""\
+name: faults
+dut:
+  forwarder: fault
+  cpus: [1]
+  options:
+    hold: {{ids: {LATE}, time: {HELD_NS} ns}}
+    drop: {LOST}
+    duplicate: {DUPLICATED}
+traffic: {{rate: 10 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}}
+""",
+    )
+    for attempt in range(ATTEMPTS):
+        out = tmp_path / f"out{attempt}"
+        done = machine.tailtap("run", str(path), "--out", str(out))
+        assert was_made(done), done.stderr
+        [run] = (out / "runs").iterdir()
+        # Which packets: no noise excuses a mistake in these.
+        sent = stamps(run / "ingress.stamps")["id"]
+        came = stamps(run / "egress.stamps")["id"]
+        assert sorted(set(sent) - set(came)) == LOST
+        evaluation = Evaluation.load(run / "evaluation")
+        assert evaluation.counts.lost == len(LOST)
+        assert evaluation.counts.duplicate_egress == len(DUPLICATED)
+        assert evaluation.counts.matched == 10_000 - len(LOST)
+        assert evaluation.counts.unmatched_egress == 0
+        told = record(run)["forwarder"]
+        assert (told["held"], told["dropped"], told["duplicated"], told["lost"]) == (
+            len(LATE),
+            len(LOST),
+            len(DUPLICATED),
+            0,
+        )
+        noise = worst_of_the_others(run)
+        if noise < HELD_NS:
+            break
+    assert noise < HELD_NS, "this machine is too busy to tell held packets from others"
+    worst = evaluation.worst(len(LATE))
+    assert sorted(int(packet.key) for packet in worst) == LATE
+    late = [packet.latency - HELD_NS for packet in worst]
+    assert min(late) >= 0
+    # What keeps other packets waiting may also keep a held one, after its time; a clock or a
+    # match that is wrong would shift all of them.
+    assert max(late) <= LATE_NS + noise
+    assert sorted(late)[len(late) // 4] <= LATE_NS
+
+
+def worst_of_the_others(run: Path) -> int:
+    """The largest latency in ns of a packet that was neither held nor dropped.
+
+    Computed from the stamps alone, without tailtap's evaluation.
+    """
+    arrived: dict[int, int] = {}
+    for row in stamps(run / "egress.stamps"):
+        arrived.setdefault(int(row["id"]), int(row["time_ns"]))
+    return max(
+        arrived[number] - int(row["time_ns"])
+        for row in stamps(run / "ingress.stamps")
+        if (number := int(row["id"])) in arrived and number not in LATE
+    )

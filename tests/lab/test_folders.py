@@ -7,7 +7,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from labtools import Machine, own_machine, small_disk, statuses, was_made, write_experiment
+from captures import write_many
+from holding import RATE, holding
+from labtools import (
+    Machine,
+    own_machine,
+    small_disk,
+    statuses,
+    wait_for,
+    was_made,
+    write_experiment,
+)
+from marks import read_marks
+from program import one_line_error, tailtap
 
 from tailtap.analysis.runs.folder import locked
 
@@ -141,3 +153,31 @@ def test_a_search_that_cannot_measure_latency_says_so_in_its_record(tmp_path: Pa
     # The command adds which option helps as well.
     assert done.stderr.splitlines()[-1].startswith(f"tailtap: {stored['error']}")
     assert stored["answers"][0]["rate"]
+
+
+def test_tables_that_do_not_fit_are_one_line_and_leave_no_pieces(tmp_path: Path) -> None:
+    times = [10**9 + 1000 * i for i in range(20_000)]
+    write_many(tmp_path / "in.pcap", times, range(20_000))
+    write_many(tmp_path / "out.pcap", [t + 500 + t % 977 for t in times], range(20_000))
+    captures = (tmp_path / "in.pcap", tmp_path / "out.pcap")
+    with small_disk(tmp_path, 16 << 10) as disk:
+        run = tailtap("evaluate", *captures, "--out", disk / "out")
+        message = one_line_error(run, 3)
+        assert "No space left on device" in message and "--out" in message
+        assert not list((disk / "out").iterdir())
+
+
+@pytest.mark.slow
+def test_an_observation_ends_and_the_device_goes_on(tmp_path: Path) -> None:
+    """What was stamped until then is whole, and says what it lacks."""
+    with small_disk(tmp_path, 256 << 10) as disk, own_machine() as machine, holding(machine):
+        out = disk / "out"
+        words = ("device/in@arrival", "sink/eth0@arrival", "--key", "packet", "--trace", "none")
+        run = machine.tailtap("observe", *words, "--for", "60 s", "--out", str(out), "--quiet")
+        message = one_line_error(run, 3)
+        assert "No space left on device" in message and str(out) in message
+        passed = machine.received("sink", "eth0")
+        wait_for(lambda: machine.received("sink", "eth0") > passed + RATE, "packets")
+        for side in ("ingress", "egress"):
+            marks = read_marks(out / f"runs/001-observed/{side}.marks")
+            assert len(marks.records) == marks.stored > RATE

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from killed import tuning_killed_at_every_step
 from labtools import Machine, own_machine
+from program import tailtap
 
-from tailtap.host.knobs.purpose import ROLES
+from tailtap.base.errors import MachineError
+from tailtap.host.changes.huge_pages import Pages, Reservation
+from tailtap.host.changes.journal import Journal
+from tailtap.host.changes.systemd import DEVICE, wakeup_us
+from tailtap.host.cpu.threads import ThreadPriority
+from tailtap.host.knobs.frequency import driver
+from tailtap.host.knobs.purpose import ROLES, Purpose
+from tailtap.host.knobs.scheduling import threads
+from tailtap.host.knobs.tree import Absent, Tree
+from tailtap.host.tuning.apply import plan, tuned
+from tailtap.host.tuning.audit import audit
 
 INTERVAL = Path("/proc/sys/vm/stat_interval")
 CARDS = """
@@ -119,3 +138,172 @@ def test_a_machine_that_takes_no_values_is_left_as_it_is(machine: Machine) -> No
     assert "Read-only file system; nothing is changed" in done.stderr
     assert INTERVAL.read_text() == before
     assert host(machine, "revert")["undone"] == []
+
+
+@pytest.mark.apart
+@pytest.mark.parametrize("name", ["tuned", "sysctl", "ansible"])
+def test_formats(name: str, tmp_path: Path) -> None:
+    printed = tailtap("host", "export", "--format", name)
+    assert printed.returncode == 0, printed.stderr
+    out = tmp_path / "made"
+    for _ in range(2):  # an earlier export is replaced
+        written = tailtap("host", "export", "--format", name, "--out", out)
+        assert written.returncode == 0, written.stderr
+    assert written.stdout == ""
+    assert "knobs to" in written.stderr
+    content = json.loads(tailtap("host", "export", "--format", name, "--json").stdout)
+    assert out.read_text() == content["text"] == printed.stdout
+    assert content["schema"] == "tailtap.host-export/1"
+    if name == "ansible":
+        assert isinstance(yaml.safe_load(printed.stdout), list)
+
+
+@pytest.mark.apart
+def test_the_last_line_is_the_words() -> None:
+    shown = tailtap("host", "bootline")
+    assert shown.returncode == 0, shown.stderr
+    content = json.loads(tailtap("host", "bootline", "--json").stdout)
+    assert content["schema"] == "tailtap.bootline/1"
+    assert shown.stdout.splitlines()[-1] == content["line"]
+    assert tailtap("host", "bootline", "--quiet").stdout == f"{content['line']}\n"
+    assert [row["word"] for row in content["words"]] == content["line"].split()
+    assert "rcu_nocb_poll" in shown.stdout
+    for clause in content["wrong"]:
+        assert f"tailtap: {clause}\n" in shown.stderr
+
+
+PRIORITY = 11
+HOLDER = """
+import os
+from tailtap.host.changes.systemd import WakeUp
+WakeUp(1).apply()
+print(os.getpid(), flush=True)
+input()
+"""
+
+
+needs_device = pytest.mark.skipif(
+    not Path(DEVICE).exists(), reason="this kernel takes no wish for short sleeps (CONFIG_PM)"
+)
+
+
+def idle_states() -> bool:
+    """Whether anything here heeds such a wish."""
+    try:
+        driver(Tree())
+    except Absent:
+        return False
+    return True
+
+
+@pytest.mark.apart
+@needs_device
+@pytest.mark.skipif(not idle_states(), reason="no cpuidle driver is in use here")
+def test_processors_wake_up_fast_as_long_as_a_measurement_wants_it(tmp_path: Path) -> None:
+    before = wakeup_us()
+    if before <= 1:
+        pytest.skip("another program wants processors to wake up fast already")
+    tree = Tree()
+    purpose = Purpose.of(tree, "bare-metal", [tree.online[-1]])
+    kept = plan(tree, purpose, ["wake-up-time"])
+    assert kept.changes == []
+    assert "an experiment that names it" in dict(kept.left)["wake-up-time"]
+    journal = Journal.create(tmp_path)
+    wanted = plan(tree, purpose, ["wake-up-time"], measuring=True)
+    assert [change.knob.name for change in wanted.changes] == ["wake-up-time"]
+    with tuned(wanted, journal):
+        assert wakeup_us() == 1
+        [row] = audit(tree, purpose, ["wake-up-time"]).rows
+        assert (row.answer, row.value) == ("met", "1")
+        [row] = audit(tree, purpose, ["wake-up-wishes"]).rows
+        assert row.value == "nobody"  # beside this process
+    assert wakeup_us() == before
+    journal.close()
+    assert list(tmp_path.iterdir()) == [tmp_path / "lock"]
+
+
+@pytest.mark.apart
+@needs_device
+def test_a_killed_measurement_lets_processors_sleep_again() -> None:
+    before = wakeup_us()
+    command = [sys.executable, "-P", "-c", HOLDER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) == process.pid
+        try:
+            assert wakeup_us() <= 1
+            tree = Tree()
+            [row] = audit(tree, Purpose.of(tree, "bare-metal"), ["wake-up-wishes"]).rows
+            assert "python" in str(row.value)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+    assert wakeup_us() == before
+
+
+@pytest.mark.apart
+def test_threads_of_the_kernel_get_a_priority_and_lose_it(tmp_path: Path) -> None:
+    """As on a real-time kernel, where this is a knob; the threads are there on every kernel."""
+    found = {one.number: one.name for one in threads(Tree()) if one.name.startswith("ksoftirqd/")}
+    assert found
+    wanted = ThreadPriority(found, PRIORITY)
+    before = wanted.read()
+    journal = Journal.create(tmp_path)
+    with journal.held(wanted):
+        shown = {one.name: one.priority for one in threads(Tree()) if one.number in found}
+        assert set(shown.values()) == {PRIORITY}
+    assert wanted.read() == before
+    journal.close()
+
+
+PAGES = 512
+"""Freeing so many takes the kernel some milliseconds."""
+ROUNDS = 30
+WITHIN_SECONDS = 0.004
+"""A page that is given back so late meets the kernel at work half of the time."""
+PATIENCE = 5.0
+HOLDER_PAGES = """
+import mmap, sys, time
+MAP_HUGETLB = 0x40000
+size = 2 * int(sys.argv[1])
+pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_HUGETLB)
+pages[0] = pages[size - 1] = 1
+print("held", flush=True)
+time.sleep(60)
+"""
+"""Has two huge pages, of so many bytes each."""
+
+
+@pytest.mark.apart
+def test_pages_that_a_program_gives_back_meanwhile_do_not_stay() -> None:
+    pages = Pages.smallest()
+    if pages is None:
+        pytest.skip("this kernel has no huge pages (CONFIG_HUGETLBFS)")
+    before = _all(pages)
+    moments = random.Random(1)
+    for _ in range(ROUNDS):
+        size = (pages.free + PAGES) * pages.size_kib << 10
+        reservation = Reservation(pages.size_kib, size)
+        old = reservation.read()
+        try:
+            added = reservation.apply()
+        except MachineError:  # this machine has no memory for so many, and keeps what it found
+            pages.resize(before)
+            raise
+        assert added == PAGES
+        command = [sys.executable, "-S", "-c", HOLDER_PAGES, str(pages.size_kib << 10)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            end = threading.Timer(moments.uniform(0, WITHIN_SECONDS), holder.kill)
+            end.start()
+            reservation.undo(old, added)
+            end.join()
+        deadline = time.monotonic() + PATIENCE
+        while _all(pages) != before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert _all(pages) == before
+
+
+def _all(pages: Pages) -> int:
+    folder = Path(f"/sys/kernel/mm/hugepages/hugepages-{pages.size_kib}kB")
+    return int((folder / "nr_hugepages").read_text())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
+import sys
+import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -14,7 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labtools import TAILTAP, record, wait_for, write_experiment
+from holding import EVERY, HOLD_MS, RATE, holding, recording
+from labtools import TAILTAP, Machine, own_machine, record, small_disk, wait_for, write_experiment
 from live_numbers import numbers
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -22,6 +27,9 @@ from tailtap._core import TRACE_KINDS
 from tailtap.analysis.live.counting import PRECISION, SCHEMA
 from tailtap.analysis.live.numbers import Board
 from tailtap.lab.platforms.vm import kernels
+from tailtap.measure.observe.look import SHARED, name_of
+from tailtap.records.live import RecordingRecord
+from tailtap.records.record import read
 from tailtap.show.live.server import LOOPBACK, Address, Server
 
 EXPERIMENT = """
@@ -138,3 +146,164 @@ def test_prometheus_reads_native_histograms(tmp_path: Path) -> None:
         finally:
             running.kill()
             running.wait()
+
+
+ROOM, SPARE = 16 << 20, 64 << 10
+"""Bytes of a disk on which some incidents find room, and less than one of them takes."""
+
+
+def incidents(out: Path) -> list[Path]:
+    return sorted((out / "runs").glob("*-incident-*"))
+
+
+def test_a_packet_that_was_held_makes_a_run_like_any_other(tmp_path: Path) -> None:
+    out, then = tmp_path / "out", tmp_path / "then"
+    command = f'echo "$TAILTAP_PACKETS $TAILTAP_INCIDENT" >> {then}'
+    words = ("--incidents", "1", "--then", command)
+    with own_machine() as machine, holding(machine), recording(machine, out, *words) as running:
+        wait_for(then.exists, "an incident", 200)
+        # The machine itself may have made that one, before the first packet was held.
+        wait_for(lambda: machine.received("sink", "eth0") > 5 * RATE, "a packet that was held", 200)
+        time.sleep(2)
+        running.send_signal(signal.SIGINT)
+        said, errors = running.communicate(timeout=200)
+    assert running.returncode == 0, errors
+    told = json.loads(said)
+    assert told == json.loads((out / "recording.json").read_text())
+    [incident] = incidents(out)
+    late, place = then.read_text().split()
+    assert (place, int(late) > 0) == (str(incident), True)
+    kept = told["numbers"]["incidents"]
+    assert (kept["kept"], kept["last"]) == (1, incident.name)
+    assert kept["dropped"] == told["dropped_limit"]
+    [flow] = told["numbers"]["flows"]
+    assert flow["max_ns"] >= HOLD_MS * 1_000_000 and flow["matched"] > RATE
+    run = record(incident)
+    assert run["status"] == "done" and len(run["observed"]["points"]) == 2
+    assert run["trace"]["ended_ns"] > run["trace"]["started_ns"]
+    assert (incident / "causes.json").is_file() and (incident / "report/index.html").is_file()
+    found = json.loads((incident / "evaluation/evaluation.json").read_text())
+    above = [row for row in found["worst"] if row["latency"] >= HOLD_MS // 2 * 1_000_000]
+    assert 1 <= len(above) <= int(late) + 1
+    for tool in ("explain", "report"):
+        done = subprocess.run(
+            [*TAILTAP, tool, str(out), "--quiet"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert not own_of(running, out)
+
+
+@pytest.mark.slow
+def test_causes_are_named_meanwhile_where_nothing_is_kept(tmp_path: Path) -> None:
+    """Of a second now and then, by a program that is told the numbers."""
+    out, said = tmp_path / "out", tmp_path / "said"
+    words = ["observe", "device/in@arrival", "sink/eth0@arrival", "--out", str(out)]
+    words += ("--budget", "100 %", "--metrics", "127.0.0.1:0")
+    with own_machine() as machine, holding(machine), said.open("w") as errors:
+        machine.run("ip", "link", "set", "lo", "up")
+        running = subprocess.Popen(machine.command(*TAILTAP, *words), stderr=errors, text=True)
+        try:
+            wait_for(lambda: "metrics so far: " in said.read_text(), "the address", 200)
+            [address] = re.findall(r"metrics so far: http://(\S+?)/", said.read_text())
+
+            wait_for(lambda: sum(told(machine, address, CAUSES)) > 0, "causes", 200)
+            assert told(machine, address, "tailtap_tap_lost_packets") == [0.0]
+        finally:
+            running.send_signal(signal.SIGINT)
+            assert running.wait(200) == 0
+    assert not list((out / "runs").iterdir()) and not own_of(running, out)
+
+
+CAUSES = "tailtap_cause_delay_seconds"
+ASK = """
+import sys, urllib.request
+asked = urllib.request.Request(sys.argv[1], headers={"Accept": sys.argv[2]})
+print(urllib.request.urlopen(asked).read().decode())
+"""
+
+
+def told(machine: Machine, address: str, name: str) -> list[float]:
+    """The values of a metric on an address of a machine's; none before there are any."""
+    words = (f"http://{address}/metrics", "application/openmetrics-text")
+    done = machine.run(sys.executable, "-c", ASK, *words)
+    assert done.returncode == 0, done.stderr
+    metrics = text_string_to_metric_families(done.stdout.rstrip("\n") + "\n")
+    found = [one for one in metrics if one.name == name]
+    return [sample.value for one in found for sample in one.samples]
+
+
+def own_of(running: subprocess.Popen[str], out: Path) -> list[Path]:
+    """The folders of an observation, in memory and aside."""
+    name = name_of("*", running.pid)
+    return [*SHARED.glob(name), *out.glob(name)]
+
+
+def test_after_a_kill_incidents_are_whole_and_the_rest_is_cleared(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with own_machine() as machine, holding(machine):
+        with recording(machine, out, "--trace", "none") as running:
+            wait_for(lambda: len(incidents(out)) > 0, "an incident", 200)
+            running.kill()
+            running.wait()
+        assert len(own_of(running, out)) == 2
+        cleaned = machine.tailtap("clean")
+        assert cleaned.returncode == 0 and not own_of(running, out), cleaned.stdout
+    for incident in incidents(out):
+        assert record(incident)["status"] == "done"
+        assert (incident / "evaluation/evaluation.json").is_file()
+    assert read(out / "recording.json", RecordingRecord).finished is None
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
+    """What was kept stays whole, numbers go on, and the device is none the wiser."""
+    with small_disk(tmp_path, ROOM) as disk, own_machine() as machine:
+        out = disk / "out"
+        words = ("--trace", "none", "--incidents", "1000")
+        with holding(machine, rate=RATE, every=EVERY // 4):
+            with recording(machine, out, *words) as running:
+                wait_for(lambda: len(incidents(out)) > 0, "an incident", 200)
+                spare = disk / "spare"
+                spare.write_bytes(bytes(SPARE))
+                fill(disk)
+                passed = machine.received("sink", "eth0")
+                wait_for(lambda: machine.received("sink", "eth0") > passed + EVERY, "packets", 60)
+                spare.unlink()
+                wait_for(lambda: ended_of(out) is not None, "a full disk", 100)
+                passed = machine.received("sink", "eth0")
+                wait_for(lambda: machine.received("sink", "eth0") > passed + RATE, "packets")
+                running.send_signal(signal.SIGINT)
+                said, errors = running.communicate(timeout=200)
+            assert not own_of(running, out)
+        assert said, errors
+        told = json.loads(said)
+        assert told["ended"] == f"incidents are not kept any more: {out}: No space left on device"
+        assert running.returncode == 3
+        # What is left of the room may be enough for the database, or not.
+        *database, ended = errors.splitlines()
+        assert ended == f"tailtap: {told['ended']}"
+        assert (
+            all("results.duckdb: cannot write" in line for line in database) and len(database) < 2
+        )
+        assert told["ended"] in told["numbers"]["notes"] and told["dropped_disk"] > 0
+        kept = incidents(out)
+        assert len(kept) == told["numbers"]["incidents"]["kept"] > 0
+        for incident in kept:
+            assert record(incident)["status"] == "done"
+            assert (incident / "evaluation/evaluation.json").is_file()
+        [flow] = told["numbers"]["flows"]
+        assert flow["matched"] > RATE
+
+
+def fill(disk: Path) -> None:
+    """Take all that is free there."""
+    with (disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
+        while True:
+            ballast.write(bytes(4096))
+
+
+def ended_of(out: Path) -> str | None:
+    """Why no more is kept, by what is stored; after that there may be no room to say it."""
+    if not (out / "recording.json").is_file():
+        return None
+    return read(out / "recording.json", RecordingRecord).ended

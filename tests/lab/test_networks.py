@@ -10,12 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from forwarders import require
 from labtools import all_came, measured, record, stamps, statuses
 
+from tailtap.analysis.evaluation import Evaluation
 from tailtap.experiment.model import Experiment
 from tailtap.lab.forwarders import FORWARDERS, Setting
-from tailtap.lab.platforms import build
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
+from tailtap.lab.topology.graph import Port
+from tailtap.lab.topology.graphs import FORWARD, dut_names
 from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.placement import Placement
 
 PACKETS = {"a": 100, "b": 40}
 BRANCHING = """
@@ -136,3 +142,158 @@ def test_many_flows_through_twelve_nodes(tmp_path: Path, route_by: str) -> None:
     nodes = [node for node in made.records[0]["nodes"] if node["task"] == "dut"]
     assert len(nodes) == COLUMNS * ROWS
     assert all(all_came(run, 25) for run in made.runs)
+
+
+SILENT_SECONDS = 1.5
+RATE = "500 pkt/s"
+SENT = 100
+
+
+@pytest.mark.parametrize(
+    ("platform", "forwarder", "more", "lengths"),
+    [
+        ("bare-metal", "kernel-route", "", [8]),
+        ("bare-metal", "kernel-route", ", ip: 6, size: 128 B, bidirectional: true", [3]),
+        pytest.param("bare-metal", "tc-mirred", "", [2], marks=pytest.mark.slow),
+        pytest.param("container", "kernel-route", "", [1, 8], marks=pytest.mark.slow),
+        pytest.param("bare-metal", "kernel-route", ", ttl: 65", [64], marks=pytest.mark.slow),
+        pytest.param("bare-metal", "tc-mirred", "", [64], marks=pytest.mark.slow),
+        pytest.param("container", "kernel-route", ", ttl: 65", [32, 64], marks=pytest.mark.slow),
+        pytest.param("container", "tc-mirred", "", [32], marks=pytest.mark.slow),
+    ],
+)
+def test_a_line_carries_every_packet(
+    tmp_path: Path, platform: str, forwarder: str, more: str, lengths: list[int]
+) -> None:
+    made = measured(
+        tmp_path,
+        f"""
+name: line
+dut: {{platform: {platform}, forwarder: {forwarder}}}
+traffic: {{rate: {RATE}, duration: 200 ms, warm_up: 0 s{more}}}
+vary: {{dut.line: {lengths}}}
+""",
+    )
+    runs = made.runs
+    directions = 2 if "bidirectional" in more else 1
+    assert statuses(made.out) == ["done"] * len(lengths) * directions
+    for run, length in zip(runs, [n for n in lengths for _ in range(directions)], strict=True):
+        told = record(run)
+        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+        assert (counts["matched"], counts["lost"]) == (SENT, 0)
+        nodes = [node["name"] for node in told["nodes"] if node["task"] == "dut"]
+        assert nodes == dut_names(length)
+        assert told["parameters"]["dut"]["line"] == length
+
+
+HELD = [20, 40, 60]
+HOLD_NS = 300_000_000
+CHAIN = f"""
+name: chain
+dut:
+  taps: hops
+  line: [router, box, fault, router]
+  nodes:
+    router: {{forwarder: kernel-route}}
+    fault: {{forwarder: {{fault: {{hold: {{ids: {HELD}, time: {HOLD_NS} ns}}}}}}}}
+    box: {{platform: container, memory: 64 MiB, forwarder: tc-mirred}}
+traffic: {{rate: {RATE}, duration: 200 ms, warm_up: 0 s, bidirectional: true}}
+"""
+
+
+def test_nodes_of_a_line_differ(tmp_path: Path) -> None:
+    """Routers find each other past nodes that do not route, both ways."""
+    made = measured(tmp_path, CHAIN)
+    there, back = made.runs
+    for run in (there, back):
+        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+        assert (counts["matched"], counts["lost"]) == (SENT, 0)
+    told = record(there)
+    nodes = {node["name"]: node["kind"] for node in told["nodes"] if node["task"] == "dut"}
+    assert nodes == {"router1": "namespace", "box": "container", "fault": "namespace",
+                     "router2": "namespace"}  # fmt: skip
+    memory = told["platform"]["nodes"]["box"]["cgroup"]["memory"]
+    assert memory["memory.limit_in_bytes" if memory["version"] == 1 else "memory.max"] == 64 << 20
+    assert told["forwarder"]["nodes"]["fault"]["held"] == len(HELD)
+    assert told["traits"]["virtualization"] == "container"
+    evaluation = Evaluation.load(there / "evaluation")
+    late = {int(packet.key) for packet in evaluation.worst(SENT) if packet.latency >= HOLD_NS}
+    assert late >= set(HELD)
+    # The fault in the third hop is found in the third hop.
+    hops = evaluation.hops
+    assert hops is not None
+    for place, packet in enumerate(evaluation.worst(SENT)):
+        if int(packet.key) in HELD:
+            taken = hops.of_packet(place)
+            assert sum(one or 0 for one in taken) == packet.latency
+            assert (taken[2] or 0) >= HOLD_NS
+            assert max(one or 0 for one in (*taken[:2], taken[3])) < HOLD_NS
+
+
+@pytest.mark.usefixtures("huge_pages")
+@pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
+@pytest.mark.parametrize(
+    "program", ["dpdk-l3fwd", pytest.param("testpmd: {mode: mac}", marks=pytest.mark.slow)]
+)
+def test_a_program_that_sets_addresses_sends_to_the_next_router(
+    tmp_path: Path, program: str
+) -> None:
+    """The kernel takes no packets that are addressed to somebody else."""
+    require(program.partition(":")[0])
+    form = f"{{{program}}}" if ":" in program else program
+    text = f"""
+name: program
+dut:
+  cpus: [0, 1]
+  line: [program, kernel]
+  nodes:
+    program: {{forwarder: {form}, cpus: [1]}}
+    kernel: {{forwarder: kernel-route, cpus: [0]}}
+traffic: {{rate: {RATE}, duration: 200 ms, warm_up: 0 s, cpu: 0}}
+"""
+    made = measured(tmp_path, text)
+    run = made.run
+    counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+    assert (counts["matched"], counts["lost"]) == (SENT, 0)
+
+
+@pytest.mark.parametrize("version", [pytest.param(4, marks=pytest.mark.slow), 6])
+def test_a_line_is_silent_and_merges_no_packets(tmp_path: Path, version: int) -> None:
+    """Nobody resolves, announces or looks for anything while no packets are sent."""
+    platform, forwarder = PLATFORMS["bare-metal"], FORWARDERS["kernel-route"]
+    devices = alike(platform, DutSpec((0,), platform.Options(), placement=Placement((0,))), 3)
+    traffic = Traffic.model_validate({"ip": version, "size": "128 B"})
+    with Lab(graph_of(devices)) as lab:
+        made = build(lab, devices)
+        lab.wait_until_up()
+        watching = lab.watch()
+        for device in made:
+            forwarder.start(
+                device, forwarder.Options(), Setting(lab, tmp_path, {FORWARD: traffic})
+            ).close()
+        settled = {port: lab.received(port) for port in lab.graph.ports}
+        time.sleep(SILENT_SECONDS)
+        assert {port: lab.received(port) for port in lab.graph.ports} == settled
+        assert not any(settled.values()), "packets of nobody"
+        news = [line for one in watching for line in one.read_available() or ()]
+        for one in watching:
+            one.close()
+        # A port that takes on an address tells so; no link comes or goes.
+        assert not [line for line in news if lab.deleted_port(line)]
+        for device in made:
+            for port in (device.ingress, device.egress):
+                shown = device.host.run(["ethtool", "-k", port]).stdout
+                assert "generic-receive-offload: off" in shown
+                assert "rx-udp-gro-forwarding: on" not in shown
+
+
+def test_the_ends_of_a_link_have_the_addresses_of_the_graph() -> None:
+    platform = PLATFORMS["bare-metal"]
+    devices = alike(platform, DutSpec((0,), platform.Options(), placement=Placement((0,))), 2)
+    with Lab(graph_of(devices)) as lab:
+        build(lab, devices)
+        [out] = (way.next for way in lab.ways["dut1"])
+        assert out is not None
+        shown = lab.host("dut2").run(["cat", "/sys/class/net/tt-in/address"]).stdout.strip()
+        assert shown == out.mac
+        assert lab.graph.peer(Port("dut1", "tt-out")) == Port("dut2", "tt-in")

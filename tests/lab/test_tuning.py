@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from labtools import Machine, record, statuses, write_experiment
+from labtools import TAILTAP, Machine, own_machine, record, statuses, write_experiment
 
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.purpose import Purpose
@@ -110,3 +112,86 @@ def test_a_kernel_that_was_booted_otherwise_is_told_the_line(
     assert "isolcpus=" in error
     assert "\n" not in error
     assert put_back(before)
+
+
+SHOWN = "for o in -k -l -c; do for i in one two tap; do ethtool $o $i; done; done; true"
+CARDS = ("--interface", "one", "--interface", "two", "--interface", "tap")
+FOUR = "numrxqueues 4 numtxqueues 4"
+KNOBS_CARDS = ("card-queues", "receive-merging", "card-splitting", "receive-coalescing")
+
+
+LINKS = f"""
+set -e
+mount -t sysfs sysfs /sys
+ip link add one {FOUR} type veth peer name two {FOUR}
+ip tuntap add tap mode tap
+ethtool -L one rx 4 tx 4
+ethtool -L two rx 3 tx 4
+ethtool -K one gro on
+ethtool -K two tso off
+ethtool -K one tx-tcp-mangleid-segmentation off
+"""
+"""A pair with four queues at each end, and a tap device."""
+
+
+@pytest.fixture
+def links() -> Iterator[Machine]:
+    """One with links, and with journals of its own: who reverts finds nobody else's tuning."""
+    with own_machine() as made:
+        asked(made, "sh", "-c", LINKS)
+        yield made
+
+
+def asked(links: Machine, *command: str) -> str:
+    """What a command says, which must succeed."""
+    done = links.run(*command)
+    assert done.returncode == 0, done
+    return done.stdout + done.stderr
+
+
+def host(links: Machine, *words: str) -> str:
+    """The same of `tailtap host`."""
+    return asked(links, *TAILTAP, "host", *words)
+
+
+def shown(links: Machine) -> str:
+    return asked(links, "sh", "-c", SHOWN)
+
+
+def rows(links: Machine, *words: str) -> dict[str, Any]:
+    done = links.tailtap("host", "audit", *words, "--cpus", "1", *CARDS, "--json")
+    assert done.returncode in (0, 1), done.stderr
+    return {row["name"]: row for row in json.loads(done.stdout)["rows"]}
+
+
+def test_cards_are_tuned_and_put_back(links: Machine) -> None:
+    before = shown(links)
+    found = rows(links, *KNOBS_CARDS)
+    assert found["card-queues"]["answer"] == "not-met"
+    assert found["card-queues"]["value"] == "4 (1), 3 (1)"
+    assert found["receive-merging"]["answer"] == "not-applicable"  # it is only to compare
+    assert found["receive-coalescing"]["answer"] == "not-applicable"  # no such card here
+    apply = ("apply", "card-queues", "receive-merging", "card-splitting", "--cpus", "1", *CARDS)
+    host(links, *apply, "--quiet")
+    without = shown(links)
+    assert "generic-receive-offload: on" not in without
+    assert rows(links, "card-queues")["card-queues"]["answer"] == "not-met"  # it disrupts
+    host(links, *apply, "--quiet", "--disruptive")
+    assert rows(links, "card-queues")["card-queues"]["answer"] == "met"
+    host(links, "revert", "--quiet")
+    assert shown(links) == before
+
+
+def test_what_somebody_else_set_is_left_and_a_card_that_went_is_no_matter(
+    links: Machine,
+) -> None:
+    apply = ("apply", "card-queues", "--cpus", "1", "--disruptive", "--quiet", *CARDS)
+    host(links, *apply)
+    asked(links, "ethtool", "-L", "one", "rx", "2")
+    said = host(links, "revert")
+    assert "one's rx (2, before tailtap 4): it is left as it is" in said
+    assert "RX:\t\t2\n" in asked(links, "ethtool", "-l", "one")
+    assert "RX:\t\t3\n" in asked(links, "ethtool", "-l", "two")
+    host(links, *apply)
+    asked(links, "ip", "link", "del", "one")
+    host(links, "revert", "--quiet")

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
-from labtools import Machine, all_came, measured
+from labtools import Machine, all_came, measured, stamps
+from namespaces import Lab as Spaces
+from namespaces import Namespace
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.clean import KINDS
+from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.net import namespaces
+from tailtap.host.net.inside import NAMESPACES, NoNamespace, inside, inside_those_left
 from tailtap.host.net.namespaces import Reached, ports, require_way
+from tailtap.host.net.tap_filters import MADE, OWN, TapFilter, left_behind
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.lab.topology.graphs import DUT_EGRESS, DUT_INGRESS
 from tailtap.lab.topology.lab import Lab
@@ -89,3 +98,171 @@ def test_what_this_kernel_cannot_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(namespaces.TRIALS, "netkit", "ip link add tt-1 type tt-none mode l2")
     with pytest.raises(MachineError, match=r"needs iproute2 6\.7 or newer .* CONFIG_NETKIT"):
         require_way("netkit")
+
+
+CLASS = Path("/sys/class/net")
+FORWARDING = "/proc/sys/net/ipv4/ip_forward"
+
+
+def interfaces() -> list[str]:
+    return sorted(path.name for path in CLASS.iterdir())
+
+
+@pytest.fixture
+def half_made() -> Iterator[str]:
+    """The file that ip-netns(8) makes before it mounts the namespace on it."""
+    NAMESPACES.mkdir(exist_ok=True)
+    path = NAMESPACES / f"half-made-{uuid4().hex[:8]}"
+    path.touch()
+    yield path.name
+    path.unlink()
+
+
+def test_the_namespace_of_this_process_is_looked_at() -> None:
+    assert inside([(OWN, interfaces)]) == [interfaces()]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_what_is_no_namespace_is_left_out(
+    namespace: Namespace, half_made: str, there: bool
+) -> None:
+    namespace.veth("in", "out")
+    name = half_made if there else f"{half_made}-not"
+    work = [(name, interfaces), (namespace.name, interfaces), (name, interfaces)]
+    assert inside_those_left(work, None) == [None, ["in", "lo", "out"], None]
+    with pytest.raises(NoNamespace):
+        inside(work)
+
+
+def test_a_namespace_that_is_being_made_has_no_values_and_no_ports(
+    namespace: Namespace, half_made: str
+) -> None:
+    here, gone = (
+        KernelValue((FORWARDING,), "1", namespace=space) for space in (namespace.name, half_made)
+    )
+    assert KernelValue.read_all([here, gone]) == [{FORWARDING: "0"}, {}]
+    assert KernelValue.undo_all([(gone, {FORWARDING: "0"})]) == [None]
+    assert ports(half_made) == set()
+
+
+def test_one_tap_stamps_in_several_namespaces(lab: Spaces, tmp_path: Path) -> None:
+    """By a name and by a path; it leaves nothing in any of them."""
+    one, other = lab.namespace(), lab.namespace()
+    for namespace in (one, other):
+        namespace.veth("gen", "in")
+    path = f"/run/netns/{other.name}"
+    tap = one.start(
+        *("tap", "in:drop", f"far={other.name}/in", f"out={path}/gen@egress"),
+        *("--write", f"{tmp_path}/{{link}}.stamps"),
+    )
+    for namespace, count in ((one, 30), (other, 40)):
+        send = ("generate", "gen", "--rate", "10 kpkt/s", "--count", str(count), "--no-bypass")
+        namespace.tailtap(*send)
+    links = tap.stop()["links"]
+    assert {name: link["seen"] for name, link in links.items()} == {"in": 30, "far": 40, "out": 40}
+    assert [link["namespace"] for link in links.values()] == [None, other.name, path]
+    # It was there at the end as well, though it had given root's privileges up.
+    assert [link["warnings"] for link in links.values()] == [[], [], []]
+    assert [link["dropped"] for link in links.values()] == [0, 0, 0]
+    left, came = (stamps(tmp_path / f"{name}.stamps")["time_ns"] for name in ("out", "far"))
+    assert (left <= came).all()
+    for namespace in (one, other):
+        assert "clsact" not in namespace.run("tc", "qdisc", "show").stdout
+
+
+@pytest.mark.parametrize(
+    ("link", "status", "said"),
+    [
+        ("tt-none/in", 2, "no network namespace 'tt-none'"),
+        ("/in", 2, "is not a link"),
+        ("/proc/self/status/in", 3, "cannot work in network namespace"),
+    ],
+)
+def test_a_namespace_that_cannot_be_tapped_is_named(
+    namespace: Namespace, tmp_path: Path, link: str, status: int, said: str
+) -> None:
+    write = ("--write", f"{tmp_path}/x.stamps")
+    done = namespace.tailtap("tap", link, *write, check=False)
+    assert done.returncode == status
+    assert said in done.stderr.replace('"', "'")
+    assert len(done.stderr.splitlines()) == 1
+
+
+PROGRAM = """
+#include <linux/bpf.h>
+__attribute__((section("tc"), used)) int {name}(struct __sk_buff *skb) {{ return -1; }}
+char LICENSE[] __attribute__((section("license"), used)) = "GPL";
+"""
+HOLD = """
+import ctypes, sys
+attributes = ctypes.create_string_buffer(int(sys.argv[1]).to_bytes(4, sys.byteorder), 128)
+held = ctypes.CDLL(None).syscall(int(sys.argv[2]), 13, attributes, 128)
+print(held, flush=True)
+sys.stdin.read()
+"""
+"""Holds the program of a number: BPF_PROG_GET_FD_BY_ID of bpf(2)."""
+BPF = {"x86_64": 321, "aarch64": 280}
+TAP = int.from_bytes(b"ta")
+
+
+def built(folder: Path, name: str) -> Path:
+    """A program of this name, which lets all packets pass."""
+    source, made = folder / f"{name}.c", folder / f"{name}.o"
+    source.write_text(PROGRAM.format(name=name))
+    machine = subprocess.run(["uname", "-m"], capture_output=True, text=True, check=True).stdout
+    include = f"/usr/include/{machine.strip()}-linux-gnu"
+    command = ["clang", "-target", "bpf", "-O2", "-g", "-idirafter", include, "-c", str(source)]
+    subprocess.run([*command, "-o", str(made)], check=True)
+    return made
+
+
+def own(namespace: Namespace) -> list[TapFilter]:
+    """Those that were left in a namespace."""
+    return [one for one in left_behind() if one.namespace.endswith(f"/{namespace.name}")]
+
+
+def test_what_a_killed_tap_left_is_found_and_removed(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("in", "out")
+    tap, other = (built(tmp_path, name) for name in ("tap", "stranger"))
+    filters = (("in", "ingress", TAP | MADE, tap), ("out", "ingress", TAP, tap),
+               ("out", "egress", TAP, other))  # fmt: skip
+    for port in ("in", "out"):
+        namespace.run("tc", "qdisc", "add", "dev", port, "clsact")
+    for port, hook, handle, program in filters:
+        where = ["dev", port, hook, "protocol", "all", "pref", "1", "handle", f"{handle:#x}"]
+        namespace.run("tc", "filter", "add", *where, "bpf", "da", "obj", str(program), "sec", "tc")
+    found = own(namespace)
+    # A stranger's program is none of ours, whatever its handle.
+    assert [(one.interface, one.hook) for one in found] == [("out", "ingress"), ("in", "ingress")]
+    for one in found:
+        assert one.read()
+        one.undo(old=False)
+        assert not one.read()
+        one.undo(old=False)  # a second time it does nothing
+    assert own(namespace) == []
+    shown = namespace.run("tc", "qdisc", "show").stdout
+    assert "clsact" in shown and "dev out" in shown
+    [qdisc] = [line for line in shown.splitlines() if "clsact" in line]
+    assert "dev out" in qdisc  # the other one was made by its tap
+    assert "stranger" in namespace.run("tc", "filter", "show", "dev", "out", "egress").stdout
+
+
+def test_what_a_running_tap_has_stays(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("in", "out")
+    namespace.run("tc", "qdisc", "add", "dev", "in", "clsact")
+    where = ["dev", "in", "ingress", "protocol", "all", "pref", "1", "handle", f"{TAP:#x}"]
+    program = str(built(tmp_path, "tap"))
+    namespace.run("tc", "filter", "add", *where, "bpf", "da", "obj", program, "sec", "tc")
+    shown = namespace.run("tc", "-json", "filter", "show", "dev", "in", "ingress").stdout
+    number = shown.split('"prog":{"id":')[1].split(",")[0]
+    machine = subprocess.run(["uname", "-m"], capture_output=True, text=True, check=True).stdout
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, number, str(BPF[machine.strip()])],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert holder.stdout is not None and int(holder.stdout.readline()) > 0
+        assert own(namespace) == []
+    finally:
+        holder.communicate("")
+    assert len(own(namespace)) == 1

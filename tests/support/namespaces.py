@@ -9,14 +9,20 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 from labtools import PATIENCE_SECONDS
+from numpy.typing import NDArray
 from program import TAILTAP as PROGRAM
 from program import tailtap
+from stamps import read_stamps
 
 TAILTAP = str(PROGRAM)
+CLOCKS = {"monotonic": 1, "hardware": 2, "realtime": 3}
+"""The numbers of clocks in a file of stamps."""
 
 
 class Running:
@@ -54,6 +60,30 @@ class Running:
     def ended(self) -> tuple[str, str]:
         """What it said on standard output and error, once it has ended by itself."""
         return self.process.communicate(timeout=PATIENCE_SECONDS)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a generator reports, what the tap behind it counted, and the file of its stamps."""
+
+    report: dict[str, Any]
+    link: dict[str, Any]
+    path: Path
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Packets that were seen, stored, lost, and no packets of the generator's."""
+        return tuple(self.link[name] for name in ("seen", "stored", "lost", "other"))
+
+    @property
+    def stamps(self) -> NDArray[Any]:
+        return read_stamps(self.path, clock=CLOCKS[self.link["clock"]])[1]
+
+    def since_due_ns(self, gap_ns: int) -> NDArray[np.int64]:
+        """How long after it was due each packet was stamped, which are due `gap_ns` apart."""
+        stamps = self.stamps
+        due = self.report["first_ns"] + gap_ns * np.arange(len(stamps), dtype=np.int64)
+        return stamps["time"].astype(np.int64) - due
 
 
 class Namespace:
@@ -123,6 +153,23 @@ class Namespace:
                     assert done.stderr.count("\n") == 1, words
             finally:
                 holder.kill()
+
+    def sent(
+        self,
+        folder: Path,
+        *words: str,
+        tap: Sequence[str] = (),
+        link: str = "in:drop",
+        mtu: int = 1500,
+    ) -> Sent:
+        """Send on a new link by the generator's `words`; its end is tapped into `folder`."""
+        self.veth("gen", "in")
+        for end in ("gen", "in"):
+            self.run("ip", "link", "set", end, "mtu", str(mtu))
+        path = folder / "in.stamps"
+        tapped = self.start("tap", link, "--write", str(path), *tap)
+        report = json.loads(self.tailtap("generate", "gen", *words, "--json").stdout)
+        return Sent(report, tapped.stop()["links"]["in"], path)
 
     def start(self, *arguments: str) -> Running:
         """Start a tailtap command inside and wait until it is ready."""
