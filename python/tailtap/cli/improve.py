@@ -192,8 +192,8 @@ def _observed(
     """The plan for a device that is there already. Raises `InputError`."""
     from tailtap.base.errors import InputError
     from tailtap.measure.improve import Goal, plan_of_observed
-    from tailtap.measure.observe import Asked
     from tailtap.measure.observe.interfaces import parse_target
+    from tailtap.measure.observe.look import Asked
 
     if not stretch:
         raise InputError("--for: give a time above zero")

@@ -333,8 +333,8 @@ def _asked(
     from tailtap.base.errors import InputError
     from tailtap.cli.tap import parse_sample
     from tailtap.lab.forwarders.served import Server, server_records
-    from tailtap.measure.observe import Asked
     from tailtap.measure.observe.interfaces import parse_target
+    from tailtap.measure.observe.look import Asked
 
     servers = [Server.parse(one) for one in served]
     server_records(servers, cpus or ())

@@ -293,7 +293,8 @@ def _remove(names: Sequence[str]) -> None:
 
 def _processes(networks: Mapping[tuple[int, int], str]) -> list[tuple[int, str]]:
     """The processes in each of these namespaces, in one look at all of the machine's."""
-    return [(pid, networks[network]) for pid in pids() if (network := network_of(pid)) in networks]
+    found = ((pid, network_of(pid)) for pid in pids())
+    return [(pid, networks[one]) for pid, one in found if one is not None and one in networks]
 
 
 def _delete_link(namespace: str | None, port: str) -> None:

@@ -83,7 +83,7 @@ class PowerKind(Protocol):
         """The checks of `tailtap doctor`: whether what it calls is there."""
         ...
 
-    def open(self, options: BaseModel) -> Power:
+    def open(self, options: BaseModel, /) -> Power:
         """The power of the machine that `options` name.
 
         Asks nothing yet. Raises `InputError` and `MachineError`.
@@ -91,7 +91,7 @@ class PowerKind(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class Kind:
     """A kind of ours."""
 

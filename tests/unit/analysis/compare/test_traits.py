@@ -202,8 +202,8 @@ def test_the_page_has_the_judgements_and_what_repeats_can_reach() -> None:
     for platform, traits in BUILT_IN.items():
         if traits.has_dut:
             kinds.setdefault(traits.virtualization, []).append(platform)
-    for virtualization, platforms in kinds.items():
-        separated, shared, reason = JUDGEMENTS[virtualization]
+    for virtualization, (separated, shared, reason) in JUDGEMENTS.items():
+        platforms = kinds[virtualization]
         assert f"| {', '.join(platforms)} | {separated} | {shared} | {reason} |" in page
     for repeats in (2, 3, 4, 5, 8):
         assert f"| {repeats} | {smallest_p(repeats, repeats):.2g} |" in page

@@ -178,12 +178,12 @@ class WayKind(Protocol):
         """The checks of `tailtap doctor`: whether what it needs here is there."""
         ...
 
-    def open(self, name: str, options: BaseModel) -> Way:
+    def open(self, name: str, options: BaseModel, /) -> Way:
         """The way of the host `name`. Nothing is done yet."""
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class Kind:
     """A kind of ours."""
 
