@@ -326,16 +326,11 @@ def add(
     of its machine changes latencies. What was added before is replaced, so that it can be added
     again. Runs that failed or are invalid are left out. docs/howto/history.md says more.
     """
-    from tailtap.records.compare import AddedRecord
     from tailtap.results.history import add as put
 
     if not commit.strip():
         raise InputError("--commit is empty: give what was measured, such as $(git rev-parse HEAD)")
-    found = put(history, folder, commit.strip(), date or date_of(commit))
-    record = AddedRecord(
-        history=str(history), commit=commit, date=found.date, runs=found.runs,
-        replaced=found.replaced, left_out=list(found.left_out),
-    )  # fmt: skip
+    record = put(history, folder, commit.strip(), date or date_of(commit))
     return Answer(record, lambda: _print_added(record, unless(quiet)))
 
 

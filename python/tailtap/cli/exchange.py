@@ -63,19 +63,10 @@ def import_(
     Each run becomes a run folder: whatever works on runs works on it where it has the files that
     this needs. `tailtap report` shows imported runs together with the folder's own.
     """
-    from tailtap.records.printed import ImportRecord
     from tailtap.results.importers.importer import import_tree
     from tailtap.results.importers.tools.reading import UNITS
 
-    found = import_tree(tree, into, UNITS[unit] if unit else None)
-    record = ImportRecord(
-        database=str(found.database),
-        runs=found.runs,
-        new=found.new,
-        replaced=found.replaced,
-        experiments=list(found.trees),
-        warnings=found.warnings,
-    )
+    record = import_tree(tree, into, UNITS[unit] if unit else None)
     if not quiet:
         warn_of(record.warnings)
     return Answer(record, lambda: _print(record))
@@ -139,12 +130,10 @@ def export(
     `pip install 'psycopg[binary]'`, and perfetto `pip install perfetto`. docs/reference/files.md
     describes every format.
     """
-    from tailtap.records.printed import ExportRecord
     from tailtap.results.exporters import export as export_runs
 
     found = export_runs(source, to, out, packets=packets)
     for name in found.invalid:
         warn(f"warning: {name} is invalid: its generator did not send what was asked of it")
-    unless(quiet)(f"exported {format_count(found.runs, 'run')} as {found.kind}")
-    record = ExportRecord(to=found.kind, runs=found.runs, written=found.written)
-    return Answer(record, lambda: say_whole(*found.written))
+    unless(quiet)(f"exported {format_count(found.runs, 'run')} as {found.to}")
+    return Answer(found, lambda: say_whole(*found.written))

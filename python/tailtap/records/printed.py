@@ -45,6 +45,7 @@ class ExportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.export
     to: Annotated[str, says("The kind of exporter")]
     runs: Count
     written: Annotated[Texts, says("Files, or the tables of a database")]
+    invalid: Annotated[Texts, says("Invalid runs: few formats have a place for that")]
 
 
 class ImportedTree(Record, kw_only=True):

@@ -11,7 +11,6 @@ import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ from tailtap.base.errors import InputError, OfAnotherKind
 from tailtap.base.files import opened, sync
 from tailtap.base.foreign import open_file, parse_json, storable
 from tailtap.base.units import format_rate
+from tailtap.records.compare import AddedRecord
 from tailtap.records.machine import NOISE, Environment, NoiseRecord
 from tailtap.records.record import mark, read
 
@@ -60,17 +60,7 @@ SHORT_SHA = 7
 DAMAGED = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 
 
-@dataclass(frozen=True)
-class Added:
-    """What was put into a history."""
-
-    date: str
-    runs: int
-    replaced: int
-    left_out: tuple[str, ...]
-
-
-def add(history: Path, source: Path, commit: str, date: str = "") -> Added:
+def add(history: Path, source: Path, commit: str, date: str = "") -> AddedRecord:
     """Put the good runs at `source` into the file `history`, as measurements of `commit`.
 
     `source` is whatever `read_runs` takes. `date` (ISO 8601) puts the commit in order; without one,
@@ -107,8 +97,11 @@ def add(history: Path, source: Path, commit: str, date: str = "") -> Added:
                 [[row["id"], *values] for values in _percentiles(run)],
             )
         connection.commit()
-    left = tuple(f"{run.slug}: {run.excluded}" for run in runs if run.excluded)
-    return Added(date, len(good), replaced, left)
+    left = [f"{run.slug}: {run.excluded}" for run in runs if run.excluded]
+    return AddedRecord(
+        history=str(history), commit=commit, date=date, runs=len(good), replaced=replaced,
+        left_out=left,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -16,15 +16,16 @@ from published_trees import write_rates
 
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.base.foreign import TABLE_BYTES
+from tailtap.records.printed import ImportRecord
 from tailtap.records.record import as_json
-from tailtap.results.importers.importer import Imported, import_tree
+from tailtap.results.importers.importer import import_tree
 from tailtap.show.report import write_report
 
 LOOPS = [{"pkt_rate": rate} for rate in (100_000, 200_000)]
 CAPTURE = "latencies-pre-rate10000-repeat0.pcap.zst"
 
 
-def _import(tree: Path) -> Imported:
+def _import(tree: Path) -> ImportRecord:
     return import_tree(tree, tree.parent / "results.duckdb")
 
 

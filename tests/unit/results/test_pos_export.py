@@ -140,7 +140,7 @@ def test_an_import_gives_variables_and_percentiles_back(
     database = tmp_path / "results.duckdb"
     found = import_tree(tree, database)
     assert (found.runs, found.new, found.warnings) == (10, 10, [])
-    [summary] = found.trees
+    [summary] = found.experiments
     assert (summary.name, summary.loop_runs) == ("container-vs-bare-metal", 30)
     for ours, theirs in _compared(_runs(experiment), database):
         assert theirs.variables == ours.variables and theirs.rate == ours.rate

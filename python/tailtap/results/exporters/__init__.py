@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.analysis.evaluation.clocks import Within
@@ -11,9 +10,10 @@ from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
 from tailtap.base.registry import Registry
+from tailtap.records.printed import ExportRecord
 from tailtap.results.exporters.base import Exporter
 
-__all__ = ["EXPORTERS", "Exported", "Exporter", "export"]
+__all__ = ["EXPORTERS", "Exporter", "export"]
 
 
 def _built_in() -> Mapping[str, Exporter]:
@@ -41,18 +41,9 @@ EXPORTERS: Registry[Exporter] = Registry("exporter", "tailtap.exporters", Export
 """Every format by its name."""
 
 
-@dataclass(frozen=True)
-class Exported:
-    """What an export wrote: files, or tables of a database."""
-
-    kind: str
-    runs: int
-    written: list[str]
-    invalid: list[str]
-    """The runs that are invalid, by their folders' names: few formats have a place for that."""
-
-
-def export(source: Path, to: str, out: Path | None = None, *, packets: bool = False) -> Exported:
+def export(
+    source: Path, to: str, out: Path | None = None, *, packets: bool = False
+) -> ExportRecord:
     """Write the finished runs of `source` in the format `to`.
 
     `source` is an experiment folder, a run folder or a folder with an evaluation; `to` is a key of
@@ -82,7 +73,8 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
     _refuse_two_clocks(runs)
     destination = to if exporter.address else str(out or source / "export" / kind)
     written = exporter.export(runs, destination, packets=packets)
-    return Exported(kind, len(runs), written, [run.slug for run in runs if run.valid is False])
+    invalid = [run.slug for run in runs if run.valid is False]
+    return ExportRecord(to=kind, runs=len(runs), written=written, invalid=invalid)
 
 
 def _refuse_two_clocks(runs: Sequence[Run]) -> None:

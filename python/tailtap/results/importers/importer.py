@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailtap.analysis.evaluation import Evaluation
@@ -14,7 +13,7 @@ from tailtap.base.files import copy, make_folder, move, remove_tree, sync_tree, 
 from tailtap.base.foreign import RECORD_BYTES, read_bytes, storable
 from tailtap.base.writing import writing
 from tailtap.records.interrupts import FILE as SAMPLES
-from tailtap.records.printed import ImportedTree
+from tailtap.records.printed import ImportRecord
 from tailtap.records.record import Notice
 from tailtap.records.run import Instrument, RunRecord
 from tailtap.results.database import refresh
@@ -32,26 +31,11 @@ DRAFTS = ".tailtap-import"
 """The folder beside that of the runs in which these are made."""
 
 
-@dataclass(frozen=True)
-class Imported:
-    """The result of an import: the number of runs, how many were new, and all warnings."""
-
-    runs: int
-    new: int
-    warnings: list[Notice]
-    trees: tuple[ImportedTree, ...] = ()
-    """The experiments that describe themselves: result trees of pos, and crates."""
-    replaced: int = 0
-    """How many took the place of a run whose files had other content when it was imported."""
-    database: Path = Path(DATABASE)
-    """What they can be asked for in by SQL."""
-
-
 def import_tree(
     tree: Path,
     out: Path,
     unit: int | None = None,
-) -> Imported:
+) -> ImportRecord:
     """Make run folders of every run of a tree, in the experiment's folder `out`, made if missing.
 
     `out` may be the name of its database, too.
@@ -90,12 +74,11 @@ def import_tree(
         with folder.locked():
             found = _import_all(folder, runs, storable(tree.resolve().name))
     refresh(out)
-    summaries = tuple(one.summary for one in pos if one.runs)
-    told = (
-        [Notice("file-unknown", f"nothing is known of {_named(tree, unknown)}")] if unknown else []
-    )
-    warnings = [*found.warnings, *told]
-    return replace(found, trees=summaries, warnings=warnings, database=folder.database)
+    found.experiments = [one.summary for one in pos if one.runs]
+    if unknown:
+        text = f"nothing is known of {_named(tree, unknown)}"
+        found.warnings.append(Notice("file-unknown", text))
+    return found
 
 
 def _others(published: Sequence[PublishedRun], trees: Sequence[PosTree]) -> Iterator[PublishedRun]:
@@ -132,7 +115,7 @@ def _import_all(
     folder: ExperimentFolder,
     runs: Sequence[Importable],
     experiment: str,
-) -> Imported:
+) -> ImportRecord:
     """Make drafts of all run folders, and put them in their places when all are whole."""
     there = dict(_there(folder))
     by_digest, by_source = (
@@ -187,7 +170,10 @@ def _import_all(
             move(draft.path, place, below=folder.path)
     finally:
         remove_tree(drafts, below=folder.path)
-    return Imported(len(places), new, warnings, replaced=replaced)
+    return ImportRecord(
+        database=str(folder.database), runs=len(places), new=new, replaced=replaced,
+        experiments=[], warnings=warnings,
+    )  # fmt: skip
 
 
 def _there(folder: ExperimentFolder) -> Iterator[tuple[Path, RunRecord]]:

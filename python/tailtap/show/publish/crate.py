@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailtap.base.errors import PackageMissing, WrongValue
 from tailtap.records.machine import Environment
+from tailtap.records.run import RunRecord
 from tailtap.records.site import SiteRecord, SiteRun
 
 if TYPE_CHECKING:
@@ -66,14 +67,6 @@ FAILED = "http://schema.org/FailedActionStatus"
 
 
 @dataclass(frozen=True)
-class Times:
-    """When a run began and ended, in ISO 8601."""
-
-    started: str | None
-    finished: str | None
-
-
-@dataclass(frozen=True)
 class File:
     """A file of the site."""
 
@@ -86,14 +79,14 @@ def metadata(
     site: SiteRecord,
     files: Sequence[File],
     authors: Sequence[Author],
-    times: Mapping[str, Times],
+    records: Mapping[str, RunRecord],
     environments: Mapping[str, Environment],
     description: str,
 ) -> Mapping[str, Any]:
     """The content of ``ro-crate-metadata.json``.
 
-    `files` are all of the site but the crate's own two and the checksums; `times` are those of the
-    runs by their slugs, and `environments` the machines by their names. Raises `MachineError`
+    `files` are all of the site but the crate's own two and the checksums; `records` are those of
+    the runs by their slugs, and `environments` the machines by their names. Raises `MachineError`
     without the library that makes crates.
     """
     try:
@@ -107,7 +100,7 @@ def metadata(
     made.root(description)
     made.files(files)
     made.machines(environments)
-    made.runs(times)
+    made.runs(records)
     return crate.metadata.generate()  # type: ignore[no-any-return]
 
 
@@ -256,7 +249,7 @@ class _Crate:
                 bootParameters=(environment.kernel.command_line or "").split() or None,
             )
 
-    def runs(self, times: Mapping[str, Times]) -> None:
+    def runs(self, records: Mapping[str, RunRecord]) -> None:
         """Each run as an action of the program, and as a run of the experiment's loop."""
         experiment = self.crate.dereference("experiment.yaml")
         command, program = self.crate.dereference("repeat.sh"), self.crate.dereference(PROGRAM)
@@ -264,7 +257,7 @@ class _Crate:
         for run in self.site.runs:
             record = self.crate.dereference(f"{run.folder}/run.json")
             result = self.crate.dereference(f"{run.folder}/")
-            when = times.get(run.slug, Times(None, None))
+            when = records[run.slug]
             record["runOfLoopedCommand"] = command
             record["resultData"] = result
             record["executedOn"] = _one(self._nodes(run))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tailtap.records.record import read_if_there
 from tailtap.records.site import RedactedKind, SiteRecord, SiteRun
 from tailtap.show.publish.crate import PREVIEW, SPDX, Author
 from tailtap.show.report.page import packaged, question_of, verdict_of
-from tailtap.show.sections import Section, Table
+from tailtap.show.sections import Table
 from tailtap.show.sections.answers import claims_table
 from tailtap.show.sections.causes import causes_section
 from tailtap.show.sections.latency import percentiles_table
@@ -60,27 +59,6 @@ CAPTIONS = {
 }
 SHOWN = (0.5, 0.99, 0.999, 1.0)
 """The percentiles of each run on the first page; 1 is the maximum."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A file that a page links to."""
-
-    name: str
-    href: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class RunPage:
-    """What the page of a run shows."""
-
-    run: SiteRun
-    measured: Run
-    latencies: Table | None
-    causes: Section | None
-    files: Sequence[Shown]
-    machine: str
 
 
 @cache
@@ -144,7 +122,7 @@ def write(
         page(figure.page, "figure.html.j2", figure=figure)
     for run in record.runs:
         measured = by_slug[run.slug]
-        page(run.page, "run.html.j2", page=_run_page(site, run, measured, record))
+        page(run.page, "run.html.j2", **_run_page(site, run, measured, record))
     _documents(site, environment, record, authors, findings)
 
 
@@ -201,21 +179,23 @@ def _verdict(experiment: Experiment) -> Table | None:
         return None
 
 
-def _run_page(site: Path, run: SiteRun, measured: Run, record: SiteRecord) -> RunPage:
+def _run_page(site: Path, run: SiteRun, measured: Run, record: SiteRecord) -> dict[str, object]:
+    """What the page of a run shows."""
     folder = site / run.folder
     found = read_if_there(folder / "causes.json", CausesRecord)
-    causes = None if found is None else causes_section(found, run.slug)
     evaluation = measured.evaluation
-    latencies = None
-    if evaluation is not None:
-        latencies = percentiles_table(evaluation.percentiles, evaluation.maximum)
-    files = [
-        Shown(name := path.relative_to(folder).as_posix(), name, path.stat().st_size)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "index.html"
-    ]
-    machine = next((one.name for one in record.machines if run.slug in one.runs), "")
-    return RunPage(run, measured, latencies, causes, files, machine)
+    return {
+        "run": run,
+        "measured": measured,
+        "latencies": evaluation and percentiles_table(evaluation.percentiles, evaluation.maximum),
+        "causes": found and causes_section(found, run.slug),
+        "files": [
+            (path.relative_to(folder).as_posix(), path.stat().st_size)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.name != "index.html"
+        ],
+        "machine": next((one.name for one in record.machines if run.slug in one.runs), ""),
+    }
 
 
 def description(record: SiteRecord) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -262,15 +263,8 @@ def _software(building: Building) -> SiteSoftware:
     package = Path(tailtap.__file__).parent
     paths = (path for path in sorted(package.rglob("*")) if path.suffix in (".py", ".so"))
     listed = [[path.relative_to(package).as_posix(), *sha256(path, package)] for path in paths]
-    return SiteSoftware(
-        version=tailtap.__version__, code=_digest(msgspec.json.encode(listed)), packages=PACKAGES
-    )
-
-
-def _digest(content: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(content).hexdigest()
+    code = hashlib.sha256(msgspec.json.encode(listed)).hexdigest()
+    return SiteSoftware(version=tailtap.__version__, code=code, packages=PACKAGES)
 
 
 def _packages() -> list[tuple[str, str]]:
@@ -349,13 +343,9 @@ def _crate(building: Building, record: SiteRecord, environments: Mapping[str, En
     site = building.site
     own = (crate.METADATA, crate.PREVIEW)
     files = [crate.File(name, *sha256(site / name, site)) for name in _names(site, own)]
-    times = {
-        run.slug: crate.Times(run.record.started, run.record.finished)
-        for run in building.experiment.runs
-        if run.record
-    }
+    records = {run.slug: run.record for run in building.experiment.runs if run.record}
     content = crate.metadata(
-        record, files, building.options.authors, times, environments, pages.description(record)
+        record, files, building.options.authors, records, environments, pages.description(record)
     )
     pages.write_preview(site, record, content)
     building.write(crate.METADATA, f"{json.dumps(content, indent=1)}\n")

@@ -33,8 +33,9 @@ from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
 from tailtap.cli.exchange import described
+from tailtap.records.printed import ImportRecord
 from tailtap.results.exporters import export
-from tailtap.results.importers.importer import Imported, import_tree
+from tailtap.results.importers.importer import import_tree
 
 LOOPS = [{"pkt_sz": 64, "pkt_rate": rate} for rate in (100_000, 200_000, 300_000)]
 LOG = (
@@ -57,12 +58,12 @@ def _query(database: Path, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
-def _import(tree: Path) -> tuple[Imported, Path]:
+def _import(tree: Path) -> tuple[ImportRecord, Path]:
     database = tree.parent / "results.duckdb"
     return import_tree(tree, database), database
 
 
-def _told(found: Imported, code: str) -> str:
+def _told(found: ImportRecord, code: str) -> str:
     """The one warning of a code; there is no other."""
     assert [warning.code for warning in found.warnings] == [code], found.warnings
     assert "\n" not in found.warnings[0].message
@@ -93,7 +94,7 @@ def test_loop_variables_are_those_of_the_runs(tmp_path: Path) -> None:
         "tc": "loss 10%",
     }
     assert runs[0].rate == 1_234_567 and asked(runs[0])["loop"] == loops[0]
-    assert described(found.trees[0]) == (
+    assert described(found.experiments[0]) == (
         "2020-10-07 (result tree of pos): 2 runs of 4 .loop files; over kernel, pkt_rate, tc, "
         "repeat; hosts dut, loadgen"
     )
@@ -326,10 +327,10 @@ def test_a_folder_of_trees_and_the_folder_of_a_host_are_read(tmp_path: Path) -> 
         _write_histograms(tree, range(2))
         (tree / "config/allocation.json").write_text(json.dumps({"id": name}))
     found = import_tree(tmp_path / "trees", tmp_path / "r")
-    assert found.runs == 4 and [tree.name for tree in found.trees] == ["one", "two"]
+    assert found.runs == 4 and [tree.name for tree in found.experiments] == ["one", "two"]
     shutil.rmtree(tmp_path / "trees/one/config")
     found = import_tree(tmp_path / "trees/one/loadgen", tmp_path / "host")
-    assert (found.runs, found.trees[0].hosts) == (2, ["loadgen"])
+    assert (found.runs, found.experiments[0].hosts) == (2, ["loadgen"])
     assert read_runs(tmp_path / "host").runs[0].evaluation
 
 
@@ -360,7 +361,7 @@ def test_a_crate_is_an_experiment_with_its_authors_and_hosts(crate: Path) -> Non
     found, database = _import(crate)
     assert found.runs == 6
     assert "5 of 6 runs hold no latencies" in _told(found, "no-latencies")
-    [summary] = found.trees
+    [summary] = found.experiments
     assert described(summary) == (
         "Three stacks (RISE crate): 6 runs of 12 .loop files; over implementation, repetition; "
         "hosts a, b; by Ada, Grace; licence CC-BY-SA-4.0"
@@ -402,7 +403,7 @@ def test_files_that_a_crate_lacks_are_told(crate: Path) -> None:
 def test_a_tree_with_a_damaged_crate_is_read_without_it(crate: Path, content: str) -> None:
     (crate / "ro-crate-metadata.json").write_text(content)
     found, database = _import(crate)
-    assert found.runs == 6 and found.trees[0].kind == "result tree of pos"
+    assert found.runs == 6 and found.experiments[0].kind == "result tree of pos"
     assert read_runs(database).runs[0].experiment == "crate"
     [message] = [w.message for w in found.warnings if w.code == "file-damaged"]
     assert "ro-crate-metadata.json: skipped, it cannot be read" in message
@@ -438,7 +439,7 @@ def test_the_published_tree_is_read(tmp_path: Path) -> None:
     assert run.variables == {"pkt_sz": "64", "traffic.rate": "400 kpkt/s"}
     assert run.evaluation is not None
     assert run.evaluation.counts == {"ingress": 12_000_000, "egress": 11_982_780, "lost": 17_220}
-    assert found.trees[0].hosts == ["intelexp1", "tether"]
+    assert found.experiments[0].hosts == ["intelexp1", "tether"]
 
 
 @needs_rise
@@ -446,7 +447,7 @@ def test_the_published_crate_is_read(tmp_path: Path) -> None:
     found = import_tree(RISE, tmp_path / "r")
     assert (found.runs, found.new) == (72, 72)
     assert "72 of 72 runs hold no latencies" in _told(found, "no-latencies")
-    [summary] = found.trees
+    [summary] = found.experiments
     assert (summary.loop_runs, summary.hosts) == (144, ["tallinn", "tartu"])
     assert summary.authors == ["Kilian Warmuth", "Marcel Kempf", "Eric Hauser"]
     assert summary.licence == "CC-BY-SA-4.0"
