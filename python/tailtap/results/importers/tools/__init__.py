@@ -6,6 +6,7 @@ what an import puts into the database, with the doubts that their form brings as
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -22,33 +23,73 @@ __all__ = ["TOOLS", "Tool", "tool_of"]
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool: whether a file is of it, by its first characters, and its measurements."""
+    """A tool: what its files are told by, and their measurements."""
 
-    knows: Callable[[str], bool]
     read: Callable[..., Iterator[Reading]]
+    signs: tuple[tuple[str, ...], ...]
+    """Expressions that all stand in the first characters of a file, in any of these ways."""
     unit: bool = False
     """Whether its files do not say their unit: `read` is then told one, in ns."""
+
+    def knows(self, head: str) -> bool:
+        """Whether a file that begins like this is of it."""
+        return any(all(re.search(sign, head) for sign in way) for way in self.signs)
 
     def readings(self, text: str, unit: int | None = None) -> Iterator[Reading]:
         """What a file says. Raises `ValueError`."""
         return self.read(text, unit) if self.unit else self.read(text)
 
 
+JSON = r"\A\s*\{"
 TOOLS: Mapping[str, Tool] = {
-    "HdrHistogram log": Tool(histograms.knows_hlog, histograms.read_hlog, unit=True),
-    "wrk2": Tool(requests.knows_wrk, requests.read_wrk),
-    "HdrHistogram percentiles": Tool(histograms.knows_hgrm, histograms.read_hgrm, unit=True),
-    "fortio": Tool(requests.knows_fortio, requests.read_fortio),
-    "vegeta": Tool(requests.knows_vegeta, requests.read_vegeta),
-    "k6": Tool(requests.knows_k6, requests.read_k6),
-    "hey or oha": Tool(requests.knows_hey, requests.read_hey),
-    "ghz": Tool(requests.knows_ghz, requests.read_ghz),
-    "iperf2": Tool(packets.knows_iperf, packets.read_iperf),
-    "sockperf": Tool(packets.knows_sockperf, packets.read_sockperf),
-    "netperf": Tool(packets.knows_netperf, packets.read_netperf),
-    "TRex": Tool(packets.knows_trex, packets.read_trex),
-    "cyclictest": Tool(realtime.knows_cyclictest, realtime.read_cyclictest),
-    "rtla": Tool(realtime.knows_rtla, realtime.read_rtla),
+    "HdrHistogram log": Tool(
+        histograms.read_hlog,
+        ((r"\[Histogram log format version",), *((mark,) for mark in histograms.MARKS)),
+        unit=True,
+    ),
+    "wrk2": Tool(requests.read_wrk, (("Running ", "Thread Stats"),)),
+    "HdrHistogram percentiles": Tool(
+        histograms.read_hgrm,
+        ((r"\A\s*Value +Percentile +TotalCount +1/\(1-Percentile\)",),),
+        unit=True,
+    ),
+    "fortio": Tool(requests.read_fortio, ((JSON, '"RunType"', '"RequestedQPS"'),)),
+    "vegeta": Tool(
+        requests.read_vegeta,
+        (
+            ('"latencies"', '"status_codes"'),
+            (r'\A\{"attack":',),
+            (r"\A\s*Value\(ms\) +Percentile",),
+        ),
+    ),
+    "k6": Tool(requests.read_k6, ((JSON, '"http_req_duration'),)),
+    "hey or oha": Tool(
+        requests.read_hey,
+        (
+            ("Slowest:", "Requests/sec:"),
+            (r"\Aresponse-time,DNS\+dialup,",),
+            ('"latencyPercentiles"',),
+        ),
+    ),
+    "ghz": Tool(requests.read_ghz, ((JSON, '"fastest"', '"slowest"'),)),
+    "iperf2": Tool(
+        packets.read_iperf,
+        ((r"-PDF: bin\(w=",), ("Server listening on", "histograms bin-")),
+    ),
+    "sockperf": Tool(packets.read_sockperf, (("sockperf: ", "observation|version #"),)),
+    "netperf": Tool(
+        packets.read_netperf, ((r"(?m)^(?:UNIT|TEN|HUNDRED)_[NUM]?SEC *(?:: *\d+){10}",),)
+    ),
+    "TRex": Tool(packets.read_trex, ((JSON, '"latency"', '"(?:histogram|hdrh|err_cntrs)"'),)),
+    "cyclictest": Tool(
+        realtime.read_cyclictest,
+        (
+            (r"\A# /dev/cpu_dma_latency",),
+            (r"(?m)^# Histogram\n",),
+            ('"rt_test_version', '["/]cyclictest'),
+        ),
+    ),
+    "rtla": Tool(realtime.read_rtla, (("# RTLA ", " histogram"),)),
 }
 
 

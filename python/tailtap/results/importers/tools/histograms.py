@@ -17,7 +17,6 @@ from tailtap.results.importers.tools.reading import (
     unknown_unit,
 )
 
-_HEAD = re.compile(r"\s*Value +Percentile +TotalCount +1/\(1-Percentile\)")
 _ROW = re.compile(r"^\s*([\d.]+)\s+([\d.]+)\s+(\d+)(?:\s+[\d.infNa]+)?\s*$", re.M)
 _MAX = re.compile(r"#\[Max\s+=\s*([\d.]+)")
 _MEAN = re.compile(r"#\[Mean\s+=\s*([\d.]+)")
@@ -28,11 +27,6 @@ MARKS = ",HISTF", ",DHIST"
 """What every line with a histogram has: the beginning of its encoding, of integers or doubles."""
 NANOSECONDS = "#[Values are in ns]"
 """A comment that tailtap writes: the format itself has no place for a unit."""
-
-
-def knows_hgrm(head: str) -> bool:
-    """Whether a file begins like one."""
-    return _HEAD.match(head) is not None
 
 
 def read_hgrm(text: str, unit: int | None = None) -> Iterator[Reading]:
@@ -60,11 +54,6 @@ def spectrum(body: str, unit: int, **more: object) -> Reading:
         mean=float(mean[1]) * unit if mean else None,
         **more,  # type: ignore[arg-type]
     )
-
-
-def knows_hlog(head: str) -> bool:
-    """Whether a file begins like one."""
-    return "[Histogram log format version" in head or any(mark in head for mark in MARKS)
 
 
 def read_hlog(text: str, unit: int | None = None) -> Iterator[Reading]:

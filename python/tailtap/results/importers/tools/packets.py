@@ -58,11 +58,6 @@ HALF = Notice(
 )
 
 
-def knows_iperf(head: str) -> bool:
-    """Whether a file begins like one of iperf2's with histograms."""
-    return "-PDF: bin(w=" in head or ("Server listening on" in head and "histograms bin-" in head)
-
-
 def read_iperf(text: str) -> Iterator[Reading]:
     """The longest interval of each connection and kind of histogram. Raises `ValueError`."""
     longest: dict[tuple[str, str], re.Match[str]] = {}
@@ -121,11 +116,6 @@ def _seconds(line: re.Match[str]) -> float:
     return float(line["end"]) - float(line["start"])
 
 
-def knows_sockperf(head: str) -> bool:
-    """Whether a file begins like one of sockperf, what it prints or its full log."""
-    return "sockperf: " in head and ("observation" in head or "version #" in head)
-
-
 def read_sockperf(text: str) -> Iterator[Reading]:
     """Every packet of a full log, or the percentiles that it prints. Raises `ValueError`."""
     text = _COLOUR.sub("", text)
@@ -155,15 +145,6 @@ def read_sockperf(text: str) -> Iterator[Reading]:
         minimum=nanoseconds(ends["MIN"], MICROSECOND) if "MIN" in ends else None,
         maximum=nanoseconds(ends["MAX"], MICROSECOND) if "MAX" in ends and not rows else None,
         doubts=doubts,
-    )
-
-
-def knows_trex(head: str) -> bool:
-    """Whether a file begins like statistics of TRex."""
-    return (
-        head.lstrip().startswith("{")
-        and '"latency"' in head
-        and ('"histogram"' in head or '"hdrh"' in head or '"err_cntrs"' in head)
     )
 
 
@@ -237,11 +218,6 @@ _NETPERF_UNITS = {"NSEC": 1, "USEC": MICROSECOND, "MSEC": MILLISECOND, "SEC": SE
 _NETPERF_TIMES = {"UNIT": 1, "TEN": 10, "HUNDRED": 100}
 _NETPERF_ROW = re.compile(r"^(UNIT|TEN|HUNDRED)_([NUM]?SEC) *((?:: *\d+){10})", re.M)
 _NETPERF_BEYOND = re.compile(r"^(?:>100_SECS|100_PLUS_SEC) *: *(\d+)", re.M)
-
-
-def knows_netperf(head: str) -> bool:
-    """Whether a file begins like one."""
-    return _NETPERF_ROW.search(head) is not None
 
 
 def read_netperf(text: str) -> Iterator[Reading]:

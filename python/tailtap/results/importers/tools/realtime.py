@@ -25,12 +25,6 @@ _INDEX = re.compile(r"^Index(.*)$", re.M)
 _REACH = re.compile(r"(?:-h|-H|--histogram|--histofall)[ =]?(\d+)")
 
 
-def knows_cyclictest(head: str) -> bool:
-    """Whether a file begins like one of cyclictest."""
-    printed = head.startswith("# /dev/cpu_dma_latency") or "\n# Histogram\n" in f"\n{head}"
-    return printed or ('"rt_test_version' in head and '"cyclictest' in head.replace("/", '"'))
-
-
 def read_cyclictest(text: str) -> Iterator[Reading]:
     """A reading for each thread. Raises `ValueError`."""
     if not text.startswith("{"):
@@ -51,11 +45,6 @@ def read_cyclictest(text: str) -> Iterator[Reading]:
             (thread.get("min"), thread.get("max")),
             f"thread {name}" if len(threads) > 1 else "",
         )
-
-
-def knows_rtla(head: str) -> bool:
-    """Whether a file begins like one of rtla."""
-    return "# RTLA " in head and " histogram" in head
 
 
 def read_rtla(text: str) -> Iterator[Reading]:

@@ -28,7 +28,6 @@ from tailtap.results.importers.tools.reading import (
     share,
 )
 
-_SPECTRUM = re.compile(r"\s*Value\(ms\) +Percentile")
 _ATTACK = '{"attack":'
 _DURATION = "http_req_duration"
 _GOOD = f"{_DURATION}{{expected_response:true}}"
@@ -45,12 +44,6 @@ _ERROR = re.compile(rf"^ *\[(\d+)\]\s+(?!\d+ responses|{CUT})\S", re.M)
 _PERCENTILE = re.compile(r"p?\(?([\d.]+)(?:th|\))?")
 
 
-def knows_vegeta(head: str) -> bool:
-    """Whether a file begins like one of vegeta: a report, a spectrum, or encoded requests."""
-    report = '"latencies"' in head and '"status_codes"' in head
-    return report or head.startswith(_ATTACK) or _SPECTRUM.match(head) is not None
-
-
 def read_vegeta(text: str) -> Iterator[Reading]:
     """Its requests, its spectrum or its percentiles. Raises `ValueError`."""
     if text.startswith(_ATTACK):
@@ -62,11 +55,6 @@ def read_vegeta(text: str) -> Iterator[Reading]:
         yield _summary(times, 1, codes, number(codes.get("0", 0), "requests"), mixed=True)
     else:
         yield spectrum(text, MILLISECOND, doubts=(FAILURES_UNTOLD,))
-
-
-def knows_k6(head: str) -> bool:
-    """Whether a file begins like one of k6: its summary as JSON, or points as lines of JSON."""
-    return head.lstrip().startswith("{") and f'"{_DURATION}' in head
 
 
 def read_k6(text: str) -> Iterator[Reading]:
@@ -95,12 +83,6 @@ def _point(data: Mapping[str, object]) -> tuple[str, int]:
     tags = mapping(data["tags"])
     expected = tags.get("expected_response") != "false"
     return "200" if expected else str(tags.get("status")), nanoseconds(data["value"], MILLISECOND)
-
-
-def knows_hey(head: str) -> bool:
-    """Whether a file begins like one of hey or oha: what they print, a CSV of hey, oha's JSON."""
-    printed = "Slowest:" in head and "Requests/sec:" in head
-    return printed or head.startswith(_CSV) or '"latencyPercentiles"' in head
 
 
 def read_hey(text: str) -> Iterator[Reading]:
@@ -177,11 +159,6 @@ _WRK_REFUSED = re.compile(r"Non-2xx or 3xx responses: (\d+)")
 _WRK_SOCKETS = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")
 
 
-def knows_wrk(head: str) -> bool:
-    """Whether a file begins like one."""
-    return "Running " in head and "Thread Stats" in head
-
-
 def read_wrk(text: str) -> Iterator[Reading]:
     """The corrected latencies of wrk2, then the others; or those of wrk. Raises `ValueError`."""
     done = number(found[1], "requests") if (found := _WRK_TOTAL.search(text)) else None
@@ -229,11 +206,6 @@ _FINE = frozenset(("OK", "SERVING", "418"))
 """What fortio calls good besides HTTP's 2xx; TCP and UDP have OK, gRPC's health SERVING."""
 _UNANSWERED = frozenset(("Unavailable", "DeadlineExceeded", "Canceled"))
 """Statuses of gRPC that a client gives where no answer came."""
-
-
-def knows_fortio(head: str) -> bool:
-    """Whether a file begins like one of fortio."""
-    return head.lstrip().startswith("{") and '"RunType"' in head and '"RequestedQPS"' in head
 
 
 def read_fortio(text: str) -> Iterator[Reading]:
@@ -287,11 +259,6 @@ def _less(
                 left[place] = start, end, whole - count
                 break
     return left
-
-
-def knows_ghz(head: str) -> bool:
-    """Whether a file begins like one of ghz."""
-    return head.lstrip().startswith("{") and '"fastest"' in head and '"slowest"' in head
 
 
 def read_ghz(text: str) -> Iterator[Reading]:
