@@ -130,14 +130,11 @@ class Page:
 
     header: Header
     result: Result
-    verdicts: Table
-    claims: Table
+    tables: Mapping[str, Table]
+    """Those that stand below a heading of their own, by what they are of."""
     improvement: Section | None
     told: tables.Told
     search: SearchRecord | None
-    rates: Table
-    summary: Table
-    flows: Table
     comparison: Section | None
     requested: Sequence[Requested]
     figures: Figures
@@ -146,18 +143,9 @@ class Page:
     """Which runs lost more packets than the figure of losses over time shows."""
     patterns: Sequence[str]
     """What the lost packets of runs have in common."""
-    by_flow: Table
     causes: CausesSection
     hops: Hops
     interrupts: Sequence[Section]
-    counts: Table
-    changed: Table
-    taps: Table
-    energy: Table
-    events: Table
-    counters: Table
-    by_packet: Table
-    imported: Table
     placed: Sequence[Placed]
     noise: Section | None
     audits: Sequence[MachineAudit]
@@ -199,14 +187,25 @@ def render(
     page = Page(
         header=_header(experiment),
         result=_result(drawn, groups),
-        verdicts=verdict_of(experiment),
-        claims=claims_table(claims_shown(experiment)),
+        tables={
+            "verdicts": verdict_of(experiment),
+            "claims": claims_table(claims_shown(experiment)),
+            "rates": rates_table(material.search.answers if material.search else ()),
+            "summary": tables.summary(groups),
+            "flows": tables.flows_together(experiment),
+            "by_flow": tables.flows_of(groups),
+            "counts": tables.counted(groups),
+            "changed": tables.changed(groups),
+            "taps": readings.taps(groups),
+            "energy": readings.energy(groups),
+            "events": readings.events(groups),
+            "counters": readings.counters(groups),
+            "by_packet": by_packet(experiment, groups),
+            "imported": tables.imported(groups),
+        },
         improvement=_beside(experiment, "improve.json", ImproveRecord, improvement_section),
         told=tables.told(experiment, groups, causes.advised),
         search=material.search,
-        rates=rates_table(material.search.answers if material.search else ()),
-        summary=tables.summary(groups),
-        flows=tables.flows_together(experiment),
         comparison=compared(experiment, groups),
         requested=requested,
         figures=Figures(
@@ -218,18 +217,9 @@ def render(
         losses=tables.losses(groups, curves),
         losses_cut_short=cut_short(drawn),
         patterns=tables.patterns_of(groups),
-        by_flow=tables.flows_of(groups),
         causes=causes,
         hops=hops,
         interrupts=sampled,
-        counts=tables.counted(groups),
-        changed=tables.changed(groups),
-        taps=readings.taps(groups),
-        energy=readings.energy(groups),
-        events=readings.events(groups),
-        counters=readings.counters(groups),
-        by_packet=by_packet(experiment, groups),
-        imported=tables.imported(groups),
         placed=placed(groups),
         noise=_beside(experiment, NOISE, NoiseRecord, noise_section),
         audits=audits_of(groups),

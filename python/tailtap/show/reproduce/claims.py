@@ -14,6 +14,7 @@ from tailtap.base.units import format_size
 from tailtap.records.machine import Environment
 from tailtap.records.site import Answer, ClaimAnswer, Difference
 from tailtap.records.verdict import ClaimRow, Held
+from tailtap.results.history import facts
 
 _ANSWER: Mapping[Held, Answer] = {
     "held": "reproduced",
@@ -118,25 +119,17 @@ def _together(runs: Sequence[Run]) -> Mapping[str, frozenset[str]]:
 
 def _facts(machine: Environment) -> Iterator[tuple[str, str]]:
     """What of a machine decides how late packets are, and by which versions it was measured."""
-    cpu, kernel = machine.cpu, machine.kernel
-    governors = sorted({str(one) for one in (cpu.governors or {}).values()})
-    yield "processor", cpu.model or ""
-    yield "microcode", cpu.microcode or ""
-    yield "CPUs online", cpu.online or ""
-    yield "SMT", cpu.smt or ""
-    yield "governor", ", ".join(governors)
-    yield "hypervisor", "" if cpu.hypervisor is None else "yes" if cpu.hypervisor else "no"
-    yield "isolated CPUs", _or_none(cpu.isolated)
-    yield "CPUs without a timer", _or_none(cpu.nohz_full)
-    yield "mitigations", ", ".join(f"{k}: {v}" for k, v in sorted((cpu.mitigations or {}).items()))
-    yield "kernel", kernel.release or ""
-    yield "preemption", kernel.preemption or ""
-    yield "command line", _line(kernel.command_line)
-    yield "clock", machine.clocksource or ""
-    yield "memory", format_size(machine.memory) if machine.memory else ""
-    yield "control groups", ", ".join(map(str, machine.cgroup_versions or ()))
-    yield "cards", ", ".join(sorted({f"{one.driver} {one.firmware or ''}".strip()
-                                     for one in machine.nics if one.driver}))  # fmt: skip
+    cpu = machine.cpu
+    told = facts(machine) | {
+        "hypervisor": "" if cpu.hypervisor is None else "yes" if cpu.hypervisor else "no",
+        "isolated CPUs": _or_none(cpu.isolated),
+        "CPUs without a timer": _or_none(cpu.nohz_full),
+        "preemption": machine.kernel.preemption or "",
+        "command line": _line(machine.kernel.command_line),
+        "memory": format_size(machine.memory) if machine.memory else "",
+        "control groups": ", ".join(map(str, machine.cgroup_versions or ())),
+    }
+    yield from ((what, value) for what, value in told.items() if what not in ("host", "tailtap"))
     for program, version in sorted(machine.versions.items()):
         yield f"{_VERSIONS}{program}", version or ""
 

@@ -69,7 +69,7 @@ def test_what_differs_between_machines() -> None:
     found = differences([machine()], [other])
     assert [(one.what, one.there, one.here, one.machine) for one in found] == [
         ("processor", "A", "B", True),
-        ("governor", "performance", "powersave", True),
+        ("governors", "performance", "powersave", True),
         ("isolated CPUs", "1", "none", True),
         ("version of tailtap", "0.1", "0.2", False),
     ]
