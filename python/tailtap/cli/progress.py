@@ -55,7 +55,7 @@ class Lines(Listener):
             warn(f"{run.slug}: {line}")
 
 
-class Bar(Listener):
+class Bar(Lines):
     """A progress bar with the time left, for a terminal."""
 
     wants_ticks = True
@@ -75,18 +75,14 @@ class Bar(Listener):
             auto_refresh=False,
             transient=True,
         )
-        self._total = sum(seconds_of(run.experiment) for run in runs)
+        self._seconds = sum(seconds_of(run.experiment) for run in runs)
         self._done = 0.0
-        self._bar = self._progress.add_task("", total=self._total, left="")
+        self._bar = self._progress.add_task("", total=self._seconds, left="")
         self._progress.start()
 
     def ended(self) -> None:
         """Remove the bar."""
         self._progress.stop()
-
-    def noted(self, sentence: str) -> None:
-        """Something is worth a word."""
-        warn(sentence)
 
     def started(self, run: PlannedRun) -> None:
         """A run begins."""
@@ -106,8 +102,8 @@ class Bar(Listener):
         self._show(0.0)
 
     def _show(self, seconds: float) -> None:
-        now = min(self._total, self._done + seconds)
-        left = max(0, round(self._total - now))
+        now = min(self._seconds, self._done + seconds)
+        left = max(0, round(self._seconds - now))
         text = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
         self._progress.update(self._bar, completed=now, left=text, refresh=True)
 

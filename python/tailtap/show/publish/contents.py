@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -157,20 +158,13 @@ class Contents:
                 return redactor.text(self._content(source)).encode()
 
 
-class _named:
+@contextmanager
+def _named(source: Source, left_out: dict[str, str]) -> Iterator[None]:
     """A file that is none of ours, or damaged, is left out and said to be."""
-
-    def __init__(self, source: Source, left_out: dict[str, str]) -> None:
-        self.source, self.left_out = source, left_out
-
-    def __enter__(self) -> None:
-        """Nothing to be prepared."""
-
-    def __exit__(self, kind: object, error: object, trace: object) -> bool:
-        if isinstance(error, ValueError):
-            self.left_out[self.source.name] = f"{UNREADABLE}: {str(error).splitlines()[0]}"
-            return True
-        return False
+    try:
+        yield
+    except ValueError as error:
+        left_out[source.name] = f"{UNREADABLE}: {str(error).splitlines()[0]}"
 
 
 def published_name(source: Source, redactor: Redactor) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import tailtap
 from tailtap.analysis.runs.text import time_text
 from tailtap.base.files import drafted, make_folder
 from tailtap.base.writing import writing
-from tailtap.records.compare import HistoryRecord, Mark, Point, Series
+from tailtap.records.compare import HistoryRecord, Point, Series
 from tailtap.show.report.page import packaged
 from tailtap.show.sections.comparison import changes_table
 from tailtap.show.sections.renderers import templates
@@ -23,38 +24,47 @@ STEPS = (1, 2, 5)
 
 
 @dataclass(frozen=True)
-class Dot:
-    """A commit in a figure; `top` and `foot` are the ends of its interval."""
-
-    x: float
-    y: float | None
-    top: float | None
-    foot: float | None
-    told: str
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line across a figure, and what stands at it."""
-
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    text: str = ""
-
-
-@dataclass(frozen=True)
 class Figure:
-    """A series, drawn; coordinates are those of the figure's own space."""
+    """A series over commits, on a logarithmic axis of latencies; places are in its own space."""
 
     series: Series
-    dots: Sequence[Dot]
-    levels: Sequence[Line]
-    grid: Sequence[Line]
-    marks: Sequence[tuple[Line, Mark]]
-    first: str
-    last: str
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The logarithms of the lowest and the highest latency that it has room for."""
+        points = self.series.points
+        known = [value for one in points for value in (one.value, one.low, one.high) if value]
+        low, high = math.log10(min(known, default=1)), math.log10(max(known, default=10))
+        return low - 0.05, max(high, low + 0.05) + 0.05
+
+    def x(self, place: float) -> float:
+        """Where a commit is."""
+        room = (WIDTH - LEFT - RIGHT) / len(self.series.points)
+        return round(LEFT + room * (place + 0.5), 1)
+
+    def y(self, value: float) -> float:
+        """Where a latency is."""
+        low, high = self.ends
+        share = (math.log10(max(value, 1)) - low) / (high - low)
+        return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * share, 1)
+
+    @property
+    def ticks(self) -> list[int]:
+        """The latencies that are labelled."""
+        low, high = self.ends
+        decades = range(math.floor(low), math.ceil(high))
+        every = (step * 10**decade for decade in decades for step in STEPS)
+        return [tick for tick in every if 10**low <= tick <= 10**high]
+
+    @property
+    def levels(self) -> Iterator[tuple[int, int, int]]:
+        """Between two changes the first commit, the one behind the last, and their median."""
+        points = self.series.points
+        ends = [0, *(mark.place for mark in self.series.marks), len(points)]
+        for start, end in itertools.pairwise(ends):
+            values = sorted(one.value for one in points[start:end] if one.value is not None)
+            if values:
+                yield start, end, values[len(values) // 2]
 
 
 def write_history(found: HistoryRecord, file: Path) -> None:
@@ -70,63 +80,18 @@ def page(found: HistoryRecord) -> str:
     template = templates("tailtap.show.report").get_template("history.html.j2")
     return template.render(
         found=found,
-        figures=[drawn(series) for series in found.series],
+        figures=[Figure(series) for series in found.series],
+        told=told,
         changes=changes_table,
-        size=(WIDTH, HEIGHT, LEFT, RIGHT),
+        size=(WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM),
         style=packaged("page.css"),
         time=time_text,
         version=tailtap.__version__,
     )
 
 
-def drawn(series: Series) -> Figure:
-    """The figure of a series: latency on a logarithmic axis over commits."""
-    points = series.points
-    known = [value for one in points for value in (one.value, one.low, one.high) if value]
-    low, high = math.log10(min(known, default=1)), math.log10(max(known, default=10))
-    low, high = low - 0.05, max(high, low + 0.1) + 0.05
-
-    def x(place: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * (place + 0.5) / len(points), 1)
-
-    def y(value: int | float | None) -> float | None:
-        if value is None:
-            return None
-        share = (math.log10(max(value, 1)) - low) / (high - low)
-        return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * share, 1)
-
-    def level(start: int, end: int) -> Iterator[Line]:
-        values = sorted(one.value for one in points[start:end] if one.value is not None)
-        height = y(values[len(values) // 2]) if values else None
-        if height is not None:
-            yield Line(x(start - 0.4), height, x(end - 0.6), height)
-
-    ends = [0, *(mark.place for mark in series.marks), len(points)]
-    decades = range(math.floor(low), math.ceil(high))
-    ticks = [step * 10**decade for decade in decades for step in STEPS]
-    heights = [(tick, y(tick)) for tick in ticks if 10**low <= tick <= 10**high]
-    return Figure(
-        series,
-        [
-            Dot(x(n), y(one.value), y(one.high), y(one.low), _told(one))
-            for n, one in enumerate(points)
-        ],
-        [line for start, end in itertools.pairwise(ends) for line in level(start, end)],
-        [
-            Line(LEFT, height, WIDTH - RIGHT, height, time_text(tick))
-            for tick, height in heights
-            if height is not None
-        ],
-        [
-            (Line(x(mark.place - 0.5), TOP, x(mark.place - 0.5), HEIGHT - BOTTOM), mark)
-            for mark in series.marks
-        ],
-        points[0].commit[:12],
-        points[-1].commit[:12],
-    )
-
-
-def _told(point: Point) -> str:
+def told(point: Point) -> str:
+    """What a pointer that rests on a commit reads."""
     value = "unknown: packets were lost" if point.value is None else time_text(point.value)
     between = ""
     if point.low is not None and point.high is not None:

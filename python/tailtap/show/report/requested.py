@@ -38,26 +38,6 @@ class Requested:
     narrow: str = ""
 
     @property
-    def caption(self) -> str:
-        """What the file says below it."""
-        return self.figure.caption
-
-    @property
-    def columns(self) -> int:
-        """Panels beside each other on a wide page."""
-        return 0 if self.drawn is None else self.drawn.shape[1]
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Sentences about what is shown."""
-        return () if self.drawn is None else self.drawn.notes
-
-    @property
-    def tables(self) -> Sequence[Grid]:
-        """The tables below it."""
-        return () if self.drawn is None else self.drawn.tables
-
-    @property
     def described(self) -> str:
         """What it shows, for who does not see it."""
         if self.drawn is None:
@@ -132,7 +112,7 @@ def _with_picture(one: Requested, file: Path | None) -> Requested:
         return one
     wide = read_bytes(file, file.parent, RECORD_BYTES) if file else _picture(one.drawn)
     # One column is as wide as a narrow page.
-    narrow = wide if one.columns == 1 else _picture(one.drawn, narrow=True)
+    narrow = wide if one.drawn.shape[1] == 1 else _picture(one.drawn, narrow=True)
     return replace(one, wide=_address(wide), narrow=_address(narrow))
 
 

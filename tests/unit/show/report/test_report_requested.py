@@ -159,11 +159,12 @@ def test_a_panel_without_a_run_says_so(folder: Path, tmp_path: Path) -> None:
 
 def test_the_page_has_them_with_their_words(asked: list[Requested]) -> None:
     first, *_, shape, _ = with_pictures(asked)
-    assert first.title == "Latency <of> two devices" and first.caption == "As it is."
-    assert first.wide != first.narrow and first.columns == 2
+    assert first.title == "Latency <of> two devices" and first.figure.caption == "As it is."
+    assert first.drawn is not None and first.drawn.shape[1] == 2
+    assert first.wide != first.narrow
     assert first.wide.startswith("data:image/svg+xml;base64,")
     assert first.described.endswith("Latency over Percentile; wire, bare-metal")
-    assert [table.title for table in first.tables] == ["Beside published"]
+    assert [table.title for table in first.drawn.tables] == ["Beside published"]
     assert shape.reason and not shape.wide
 
 
@@ -175,7 +176,7 @@ def test_panels_below_each_other_are_as_wide_as_one(folder: Path, tmp_path: Path
         "  - {kind: gaps, runs: {dut.platform: wire}, panels: [dut.platform, traffic.rate]}\n"
     )
     (one,) = with_pictures(requested_figures(load_experiment(folder), file))
-    assert one.columns == 1 and one.narrow == one.wide
+    assert one.drawn is not None and one.drawn.shape[1] == 1 and one.narrow == one.wide
 
 
 def test_another_file_can_say_what_is_drawn(folder: Path, tmp_path: Path) -> None:
