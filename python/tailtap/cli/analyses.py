@@ -384,20 +384,18 @@ def model(
 ) -> Answer:
     """Predict the tail on a longer horizon, and check the prediction.
 
-    The first part of each run is fitted; the rest checks the prediction. Packets stall together,
-    so latencies over a threshold are grouped into clusters, and a generalised Pareto distribution
-    is fitted to the maxima of the clusters by maximum likelihood. The model uses the lowest
-    threshold whose diagnostics hold: enough clusters, a good fit, one population, a tail index
-    that higher thresholds confirm, stationarity, fine stamps, hardly any loss. Its return levels
-    (such as the latency that one cluster exceeds in 24 h) come with 95 % profile likelihood
-    intervals. Where no threshold passes, or the rest of the run contradicts the prediction, no
-    number is printed, and the reason is.
+    The first part of each run is fitted; the rest checks the prediction. Packets stall together, so
+    latencies over a threshold are grouped into clusters, and a generalised Pareto distribution is
+    fitted to the maxima of the clusters by maximum likelihood, at the lowest threshold whose
+    diagnostics hold. Its return levels (such as the latency that one cluster exceeds in 24 h) come
+    with 95 % profile likelihood intervals. Where no threshold passes, or the rest of the run
+    contradicts the prediction, no number is printed, and the reason is.
 
-    Apart from it, and whether it holds or not, stands what needs no model: how many packets to
-    expect over latencies that the run has shown, and how likely later ones are.
+    Apart from it stands what needs no model: how many packets to expect over latencies that the run
+    has shown, and how likely later ones are.
 
-    Everything comes from the stored evaluation; captures are not read again.
-    docs/explanation/model.md explains every column, and how far to trust the intervals.
+    Everything comes from the stored evaluation. docs/explanation/model.md explains every column,
+    and how far to trust the intervals.
     """
 
     from tailtap.analysis.tail.analysis import Options

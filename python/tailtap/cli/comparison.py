@@ -166,15 +166,12 @@ def compare(
     are ranked together. Packets of one run are late together, so differences are tested over
     repeats: by exact rank tests, corrected for their number (Holm). The probability that noise
     makes a ranking is 5 % at most. Configurations that the tests cannot distinguish share their
-    ranks. A difference is told of the one that was given later, against the one before. What was
-    counted per packet is compared in the same way. Further
-    tables show how predictable each tail is, what it costs, how well its platform isolates (a
-    judgement), and whether the data meets the five recommendations of "How low can you go?".
-    docs/howto/compare.md explains every column.
+    ranks. Further tables show how predictable each tail is, what it costs, how well its platform
+    isolates (a judgement), and whether the data meets the five recommendations of "How low can you
+    go?". docs/howto/compare.md explains every column.
 
     With --worse-than, the question is whether a change made the tail worse. The exit status is the
-    answer: 0 for better and no worse, 1 for worse, 5 for not shown. docs/howto/ci.md tells how to
-    use it.
+    answer: 0 for better and no worse, 1 for worse, 5 for not shown.
     """
     from tailtap.analysis.compare import compare_runs, judge_change
 

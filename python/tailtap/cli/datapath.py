@@ -129,16 +129,14 @@ def trace(
     """Record what the kernel does on chosen CPUs: who had them when, and what was in between.
 
     eBPF programs on the kernel's tracepoints store an interval when it has ended: interrupts,
-    functions that other CPUs asked for with their sender, softirqs, tasks, work of kernel threads,
-    TLB flushes, idle states. They wake nobody. The clock is that of `tailtap tap`.
-    docs/reference/files.md describes the files, and docs/explanation/tracing.md what is recorded.
+    functions that other CPUs called with their sender, softirqs, tasks, work of kernel threads, TLB
+    flushes, idle states. They wake nobody. The clock is that of `tailtap tap`. The files are in
+    docs/reference/files.md, what is recorded in docs/explanation/tracing.md.
 
-    The trace runs until SIGINT, SIGTERM or the duration. It is written while it runs; trace.json
-    comes last, so that a trace without it was cut off. What a kernel does not tell is named, and
-    the rest is recorded. With --json it prints one line when it has begun, {"event": "ready"}, and
-    one at the end, {"event": "done", "trace": ...}, with the content of trace.json but for the
-    names, the records by kind, and for each tracepoint how often its program ran, its time in ns
-    (with --cost) and what it did not see.
+    The trace runs until SIGINT, SIGTERM or the duration; trace.json comes last, so that a trace
+    without it was cut off. What a kernel does not tell is named, and the rest is recorded. With
+    --json it prints {"event": "ready"} when it has begun, and at the end {"event": "done", "trace":
+    ...} with the content of trace.json and what each tracepoint's program did.
     """
     import json as json_module
 

@@ -66,9 +66,9 @@ if TYPE_CHECKING:
     "ingress",
     type=PATH,
     help="Capture from before the device under test: a file, a pipe, '-' for the standard input, "
-    "or several files that follow each other in time, as a folder or a pattern in quotes. Alone: a "
-    "capture of both sides, or of requests and answers; or the folder of an experiment, to "
-    "evaluate all its runs again.",
+    "or several files that follow each other in time, as a folder or a pattern in quotes. "
+    "Alone: a capture of both sides, or of requests and answers; or the folder of an "
+    "experiment.",
 )
 @click.argument(
     "egress",
@@ -80,10 +80,10 @@ if TYPE_CHECKING:
     "--ingress",
     "before",
     metavar="SELECT",
-    help="Which packets of INGRESS are from before the device: interface:NUMBER or interface:NAME "
-    "of a pcapng file, vlan:ID (vlan:none for those without a tag), from:MAC (the hardware address "
-    "that they come from), copy:1 (the first copy of each packet). Several values are given with "
-    "commas. By default all; of one capture with both sides, what its packets show.",
+    help="Which packets of INGRESS are from before the device: interface:NUMBER or "
+    "interface:NAME of a pcapng file, vlan:ID or vlan:none, from:MAC, copy:1 (the first "
+    "copy of each packet); several with commas. By default all; of one capture with both "
+    "sides, what its packets show.",
 )
 @click.option(
     "--egress",
@@ -95,36 +95,29 @@ if TYPE_CHECKING:
     "--filter",
     "filter_",
     metavar="EXPRESSION",
-    help="Take only packets of which this is true, in the words of libpcap (`man pcap-filter`): "
-    "'udp port 53 and net 10.1.0.0/16'. It says of a packet what `tcpdump -r FILE EXPRESSION` "
-    "says, on both sides and before packets are matched.",
+    help="Take only packets of which this is true, on both sides, in the words of libpcap (`man "
+    "pcap-filter`): 'udp port 53 and net 10.1.0.0/16'.",
 )
 @click.option(
     "--filter-after",
     metavar="EXPRESSION",
-    help="Which packets of EGRESS are taken, where the device changes what --filter names: a NAT "
-    "addresses, a tunnel headers. '' takes all of them: those without a packet before the device "
-    "count as unmatched.",
+    help="The same for EGRESS, where the device changes what --filter names: a NAT addresses, a "
+    "tunnel headers. '' takes all: those without a packet before the device count as "
+    "unmatched.",
 )
 @click.option(
     "--direction",
     type=click.Choice(("there", "back", "both")),
-    help="Where both captures hold both directions, they are told apart, and the way back is shown "
-    "below the way there: 'there' or 'back' shows one of them, 'both' takes all packets as one.",
+    help="Where both captures hold both directions: show the way 'there' or 'back' alone, by "
+    "default both; 'both' takes all packets as one.",
 )
 @click.option(
     "--key",
-    help="What packets are matched by: 'auto', the default, looks for a key and says what "
-    "it chose; 'packet' is what devices on the way keep of the innermost packet of IP: addresses, "
-    "ports, the IP id and the payload ('packet-nat': without addresses and ports, 'packet-flow': "
-    "without the IP id, 'packet-payload': without either, 'packet-stream': bytes of streams, "
-    "'packet-bytes': the same behind a proxy of TCP, 'packet-id': addresses and the IP id); "
-    "'moonsniff' is a u32 little-endian id at the start of the UDP payload, followed by "
-    "the byte 0x55; 'signature' is bytes 12 to 63 of the frame without checksums; "
-    "OFFSET:WIDTH:le|be is an integer of WIDTH bytes at byte OFFSET of the frame, "
-    "PLACE+OFFSET:WIDTH:le|be at byte OFFSET of a header or payload of the innermost packet "
-    "(udp.payload+0:4:le), -OFFSET:WIDTH:le|be that many bytes before the packet's end (-12:4:le); "
-    "ip.id, tcp.seq, icmp.seq and others have names.",
+    help="What packets are matched by: 'auto', the default, looks for a key and says what it "
+    "chose; 'packet' and its kinds ('packet-nat', ...); 'moonsniff'; 'signature'; an "
+    "integer of the frame, OFFSET:WIDTH:le|be, of a header or payload, udp.payload+0:4:le, "
+    "or at the end, -12:4:le; ip.id, tcp.seq and others have names "
+    "(docs/reference/captures.md).",
 )
 @click.option(
     "--key-after",
@@ -136,17 +129,16 @@ if TYPE_CHECKING:
     "--match",
     default="auto",
     type=click.Choice(("auto", "packets", "transactions")),
-    help="What to look for: 'packets' before and behind a device; 'transactions', requests and "
-    "their answers, in one capture, or the requests in INGRESS and the answers in EGRESS. 'auto', "
-    "the default, looks for transactions where there is one capture, or no packet is in both.",
+    help="What to look for: 'packets' before and behind a device; 'transactions' in one capture, "
+    "or the requests in INGRESS and the answers in EGRESS. 'auto' looks for transactions "
+    "where there is one capture, or no packet is in both.",
 )
 @click.option(
     "--from",
     "since",
     default="first",
     type=click.Choice(("first", "last")),
-    help="What a transaction's time counts from, where the request was sent several times: the "
-    "'first' time, the default, or the 'last'.",
+    help="Which request a transaction's time counts from, where it was sent several times.",
 )
 @click.option(
     "--trim",
@@ -177,14 +169,14 @@ if TYPE_CHECKING:
     "--losses",
     default=0,
     type=click.IntRange(min=0),
-    help="Print the first so many lost packets: the time since the first packet of INGRESS, how "
-    "many packets with a key INGRESS has before it, and how many were lost in a row.",
+    help="Print the first so many lost packets: when, after how many packets with a key, and how "
+    "many were lost in a row.",
 )
 @click.option(
     "--by",
     type=click.Choice(("flow",)),
-    help="Losses and latencies of each flow as well: protocol, addresses and ports, as they are "
-    "before the device. Keeps 24 bytes of each packet in memory.",
+    help="Losses and latencies of each flow as well, as it is before the device. Keeps 24 bytes "
+    "of each packet in memory.",
 )
 @click.option(
     "--bucket",
@@ -196,47 +188,43 @@ if TYPE_CHECKING:
 @click.option(
     "--egress-ahead",
     metavar="LEAST..MOST",
-    help="The captures are of two clocks, and that of EGRESS is ahead of that of INGRESS by this "
-    "much all the time, such as '-3 us..5 us'.",
+    help="The clock of EGRESS is ahead of that of INGRESS by this much all the time, such as '-3 "
+    "us..5 us'.",
 )
 @click.option(
     "--back",
     nargs=2,
     type=PATH,
     metavar="BEFORE AFTER",
-    help="The captures are of two clocks. These are of packets that went the other way at the "
-    "same time: BEFORE has the clock of EGRESS, AFTER that of INGRESS. By these packets and those "
-    "of the pair itself the clocks are aligned, offset and drift. Captures that hold both "
-    "directions need it not.",
+    help="Align two clocks, offset and drift, by packets that went the other way at the same "
+    "time: BEFORE has the clock of EGRESS, AFTER that of INGRESS.",
 )
 @click.option(
     "--format",
     type=click.Choice(("pcap", "pcapng", "erf", "mscap", "stamps", "marks")),
-    help="Format of both captures (pcap, pcapng, erf, mscap, stamps, marks) where the content does "
-    "not say: ERF and mscap have no magic number, and the suffix decides.",
+    help="Format of both captures where the content does not say: ERF and mscap have no magic "
+    "number, and the suffix decides.",
 )
 @click.option(
     "--nanoseconds",
     metavar="SIDE",
     type=click.Choice(("ingress", "egress", "both")),
     help="The stamps of this capture (ingress, egress, both) are nanoseconds, although the file "
-    "says that they are microseconds: a wrong magic number in pcap, no if_tsresol in pcapng.",
+    "says microseconds.",
 )
 @click.option(
     "--stamps",
     metavar="SOURCE",
     type=click.Choice(("record", "trailer")),
-    help="Where the stamps are taken from: 'trailer' is what a switch put behind each frame "
-    "(Arista 7130 or Metamako, Cisco Nexus 3550 or Exablaze), in whichever capture has that; "
-    "'record' is what the capturing program wrote. By default trailers count where both captures "
-    "have them.",
+    help="Take the stamps of switches behind each frame ('trailer'), or of the capturing program "
+    "('record'). By default trailers count where both captures have them.",
 )
 @click.option(
     "--throughout",
     is_flag=True,
     default=None,
-    help="Both captures ran all the time: what came before the first packet or after the last one "
-    "in EGRESS, and is not in it, is lost. By default it is outside of the common time.",
+    help="Both captures ran all the time: what EGRESS misses before its first packet or after "
+    "its last one is lost. By default it is outside of the common time.",
 )
 @writes_into(
     "Write all tables as Parquet files, and evaluation.json, into DIR; those of the way back "
@@ -251,15 +239,15 @@ if TYPE_CHECKING:
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Work on the cluster of the Dask scheduler at ADDRESS, such as "
-    "tcp://10.0.0.1:8786, whose workers have the same tailtap and see the captures under "
-    "the same paths. Needs `pip install distributed`.",
+    help="Work on the cluster of this Dask scheduler, tcp://10.0.0.1:8786, whose workers have "
+    "the same tailtap and see the captures under the same paths. Needs `pip install "
+    "distributed`.",
 )
 @click.option(
     "--chunk",
     type=SIZE,
-    help="Cut larger captures into pieces of this size, 1 GiB by default, and evaluate "
-    "these side by side.",
+    help="Evaluate larger captures in pieces of this size side by side, by default 1 GiB; the "
+    "result is the same.",
 )
 @click.option(
     "--jobs",
@@ -293,41 +281,29 @@ def evaluate(
 ) -> None:
     """Match the packets of two captures and show the tail of the latency between them.
 
-    Reads pcap (micro- and nanoseconds), pcapng, ERF, MoonSniff's mscap and tailtap's files of
-    stamps and marks, each also compressed with zstd, gzip, xz, lz4 or bzip2. Packets may be
-    captured with their Ethernet header or without it: on 'any' (SLL and SLL2), on tunnels (raw IP,
-    NULL, PPP), or as ERF; the two captures may differ in that. Needs no privileges. Percentiles are
-    exact; each comes with its 95 % confidence interval, and one with fewer than ten packets above
-    it is marked as not supported by the data. Warnings go to standard error.
+    Reads pcap, pcapng, ERF, MoonSniff's mscap and tailtap's files of stamps and marks, also
+    compressed, with or without Ethernet headers (docs/reference/captures.md). Needs no privileges.
+    Percentiles are exact; each comes with its 95 % confidence interval, and one with fewer than ten
+    packets above it is marked as not supported by the data.
 
     A folder, or a pattern in quotes, is one capture of several files, such as tcpdump writes with
-    -C or -G. What comes through a pipe is kept in $TMPDIR until it is evaluated. One capture with
-    both sides is evaluated alone: its interfaces, VLANs, hardware addresses or copies tell which
-    packet is from before the device. Exact copies that mirror ports make count once. Where both
-    captures hold both directions, each is evaluated by itself; if these show that the clocks
-    differ, they are aligned by the packets of both.
+    -C or -G. One capture with both sides is evaluated alone: its interfaces, VLANs, hardware
+    addresses or copies tell which packet is from before the device. Where both captures hold both
+    directions, each is evaluated by itself.
 
-    Given a folder that `tailtap run` made, evaluates all its finished runs again, as their
-    experiment says, and replaces the results in the run folders and in results.duckdb. With other
-    settings (--key, --trim, --window, --bucket, --worst) the results go into a folder of their own
-    (--out), which all commands take for an experiment, or take the place of those of the runs
-    (--replace). Stamps of a run begin after its warm-up: --trim leaves out what was measured. A run
-    that cannot be evaluated keeps its results; the others go on, and the exit status is not 0. Any
-    folder of run folders will do.
+    Of a folder that `tailtap run` made, all finished runs are evaluated again, as their experiment
+    says, and their results replaced. With other settings (--key, --trim, --window, --bucket,
+    --worst) the results go into a folder of their own (--out) or take the place of the old ones
+    (--replace). A run that cannot be evaluated keeps its results; the others go on, and the exit
+    status is not 0.
 
-    With --match transactions, each kind of requests and answers that a capture holds is evaluated
-    like packets: TCP's handshake, TLS, DNS, HTTP, ping, QUIC, NTP, PTP and GTP-U's echo, and with
-    --key an id at any place. A request without an answer within --window is unanswered. --out
-    writes a folder for each kind, which all commands take for an evaluation.
+    With --match transactions, requests and answers are evaluated like packets: TCP's handshake,
+    TLS, DNS, HTTP, ping, QUIC, NTP, PTP, GTP-U's echo, and with --key an id at any place. A request
+    without an answer within --window is unanswered. --out gets a folder for each kind.
 
-    Captures of two clocks need the offset of the clocks: --egress-ahead or --back. Times
-    behind the device are brought to the clock before it, and what the latencies may be off by is
-    in every bound, stored, and part of every verdict. A clock that stepped is refused.
-
-    The results do not depend on where the work is done, and in how many pieces. pcap and stamp
-    files can be cut into pieces. Compressed captures, pcapng, ERF and mscap, and captures whose
-    stamps are not in order of time, are a switch's, or are of two clocks, are evaluated in one
-    piece.
+    Captures of two clocks need their offset: --egress-ahead, --back, or both directions in both
+    captures. What the latencies may be off by is in every bound, and part of every verdict. A
+    clock that stepped is refused.
     """
     from tailtap.analysis.evaluation.clocks import known, parse_interval
     from tailtap.analysis.evaluation.percentiles import parse_list

@@ -198,18 +198,17 @@ def generate(
 ) -> None:
     """Send UDP packets with unique ids on a fixed schedule, in open loop.
 
-    Rate and pattern fix the time at which each packet is due. It leaves then, whatever happened
-    to earlier packets. The report states the slip: how late packets left. A measurement is only as
+    Rate and pattern fix the time at which each packet is due. It leaves then, whatever happened to
+    earlier packets. The report states the slip: how late packets left. A measurement is only as
     good as the slip is small. One thread spins on the clock; give it a CPU of its own.
 
-    The packets are in MoonSniff's layout: Ethernet, with --vlan a tag, IPv4 from 10.0.0.1 to
-    10.1.0.1 (or IPv6 from fd00::1 to fd00:0:0:1::1), UDP from port 1024 to 53, and as payload the
-    id (32 bits, little-endian, from 0) and the type byte 0x55. SIGINT and SIGTERM end the traffic
-    early; the report is still printed, and the exit status is 4.
+    The packets are in MoonSniff's layout: Ethernet, IPv4 from 10.0.0.1 to 10.1.0.1 (or IPv6 from
+    fd00::1 to fd00:0:0:1::1), UDP from port 1024 to 53, and as payload the id (32 bits,
+    little-endian, from 0) and the type byte 0x55. SIGINT and SIGTERM end the traffic early; the
+    report is still printed, and the exit status is 4.
 
-    With --next the same thread sends several flows, each with ids and a report of its own. They
-    begin spread over the shortest of their gaps, so that they are not due in the same nanosecond:
-    flow k of n begins k/n of it later (phase_ns in its report).
+    With --next the same thread sends several flows, each with ids and a report of its own. Flow k
+    of n begins k/n of the shortest gap later, so that they are not due in the same nanosecond.
     """
     from tailtap import _core
     from tailtap.cli.flow import FlowOptions

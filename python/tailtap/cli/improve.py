@@ -122,21 +122,19 @@ def improve(
 
     Measures the experiment with a trace, explains it, and takes the knobs of `tailtap host` that
     answer the causes found, can be set while the machine runs, and are not as they should be. They
-    are tried together, in blocks of runs: one with each, and one with none, in random order, until
-    the runs decide: a knob helps, has no effect (less than --margin), harms, or nothing is shown.
-    What helps is kept for the runs that follow, and the causes are looked for again. It ends when
-    the requirement holds, when nothing is left that may help, or when the time is over.
+    are tried in blocks of runs: one with each, and one with none, in random order, until the runs
+    decide: a knob helps, has no effect (less than --margin), harms, or nothing is shown. What helps
+    is kept for the runs that follow, and the causes are looked for again. It ends when the
+    requirement holds, when nothing is left that may help, or when the time is over.
 
-    What is compared is the share of packets that are later than required, or lost, of each run. The
-    probability that a knob without effect is said to help is at most 5 %, over all knobs together:
-    nine pairs show a clear effect. The requirement is judged on as many runs as the file says by
-    `repeat` (with --observe two), which each stage makes without a trace; all must hold.
+    The share of packets that are later than required, or lost, is compared. The probability that a
+    knob without effect is said to help is at most 5 %, over all knobs together: nine pairs show a
+    clear effect. The requirement is judged on as many runs without a trace as the file says by
+    `repeat` (with --observe two); all must hold.
 
-    Each run sets the knobs itself and puts the machine back; a run that was killed leaves a journal
-    for `tailtap clean`. --out holds every run as `tailtap run` stores it, so that report, explain
-    and compare work, and improve.json. `tailtap explain` tells then which remedies are proven. The
-    exit status is 0 when the requirement holds in the end, 1 when it is violated, 5 when that is
-    not shown.
+    Each run sets the knobs itself and puts the machine back. --out holds every run as `tailtap run`
+    stores it, and improve.json. The exit status is 0 when the requirement holds in the end, 1 when
+    it is violated, 5 when that is not shown.
     """
     from tailtap.base.errors import InputError
     from tailtap.cli.progress import campaign_in

@@ -267,15 +267,13 @@ def observe(
     IN and OUT are interfaces that packets pass on their way through the device: ports of a bridge,
     of a router or a firewall, of a container or a pod, or the tap devices of a virtual machine.
     Nothing is rebuilt and nothing is changed: what is attached are eBPF programs, which vanish with
-    the process. docs/howto/observe.md tells more; docs/explanation/latency.md says what packets
-    are matched by.
+    the process.
 
-    First packets are looked at for a moment, in memory: which way they go, by what they are known
-    again behind the device, and what had which core when they left. Then they are stamped until the
-    time is over (--for), so many packets have passed (--packets), or SIGINT ends it. The folder
-    has a run like those of `tailtap run`: report, explain, verdict, compare, model and export work
-    on it. What could not be found out is a warning of the run. The exit status is 3 when the run
-    has no result.
+    First a look at the packets, in memory, shows which way they go, what they are matched by and
+    which cores serve them. Then they are stamped until the time is over (--for), so many packets
+    have passed (--packets), or SIGINT ends it. The folder has a run like those of `tailtap run`,
+    for report, explain, verdict, compare, model and export. docs/howto/observe.md has more. The
+    exit status is 3 when the run has no result.
     """
     from tailtap.analysis.runs.summary import summarize
     from tailtap.cli.caller import results_of_caller

@@ -55,33 +55,26 @@ def report(
     json: bool,
     quiet: bool,
 ) -> Answer:
-    """Write the report of an experiment: one page, and the figures for print.
+    """Write the report of an experiment as one page.
 
     The page (index.html) holds everything it shows and needs no network: the result of each
     configuration, an HDR diagram of all runs, loss against the packet rate where that varies, the
-    worst latencies and the losses over time, inter-packet gaps and packet rates before and after
-    the device, counts, warnings and the environment; of a search, its result. The folder `figures`
-    holds the same figures as PNG, SVG and PDF. Failed runs are listed with their reason. Nothing is
-    measured again: make the report as often as you like, also of an interrupted experiment.
+    worst latencies and the losses over time, inter-packet gaps and packet rates, counts, warnings
+    and the environment; of a search, its result. The folder `figures` holds the figures for print.
+    Failed runs are listed with their reason. Nothing is measured again.
 
-    What the experiment file asks for as `figures` comes first: panels, lines and axes as a paper
-    has them, with the data of each as CSV. Change that section in DIR/experiment.yaml and make the
-    report again, or give another file by --figures-from.
+    What the experiment file asks for as `figures` comes first, with the data of each as CSV. Change
+    that section in DIR/experiment.yaml and make the report again, or give another file by
+    --figures-from.
 
-    Of runs with a trace it says why packets were late, as `tailtap explain` stored it or, where
-    that did not run yet, as it finds it: the causes and the knobs that remove them, the worst
-    packets by cause, what makes each percentile, and what the cores did around each of them. Of
-    runs with `interrupts: counters` it shows which counters rose where packets were late. Of lines
-    with `dut.taps: hops` it shows how long each node took, and which one made the worst packets.
+    Runs with a trace show why packets were late, as `tailtap explain` does; runs with `interrupts:
+    counters` which counters rose where packets were late; lines with `dut.taps: hops` how long each
+    node took.
 
-    The page also shows runs that `tailtap import --into DIR` added to DIR, marked as imported.
-    What their files do not contain, such as confidence intervals, is shown as not published.
-    Tables show all imported runs, figures eight of them, first those at the packet rates of your
-    own runs. Select runs with --runs. Each word of a selection is `own` or `imported`, a packet
+    Imported runs are marked as such; what their files do not contain is shown as not published.
+    Tables show all of them, figures eight. Each word of --runs is `own` or `imported`, a packet
     rate, a run's number, or a name: a value that was varied, the platform, or a folder in an
-    imported run's path, where * and ? stand for any letters. Both container runs at one rate are
-    `--runs 'container, 10 kpkt/s'`; all your own runs and one imported run are
-    `--runs own --runs 1000007`.
+    imported run's path, where * and ? stand for any letters: `--runs 'container, 10 kpkt/s'`.
     """
 
     from tailtap.library import remedies
@@ -191,17 +184,15 @@ def publish(
 ) -> Answer:
     """Make a site of an experiment that others can read, check and run again.
 
-    The site is a plain folder: it works from a disk and from any web server, and needs no network.
-    It has an index, a page for each figure with its numbers and the command that draws it, a page
-    for each run, the interactive report, all tables as Parquet, the machines, checksums, a citation
-    and an RO-Crate. It is an experiment's folder, too: `tailtap report`, `verdict` and `compare`
-    read it. The same runs make the same files, byte by byte.
+    The site is a plain folder: it works from a disk and from any web server. It has an index, a
+    page for each figure with its numbers and the command that draws it, a page for each run, the
+    interactive report, all tables as Parquet, the machines, checksums, a citation and an RO-Crate.
+    It is an experiment's folder, too. The same runs make the same files, byte by byte.
 
     Whatever identifies people or machines is replaced, the same value by the same name everywhere:
-    serial numbers, hardware and IP addresses, host and user names, ids of machines and boots,
-    passwords. How testbeds are logged in to and switched is left out. What leaves and how much was
-    replaced is printed and stands in the site, but no value is. Names are known by their fields
-    and forms: look at the site before you publish it, and replace what is left by --hide.
+    serial numbers, hardware and IP addresses, host and user names, ids, passwords. How testbeds are
+    logged in to is left out. Names are known by their fields and forms: look at the site before you
+    publish it, and replace what is left by --hide.
 
     Needs `pip install 'tailtap[publish]'`.
     """
@@ -325,14 +316,13 @@ def reproduce(
     machine, at its smallest scale, and each claim is judged by these runs. full: as it was
     published.
 
-    Claims that compare configurations are judged here as there. A claim of a requirement, such as
-    p99.9 < 1 ms, is about its machine, too: violated here, it is contradicted only if nothing that
-    matters differs between the machines, and else not shown; the differences are listed. Latencies
-    of two machines are never compared.
+    A claim of a requirement, such as p99.9 < 1 ms, is about its machine, too: violated here, it is
+    contradicted only if nothing that matters differs between the machines, and else not shown.
+    Latencies of two machines are never compared.
 
     Nothing of a site is executed but the experiment that it describes, and that only for small and
-    full. docs/howto/reproduce.md says more. The exit status is 0 when all is reproduced, 1 when
-    something is contradicted, 5 when something is not shown.
+    full. The exit status is 0 when all is reproduced, 1 when something is contradicted, 5 when
+    something is not shown.
     """
     from tailtap.base.errors import InputError
     from tailtap.library import remedies

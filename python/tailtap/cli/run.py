@@ -113,29 +113,24 @@ def run(
         vary: {dut.platform: [wire, bare-metal, container]}
         repeat: 3
 
-    docs/reference/experiment.md describes every key, with its unit, default and an example, and how
-    an editor completes the file; `python -m tailtap.experiment.reference` prints that page.
-
-    With --check nothing is measured: every planned run is shown with what is missing for it, and
-    how to get it; with --testbed each host is asked about its part. The exit status is 0 when all
-    runs can be made, and 3 when some cannot. With --live and --metrics the numbers can be watched
-    while packets are sent; a warning of the run says so.
+    docs/reference/experiment.md describes every key; `python -m tailtap.experiment.reference`
+    prints that page.
 
     The generator, the taps and the device are network namespaces joined by virtual links; this
-    needs root. Each run is stored with its evaluation in a folder of its own, and all evaluations
-    in results.duckdb. Ctrl-C keeps the finished runs, and --resume makes the rest. A run that fails
-    is recorded with its reason while the others go on. A run is invalid when its generator did not
-    send what was asked of it; a generator that falls far behind is ended. If the file has
-    `require`, the verdict follows, and if it has `claims`, whether the runs show them. For up to
-    eight runs with small traces (64 MB together) it says in few words why packets were late;
-    `tailtap explain` tells more. The exit status is 3 when runs failed or are invalid, else 1
+    needs root. With --check nothing is measured: every planned run is shown with what is missing
+    for it, and how to get it. Each run is stored with its evaluation in a folder of its own, and
+    all evaluations in results.duckdb. Ctrl-C keeps the finished runs, and --resume makes the rest.
+    A run that fails is recorded with its reason while the others go on. A run is invalid when its
+    generator did not send what was asked of it. If the file has `require`, the verdict follows, and
+    if it has `claims`, whether the runs show them. Of up to eight runs with small traces it says in
+    few words why packets were late. The exit status is 3 when runs failed or are invalid, else 1
     unless everything that is required holds.
 
     With --against both experiments are measured in pairs of runs, in random order, until the pairs
-    decide about the percentile --at. The answer is better or no worse (exit status 0), worse by
-    more than --worse-than (1) or, when --within is over, not shown (5). The answer "worse" is wrong
-    in at most 1 % of all cases, each other answer in at most 5 %, however many pairs it took.
-    `vary`, `repeat` and `require` are left out; --out holds every run, and against.json.
+    decide about the percentile --at: better or no worse (exit status 0), worse by more than
+    --worse-than (1) or, when --within is over, not shown (5). The answer "worse" is wrong in at
+    most 1 % of all cases, each other answer in at most 5 %, however many pairs it took. `vary`,
+    `repeat` and `require` are left out.
     """
     from tailtap.base.errors import InputError
     from tailtap.experiment.plan import default_folder

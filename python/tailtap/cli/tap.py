@@ -192,24 +192,20 @@ def tap(
     """Stamp or capture every packet that passes a link.
 
     A packet that leaves through another interface (but for @arrival), or with @egress, is stamped
-    as it leaves. Any other packet is stamped when the interface gets it (from a network card's
-    driver, or from the sender at the other end of a veth pair), not when its receive work begins.
-    For this the kernel stamps all packets of the machine while the tap runs, as for tcpdump.
+    as it leaves. Any other packet is stamped when the interface gets it, from a network card's
+    driver or from the sender at the other end of a veth pair. For this the kernel stamps all
+    packets of the machine while the tap runs, as for tcpdump.
 
-    A stamp file holds packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload
-    starts with MoonSniff's layout, a little-endian 32-bit id and the byte 0x55; or, with --key,
-    all packets with an id at that place. Other packets are counted. A pcap holds all packets, cut
-    to the snap length, with their VLAN tags. A file of marks is for traffic whose bytes nobody may
-    keep: it holds no byte of a packet, and `tailtap evaluate` takes it as any capture. One tap can
-    stamp in several network namespaces, all on the same clock. The links must be up.
+    A stamp file holds packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, in MoonSniff's
+    layout, or with --key all packets with an id at that place. A pcap holds all packets, cut to the
+    snap length. A file of marks is for traffic whose bytes nobody may keep: it holds no byte of a
+    packet, and `tailtap evaluate` takes it as any capture. The links must be up.
 
-    The tap runs until SIGINT, SIGTERM, the duration or the number of packets. It writes while
-    traffic flows, so the files of a tap that was killed can be read. With --json it prints one
-    line when all links are tapped, {"event": "ready", ...}, and one at the end, {"event": "done",
-    ...}, with the files and counts of each link: seen = stored + lost, always; other counts
-    packets without an id or a key, filtered and unsampled those that were not to be stamped. A file
-    that holds something is not written over. When the disk is full the tap ends, and the counts in
-    its files of stamps or marks are exact.
+    The tap runs until SIGINT, SIGTERM, the duration or the number of packets. The files of a tap
+    that was killed can be read. With --json it prints {"event": "ready", ...} when all links are
+    tapped, and at the end {"event": "done", ...} with the files and counts of each link: seen =
+    stored + lost, always; other counts packets without an id or a key, filtered and unsampled those
+    that were not to be stamped. When the disk is full the tap ends, and its counts are exact.
     """
     import json as json_module
 

@@ -110,15 +110,13 @@ def verdict(
     return_level(24 h) < 1 ms, by the tail model; gap(p99.9) < 200 us or gap(max), between packets
     after the device. <= is accepted, too.
 
-    An answer about a share or a percentile is about the device, with 95 % confidence. Too few
-    packets do not show it; the answer says how many more would. Answers about max, mean, and == 0
-    are about the run alone. A requirement must hold in all repeats: the worst one decides. Runs
-    that failed or are invalid show nothing. docs/reference/verdict.md has the rules.
+    An answer about a share or a percentile is about the device, with 95 % confidence; too few
+    packets do not show it. Answers about max, mean, and == 0 are about the run alone. A requirement
+    must hold in all repeats. Runs that failed or are invalid show nothing. The rules are in
+    docs/reference/verdict.md.
 
     Where neither --require, --profile nor --runs is given, the claims of the experiment file are
-    judged, too: each is held, contradicted, or not shown.
-
-    The exit status is 0 when everything holds and 1 otherwise.
+    judged, too. The exit status is 0 when everything holds and 1 otherwise.
     """
 
     if list_profiles:
