@@ -58,6 +58,17 @@ class Misfit(ValueError):
         super().__init__(reason)
 
 
+Rule: TypeAlias = tuple[object, KeyPath, str, Sequence[KeyPath]]
+"""Whether something is wrong, where, why, and what the value there does not fit with."""
+
+
+def require_fit(*rules: Rule) -> None:
+    """Raise `Misfit` for the first rule that is broken."""
+    for is_wrong, at, why, beside in rules:
+        if is_wrong:
+            raise Misfit(at, why, beside)
+
+
 @dataclass(frozen=True)
 class Document:
     """The content of an experiment file, and where each value came from."""

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from tailtap.experiment.plan import PlannedRun
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.campaign import Boots
-    from tailtap.measure.check import Outlook
     from tailtap.measure.live import Live
     from tailtap.measure.roles import Stations
     from tailtap.records.compare import AgainstRecord
+    from tailtap.records.printed import RunCheckRecord
 
 
 @command(
@@ -258,21 +258,21 @@ def _check(
     boots: Boots | None,
 ) -> Answer:
     """What is known before anything is made."""
-
     from tailtap.base.errors import MachineError
+    from tailtap.experiment.plan import make_plan
     from tailtap.measure.check import check_experiment
 
     outlook = check_experiment(checked, out, stations, boots)
+    impossible = [run for run in outlook.runs if run.problems]
     problem = None
-    if outlook.whole.problems:
-        problem = MachineError(f"nothing would be begun: {outlook.whole.problems[0]}")
-    elif outlook.impossible:
-        run, findings = outlook.impossible[0]
+    if outlook.problems:
+        problem = MachineError(f"nothing would be begun: {outlook.problems[0].message}")
+    elif impossible:
         problem = MachineError(
-            f"{len(outlook.impossible)} of {len(outlook.runs)} runs are not possible, {run.slug} "
-            f"first: {findings.problems[0]}"
+            f"{len(impossible)} of {len(outlook.runs)} runs are not possible, {impossible[0].slug} "
+            f"first: {impossible[0].problems[0].message}"
         )
-    return Answer(outlook.record, lambda: print_outlook(outlook), problem=problem)
+    return Answer(outlook, lambda: print_outlook(outlook, make_plan(checked)), problem=problem)
 
 
 def _against(
@@ -329,8 +329,8 @@ def differences(differs: Sequence[str]) -> Iterator[str]:
         yield from (f"- {sentence}" for sentence in differs)
 
 
-def print_outlook(outlook: Outlook) -> None:
-    """Print the planned runs with the numbers of what was found, and below it what that is."""
+def print_outlook(outlook: RunCheckRecord, plan: Sequence[PlannedRun]) -> None:
+    """Print the runs of a plan with the numbers of what was found, and below it what that is."""
     from tailtap.cli.console import print_table
     from tailtap.show.sections import Cell, Column, row, table
 
@@ -339,21 +339,21 @@ def print_outlook(outlook: Outlook) -> None:
     numbers: dict[str, int] = {}
     possible = "yes" if outlook.as_root else "as root"
     rows = []
-    for run, findings in outlook.runs:
-        said = [*findings.problems, *findings.notes]
+    for run in outlook.runs:
+        said = [one.message for one in (*run.problems, *run.notes)]
         places = sorted({numbers.setdefault(text, len(numbers) + 1) for text in said})
-        answer = Cell("no", "alarm") if findings.problems else possible
+        answer = Cell("no", "alarm") if run.problems else possible
         rows.append(row(run.slug, answer, ", ".join(map(str, places))))
     columns = Column("run", wrap=16), Column("possible"), Column("see", wrap=8)
     print_table(table("", columns, rows))
-    print_networks(run for run, _ in outlook.runs)
+    print_networks(plan)
     remarks = [row(str(number), text) for text, number in numbers.items()]
-    remarks += [row("all", text) for text in (*outlook.whole.problems, *outlook.whole.notes)]
+    remarks += [row("all", one.message) for one in (*outlook.problems, *outlook.notes)]
     if remarks:
         say()
         print_table(table("", (Column(right=True), Column(wrap=24)), remarks))
         say()
-    minutes, stamps = outlook.seconds / 60, outlook.stamp_bytes / 1e6
+    minutes, stamps = outlook.traffic_seconds / 60, outlook.stamp_bytes / 1e6
     say(f"{len(outlook.runs)} runs: {minutes:.1f} min of traffic, {stamps:.1f} MB of stamps")
 
 

@@ -12,15 +12,14 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PrivateAttr,
     Tag,
-    ValidationError,
     create_model,
     model_validator,
 )
 
-from tailtap.base.document import Misfit, explain
+from tailtap.base.document import Misfit
 from tailtap.base.registry import one_of
 from tailtap.base.schema import Cpus, NoOptions, Port, Strict, Written
-from tailtap.experiment.fields import takes_at
+from tailtap.experiment.fields import as_misfit
 from tailtap.experiment.line import (
     COUNT,
     VETH,
@@ -305,11 +304,7 @@ class Dut(Strict):
 def _node(kind: type[Dut], whole: Mapping[str, Any], name: str, own: Mapping[str, Any]) -> Dut:
     """A node with its own keys and those of the whole. Raises `Misfit`."""
     try:
-        return kind.model_validate(own_keys(whole, own))
+        with as_misfit((), kind, [*kind.model_fields, *platform.declaring(), COUNT]):
+            return kind.model_validate(own_keys(whole, own))
     except Misfit as error:
         raise Misfit(("nodes", name, *error.at), str(error)) from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        known = [*kind.model_fields, *platform.declaring(), COUNT]
-        reason = explain(first, first["loc"], lambda _: known, takes_at(kind, first["loc"]))
-        raise Misfit(("nodes", name, *first["loc"]), reason) from error

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from annotated_types import Ge, Le, Lt
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from tailtap.base.document import KeyPath, Misfit, explain
 from tailtap.base.schema import Written
 
 
@@ -42,9 +44,22 @@ def takes(field: FieldInfo | None) -> str | None:
     return f"{words.replace('`', '')}, such as {example_text(field.examples[0])}"
 
 
-def takes_at(model: type[BaseModel], location: Sequence[str | int]) -> str | None:
-    """What the field of a model takes whose value is at `location`; None of what is within one."""
-    return takes(model.model_fields.get(str(location[0]))) if len(location) == 1 else None
+@contextlib.contextmanager
+def as_misfit(
+    at: KeyPath, model: type[BaseModel], known: Iterable[str] = (), beside: Sequence[KeyPath] = ()
+) -> Iterator[None]:
+    """Turn the first thing that is wrong with a value of a model, at `at`, into a `Misfit`.
+
+    `known` are the keys that it may have, unless they are those of the model.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        location = first["loc"]
+        wanted = takes(model.model_fields.get(str(location[0]))) if len(location) == 1 else None
+        reason = explain(first, location, lambda _: known or model.model_fields, wanted)
+        raise Misfit((*at, *location), reason, beside) from error
 
 
 def default_text(field: FieldInfo) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from tailtap.base.document import KeyPath, Misfit, dotted
+from tailtap.base.document import KeyPath, Misfit, dotted, require_fit
 from tailtap.base.registry import Registry, Row
 from tailtap.base.schema import Matching, Written, name_words
 from tailtap.base.suggest import did_you_mean
@@ -314,50 +314,86 @@ TRANSACTIONS = "transactions"
 def check_server(experiment: Experiment) -> None:
     """Raises `Misfit` unless clients ask a DuT that answers, and only such a one."""
     dut, traffic, asked = experiment.dut, experiment.traffic, experiment.evaluation
-    forwarder: KeyPath = ("dut", "forwarder")
+    forwarder, match = ("dut", "forwarder"), ("evaluation", "match")
+    name, by_requests = dut.forwarder, asked.match == TRANSACTIONS
     if not experiment.answers:
-        for member in dut.members:
-            if FORWARDERS[member.dut.forwarder].serves == "clients":
-                raise Misfit(("dut", "nodes"), f"{member.dut.forwarder} is no node of a line: it "
-                             "answers, and hands nothing on: measure it alone")  # fmt: skip
-        if asked.match == TRANSACTIONS:
-            raise Misfit(("evaluation", "match"), "the DuT hands packets on and answers none: "
-                         "take dut.forwarder: server, or leave it out", [forwarder])  # fmt: skip
-        if asked.transaction is not None:
-            raise Misfit(("evaluation", "transaction"), "this is for evaluation.match: "
-                         "transactions: leave it out", [("evaluation", "match")])  # fmt: skip
+        names = (one.dut.forwarder for one in dut.members)
+        answering = next((one for one in names if FORWARDERS[one].serves == "clients"), None)
+        require_fit(
+            (
+                answering,
+                ("dut", "nodes"),
+                (
+                    f"{answering} is no node of a line: it answers, and hands nothing on: measure "
+                    "it alone"
+                ),
+                (),
+            ),
+            (
+                by_requests,
+                match,
+                (
+                    "the DuT hands packets on and answers none: take dut.forwarder: server, or "
+                    "leave it out"
+                ),
+                [forwarder],
+            ),
+            (
+                asked.transaction is not None,
+                ("evaluation", "transaction"),
+                "this is for evaluation.match: transactions: leave it out",
+                [match],
+            ),
+        )
         return
-    name = dut.forwarder
-    if not experiment.traits.has_dut:
-        raise Misfit(forwarder, f"platform {dut.platform} has no DuT that could answer: take "
-                     "another dut.platform", [("dut", "platform")])  # fmt: skip
-    if dut.line != 1 or dut.is_network:
-        key = "line" if dut.line != 1 else "links" if dut.links else "flows"
-        raise Misfit(
-            ("dut", key), f"{name} has one port and is no node of a line: leave it out", [forwarder]
-        )
-    if dut.given("ports") is not None or dut.over != VETH:
-        key = "over" if dut.over != VETH else "ports"
-        raise Misfit(
-            ("dut", key), f"the port of {name} is on the lab's links: leave it out", [forwarder]
-        )
-    if traffic.external is None:
-        raise Misfit(("traffic", "generator"), f"tailtap's own packets ask {name} nothing: take "
-                     "external, and its command in traffic.external", [forwarder])  # fmt: skip
-    if traffic.bidirectional:
-        raise Misfit(("traffic", "bidirectional"), f"{name} answers, and asks nobody: leave it out",
-                     [forwarder])  # fmt: skip
-    if asked.match != TRANSACTIONS:
-        raise Misfit(
-            ("evaluation", "match"), f"no packet passes {name}: take transactions", [forwarder]
-        )
-    if experiment.snap is None:
-        raise Misfit(("tap", "format"), "stamps do not tell requests from answers: leave it out",
-                     [("evaluation", "match")])  # fmt: skip
-    if experiment.tap.kind != "inline":
-        raise Misfit(
-            ("tap", "kind"), "only inline taps stamp both ways of a link: leave it out", [forwarder]
-        )
+    require_fit(
+        (
+            not experiment.traits.has_dut,
+            forwarder,
+            f"platform {dut.platform} has no DuT that could answer: take another dut.platform",
+            [("dut", "platform")],
+        ),
+        (
+            dut.line != 1 or dut.is_network,
+            ("dut", "line" if dut.line != 1 else "links" if dut.links else "flows"),
+            f"{name} has one port and is no node of a line: leave it out",
+            [forwarder],
+        ),
+        (
+            dut.given("ports") is not None or dut.over != VETH,
+            ("dut", "over" if dut.over != VETH else "ports"),
+            f"the port of {name} is on the lab's links: leave it out",
+            [forwarder],
+        ),
+        (
+            traffic.external is None,
+            ("traffic", "generator"),
+            (
+                f"tailtap's own packets ask {name} nothing: take external, and its command in "
+                "traffic.external"
+            ),
+            [forwarder],
+        ),
+        (
+            traffic.bidirectional,
+            ("traffic", "bidirectional"),
+            f"{name} answers, and asks nobody: leave it out",
+            [forwarder],
+        ),
+        (not by_requests, match, f"no packet passes {name}: take transactions", [forwarder]),
+        (
+            experiment.snap is None,
+            ("tap", "format"),
+            "stamps do not tell requests from answers: leave it out",
+            [match],
+        ),
+        (
+            experiment.tap.kind != "inline",
+            ("tap", "kind"),
+            "only inline taps stamp both ways of a link: leave it out",
+            [forwarder],
+        ),
+    )
 
 
 COMMANDS = ("external", "server")
@@ -389,14 +425,28 @@ def check_own_files(experiment: Experiment) -> None:
 
 
 def _check_command(dut: Dut, *, own: bool, image: bool) -> None:
-    command = dut.options.get("command")
-    at: KeyPath = ("dut", "options")
-    if command is None and not image:
-        raise Misfit(
-            at, "command is missing: only an image of a container (dut.image) has one of its own"
-        )
-    if "arguments" in dut.options and (command is not None or not image):
-        raise Misfit(at, "arguments are for the command of an image: write all of it as command")
-    if own and "{folder}" in str(command or dut.options.get("arguments")):
-        raise Misfit(at, "{folder} is a folder of this machine, which the image does not see: name "
-                     "one of the image's")  # fmt: skip
+    command, arguments = (dut.options.get(key) for key in ("command", "arguments"))
+    at = ("dut", "options")
+    require_fit(
+        (
+            command is None and not image,
+            at,
+            "command is missing: only an image of a container (dut.image) has one of its own",
+            (),
+        ),
+        (
+            "arguments" in dut.options and (command is not None or not image),
+            at,
+            "arguments are for the command of an image: write all of it as command",
+            (),
+        ),
+        (
+            own and "{folder}" in str(command or arguments),
+            at,
+            (
+                "{folder} is a folder of this machine, which the image does not see: name one of "
+                "the image's"
+            ),
+            (),
+        ),
+    )

@@ -249,17 +249,9 @@ class Experiment(Strict):
         return self
 
     @model_validator(mode="after")
-    def _server_has_clients(self) -> Experiment:
+    def _its_parts_fit(self) -> Experiment:
         check_server(self)
-        return self
-
-    @model_validator(mode="after")
-    def _command_is_there(self) -> Experiment:
         check_own_files(self)
-        return self
-
-    @model_validator(mode="after")
-    def _events_can_happen(self) -> Experiment:
         check_events(self)
         return self
 
@@ -476,42 +468,58 @@ class Experiment(Strict):
         if not cables:
             return self
         tap_kind = cables[0].tap_kind
-        if self._ports() is not None:
-            raise InputError(
-                "dut.ports, tap.ports: the testbed has the network cards: leave both out"
-            )
-        if self.dut.taps != ENDS:
-            raise InputError(
-                f"dut.taps: {self.dut.taps}: the timestamper of a testbed does not "
-                "see what is between the nodes of a DuT: leave it out"
-            )
-        if self.answers:
-            raise InputError(
-                "dut.forwarder: server: its one port has the lab's links: measure it "
-                "without --testbed"
-            )
-        if any(event.where == GENERATOR for event in self.events):
-            raise InputError(
-                "events.where: generator: on a testbed commands run on the device's host: take "
-                "dut or host, or measure without --testbed"
-            )
-        if self.events and self.dut.silent is not None:
-            raise InputError(
-                "events, dut.silent: the device's host is told when packets begin, and would not "
-                "be reached then: leave one of them out"
-            )
         kind = self.tap.kind if "kind" in self.tap.model_fields_set else tap_kind
-        if kind != tap_kind:
-            raise InputError(
-                f"tap.kind: {kind} does not fit to the cables of the testbed, which "
-                f"are for {tap_kind}: leave it out"
-            )
-        if self.tap.clock == HARDWARE and kind != PASSIVE:
-            raise InputError(
-                "tap.clock: hardware: without splitters a packet is stamped before it "
-                "is sent, which no card does: give both cables of the DuT one, or "
-                "take tap.clock: monotonic"
-            )
+        for is_wrong, why in (
+            (
+                self._ports() is not None,
+                "dut.ports, tap.ports: the testbed has the network cards: leave both out",
+            ),
+            (
+                self.dut.taps != ENDS,
+                (
+                    f"dut.taps: {self.dut.taps}: the timestamper of a testbed does not see what is "
+                    "between the nodes of a DuT: leave it out"
+                ),
+            ),
+            (
+                self.answers,
+                (
+                    "dut.forwarder: server: its one port has the lab's links: measure it without "
+                    "--testbed"
+                ),
+            ),
+            (
+                any(event.where == GENERATOR for event in self.events),
+                (
+                    "events.where: generator: on a testbed commands run on the device's host: take "
+                    "dut or host, or measure without --testbed"
+                ),
+            ),
+            (
+                self.events and self.dut.silent is not None,
+                (
+                    "events, dut.silent: the device's host is told when packets begin, and would "
+                    "not be reached then: leave one of them out"
+                ),
+            ),
+            (
+                kind != tap_kind,
+                (
+                    f"tap.kind: {kind} does not fit to the cables of the testbed, which are for "
+                    f"{tap_kind}: leave it out"
+                ),
+            ),
+            (
+                self.tap.clock == HARDWARE and kind != PASSIVE,
+                (
+                    "tap.clock: hardware: without splitters a packet is stamped before it is sent, "
+                    "which no card does: give both cables of the DuT one, or take tap.clock: "
+                    "monotonic"
+                ),
+            ),
+        ):
+            if is_wrong:
+                raise InputError(why)
         found = self.model_copy(update={"tap": self.tap.model_copy(update={"kind": kind})})
         found._wired = tuple(cables[: self.entries])
         found.graph()  # raises what does not fit

@@ -11,13 +11,13 @@ from ipaddress import IPv4Address, IPv6Address
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from tailtap.base.check import Findings
-from tailtap.base.document import KeyPath, Misfit, explain
+from tailtap.base.document import KeyPath, Misfit, require_fit
 from tailtap.base.schema import AS_WRITTEN, Matching, Ports, Strict, Written, name_words
 from tailtap.base.suggest import did_you_mean
-from tailtap.experiment.fields import takes_at
+from tailtap.experiment.fields import as_misfit
 from tailtap.experiment.line import (
     ENDS,
     VETH,
@@ -97,37 +97,63 @@ def check_over(over: Sriov | str, taps: str, graph: Graph) -> None:
 
 def _check_way(way: str, taps: str, graph: Graph) -> None:
     nodes = [node for node in graph.nodes if node.task == "dut"]
-    if taps != ENDS:
-        raise Misfit(("dut", "taps"), f"taps between nodes see what is handed to {way}, not to the "
-                     "node: choose taps: ends", [("dut", "over")])  # fmt: skip
-    if any(node.kind == "guest" for node in nodes):
-        raise Misfit(("dut", "over"), f"a virtual machine has tap devices, which no {way} is: "
-                     "leave it out, or take another platform", [("dut", "platform")])  # fmt: skip
-    if any(node.placement.threads for node in nodes):
-        raise Misfit(("dut", "napi"), f"{way} is not polled: take napi: softirq", [("dut", "over")])
-    if any(link.carded for link in graph.links):
-        raise Misfit(("dut", "over"), f"network cards are the ports, and no {way} lies on them: "
-                     "leave it out", [("dut", "ports")])  # fmt: skip
+    over = ("dut", "over")
+    require_fit(
+        (
+            taps != ENDS,
+            ("dut", "taps"),
+            f"taps between nodes see what is handed to {way}, not to the node: choose taps: ends",
+            [over],
+        ),
+        (
+            any(node.kind == "guest" for node in nodes),
+            over,
+            (
+                f"a virtual machine has tap devices, which no {way} is: leave it out, or take "
+                "another platform"
+            ),
+            [("dut", "platform")],
+        ),
+        (
+            any(node.placement.threads for node in nodes),
+            ("dut", "napi"),
+            f"{way} is not polled: take napi: softirq",
+            [over],
+        ),
+        (
+            any(link.carded for link in graph.links),
+            over,
+            f"network cards are the ports, and no {way} lies on them: leave it out",
+            [("dut", "ports")],
+        ),
+    )
 
 
 def check_functions(members: Sequence[Member], *, cards: bool, both_ways: bool) -> None:
     """Raises `Misfit` unless packets can come in by functions of the DuT's cards, and leave."""
     at = ("dut", "functions")
-    if not cards:
-        raise Misfit(
+    routes = (FORWARDERS[one.dut.forwarder].routes for one in (members[0], members[-1]))
+    require_fit(
+        (
+            not cards,
             at,
-            "links of the lab have no virtual functions: name network cards with dut.ports, "
-            "measure on a testbed, or leave it out",
+            (
+                "links of the lab have no virtual functions: name network cards with dut.ports, "
+                "measure on a testbed, or leave it out"
+            ),
             [("dut", "ports")],
-        )
-    ends = (members[0], members[-1])
-    if both_ways and not all(FORWARDERS[one.dut.forwarder].routes for one in ends):
-        raise Misfit(
+        ),
+        (
+            both_ways and not all(routes),
             at,
-            "a card keeps what goes to the address of one of its functions, as packets both ways "
-            "do that no router has addressed anew: take one direction, or a forwarder that routes",
+            (
+                "a card keeps what goes to the address of one of its functions, as packets both "
+                "ways do that no router has addressed anew: take one direction, or a forwarder "
+                "that routes"
+            ),
             [("traffic", "bidirectional")],
-        )
+        ),
+    )
 
 
 def with_links_over(graph: Graph, over: Sriov | str, *, functions: bool) -> Graph:
@@ -354,14 +380,8 @@ def _sent_as(
     own = {key: value for key, value in dut.flows[name].items() if key != PATH}
     sent = traffic
     if own:
-        try:
+        with as_misfit(("dut", "flows", name), Traffic, OF_FLOWS, [("traffic",)]):
             sent = Traffic.model_validate({**common, **own})
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            reason = explain(
-                first, first["loc"], lambda _: OF_FLOWS, takes_at(Traffic, first["loc"])
-            )
-            raise Misfit(("dut", "flows", name, *first["loc"]), reason, [("traffic",)]) from error
     flows = sent.flows if isinstance(sent.flows, Flows) else numbered(sent.flows, sent.ip)
     if dut.routing == "address" and flows.dst is None:
         destination = DESTINATIONS[sent.ip] + place + 1

@@ -38,7 +38,7 @@ from tailtap.experiment.combinations import (
     where_varied,
 )
 from tailtap.experiment.dut import Dut
-from tailtap.experiment.fields import takes
+from tailtap.experiment.fields import models_in, takes
 from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.experiment.tuning import NONE, expanded
 from tailtap.lab.forwarders import FORWARDERS
@@ -341,18 +341,11 @@ def _field(model: type[BaseModel], path: KeyPath, location: KeyPath) -> FieldInf
 def _below(model: type[BaseModel], part: str | int, path: KeyPath) -> type[BaseModel] | None:
     """The model of what is below `part`; of a union, that of the kind which `path` names."""
     field = model.model_fields.get(str(part))
-    kinds = [] if field is None else _models_in(field.annotation)
+    kinds = [] if field is None else list(models_in(field.annotation))
     if len(kinds) > 1:
         # The next part of the path is a tag of the union: the kind.
         kinds = [kind for kind in kinds if _tag(kind) in path] or kinds
     return kinds[0] if kinds else None
-
-
-def _models_in(annotation: object) -> list[type[BaseModel]]:
-    """The models that a value of this type can be."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in get_args(annotation) for model in _models_in(inner)]
 
 
 def _tag(model: type[BaseModel]) -> object:

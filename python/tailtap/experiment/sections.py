@@ -15,18 +15,17 @@ from pydantic import (
     BeforeValidator,
     Field,
     PrivateAttr,
-    ValidationError,
     field_validator,
     model_validator,
 )
 from pydantic.functional_serializers import model_serializer
 
-from tailtap.base.document import Misfit, explain
+from tailtap.base.document import Misfit, require_fit
 from tailtap.base.schema import Matching as Form
 from tailtap.base.schema import NoOptions, Strict, Time, Written, check_fields, name_words
 from tailtap.base.suggest import did_you_mean
 from tailtap.base.units import format_time
-from tailtap.experiment.fields import takes_at
+from tailtap.experiment.fields import as_misfit
 from tailtap.lab.instruments.taps import HARDWARE
 from tailtap.lab.neighbours import NEIGHBOURS
 
@@ -200,14 +199,29 @@ def check_events(experiment: Experiment) -> None:
         if event.where not in places:
             known = ", ".join(sorted(places))
             raise Misfit((*at, "where"), f"there is no {event.where!r}: known are {known}")
-    if len(due(experiment.events, duration)) > MOST_EVENTS:
-        raise Misfit(("events",), f"these are more than {MOST_EVENTS:,}: repeat them less often")
-    if experiment.events and experiment.snap is not None:
-        raise Misfit(("events",), "these are joined with stamps, and the taps keep packets: leave "
-                     "them out", [("tap", "format"), ("evaluation", "match")])  # fmt: skip
-    if experiment.events and taps.clock == HARDWARE:
-        raise Misfit(("events",), "cards stamp by a clock of their own, which does not say when "
-                     "these happened: take tap.clock: monotonic", [("tap", "clock")])  # fmt: skip
+    require_fit(
+        (
+            len(due(experiment.events, duration)) > MOST_EVENTS,
+            ("events",),
+            f"these are more than {MOST_EVENTS:,}: repeat them less often",
+            (),
+        ),
+        (
+            experiment.events and experiment.snap is not None,
+            ("events",),
+            "these are joined with stamps, and the taps keep packets: leave them out",
+            [("tap", "format"), ("evaluation", "match")],
+        ),
+        (
+            experiment.events and taps.clock == HARDWARE,
+            ("events",),
+            (
+                "cards stamp by a clock of their own, which does not say when these happened: take "
+                "tap.clock: monotonic"
+            ),
+            [("tap", "clock")],
+        ),
+    )
 
 
 MOST_NEIGHBOURS = 16
@@ -247,17 +261,8 @@ class OneNeighbour(Strict):
     @model_validator(mode="after")
     def _options_of_its_kind(self) -> OneNeighbour:
         model = NEIGHBOURS[self.kind].Options
-        try:
+        with as_misfit((self.kind,), model):
             self._settings = model.model_validate(self.options)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            reason = explain(
-                first,
-                first["loc"],
-                lambda _: list(model.model_fields),
-                takes_at(model, first["loc"]),
-            )
-            raise Misfit((self.kind, *first["loc"]), reason) from error
         return self
 
     @model_serializer

@@ -21,7 +21,7 @@ import yaml
 
 from tailtap.analysis.runs.folder import ExperimentFolder, require_folder
 from tailtap.base.document import MAX_BYTES, dotted
-from tailtap.base.errors import Interrupted, Occupied, TailtapError
+from tailtap.base.errors import Interrupted, NothingBegun, Occupied, TailtapError
 from tailtap.base.files import copy, make_folder, write_json, write_text
 from tailtap.base.foreign import read_bytes
 from tailtap.base.writing import writing
@@ -177,6 +177,12 @@ class Campaign:
         """Raises `Occupied` for a folder with something in it, perhaps what was `begun` before."""
         if any(self.out.iterdir()):
             raise Occupied("the folder is not empty", place=str(self.out), begun=begun)
+
+    def begun(self, name: str) -> Path:
+        """The file of this name in a folder that is resumed. Raises `NothingBegun`."""
+        if not (self.out / name).exists():
+            raise NothingBegun(f"there is no {name} in it to resume", place=str(self.out))
+        return self.out / name
 
     def prepare(
         self,

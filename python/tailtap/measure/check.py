@@ -6,14 +6,13 @@ Each machine is asked about its own part (`roles/foresee.py`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from tailtap.base.check import Findings
 from tailtap.base.errors import TailtapError
 from tailtap.experiment.model import Experiment
-from tailtap.experiment.plan import PlannedRun, make_plan
+from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import FULL, RUNTIME
 from tailtap.host.facts.needs import missing_capabilities
@@ -28,62 +27,12 @@ from tailtap.records.printed import CheckedRun, Message, RunCheckRecord
 from tailtap.remote.session import Said, Setup, Station
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """A planned experiment, and what was found out about it."""
-
-    name: str
-    differs: Sequence[str]
-    runs: Sequence[tuple[PlannedRun, Findings]]
-    whole: Findings
-    """What concerns all runs."""
-    seconds: float
-    """How long packets are sent, all runs together."""
-    stamp_bytes: int
-    as_root: bool
-    """Whether root asked, who can ask everything."""
-
-    @property
-    def can_run(self) -> bool:
-        """Whether nothing is known that prevents any of the runs."""
-        return not self.whole.problems and not self.impossible
-
-    @property
-    def impossible(self) -> Sequence[tuple[PlannedRun, Findings]]:
-        """The runs with problems of their own."""
-        return [row for row in self.runs if row[1].problems]
-
-    @property
-    def record(self) -> RunCheckRecord:
-        """What ``tailtap run --check --json`` prints."""
-        return RunCheckRecord(
-            name=self.name,
-            differs=list(self.differs),
-            can_run=self.can_run,
-            as_root=self.as_root,
-            runs=[
-                CheckedRun(
-                    number=run.number,
-                    slug=run.slug,
-                    variables=dict(run.variables),
-                    problems=_messages(findings.problems),
-                    notes=_messages(findings.notes),
-                )
-                for run, findings in self.runs
-            ],
-            problems=_messages(self.whole.problems),
-            notes=_messages(self.whole.notes),
-            traffic_seconds=self.seconds,
-            stamp_bytes=self.stamp_bytes,
-        )
-
-
 def check_experiment(
     checked: CheckedExperiment,
     out: Path,
     stations: Stations | None = None,
     boots: Boots | None = None,
-) -> Outlook:
+) -> RunCheckRecord:
     """Plan the experiment and find out what keeps its machines from it; makes nothing.
 
     `out` is where its results would go. Roles are on their `stations`; without any they are on this
@@ -110,14 +59,26 @@ def check_experiment(
                 if far is None
                 else far.foresee(run.experiment)
             )
-    return Outlook(
-        checked.name,
-        checked.differs,
-        [(run, known[id(run.experiment)]) for run in plan],
-        whole,
-        sum(run.experiment.seconds for run in plan),
-        stamp_bytes(plan),
-        far is not None or os.geteuid() == 0,
+    runs = [
+        CheckedRun(
+            number=run.number,
+            slug=run.slug,
+            variables=dict(run.variables),
+            problems=_messages(known[id(run.experiment)].problems),
+            notes=_messages(known[id(run.experiment)].notes),
+        )
+        for run in plan
+    ]
+    return RunCheckRecord(
+        name=checked.name,
+        differs=list(checked.differs),
+        can_run=not whole.problems and not any(run.problems for run in runs),
+        as_root=far is not None or os.geteuid() == 0,
+        runs=runs,
+        problems=_messages(whole.problems),
+        notes=_messages(whole.notes),
+        traffic_seconds=sum(run.experiment.seconds for run in plan),
+        stamp_bytes=stamp_bytes(plan),
     )
 
 
@@ -138,7 +99,7 @@ class _Far:
         self.whole.notes.append("`tailtap testbed check` sends a packet over each cable")
         self._boots = boots
         self._tasks = tasks_of(stations)
-        self._heard: set[str] = set()
+        self._asked: set[str] = set()
         """The machines that said what concerns all runs, or cannot be asked."""
 
     def foresee(self, experiment: Experiment) -> Findings:
@@ -159,20 +120,20 @@ class _Far:
                 experiment=document, cables=[pair.as_json() for pair in cables],
                 tasks=list(tasks),
             )  # fmt: skip
-            self._ask(station, setup, found)
+            self._add(station, setup, found)
         return found
 
-    def _ask(self, station: Station, setup: Setup, found: Findings) -> None:
+    def _add(self, station: Station, setup: Setup, found: Findings) -> None:
         try:
             foreseen = station.foresee(setup)
         except TailtapError as error:
-            if station.name not in self._heard:
+            if station.name not in self._asked:
                 self.whole.problems.append(str(error))
-            self._heard.add(station.name)
+            self._asked.add(station.name)
             return
         _add(found, station.name, foreseen.run)
-        if station.name not in self._heard:
-            self._heard.add(station.name)
+        if station.name not in self._asked:
+            self._asked.add(station.name)
             _add(self.whole, station.name, foreseen.machine)
 
 

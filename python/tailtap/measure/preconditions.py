@@ -4,9 +4,10 @@ of tailtap is on it: measurements under way, and what killed ones left.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from tailtap.experiment.line import ENDS, HOPS, QUEUES
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.experiment.reading import CheckedExperiment
-from tailtap.host.changes.journal import read_all
+from tailtap.host.changes.journal import Journal, read_all
+from tailtap.host.changes.processes import Folder
 from tailtap.host.cpu.cpus import FOLDER, is_offline, usable
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.lab.instruments.events import UnknownEvent, encodings, events_of
@@ -190,14 +192,16 @@ class Beside:
         """What should be known before a measurement."""
         found = []
         if self.running:
+            verb = "are" if len(self.running) > 1 else "is"
             found.append(
-                f"{_named(self.running)} of tailtap {_are(self.running)} measuring on this "
-                "machine: both delay each other's packets; wait for it, or measure again afterwards"
+                f"{_named(self.running)} of tailtap {verb} measuring on this machine: both delay "
+                "each other's packets; wait for it, or measure again afterwards"
             )
         if self.ended:
+            verb = "have" if len(self.ended) > 1 else "has"
             found.append(
-                f"{_named(self.ended)} of tailtap, which {_have(self.ended)} ended, left "
-                "namespaces, links or settings behind: `sudo tailtap clean` removes them"
+                f"{_named(self.ended)} of tailtap, which {verb} ended, left namespaces, links or "
+                "settings behind: `sudo tailtap clean` removes them"
             )
         return found
 
@@ -214,13 +218,21 @@ def other_measurements(*looks: Beside) -> list[Warning]:
     return [{"code": "other-measurement", "message": message}]
 
 
+@contextlib.contextmanager
+def own_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A folder that nobody else can read; it goes with its content.
+
+    `tailtap clean` finds it when this process is killed. Raises `MachineError` where there is no
+    room for it.
+    """
+    journal = Journal.create()
+    try:
+        path = parent / f"tt-{journal.identity}-{name}"
+        with journal.held(Folder(str(path))):
+            yield path
+    finally:
+        journal.close()
+
+
 def _named(pids: Sequence[int]) -> str:
     return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
-
-
-def _are(pids: Sequence[int]) -> str:
-    return "are" if len(pids) > 1 else "is"
-
-
-def _have(pids: Sequence[int]) -> str:
-    return "have" if len(pids) > 1 else "has"

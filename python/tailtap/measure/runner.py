@@ -15,7 +15,7 @@ from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, hop_captur
 from tailtap.analysis.runs.requests import are_requests, evaluate_requests
 from tailtap.base.bugs import STORAGE, kept
 from tailtap.base.document import load
-from tailtap.base.errors import NothingBegun, Occupied, TailtapError
+from tailtap.base.errors import Occupied, TailtapError
 from tailtap.base.files import remove, write_json
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_record
 from tailtap.experiment.reading import CheckedExperiment
@@ -86,7 +86,7 @@ def run_experiment(checked: CheckedExperiment, source: Path, campaign: Campaign)
         campaign.prepare(
             "the experiment",
             {folder.experiment.name: text},
-            lambda: _require_same(folder, checked, source),
+            lambda: _require_same(campaign, checked, source),
         )
         write_json(folder.plan, as_json(plan_record(checked.name, plan)), below=campaign.out)
         with campaign.ending(kept):
@@ -134,17 +134,15 @@ def _is_whole(folder: ExperimentFolder, run: PlannedRun) -> bool:
     return all(folder.run(one.slug).whole for one in run.group)
 
 
-def _require_same(folder: ExperimentFolder, checked: CheckedExperiment, source: Path) -> None:
+def _require_same(campaign: Campaign, checked: CheckedExperiment, source: Path) -> None:
     """Raises `NothingBegun` without an experiment, and `Occupied` where it is another one."""
-    if not folder.experiment.exists():
-        place = str(folder.path)
-        raise NothingBegun("there is no experiment.yaml in it to resume", place=place)
-    difference = first_difference(load(folder.experiment).data, checked.document.data)
+    begun = campaign.begun(campaign.folder.experiment.name)
+    difference = first_difference(load(begun).data, checked.document.data)
     if difference is not None:
         raise Occupied(
             f"this differs from {source} in {difference}",
-            place=str(folder.experiment),
-            remedy=f"resume with {folder.experiment}",
+            place=str(begun),
+            remedy=f"resume with {begun}",
         )
 
 

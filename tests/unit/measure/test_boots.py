@@ -126,13 +126,13 @@ def test_a_check_asks_each_machine_about_its_part_and_no_boot_about_another(
     )
     assert not (tmp_path / "out").exists()
     both = ["device: no dut", "sender: no generator"]
-    assert [row.problems for _, row in found.runs] == [
+    assert [[one.message for one in run.problems] for run in found.runs] == [
         both, both, ["dut has no such kernel", *both],
     ]  # fmt: skip
-    assert found.runs[1][1].notes == ["dut: it is booted with nohz_full=1"]
+    assert [one.message for one in found.runs[1].notes] == ["dut: it is booted with nohz_full=1"]
     assert {(one["boot"], one["tuning"]) for one in asked} == {("", "runtime")}
     gone = MachineError("device cannot be reached by ssh")
     away = FakeStation(name="device", fails={("site", "foresee"): gone})
     lost = check_experiment(read_experiment(source), tmp_path / "out", everywhere(away))
-    assert lost.whole.problems == [str(gone)]
+    assert [one.message for one in lost.problems] == [str(gone)]
     assert not lost.can_run

@@ -11,7 +11,8 @@ from experiment_files import check
 from tailtap.base.check import Findings
 from tailtap.host.cpu.cpus import usable
 from tailtap.lab.forwarders import Need
-from tailtap.measure.check import Outlook, check_experiment
+from tailtap.measure.check import check_experiment
+from tailtap.records.printed import Message, RunCheckRecord
 from tailtap.remote import Host
 
 NO_CARDS = (
@@ -25,7 +26,7 @@ def nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def outlook(text: str, *overrides: str) -> Outlook:
+def outlook(text: str, *overrides: str) -> RunCheckRecord:
     here = Path.cwd()
     checked = check(here, text, *overrides)
     found = check_experiment(checked, Path("out"))
@@ -33,9 +34,13 @@ def outlook(text: str, *overrides: str) -> Outlook:
     return found
 
 
+def texts(messages: list[Message]) -> list[str]:
+    return [one.message for one in messages]
+
+
 def problems(*overrides: str, text: str = BARE) -> list[str]:
-    [(_, found)] = outlook(text, *overrides).runs
-    return found.problems
+    [found] = outlook(text, *overrides).runs
+    return texts(found.problems)
 
 
 def test_each_run_has_its_own_answer() -> None:
@@ -43,15 +48,14 @@ def test_each_run_has_its_own_answer() -> None:
     text += "vary: {traffic.cpu: [0, 8000]}\ndiffers: [it is smaller]\n"
     found = outlook(text)
     assert not found.can_run
-    assert [run.slug for run, _ in found.runs] == [
+    assert [run.slug for run in found.runs] == [
         "001-0-r1",
         "002-8000-r1",
         "003-0-r2",
         "004-8000-r2",
     ]
-    assert [len(row.problems) for _, row in found.runs] == [0, 1, 0, 1]
-    assert [run.number for run, _ in found.impossible] == [2, 4]
-    content = msgspec.to_builtins(found.record)
+    assert [len(run.problems) for run in found.runs] == [0, 1, 0, 1]
+    content = msgspec.to_builtins(found)
     assert {key: content[key] for key in ("schema", "name", "differs", "can_run")} == {
         "schema": "tailtap.check/1",
         "name": "a",
@@ -94,16 +98,16 @@ def test_a_device_needs_a_core_besides_the_generator() -> None:
 
 @needs_two
 def test_a_core_that_is_shared_is_told() -> None:
-    [(_, found)] = outlook(BARE, "dut.cpus=[0, 1]").runs
+    [found] = outlook(BARE, "dut.cpus=[0, 1]").runs
     assert found.problems == []
-    [note] = found.notes
+    [note] = texts(found.notes)
     assert note.startswith("generator and DuT share CPU 0: the latency includes the generator's")
 
 
 def test_a_rate_that_may_be_too_high_is_told() -> None:
     def told(rate: str) -> list[str]:
-        [(_, found)] = outlook(BARE, f"traffic.rate={rate}").runs
-        return [note for note in found.notes if note.startswith("traffic.rate: ")]
+        [found] = outlook(BARE, f"traffic.rate={rate}").runs
+        return [note for note in texts(found.notes) if note.startswith("traffic.rate: ")]
 
     [note] = told("5 Mpkt/s")
     assert "5 Mpkt/s leaves one CPU 200 ns a packet; only sending tells" in note
@@ -193,17 +197,17 @@ def test_where_there_is_no_device_nothing_of_it_matters() -> None:
 
 def test_a_command_that_is_there_may_need_more() -> None:
     overrides = ("traffic.generator=external", "traffic.external={command: sh -c true}")
-    [(_, found)] = outlook(BARE, "dut.platform=wire", *overrides).runs
+    [found] = outlook(BARE, "dut.platform=wire", *overrides).runs
     assert found.problems == []
-    assert found.notes == ["traffic.external.command: tailtap does not check what sh needs"]
+    assert texts(found.notes) == ["traffic.external.command: tailtap does not check what sh needs"]
 
 
 def test_the_disk_must_have_room_for_all_runs() -> None:
     found = outlook(BARE, "traffic={rate: 10 Mpkt/s, duration: 400 s}", "repeat=10000")
     assert len(found.runs) == 10_000
-    [text] = [text for text in found.whole.problems if "need" in text]
+    [text] = [text for text in texts(found.problems) if "need" in text]
     assert "1280000000.0 MB and the disk has" in text
-    assert not found.can_run and len(found.record.problems) == len(found.whole.problems)
+    assert not found.can_run
 
 
 def test_both_directions_take_room() -> None:

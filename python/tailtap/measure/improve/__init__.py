@@ -24,7 +24,7 @@ from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.compare.significance import ERROR
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
-from tailtap.base.errors import InputError, NothingBegun, Occupied
+from tailtap.base.errors import InputError, Occupied
 from tailtap.base.units import format_share, format_time, ranges
 from tailtap.experiment.combinations import CASES, VARY
 from tailtap.experiment.model import Experiment
@@ -252,7 +252,7 @@ def improved(plan: Plan, campaign: Campaign, seconds: float, prepare: Prepare) -
     runs = Runs(campaign, until, seconds)
     with campaign.opened():
         if campaign.resume:
-            seed = _resumed(plan, campaign.out / IMPROVE)
+            seed = _resumed(plan, campaign.begun(IMPROVE))
         else:
             campaign.require_empty("the improvement")
             seed = random.SystemRandom().getrandbits(32)
@@ -267,8 +267,6 @@ def improved(plan: Plan, campaign: Campaign, seconds: float, prepare: Prepare) -
 
 def _resumed(plan: Plan, file: Path) -> int:
     """Make sure that a folder's improvement is this one; the seed of its order."""
-    if not file.exists():
-        raise NothingBegun("there is no improve.json in it to resume", place=str(file.parent))
     before = read(file, ImproveRecord)
     now = replace(plan.settings, within_ns=before.settings.within_ns)  # more time is why it resumes
     same = {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar, cast, get_args
+from typing import Any, NamedTuple, TypeVar, cast, get_args
 
 from tailtap.base.errors import InputError, MachineError, TailtapError
 from tailtap.base.files import read_text
@@ -39,55 +39,25 @@ class Place:
     """What keeps it apart from the machine."""
 
 
-class PlaceKind(Protocol):
-    """One kind of place."""
-
-    @property
-    def form(self) -> str:
-        """How it is typed, as in ``container:NAME``."""
-        ...
-
-    @property
-    def words(self) -> str:
-        """What it is, in a few words."""
-        ...
-
-    def find(self, name: str) -> Place:
-        """The place of this name. Raises `InputError` where there is none."""
-        ...
-
-
 OWN = "/proc/self/ns/net"
 """The namespace that this process is in."""
 
 
-class Namespaces:
-    """What stands before an interface without a kind of its own."""
-
-    form = "NETNS"
-    words = "a network namespace, by its name in `ip netns list` or by a path"
-
-    def find(self, name: str) -> Place:
-        """That of a name, a path, or, of no name, this process's own."""
-        if not name:
-            return Place(OWN, "this machine")
-        path = Path(name) if name.startswith("/") else NAMESPACES / name
-        if network_at(path) is None:
-            raise InputError(f"there is no network namespace {name}: `ip netns list` names them")
-        return Place(str(path), f"network namespace {name}")
+def _namespace(name: str) -> Place:
+    """The network namespace of a name, a path, or, of no name, this process's own."""
+    if not name:
+        return Place(OWN, "this machine")
+    path = Path(name) if name.startswith("/") else NAMESPACES / name
+    if network_at(path) is None:
+        raise InputError(f"there is no network namespace {name}: `ip netns list` names them")
+    return Place(str(path), f"network namespace {name}")
 
 
-class Processes:
-    """A process by its number."""
-
-    form = "pid:NUMBER"
-    words = "the network namespace of a process, by its number"
-
-    def find(self, name: str) -> Place:
-        """That of the process."""
-        if not (name.isascii() and name.isdecimal()) or network_of(name) is None:
-            raise InputError(f"pid:{name}: there is no process of this number that we may look at")
-        return Place(f"/proc/{name}/ns/net", f"process {name} ({_name(name)})")
+def _process(name: str) -> Place:
+    """That of a process by its number."""
+    if not (name.isascii() and name.isdecimal()) or network_of(name) is None:
+        raise InputError(f"pid:{name}: there is no process of this number that we may look at")
+    return Place(f"/proc/{name}/ns/net", f"process {name} ({_name(name)})")
 
 
 def _name(number: str) -> str:
@@ -107,25 +77,19 @@ CRI = ("--output", "go-template", "--template", "{{.info.pid}}")
 _STATE = ("--format", "{{.State.Pid}}")
 
 
-class Containers:
-    """A container by its name."""
-
-    form = "container:NAME"
-    words = "a container of Podman, Docker, containerd, CRI-O, LXC, crun or runc, by its name or id"
-
-    def find(self, name: str) -> Place:
-        """That of the container's first process. Raises `InputError`, also for a name twice."""
-        found = dict(_running(name))
-        if not found:
-            asked = ", ".join(dict.fromkeys(_asked()))
-            raise InputError(f"container:{name}: none of this name runs here; asked: {asked}")
-        if len(set(found.values())) > 1:
-            raise InputError(
-                f"container:{name}: {' and '.join(found)} each run one: say which by pid:NUMBER, "
-                f"{', '.join(f'{pid} of {program}' for program, pid in found.items())}"
-            )
-        [(program, pid), *_] = found.items()
-        return Place(f"/proc/{pid}/ns/net", f"container {name} of {program}", "container")
+def _container(name: str) -> Place:
+    """That of a container's first process. Raises `InputError`, also for a name twice."""
+    found = dict(_running(name))
+    if not found:
+        asked = ", ".join([*filter(is_there, ASKED), *STATES])
+        raise InputError(f"container:{name}: none of this name runs here; asked: {asked}")
+    if len(set(found.values())) > 1:
+        raise InputError(
+            f"container:{name}: {' and '.join(found)} each run one: say which by pid:NUMBER, "
+            f"{', '.join(f'{pid} of {program}' for program, pid in found.items())}"
+        )
+    [(program, pid), *_] = found.items()
+    return Place(f"/proc/{pid}/ns/net", f"container {name} of {program}", "container")
 
 
 def _running(name: str) -> Iterator[tuple[str, int]]:
@@ -142,11 +106,6 @@ def _running(name: str) -> Iterator[tuple[str, int]]:
         yield "tailtap", pid_of(name)
     except MachineError:
         return
-
-
-def _asked() -> Iterator[str]:
-    yield from (program for program in ASKED if is_there(program))
-    yield from STATES
 
 
 def is_there(program: str) -> bool:
@@ -204,22 +163,16 @@ def _stated(path: Path, keys: Sequence[str]) -> int | None:
     return found if is_running else None
 
 
-class Pods:
-    """A pod by its name."""
-
-    form = "pod:NAME"
-    words = "a pod of Kubernetes on this node (crictl), or of Podman, by its name"
-
-    def find(self, name: str) -> Place:
-        """That of the process which holds it."""
-        if not name or "/" in name or name.startswith("-"):
-            raise InputError(f"pod:{name}: this is no name of a pod")
-        for program, ask in (("crictl", _pod_of_cri), ("podman", _pod_of_podman)):
-            if is_there(program) and (pid := ask(name)):
-                return Place(f"/proc/{pid}/ns/net", f"pod {name} of {program}", "container")
-        raise InputError(
-            f"pod:{name}: neither crictl nor podman runs one here: name a process of it, pid:NUMBER"
-        )
+def _pod(name: str) -> Place:
+    """That of the process which holds a pod of Kubernetes on this node (crictl), or of Podman."""
+    if not name or "/" in name or name.startswith("-"):
+        raise InputError(f"pod:{name}: this is no name of a pod")
+    for program, ask in (("crictl", _pod_of_cri), ("podman", _pod_of_podman)):
+        if is_there(program) and (pid := ask(name)):
+            return Place(f"/proc/{pid}/ns/net", f"pod {name} of {program}", "container")
+    raise InputError(
+        f"pod:{name}: neither crictl nor podman runs one here: name a process of it, pid:NUMBER"
+    )
 
 
 def _pod_of_cri(name: str) -> int | None:
@@ -234,15 +187,15 @@ def _pod_of_podman(name: str) -> int | None:
     return number(["podman", "container", "inspect", "--format", "{{.State.Pid}}", holder])
 
 
-__all__ = ["PLACES", "Place", "PlaceKind", "Target", "find", "parse_target"]
-
-PLACES: Mapping[str, PlaceKind] = {
-    "": Namespaces(),
-    "container": Containers(),
-    "pid": Processes(),
-    "pod": Pods(),
+PLACES: Mapping[str, tuple[str, Callable[[str], Place]]] = {
+    "": ("NETNS", _namespace),
+    "container": ("container:NAME", _container),
+    "pid": ("pid:NUMBER", _process),
+    "pod": ("pod:NAME", _pod),
 }
-"""Every kind of place by the word before the colon."""
+"""Every kind of place by the word before the colon: how it is typed, and what finds the place of a
+name, or raises `InputError`.
+"""
 
 
 @dataclass(frozen=True)
@@ -266,7 +219,7 @@ def parse_target(text: str) -> Target:
     if not colon:
         kind, name = "", place
     elif kind not in PLACES:
-        forms = ", ".join(one.form for one in PLACES.values())
+        forms = ", ".join(form for form, _ in PLACES.values())
         raise InputError(f"an interface is in one of these places: {forms}").at(repr(text))
     wrong = not interface or (slash and not name) or (moment and moment not in get_args(Moment))
     if wrong or rest.endswith("@"):
@@ -279,7 +232,7 @@ def parse_target(text: str) -> Target:
 
 def find(target: Target) -> Place:
     """Where a target is. Raises `InputError` where there is no such place."""
-    return PLACES[target.kind].find(target.place)
+    return PLACES[target.kind][1](target.place)
 
 
 T = TypeVar("T")

@@ -23,7 +23,6 @@ from tailtap.analysis.runs.requests import main_kind
 from tailtap.base.errors import InputError, TailtapError
 from tailtap.base.units import format_count, format_time, list_cpus
 from tailtap.host.changes import clean
-from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.processes import Folder
 from tailtap.host.cpu.cpus import usable
 from tailtap.host.facts.needs import require_root
@@ -42,6 +41,7 @@ from tailtap.measure.observe.interfaces import (
     xdp_words,
 )
 from tailtap.measure.observe.serving import Contexts, Serving, contexts, serving_of
+from tailtap.measure.preconditions import own_folder
 from tailtap.records.live import Moment, ObservedPoint, ObservedServer
 from tailtap.records.machine import Traits
 from tailtap.records.stamps import read_marks
@@ -92,27 +92,10 @@ def name_of(identity: str, pid: int) -> str:
 
 
 @contextlib.contextmanager
-def own_folders(*parents: Path) -> Iterator[Sequence[Path]]:
-    """A folder in each of `parents` that nobody else can read; they go with their content.
-
-    Raises `MachineError` where there is no room for one.
-    """
+def observing_folder(parent: Path = SHARED) -> Iterator[Path]:
+    """A folder of this process, in memory by default. Raises as `own_folder` does."""
     remove_left()
-    journal = Journal.create()
-    try:
-        with contextlib.ExitStack() as stack:
-            paths = [parent / name_of(journal.identity, os.getpid()) for parent in parents]
-            for path in paths:
-                stack.enter_context(journal.held(Folder(str(path))))
-            yield paths
-    finally:
-        journal.close()
-
-
-@contextlib.contextmanager
-def memory_folder() -> Iterator[Path]:
-    """One in memory. Raises `MachineError` where there is no room for it."""
-    with own_folders(SHARED) as [path]:
+    with own_folder(parent, f"observe-{os.getpid()}") as path:
         yield path
 
 
@@ -208,7 +191,7 @@ def look(asked: Asked, came: Interface, left: Interface) -> Looked:
     before = {one: one.inside(passed) for one in (came, left)}
     passing = Passing(asked, ways, dict.fromkeys(ends, 0), before)
     while passing.tries:
-        with memory_folder() as folder:
+        with observing_folder() as folder:
             passing.watch(names, folder)
             found = [one for way in ways if (one := _matched(asked, way, names, folder))]
             best = max(found, key=Looked.order, default=None)
@@ -361,7 +344,7 @@ def _served(asked: Asked, looked: Looked) -> Looked:
         return looked
     asked.on_step("looking at who serves them: the tracer is loaded, which takes some seconds")
     names = dict(zip(looked.way, SIDES, strict=True))
-    with memory_folder() as folder:
+    with observing_folder() as folder:
         trace = ["trace", "--cpus", list_cpus(usable()), "--out", str(folder), "--floor", "0 s"]
         key = looked.key if looked.match == PACKETS and looked.key not in UNHASHED else ANY_KEY
         tap = _tap(names, folder, "marks", asked, "--hash", key)

@@ -28,7 +28,7 @@ from tailtap.measure.live import away_from
 from tailtap.measure.observe import begun, ended, evaluated, opened_for, stopped_into
 from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped
 from tailtap.measure.observe.incidents import Draft, Maker
-from tailtap.measure.observe.look import SHARED, SLUGS, Asked, Prepared, own_folders
+from tailtap.measure.observe.look import SLUGS, Asked, Prepared, observing_folder
 from tailtap.measure.observe.segments import (
     TraceRow,
     bytes_in,
@@ -87,7 +87,7 @@ def record(
     """
     with opened_for(asked, campaign, packets_alone=True) as prepared:
         cpus, folder = away_from(prepared.serving.cpus), campaign.folder
-        with _on(cpus), own_folders(SHARED, campaign.out) as [memory, aside]:
+        with _on(cpus), observing_folder() as memory, observing_folder(campaign.out) as aside:
             maker = Maker(folder, _evaluated, then=recording.then, cpus=cpus, on_made=on_made)
             recorder = Recorder(prepared, recording, folder, memory, aside, maker)
             looks = itertools.count()

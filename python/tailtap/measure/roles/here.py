@@ -8,7 +8,7 @@ import select
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -16,14 +16,13 @@ from tailtap.base.bugs import ending
 from tailtap.base.document import dotted, explain
 from tailtap.base.errors import InputError, MachineError
 from tailtap.experiment.model import ON_TESTBED, Experiment
-from tailtap.host.changes.journal import Journal
-from tailtap.host.changes.processes import Folder
 from tailtap.host.facts import environment, timekeeping
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import Counting, Snapshot, window
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.graphs import Cables
 from tailtap.lab.topology.lab import Lab
+from tailtap.measure.preconditions import own_folder
 from tailtap.measure.roles import PLACE, Begin, Role, Workbench
 from tailtap.measure.roles.dut import DeviceUnderTest
 from tailtap.measure.roles.foresee import foresee, foresee_machine
@@ -225,24 +224,12 @@ def _away_from(dut_cpus: Iterable[int], generator_cpus: Iterable[int]) -> Iterat
         os.sched_setaffinity(0, before)
 
 
-@contextlib.contextmanager
-def own_folder() -> Iterator[Path]:
-    """A folder that `tailtap clean` finds when this process is killed."""
-    journal = Journal.create()
-    try:
-        folder = PLACE / f"tt-{journal.identity}-roles"
-        with journal.held(Folder(str(folder))):
-            yield folder
-    finally:
-        journal.close()
-
-
 def main() -> None:
     """Serve until the input ends. What is printed by mistake goes to standard error."""
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
-        serve(Here(), sys.stdin.fileno(), answers, own_folder)
+        serve(Here(), sys.stdin.fileno(), answers, partial(own_folder, PLACE, "roles"))
     except Exception as error:
         lines, status = ending(error)
         for line in lines:

@@ -21,7 +21,7 @@ from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.analysis.runs.searched import in_words
 from tailtap.analysis.runs.summary import summarize
 from tailtap.base.document import load
-from tailtap.base.errors import InputError, MachineError, NothingBegun, Occupied
+from tailtap.base.errors import InputError, MachineError, Occupied
 from tailtap.base.units import exact_rate, format_rate, format_time
 from tailtap.experiment.combinations import CASES, EXCLUDE, VARY, where_varied
 from tailtap.experiment.model import Experiment
@@ -225,9 +225,7 @@ class Search(Recorded[SearchRecord]):
 
     def _resume(self) -> None:
         out, checked = self.campaign.out, self.plan.checked
-        if not (out / SEARCH).exists():
-            raise NothingBegun("there is no search to resume", place=str(out))
-        self.record = read(out / SEARCH, SearchRecord)
+        self.record = read(self.campaign.begun(SEARCH), SearchRecord)
         found = first_difference(
             as_json(self.record.settings), as_json(self.plan.settings)
         ) or first_difference(load(out / "experiment.yaml").data, checked.document.data)

@@ -58,7 +58,7 @@ def test_what_is_not_there_is_refused(place: str) -> None:
 def test_names_are_no_options_and_no_paths(name: str) -> None:
     for kind in ("container", "pod"):
         with pytest.raises(InputError):
-            PLACES[kind].find(name)
+            PLACES[kind][1](name)
 
 
 def test_a_container_of_two_programs_is_refused(
@@ -73,10 +73,10 @@ def test_a_container_of_two_programs_is_refused(
         states[program] = (f"{tmp_path}/{program}/{{name}}/state", ("pid",))
     monkeypatch.setattr(interfaces, "STATES", states)
     with pytest.raises(InputError, match="crun and runc each run one"):
-        PLACES["container"].find("web")
+        PLACES["container"][1]("web")
     del states["runc"]
-    found = PLACES["container"].find("web")
+    found = PLACES["container"][1]("web")
     assert (found.path, found.virtualization) == (f"/proc/{os.getpid()}/ns/net", "container")
     (tmp_path / "crun" / "web" / "state").write_text("no JSON")
     with pytest.raises(InputError, match="none of this name runs here"):
-        PLACES["container"].find("web")
+        PLACES["container"][1]("web")
