@@ -24,7 +24,8 @@ from tailtap.analysis.runs.selection import select
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_count, format_rate
 from tailtap.records.compare import CompareRecord
-from tailtap.results.importers.importer import Imported, import_tree
+from tailtap.records.printed import ImportRecord
+from tailtap.results.importers.importer import import_tree
 from tailtap.show.report.figures import hdr
 from tailtap.show.report.printing import write_figure
 from tailtap.show.reproduce.results import Cell, table6
@@ -97,7 +98,7 @@ def _label(group: Group) -> str:
 
 
 def _page(
-    imported: Sequence[tuple[Path, Imported]],
+    imported: Sequence[tuple[Path, ImportRecord]],
     runs: Sequence[Run],
     comparison: CompareRecord,
     drawn: Sequence[tuple[str, str]],
