@@ -13,7 +13,7 @@ from tailtap.analysis.evaluation.flows import HEAVY_LOSS
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
 from tailtap.analysis.figures.curves import bins_per_decade, curve_of
 from tailtap.analysis.figures.kinds import FLOOR, KINDS, Axis, Trace
-from tailtap.analysis.figures.quantities import NUMBER, RATE, SHARE
+from tailtap.analysis.figures.quantities import NUMBER
 from tailtap.analysis.figures.specification import (
     BEFORE,
     Entry,
@@ -81,27 +81,26 @@ def hdr(groups: Groups, bottom: float | None = None) -> Specification:
 def loss(groups: Groups) -> Specification:
     """Loss over packet rate, all repeats, one line for each configuration apart from its rate."""
     curves = loss_curves(groups)
-    scale = axes_of(curves)
+    axes = axes_of(curves)
+    floor = min(axes[1].ticks or {})
     marks, legend = [], []
     for place, curve in enumerate(curves):
         x = np.array([point.rate for point in curve.line], float)
-        y = np.array([scale.height(point.loss) for point in curve.line], float)
+        y = np.array([max(point.loss, floor) for point in curve.line], float)
         marks.append(Mark(place, "line", "main", x, y))
         legend.append(Entry(curve.label, curve.light, "points"))
         for point in sorted(curve.points, key=lambda one: not one.valid):
             told = f"{share_text(point.loss)} lost at {rate_text(point.rate)}"
             told += "" if point.valid else ", invalid"
-            at = np.array([point.rate]), np.array([scale.height(point.loss)])
+            at = np.array([point.rate]), np.array([max(point.loss, floor)])
             mark = Mark(place, "dots", "main" if point.valid else "hollow", *at, told=[told])
             marks.append(replace(mark, member=point.member.index))
     if any(mark.role == "hollow" for mark in marks):
         legend.append(Entry("invalid: not what was asked for", BEFORE, "dots", role="hollow"))
-    low, high = scale.floor / 1.2, scale.top * 1.2
     return Specification(
         "loss",
         "Loss against rate",
-        Axis("Packet rate before the device", RATE, scale.log_rates, scale.low, scale.high),
-        Axis("Lost packets", SHARE, True, low, high, ticks=scale.ticks),
+        *axes,
         (Panel("", 0, 0, tuple(marks)),),
         tuple(Series(curve.label, curve.light, curve.dark) for curve in curves),
         tuple(legend),

@@ -10,6 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tailtap.analysis.figures.kinds import Axis
+from tailtap.analysis.figures.quantities import RATE as RATES
+from tailtap.analysis.figures.quantities import SHARE
 from tailtap.analysis.runs.groups import (
     RATE,
     Colours,
@@ -124,35 +127,20 @@ def sent_rate(run: Run) -> float | None:
     return (run.generator.achieved_rate if run.generator else None) or None
 
 
-@dataclass(frozen=True)
-class Axes:
-    """The scales that all curves fit on."""
+def axes_of(curves: Sequence[LossCurve]) -> tuple[Axis, Axis]:
+    """Rates and losses that `curves`, of which there is one at least, fit on.
 
-    low: float
-    high: float
-    log_rates: bool
-    floor: float
-    """Where no loss lies."""
-    top: float
-
-    def height(self, loss: float) -> float:
-        """Where a loss lies on the logarithmic axis."""
-        return max(loss, self.floor)
-
-    @property
-    def ticks(self) -> dict[float, str]:
-        """Losses to label, and their labels."""
-        decades = range(round(math.log10(self.floor)) + 1, 1)
-        return {self.floor: "0"} | {10.0**d: share_text(10.0**d) for d in decades}
-
-
-def axes_of(curves: Sequence[LossCurve]) -> Axes:
-    """Scales for `curves`, of which there is one at least."""
+    No loss lies where the label 0 is, the first of the labels of losses.
+    """
     points = [point for curve in curves for point in curve.points]
     low, high = min(p.rate for p in points), max(p.rate for p in points)
     log = high > WIDE * low
+    ends = (low / 1.3, high * 1.3) if log else (0, high * 1.06)
     least = min((p.loss for p in points if p.loss), default=1.0)
     floor = min(10.0 ** (math.floor(math.log10(least)) - 1), LEAST)
-    if log:
-        return Axes(low / 1.3, high * 1.3, log, floor, 1.0)
-    return Axes(0, high * 1.06, log, floor, 1.0)
+    decades = range(round(math.log10(floor)) + 1, 1)
+    ticks = {floor: "0"} | {10.0**d: share_text(10.0**d) for d in decades}
+    return (
+        Axis("Packet rate before the device", RATES, log, *ends),
+        Axis("Lost packets", SHARE, True, floor / 1.2, 1.2, ticks),
+    )

@@ -124,15 +124,16 @@ def test_loss_is_a_curve_of_each_configuration_and_a_mark_of_each_run(tmp_path: 
     line = [(point.asked, point.member.run.repeat) for point in curves[1].line]
     # Equal losses: the first repeat; at the highest rate the worse one is invalid.
     assert line == [(20_000, 1), (40_000, 1), (80_000, 1)]
-    scale = axes_of(curves)
-    assert scale.height(0) == scale.floor < min(p.loss for p in points if p.loss) / 10
-    assert scale.ticks[scale.floor] == "0"
-    assert list(scale.ticks)[-1] == 1.0 and scale.ticks[1.0].startswith("100")
-    assert not scale.log_rates
+    rates, losses = axes_of(curves)
+    labels = losses.ticks or {}
+    floor = min(labels)
+    assert floor < min(p.loss for p in points if p.loss) / 10 and labels[floor] == "0"
+    assert list(labels)[-1] == 1.0 and labels[1.0].startswith("100")
+    assert not rates.log
     drawing = loss(groups)
     marks = [mark for mark in drawing.panels[0].marks if mark.form == "dots"]
     shown = sorted((float(mark.x[0]), float(mark.y[0])) for mark in marks)
-    assert shown == sorted((p.rate, scale.height(p.loss)) for p in points)
+    assert shown == sorted((p.rate, max(p.loss, floor)) for p in points)
     [hollow] = [mark for mark in marks if mark.role == "hollow"]
     assert hollow.x[0] == 70_400 and drawing.series[hollow.series].label == "bare-metal"
     assert drawing.legend[-1].label.startswith("invalid")
