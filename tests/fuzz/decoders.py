@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,40 +70,31 @@ class Decoder:
         return outcome, f"{data[:2000]!r}: longer than {SECONDS} s" if late else ""
 
 
-def _testbed(data: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "testbed.yaml")
-        path.write_bytes(data)
-        read_testbed(path)
+def in_file(
+    name: str, read: Callable[[Path], object], beside: Mapping[str, str] | None = None
+) -> Callable[[bytes], object]:
+    """Reads bytes as a file of this name, that nobody else may read, beside others."""
+
+    def decode(data: bytes) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            others = {other: text.encode() for other, text in (beside or {}).items()}
+            for file, content in {**others, name: data}.items():
+                Path(folder, file).touch(0o600)
+                Path(folder, file).write_bytes(content)
+            read(Path(folder, name))
+
+    return decode
 
 
-def _controllers(data: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        _write_private(Path(folder, "bmc.users"), USERS.encode())
-        path = Path(folder, "bmc.yaml")
-        path.write_bytes(data)
-        json.dumps([asdict(one) for one in serving.read(path).served], default=str)
+def _controllers(path: Path) -> None:
+    json.dumps([asdict(one) for one in serving.read(path).served], default=str)
 
 
-def _credentials(data: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "bmc.users")
-        _write_private(path, data)
-        serving.read_users(path)
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    path.touch(0o600)
-    path.write_bytes(data)
-
-
-def _journal(data: bytes) -> None:
+def _journal(path: Path) -> None:
     """What `tailtap clean --dry-run` finds in it; to undo it would change this machine."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, f"1{SUFFIX}").write_bytes(data)
-        json.dumps([asdict(item) for item in find(Path(folder))], default=str)
-        [record] = read_all(Path(folder))
-        unresolved(record)
+    json.dumps([asdict(item) for item in find(path.parent)], default=str)
+    [record] = read_all(path.parent)
+    unresolved(record)
 
 
 def _statistics(data: bytes) -> None:
@@ -209,11 +200,13 @@ STATISTICS = json.dumps({"latency": {"5": {
     "hdrh": encode_histogram(np.array([10, 20, 641]), np.array([900, 80, 15]))}},
     "6": {"latency": {"histogram": {"0": 5, "10": 900, "600": 15}}}}}).encode()  # fmt: skip
 DECODERS = (
-    Decoder("testbed file", TESTBED.encode(), "testbed.yaml", _testbed),
-    Decoder("controllers", CONTROLLERS.encode(), "bmc.yaml", _controllers),
-    Decoder("credentials", USERS.encode(), "users.yaml", _credentials),
+    Decoder("testbed file", TESTBED.encode(), "testbed.yaml",
+            in_file("testbed.yaml", read_testbed)),
+    Decoder("controllers", CONTROLLERS.encode(), "bmc.yaml",
+            in_file("bmc.yaml", _controllers, {"bmc.users": USERS})),
+    Decoder("credentials", USERS.encode(), "users.yaml", in_file("bmc.users", serving.read_users)),
     Decoder("search to resume", search_record(), "search.json", _search),
-    Decoder("journal", JOURNAL, "rows.jsonl", _journal),
+    Decoder("journal", JOURNAL, "rows.jsonl", in_file(f"1{SUFFIX}", _journal)),
     Decoder("stream", HELLO_FRAME + encode(DATA, 0, 1, MESSAGES) + encode(CLOSE, 0, 1, b"{}"), "",
             _stream),
     Decoder("results of a tool", STATISTICS, "trex.json", _statistics),

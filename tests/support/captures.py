@@ -13,7 +13,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import zstandard
+from blocks import enhanced, interface, section
 from numpy.typing import ArrayLike, NDArray
+from stamps import OPEN, header
+from stamps import records as stamp_records
 
 ETHERNET = 1
 FRAME_LEN = 60
@@ -70,16 +73,7 @@ def pcapng(
 ) -> bytes:
     """A pcapng file with one section and one interface; `tsresol` None means microseconds."""
 
-    def block(kind: int, body: bytes) -> bytes:
-        body = body.ljust(-(-len(body) // 4) * 4, b"\0")
-        length = struct.pack(order + "I", len(body) + 12)
-        return struct.pack(order + "I", kind) + length + body + length
-
-    options = b"" if tsresol is None else struct.pack(order + "HHB3xI", 9, 1, tsresol, 0)
-    blocks = [
-        block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1)),
-        block(1, struct.pack(order + "HHI", linktype, 0, 0) + options),
-    ]
+    blocks = [section(order), interface(linktype, tsresol, order)]
     for time, data in packets:
         match tsresol:
             case None:
@@ -88,10 +82,7 @@ def pcapng(
                 units = -(-(time << (resolution & 0x7F)) // 1_000_000_000)
             case resolution:
                 units = time * 10**resolution // 1_000_000_000
-        fixed = struct.pack(
-            order + "IIIII", 0, units >> 32, units & 0xFFFFFFFF, len(data), len(data)
-        )
-        blocks.append(block(6, fixed + data))
+        blocks.append(enhanced(units, data, order=order))
     return b"".join(blocks)
 
 
@@ -137,11 +128,10 @@ def stamps(
     closed: bool = True,
 ) -> bytes:
     """A stamp file of (time in ns, id); `counts` are seen, stored, lost and other."""
-    records = b"".join(struct.pack("<QIHH", time, key, FRAME_LEN, 0) for time, key in packets)
-    stored = len(records) // 16
-    seen = counts or (stored, stored, 0, 0)
-    numbers = seen if closed else (2**64 - 1,) * 4
-    return struct.pack("<8sHHI4Q16s", b"\x89TTSTMP\n", 1, 16, 1, *numbers, b"link") + records
+    pairs = list(packets)
+    written = stamp_records([time for time, _ in pairs], [key for _, key in pairs])
+    stored = (written.size, written.size, 0, 0)
+    return header((counts or stored) if closed else OPEN) + written.tobytes()
 
 
 def compressed(data: bytes, how: str) -> bytes:

@@ -9,26 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from stamps import HEADER, RECORD
+from stamps import OPEN, header, records
 
 SECOND = 1_000_000_000
-OPEN = 2**64 - 1
-"""A count of a file that is not closed."""
-
 Records = npt.NDArray[Any]
-
-
-def records(times: npt.ArrayLike, ids: npt.ArrayLike) -> Records:
-    """Records of packets."""
-    times = np.asarray(times, np.int64)
-    made = np.zeros(times.size, RECORD)
-    made["time"], made["id"], made["len"] = times, np.asarray(ids, np.int64), 60
-    return made
-
-
-def header(counts: tuple[int, int, int, int] = (OPEN,) * 4) -> bytes:
-    """The beginning of a stamp file."""
-    return HEADER.pack(b"\x89TTSTMP\n", 1, 16, 1, *counts, b"link")
 
 
 @dataclass
@@ -70,7 +54,7 @@ class Traffic:
         """Write what was stamped before a time into one file a side; `torn` bytes of the next."""
         for name, side in self.sides.items():
             until_here = side[side["time"] < until].tobytes() + side.tobytes()[:torn]
-            (folder / f"{name}.stamps").write_bytes(header() + until_here)
+            (folder / f"{name}.stamps").write_bytes(header(OPEN) + until_here)
 
     def rotate(self, folder: Path, until: int, every: int = SECOND, *, gone: bool = False) -> None:
         """Write it into numbered files, all but the last of which are closed.
@@ -84,7 +68,7 @@ class Traffic:
             last = int(places[-1]) if places.size else 0
             for place in range(max(0, last - 1) if gone else 0, last + 1):
                 part = written[places == place]
-                counts = (part.size, part.size, 0, 0) if place < last else (OPEN,) * 4
+                counts = (part.size, part.size, 0, 0) if place < last else OPEN
                 path = folder / f"{name}-{place + 1:05}.stamps"
                 if path.exists() or not place or part.size or place == last:
                     _replace(path, header(counts) + part.tobytes())

@@ -7,10 +7,9 @@ task has the core of the guest's only serving CPU, and the guest does not see it
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,10 +79,9 @@ def write_guest_run(
     found: Simulated,
     clock: Clock | None = None,
     way_ns: Callable[[int], Integers] = lambda size: np.zeros(size, np.int64),
-    changes: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A run folder with traces of the host and of the guest; `changes` are keys of the latter's
-    description. Packets take `way_ns` more from the host's stamps to the guest's, and back.
+    """A run folder with traces of the host and of the guest. Packets take `way_ns` more from the
+    host's stamps to the guest's, and back.
     """
     clock = clock or Clock()
     mine = replace(found, records=host_records(found))
@@ -107,5 +105,5 @@ def write_guest_run(
         "missing": [], "substitutes": [], "steal": False, "floor_ns": 1000, "names": NAMES,
         "kernel": "6.1", "served": {"by": "task", "pids": [SERVER], "cpus": [SEAT]},
     }  # fmt: skip
-    (folder / "trace-guest.json").write_text(json.dumps({**trace, **(changes or {})}))
+    (folder / "trace-guest.json").write_text(json.dumps(trace))
     return folder

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from tailtap.lab.topology.graph import Graph
@@ -23,6 +25,11 @@ def made(**fields: Any) -> RunRecord:
         "warnings": [],
     }
     return parsed("the record of a test", {**least, **fields}, RunRecord)
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    """Have a JSON file say this as well."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def wiring(graph: Graph) -> dict[str, Any]:

@@ -21,10 +21,24 @@ def read_stamps(path: Path, clock: int = 1) -> tuple[tuple[int, ...], npt.NDArra
     return tuple(counts), np.frombuffer(data, RECORD, offset=64)
 
 
+OPEN = (2**64 - 1,) * 4
+"""The counts of a file that is not closed."""
+
+
+def header(counts: tuple[int, ...]) -> bytes:
+    """The beginning of a stamp file with these counts: seen, stored, lost, other."""
+    return HEADER.pack(b"\x89TTSTMP\n", 1, 16, 1, *counts, b"link")
+
+
+def records(times: npt.ArrayLike, ids: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Records of packets of 60 bytes with the given times in ns and ids."""
+    time = np.asarray(times)
+    made = np.zeros(time.size, RECORD)
+    made["time"], made["id"], made["len"] = time, np.asarray(ids), 60
+    return made
+
+
 def write_stamps(path: Path, times: npt.ArrayLike, ids: npt.ArrayLike) -> None:
     """Writes a closed stamp file of the given times in ns and ids, quickly."""
-    time = np.asarray(times)
-    records = np.zeros(time.size, RECORD)
-    records["time"], records["id"], records["len"] = time, np.asarray(ids), 60
-    header = (b"\x89TTSTMP\n", 1, 16, 1, time.size, time.size, 0, 0, b"link")
-    path.write_bytes(HEADER.pack(*header) + records.tobytes())
+    written = records(times, ids)
+    path.write_bytes(header((written.size, written.size, 0, 0)) + written.tobytes())

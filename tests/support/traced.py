@@ -126,6 +126,43 @@ class Simulated:
     ended: int
     lost: dict[str, int] = field(default_factory=dict)
 
+    def met_at(self, egress: Integers) -> Integers:
+        """The block that each packet met which left at one of these times, or -1."""
+        order = np.argsort(self.egress, kind="stable")
+        return self.met[order][np.searchsorted(self.egress[order], egress)]
+
+    def causes_at(self, egress: Integers) -> list[str]:
+        """What made each of them late, or none."""
+        met = self.met_at(egress).tolist()
+        return [CAUSE_OF[self.blocks[at].made] if at >= 0 else "none" for at in met]
+
+
+def require_causes(blamed: Sequence[str], truth: Sequence[str]) -> None:
+    """Nearly all packets are blamed on the cause that made them late, and hardly any other is."""
+    for cause in ("task", "kernel-thread", "function-call-ipi", "timer"):
+        of = np.array(truth) == cause
+        right = np.array(blamed) == cause
+        assert of.sum() >= 10, cause
+        assert right[of].mean() >= 0.95 and right[~of].mean() <= 0.01, cause
+
+
+def ticks(seconds: float, dur: int = 3_000) -> list[Block]:
+    """The timer's interrupts, 250 a second."""
+    return [Block(START + at * 4_000_000 + 777, dur, tick) for at in range(int(seconds * 250))]
+
+
+def traffic(
+    seed: int,
+    seconds: float,
+    *kinds: tuple[Any, int, tuple[int, int]],
+    rate: int = 20_000,
+    more: Sequence[Block] = (),
+) -> Simulated:
+    """Packets at random times, and blocks of each kind: so many, so long; and more of them."""
+    random = np.random.default_rng(seed)
+    blocks = [one for made, *kind in kinds for one in random_blocks(made, *kind, seconds, random)]
+    return simulate(arrivals(rate, seconds, random), [*blocks, *more], random)
+
 
 def arrivals(rate: int, seconds: float, random: np.random.Generator) -> Integers:
     """Packets at a constant rate with a little jitter."""

@@ -27,13 +27,16 @@ class TwoClocks:
     span_ns: int = 3_000_000_000
     packets: int = 2_000
     step_ns: int = 0
-    """By how much the clock behind the device steps, half-way."""
+    """By how much the clock behind the device steps, and at which share of the time."""
+    step_at: float = 0.5
 
     def theirs(self, ours: Times) -> Times:
         """What the clock behind the device shows when the one before it shows this."""
         since = ours - START_NS
         ahead = self.offset_ns + np.rint(self.drift * since).astype(np.int64)
-        theirs: Times = ours + ahead + np.where(since > self.span_ns // 2, self.step_ns, 0)
+        theirs: Times = (
+            ours + ahead + np.where(since > self.span_ns * self.step_at, self.step_ns, 0)
+        )
         return theirs
 
     def write(self, folder: Path, seed: int) -> Times:
@@ -42,7 +45,7 @@ class TwoClocks:
         ingress."""
         folder.mkdir(parents=True, exist_ok=True)
         random = np.random.default_rng(seed)
-        sent, took = self._sent(random, self.packets, (self.least_ns, self.mean_ns))
+        sent, took = self.sent(random, self.packets, (self.least_ns, self.mean_ns))
         ids = np.arange(self.packets)
         arrived = np.flatnonzero(random.random(self.packets) > 0.01)
         came = sent[arrived] + took[arrived]
@@ -50,15 +53,16 @@ class TwoClocks:
         write_stamps(folder / "ingress.stamps", sent, ids)
         write_stamps(folder / "true-egress.stamps", came[order], ids[arrived][order])
         write_stamps(folder / "egress.stamps", self.theirs(came[order]), ids[arrived][order])
-        left, back = self._sent(random, self.packets, self.back_ns)
+        left, back = self.sent(random, self.packets, self.back_ns)
         order = np.argsort(left + back, kind="stable")
         write_stamps(folder / "back-before.stamps", self.theirs(left), ids)
         write_stamps(folder / "back-after.stamps", (left + back)[order], ids[order])
         return took[arrived]
 
-    def _sent(
+    def sent(
         self, random: np.random.Generator, count: int, delay: tuple[int, int]
     ) -> tuple[Times, Times]:
+        """When so many packets are sent, at random, and what each takes, in ns."""
         sent = np.sort(random.integers(START_NS, START_NS + self.span_ns, count))
         return sent, delay[0] + np.rint(random.exponential(delay[1], count)).astype(np.int64)
 

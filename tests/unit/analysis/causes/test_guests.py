@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
 from guests import IN_NS, OUT_NS, SEAT, VCPU, Clock, Integers, host_hog, write_guest_run
+from made_records import rewrite
 from stamps import RECORD as STAMP
 from traced import (
     DUT,
@@ -20,15 +21,14 @@ from traced import (
     SERVED_BIT,
     START,
     TASK,
-    Block,
     Record,
     Simulated,
     arrivals,
     hog,
     kworker,
     packed,
-    random_blocks,
     simulate,
+    traffic,
 )
 
 from tailtap.analysis.causes import Explained, explain_runs
@@ -47,21 +47,16 @@ TRUTH = {hog: "guest: hog", kworker: "guest: kworker: vmstat_update", host_hog: 
 
 
 @cache
-def busy(seed: int = 5) -> Simulated:
+def busy() -> Simulated:
     """A guest with a hog and a kworker, on a host with a hog."""
-    random = np.random.default_rng(seed)
-    blocks: list[Block] = []
-    for made, count, dur in ((hog, 8, 1_500_000), (kworker, 12, 300_000), (host_hog, 8, 2_000_000)):
-        blocks += random_blocks(made, count, (dur, dur + 100_000), SECONDS, random)
-    return simulate(arrivals(20_000, SECONDS, random), blocks, random)
+    kinds = ((hog, 8, 1_500_000), (kworker, 12, 300_000), (host_hog, 8, 2_000_000))
+    return traffic(5, SECONDS, *((made, n, (dur, dur + 100_000)) for made, n, dur in kinds))
 
 
 def blamed(folder: Path, simulated: Simulated) -> tuple[Sequence[str], Sequence[str]]:
     """What was blamed, and the truth, for each late packet that met a block."""
     table = pq.read_table(folder / "causes-late.parquet")
-    order = np.argsort(simulated.egress, kind="stable")
-    places = np.searchsorted(simulated.egress[order], table["egress_ns"].to_numpy())
-    met = simulated.met[order][places]
+    met = simulated.met_at(table["egress_ns"].to_numpy())
     known = met >= 0
     truth = [TRUTH[simulated.blocks[at].made] for at in met[known].tolist()]
     return np.array(table["detail"].to_pylist())[known].tolist(), truth
@@ -87,6 +82,11 @@ def test_each_packet_has_the_cause_of_its_kernel(
     assert {"task (guest: hog)", "task (host: injector)",
             "kernel-thread (guest: kworker: vmstat_update)"} <= claims  # fmt: skip
     assert found.warnings == ()
+    knobs = {row.detail: row.knobs for row in record(found).causes}
+    assert knobs["guest: hog"] == ["guest: isolated-cpus"]
+    assert knobs["host: injector"] == ["isolated-cpus"]
+    # Nothing is set in a guest that runs.
+    assert knobs["guest: kworker: vmstat_update"] == []
 
 
 def test_of_several_serving_cpus_the_guest_says_which_had_a_packet(tmp_path: Path) -> None:
@@ -159,15 +159,6 @@ def test_its_clock_is_told_with_the_truth_in_it(
     )
 
 
-def test_knobs_of_a_guest_are_named_so(explained: tuple[Explained, Simulated, Path]) -> None:
-    found, _, _ = explained
-    rows = {row.detail: row.knobs for row in record(found).causes}
-    assert rows["guest: hog"] == ["guest: isolated-cpus"]
-    assert rows["host: injector"] == ["isolated-cpus"]
-    # Nothing is set in a guest that runs.
-    assert rows["guest: kworker: vmstat_update"] == []
-
-
 def test_where_the_clock_is_coarse_only_the_host_is_blamed(tmp_path: Path) -> None:
     """The interval is some 0.6 ms wide: nothing beside 0.3 ms, and little beside 2 ms."""
     simulated = busy()
@@ -205,49 +196,45 @@ def replace_latency(simulated: Simulated, more_ns: int) -> Simulated:
                      simulated.records, simulated.met, simulated.ended)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("spoilt", "code", "says"),
-    [
-        ("cut", "guest-untraced", "cut off before its end"),
-        ("none", "guest-untraced", "the run has none"),
-        ("served", "guest-untraced", "does not say by what packets are served"),
-        ("stamps", "guest-clock", "no packet was stamped in the guest where it went out"),
-        ("gone", "guest-clock", "guest-egress.stamps: cannot read it: No such file or directory"),
-        ("stepped", "guest-clock", "stepped"),
-        ("events", "trace-damaged", "trace-guest.events is damaged or cut off"),
-    ],
-)
-def test_what_is_spoilt_is_one_warning(tmp_path: Path, spoilt: str, code: str, says: str) -> None:
+def stepped(stamps: Path) -> None:
+    """Their clock steps by 50 ms, half-way."""
+    data = stamps.read_bytes()
+    records = np.frombuffer(data, STAMP, offset=64).copy()
+    records["time"][records.size // 2 :] += 50_000_000
+    stamps.write_bytes(data[:64] + records.tobytes())
+
+
+def cut(path: Path, end: int) -> None:
+    path.write_bytes(path.read_bytes()[:end])
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "cut": (lambda f: (f / "trace-guest.json").unlink(),
+            "guest-untraced", "cut off before its end"),
+    "none": (lambda f: [path.unlink() for path in f.glob("trace-guest.*")],
+             "guest-untraced", "the run has none"),
+    "served": (lambda f: rewrite(f / "trace-guest.json", served=None),
+               "guest-untraced", "does not say by what packets are served"),
+    "stamps": (lambda f: cut(f / "guest-egress.stamps", 64),
+               "guest-clock", "no packet was stamped in the guest where it went out"),
+    "gone": (lambda f: (f / "guest-egress.stamps").unlink(),
+             "guest-clock", "guest-egress.stamps: cannot read it: No such file or directory"),
+    "stepped": (lambda f: stepped(f / "guest-egress.stamps"), "guest-clock", "stepped"),
+    "events": (lambda f: cut(f / "trace-guest.events", -7),
+               "trace-damaged", "trace-guest.events is damaged or cut off"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_what_is_spoilt_is_one_warning(tmp_path: Path, spoilt: str) -> None:
     """And the host's part is told all the same."""
-    simulated = busy()
-    changes = {"served": None} if spoilt == "served" else {}
-    folder = write_guest_run(tmp_path / "001-spoilt", simulated, changes=changes)
-    stamps = folder / "guest-egress.stamps"
-    match spoilt:
-        case "cut":
-            (folder / "trace-guest.json").unlink()
-        case "none":
-            (folder / "trace-guest.json").unlink()
-            (folder / "trace-guest.events").unlink()
-        case "stamps":
-            stamps.write_bytes(stamps.read_bytes()[:64])
-        case "gone":
-            stamps.unlink()
-        case "stepped":
-            content = bytearray(stamps.read_bytes())
-            times = np.frombuffer(content, "<u8", offset=64)[::2].copy()
-            times[times.size // 2 :] += 50_000_000
-            for place, time in enumerate(times.tolist()):
-                content[64 + 16 * place : 72 + 16 * place] = int(time).to_bytes(8, "little")
-            stamps.write_bytes(content)
-        case "events":
-            events = folder / "trace-guest.events"
-            events.write_bytes(events.read_bytes()[:-7])
+    simulated, (spoil, code, says) = busy(), SPOILT[spoilt]
+    folder = write_guest_run(tmp_path / "001-spoilt", simulated)
+    spoil(folder)
     [found] = explain_runs([folder], late="100 us", knobs=KNOBS)
     [warning] = found.warnings
     assert warning.code == code
-    assert says in warning.message
-    assert "\n" not in warning.message
+    assert says in warning.message and "\n" not in warning.message
     details, truth = blamed(folder, simulated)
     host = [one for one, other in zip(details, truth, strict=True) if other == "host: injector"]
     assert np.mean([one == "host: injector" for one in host]) > 0.95

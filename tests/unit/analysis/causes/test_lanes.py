@@ -1,4 +1,4 @@
-"""Records as lanes: what nests, what is cut, where steal lies."""
+"""Records as lanes and as causes of a host: what nests, what is cut, where steal lies."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from traced import (
     encode,
 )
 
-from tailtap.analysis.causes.events import Events, merged, read_events
+from tailtap.analysis.causes.events import merged, read_events
 from tailtap.analysis.causes.lanes import Slice, rows, slices
-from tailtap.analysis.causes.taxonomy import Names, Served
+from tailtap.analysis.causes.taxonomy import SERVED, Names, Served, sort
 from tailtap.analysis.causes.trace import Trace
 from tailtap.base.errors import InputError
 
@@ -161,17 +161,15 @@ def test_near_keeps_what_overlaps_a_window(
     events = read_events(trace)
     spans = merged((START + start, START + start + dur) for start, dur in windows)
     assert all(a[1] < b[0] for a, b in pairwise(spans))
-    kept = events.near(spans)
     expected = sorted(
         (start, dur)
         for start, dur in intervals
         if any(START + start <= until and START + start + dur >= begun for begun, until in spans)
     )
-    assert sorted(_pairs(kept)) == expected
-
-
-def _pairs(events: Events) -> list[tuple[int, int]]:
-    return [(int(one["start"]) - START, int(one["dur"])) for one in events.records]
+    kept = events.near(spans).records
+    assert (
+        sorted(zip((kept["start"] - START).tolist(), kept["dur"].tolist(), strict=True)) == expected
+    )
 
 
 @given(INTERVALS, st.data())
@@ -206,3 +204,20 @@ def test_rows_hold_no_two_at_once(intervals: list[tuple[int, int]]) -> None:
         last[row] = end
     busiest = max((sum(s <= start < e for s, e in ordered) for start, _ in ordered), default=0)
     assert len(last) >= busiest
+
+
+VCPU = 77
+OWNERS = [(6, HOG, 0), (9, 1, 0), (6, VCPU, SERVED), (255, 0, 0), (0, 0, 0)]
+
+
+def test_what_the_host_did_is_named_so() -> None:
+    rows = sort(OWNERS, Names({HOG: "hog"}), Served("vcpu"))
+    assert [rows.names[row] for row in rows.of_owners] == [
+        ("task", "host: hog"), ("waiting", "host: its thread slept"), ("serving", ""),
+        ("steal", "host"), ("unexplained", ""),
+    ]  # fmt: skip
+
+
+def test_a_machine_without_guests_is_no_host() -> None:
+    rows = sort(OWNERS, Names({HOG: "hog"}), Served("poll", pids=frozenset((VCPU,))))
+    assert "host" not in "".join(name.detail for name in rows.names)

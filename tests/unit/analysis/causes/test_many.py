@@ -1,4 +1,4 @@
-"""Many runs on a real Dask cluster: byte for byte what this process makes of them."""
+"""What is read once, in pieces or by many: byte for byte what one process makes of one run."""
 
 from __future__ import annotations
 
@@ -7,28 +7,39 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from dask_cluster import PATIENCE_SECONDS, DaskCluster, dask_cluster
+from made_records import rewrite
 from program import TAILTAP
-from traced import arrivals, hog, kworker, random_blocks, simulate, write_run
+from traced import (
+    hog,
+    kworker,
+    ticks,
+    traffic,
+    write_run,
+)
 
+from tailtap import library
 from tailtap.analysis.causes import Explained, explain_runs, many
 from tailtap.analysis.causes.explain import explain
 from tailtap.analysis.causes.many import Told, explain_many
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.stalls import worst_stalls
+from tailtap.analysis.evaluation import Captures, Evaluation, evaluate_many
 from tailtap.analysis.evaluation.cluster import Cluster
 from tailtap.analysis.evaluation.executors import Executor, Task, Threads
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError, MachineError
+from tailtap.show.report import write_report
 
-SECONDS = 1.0
 FILES = ("causes.json", "causes-late.parquet", "causes-parts.parquet", "causes-stalls.parquet")
 KNOBS = (Knob("workqueues", ("kernel-thread",), 1, "runtime"),)
 STALLS = 3
@@ -45,16 +56,11 @@ def empty() -> Iterator[DaskCluster]:
 def experiment(tmp_path: Path) -> Path:
     """Four runs; the second one has the trace of another boot."""
     for number in range(1, 5):
-        random = np.random.default_rng(number)
-        blocks = [
-            *random_blocks(hog, 3 * number, (300_000, 900_000), SECONDS, random),
-            *random_blocks(kworker, 20, (100_000, 400_000), SECONDS, random),
-        ]
-        simulated = simulate(arrivals(20_000, SECONDS, random), blocks, random)
+        kinds = (hog, 3 * number, (300_000, 900_000)), (kworker, 20, (100_000, 400_000))
         folder = tmp_path / f"out/runs/{number:03}-traced"
-        write_run(folder, simulated, **({"boot_id": "other"} if number == 2 else {}))
-        content = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({**content, "number": number}))
+        boot = {"boot_id": "other"} if number == 2 else {}
+        write_run(folder, traffic(number, 1.0, *kinds), **boot)
+        rewrite(folder / "run.json", number=number)
     return tmp_path / "out"
 
 
@@ -79,6 +85,8 @@ def explained(experiment: Path, executor: Executor | None) -> list[tuple[str, ob
 
 def test_runs_are_told_in_order_as_one_by_one(experiment: Path) -> None:
     found = explained(experiment, None)
+    with Threads(2) as threads:
+        assert explained(experiment, threads) == found
     assert [name for name, _, _ in found] == [f"{number:03}-traced" for number in range(1, 5)]
     for name, told, files in found:
         folder = experiment / "runs" / name
@@ -101,16 +109,9 @@ def test_a_bug_in_one_run_costs_that_run(experiment: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(many, "explain", breaks)
     found = {name: told for name, told, _ in explained(experiment, None)}
-    assert [name for name, told in found.items() if isinstance(told, str)] == [
-        "002-traced",
-        "003-traced",
-    ]
+    untold = [name for name, told in found.items() if isinstance(told, str)]
+    assert untold == ["002-traced", "003-traced"]
     assert str(found["003-traced"]).startswith("Bug: a bug of tailtap: KeyError: 'of nobody'")
-
-
-def test_threads_give_the_bytes_of_one(experiment: Path) -> None:
-    with Threads(2) as threads:
-        assert explained(experiment, threads) == explained(experiment, None)
 
 
 def test_a_worker_killed_in_mid_work_costs_time_only(experiment: Path, empty: DaskCluster) -> None:
@@ -166,11 +167,117 @@ def test_workers_give_the_bytes_of_this_process_and_the_program_prints_the_same(
             assert explained(experiment, cluster) == explained(experiment, None)
     assert here.returncode == there.returncode == InputError.exit_status
     assert json.loads(here.stdout) == json.loads(there.stdout)
-    assert [run["run"] for run in json.loads(here.stdout)["runs"]] == [
-        "001-traced",
-        "003-traced",
-        "004-traced",
-    ]
-    for told in (here, there):
-        assert "1 of 4 runs could not be explained, 002-traced first: " in told.stderr
-        assert "Traceback" not in told.stderr
+    told = [run["run"] for run in json.loads(here.stdout)["runs"]]
+    assert told == ["001-traced", "003-traced", "004-traced"]
+    for run in (here, there):
+        assert "1 of 4 runs could not be explained, 002-traced first: " in run.stderr
+        assert "Traceback" not in run.stderr
+
+
+CHUNK_BYTES = 100_000
+FEWEST_PIECES = 5
+LATE = ("p99.9", "p99", "20 us")
+
+
+@contextmanager
+def threads() -> Iterator[Executor]:
+    with Threads(2) as executor:
+        yield executor
+
+
+@contextmanager
+def workers() -> Iterator[Executor]:
+    with dask_cluster(workers=2) as cluster, Cluster(cluster.address) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    kinds = (hog, 5, (1_900_000, 2_100_000)), (kworker, 20, (100_000, 400_000))
+    simulated = traffic(11, 2.0, *kinds, more=ticks(2.0))
+    return write_run(tmp_path_factory.mktemp("runs") / "001-traced", simulated)
+
+
+def joined(run: Path) -> dict[str, dict[str, bytes]]:
+    """All that the join writes, for several thresholds."""
+    found = {}
+    for late in LATE:
+        (explained,) = explain_runs([run], late=late)
+        assert explained.joined.state.size >= 20
+        found[late] = written(run)
+    return found
+
+
+@pytest.mark.parametrize("executor", [threads, workers])
+def test_pieces_are_joined_as_the_whole(run: Path, executor: type) -> None:
+    expected = joined(run)
+    pieces: list[int] = []
+    pair = Captures(run / "ingress.stamps", run / "egress.stamps")
+    with executor() as running:
+        ((_, found),) = evaluate_many(
+            [pair], running, chunk_bytes=CHUNK_BYTES, progress=lambda _, known: pieces.append(known)
+        )
+    assert isinstance(found, Evaluation)
+    assert max(pieces) >= FEWEST_PIECES
+    for path in (run / "evaluation").iterdir():
+        path.unlink()
+    found.write(run / "evaluation")
+    assert joined(run) == expected
+
+
+opened: list[tuple[str, int]] | None = None
+
+
+def _listen(event: str, args: tuple[object, ...]) -> None:
+    if event == "open" and opened is not None:
+        path, _, flags = args
+        opened.append((str(path), int(str(flags))))
+
+
+@cache
+def _hooked() -> None:
+    sys.addaudithook(_listen)
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """How often each file is opened for reading in the block, by its name."""
+    global opened  # noqa: PLW0603 (an audit hook stays for the whole process)
+    _hooked()
+    opened = []
+    found: Counter[str] = Counter()
+    yield found
+    writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY
+    found.update(Path(path).name for path, flags in opened if not flags & writing)
+    opened = None
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("once") / "out/runs/001-traced"
+    return write_run(folder, traffic(5, 2, (hog, 20, (200_000, 600_000))))
+
+
+TRACE = ("trace.events", "trace.json")
+"""What is read again to find pauses: a trace may be larger than the memory."""
+
+
+def more_than_once(run: Path, found: Counter[str]) -> dict[str, int]:
+    """How often files of a run were opened beyond once each."""
+    there = Counter(path.name for path in run.rglob("*") if path.is_file())
+    return {
+        name: count - there[name]
+        for name, count in found.items()
+        if 0 < there[name] < count and name not in TRACE
+    }
+
+
+def test_explain_and_report_open_each_file_of_a_run_once(traced: Path) -> None:
+    with counted() as found:
+        library.explain(traced, late="p99")
+    assert found["run.json"] == found["evaluation.json"] == found["exceedances.parquet"] == 1
+    assert more_than_once(traced, found) == {}
+    with counted() as found:
+        write_report(traced.parents[1], figures=False)
+    assert found["run.json"] == found["causes.json"] == 1
+    assert more_than_once(traced, found) == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,25 +85,18 @@ def test_errors_are_as_rare_as_said() -> None:
 
 def test_what_shows_nothing() -> None:
     base = runs("base", BASE)
-    row = judged(runs("new", BASE[:2]), runs("base", BASE[:2]), by="5 %")
-    assert row.answer == "not shown" and "so few can never show it" in row.reason
-    row = judged(runs("new", BASE, supported=False), base, by="5 %")
-    assert row.answer == "not shown" and "fewer than ten packets lie above p99.9" in row.reason
-    row = judged(runs("new", BASE), [], by="5 %")
-    assert row.answer == "not shown" and "no such run was planned to hold it against" in row.reason
-    row = judged([], base, by="5 %")
-    assert (row.answer, row.reason) == ("not shown", "no such run was planned here")
-    invalid = [
-        replace(one, record=one.record and _invalid(one.record)) for one in runs("new", BASE)
-    ]
-    row = judged(invalid, base, by="5 %")
+    for new, held_against, says in (
+        (runs("new", BASE[:2]), runs("base", BASE[:2]), "so few can never show it"),
+        (runs("new", BASE, supported=False), base, "fewer than ten packets lie above p99.9"),
+        (runs("new", BASE), [], "no such run was planned to hold it against"),
+        ([], base, "no such run was planned here"),
+    ):
+        row = judged(new, held_against, by="5 %")
+        assert row.answer == "not shown" and says in row.reason
+    unlike = {"variables": {"dut.platform": "new"}, "valid": False}
+    row = judged(runs("new", BASE, more=unlike), base, by="5 %")
     assert row.answer == "not shown" and "is left out: invalid" in row.reason
     assert row.evidence[0].runs == 0
-
-
-def _invalid(record: Any) -> Any:
-    record.valid = False
-    return record
 
 
 def test_other_values_are_equal() -> None:
@@ -175,9 +167,10 @@ def test_a_verdict_with_claims_has_the_worst_answer(folder: Path) -> None:
 
 
 def test_a_file_that_was_changed(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "experiment.yaml").write_text(FILE.replace("require: [max", "requires: [max"))
-    with pytest.raises(InputError, match=r"experiment.yaml:4: claims\[1\].requires: unknown key"):
-        claims_of(tmp_path)
-    (tmp_path / "experiment.yaml").write_text("claims: 3\n")
-    with pytest.raises(InputError, match=r"experiment.yaml:1: claims: write a list of claims"):
-        claims_of(tmp_path)
+    for text, says in (
+        (FILE.replace("require: [max", "requires: [max"), r"4: claims\[1\].requires: unknown key"),
+        ("claims: 3\n", "1: claims: write a list of claims"),
+    ):
+        (tmp_path / "experiment.yaml").write_text(text)
+        with pytest.raises(InputError, match=f"experiment.yaml:{says}"):
+            claims_of(tmp_path)

@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from two_clocks import START_NS, Times, TwoClocks, random_clocks
 
 from tailtap.analysis.clocks.alignment import (
     FASTEST,
@@ -26,52 +26,27 @@ from tailtap.analysis.clocks.alignment import (
 from tailtap.base.errors import InputError
 
 CASES = 100 if "CI" in os.environ else 1000
-START_NS = 5_000_000_000_000
-Times = np.ndarray[Any, np.dtype[np.int64]]
 
 
-@dataclass(frozen=True)
-class Clocks:
-    """Their clock against ours, and what packets take between them."""
-
-    offset_ns: int
-    drift: float
-    there_ns: tuple[int, int]
-    """The least delay, and the mean of what comes on top of it."""
-    back_ns: tuple[int, int]
-    step_ns: int = 0
-    step_at: int = 1 << 62
-
-    def theirs(self, ours: Times) -> Times:
-        """What their clock shows when ours shows this."""
-        ahead = self.offset_ns + np.rint(self.drift * (ours - START_NS)).astype(np.int64)
-        stepped = np.where(ours >= self.step_at, self.step_ns, 0).astype(np.int64)
-        theirs: Times = ours + ahead + stepped
-        return theirs
-
-    def packets(self, seed: int, count: int, span_ns: int) -> tuple[Crossings, Crossings]:
-        """Packets there and back, at random times, with random delays."""
-        random = np.random.default_rng(seed)
-        sides = []
-        for least, mean in (self.there_ns, self.back_ns):
-            sent = np.sort(random.integers(START_NS, START_NS + span_ns, count))
-            delay = least + np.rint(random.exponential(mean, count)).astype(np.int64)
-            sides.append((sent, sent + delay))
-        (sent, came), (left, back) = sides
-        return Crossings(sent, self.theirs(came)), Crossings(back, self.theirs(left))
-
-
-def case(seed: int) -> Clocks:
-    """A random pair of clocks; delays of the two directions differ by up to a hundred times."""
+def packets(clocks: TwoClocks, seed: int, count: int) -> tuple[Crossings, Crossings]:
+    """Packets there and back, at random times, with random delays."""
     random = np.random.default_rng(seed)
-    there, back = (int(10 ** random.uniform(2, 5)) for _ in range(2))
-    means = [int(10 ** random.uniform(1, 6)) for _ in range(2)]
-    offset = int(random.integers(-(10**15), 10**15))
-    drift = float(random.uniform(-1, 1) * 10 ** random.uniform(-8, -3.3))
-    return Clocks(offset, drift, (there, means[0]), (back, means[1]))
+    sent, took = clocks.sent(random, count, (clocks.least_ns, clocks.mean_ns))
+    left, back = clocks.sent(random, count, clocks.back_ns)
+    return Crossings(sent, clocks.theirs(sent + took)), Crossings(left + back, clocks.theirs(left))
 
 
-def within(found: Alignment, clocks: Clocks, times: Times) -> bool:
+def case(seed: int, span_ns: int | None = None) -> TwoClocks:
+    """Any clocks, over three pieces at most."""
+    span = int(np.random.default_rng(seed).integers(10**7, 3 * PIECE_NS))
+    return replace(random_clocks(seed), span_ns=span_ns or span)
+
+
+def times_of(clocks: TwoClocks, count: int = 20) -> Times:
+    return np.linspace(START_NS, START_NS + clocks.span_ns, count).astype(np.int64)
+
+
+def within(found: Alignment, clocks: TwoClocks, times: Times) -> bool:
     """Whether the truth lies in the intervals, asked both ways."""
     least, most = found.ahead_ns(times)
     truth = clocks.theirs(times) - times
@@ -85,14 +60,12 @@ def test_the_truth_lies_in_every_interval() -> None:
     nor narrower than the quickest ones, which no method gets below."""
     for seed in range(CASES):
         clocks = case(seed)
-        span = int(np.random.default_rng(seed).integers(10**7, 3 * PIECE_NS))
-        there, back = clocks.packets(seed, 40, span)
-        found = align(there, back)
-        times = np.linspace(START_NS, START_NS + span, 20).astype(np.int64)
+        there, back = packets(clocks, seed, 40)
+        found, times = align(there, back), times_of(clocks)
         assert within(found, clocks, times), f"case {seed}: {clocks}"
         least, most = found.ahead_ns(times)
         # Delays are those of a clock that may be slower than the other one.
-        quickest = (clocks.there_ns[0] + clocks.back_ns[0]) * (1 - abs(clocks.drift))
+        quickest = (clocks.least_ns + clocks.back_ns[0]) * (1 - abs(clocks.drift))
         assert (most - least >= int(quickest) - 2).all(), f"case {seed}"
         if len(found.pieces) == 1:
             two = two_packets(there, times) + two_packets(swapped(back), times)
@@ -117,9 +90,8 @@ def test_lines_are_as_near_as_they_say() -> None:
     is half of the interval where that is widest."""
     for seed in range(CASES):
         clocks = case(seed)
-        span = int(np.random.default_rng(seed).integers(10**7, 3 * PIECE_NS))
-        found = align(*clocks.packets(seed, 40, span))
-        ours = np.linspace(START_NS, START_NS + span, 50).astype(np.int64)
+        found = align(*packets(clocks, seed, 40))
+        ours = times_of(clocks, 50)
         theirs = clocks.theirs(ours)
         lines = found.lines(int(theirs[0]), int(theirs[-1]))
         told = exactly(lines.knots, theirs.tolist())
@@ -149,11 +121,10 @@ def exactly(knots: Sequence[tuple[int, int]], times: list[int]) -> list[int]:
 
 def test_known_least_delays_make_it_narrower_and_still_right() -> None:
     for seed in range(50):
-        clocks = case(seed)
-        there, back = clocks.packets(seed, 60, PIECE_NS)
-        times = np.linspace(START_NS, START_NS + PIECE_NS, 20).astype(np.int64)
+        clocks = case(seed, PIECE_NS)
+        (there, back), times = packets(clocks, seed, 60), times_of(clocks)
         known = align(
-            replace(there, least_ns=clocks.there_ns[0]), replace(back, least_ns=clocks.back_ns[0])
+            replace(there, least_ns=clocks.least_ns), replace(back, least_ns=clocks.back_ns[0])
         )
         assert within(known, clocks, times)
         assert known.widest_ns(times) < align(there, back).widest_ns(times)
@@ -162,7 +133,7 @@ def test_known_least_delays_make_it_narrower_and_still_right() -> None:
 def test_the_interval_is_what_the_packets_leave_open() -> None:
     """A linear programme, which knows of no corners, finds the same least and most."""
     for seed in range(CASES):
-        there, back = case(seed).packets(seed, 30, PIECE_NS - 1)
+        there, back = packets(case(seed, PIECE_NS - 1), seed, 30)
         found = align(there, back)
         [piece] = found.pieces
         base = piece.offset_ns
@@ -189,8 +160,8 @@ def test_the_interval_is_what_the_packets_leave_open() -> None:
 
 def test_even_clocks_are_known_to_the_round_trip() -> None:
     """With equal rates and constant delays nothing is open but how the round trip is shared."""
-    clocks = Clocks(-77, 0.0, (300, 0), (9_000, 0))
-    found = align(*clocks.packets(1, 5_000, PIECE_NS - 1))
+    clocks = TwoClocks(-77, 0.0, 300, 0, (9_000, 0), PIECE_NS - 1)
+    found = align(*packets(clocks, 1, 5_000))
     middle = np.array([START_NS + PIECE_NS // 2])
     least, most = found.ahead_ns(middle)
     assert 9_300 <= int(most[0] - least[0]) <= 9_304
@@ -202,18 +173,15 @@ def test_a_step_is_refused() -> None:
     for seed in range(CASES):
         random = np.random.default_rng(seed)
         clocks = case(seed)
-        span = int(random.integers(10**7, 3 * PIECE_NS))
-        steady = align(*clocks.packets(seed, 60, span))
-        open_ns = steady.widest_ns(np.linspace(START_NS, START_NS + span, 20).astype(np.int64))
+        open_ns = align(*packets(clocks, seed, 60)).widest_ns(times_of(clocks))
         step = int(random.choice([-1, 1]) * open_ns * 4 * 10 ** random.uniform(0, 3))
-        at = START_NS + int(span * random.uniform(0.1, 0.9))
-        stepped = replace(clocks, step_ns=step, step_at=at)
+        stepped = replace(clocks, step_ns=step, step_at=random.uniform(0.1, 0.9))
         with pytest.raises(Stepped, match="stepped"):
-            align(*stepped.packets(seed, 60, span))
+            align(*packets(stepped, seed, 60))
 
 
 def test_one_way_tells_nothing() -> None:
-    there, back = case(1).packets(1, 10, PIECE_NS)
+    there, back = packets(case(1, PIECE_NS), 1, 10)
     none = Crossings(np.empty(0, np.int64), np.empty(0, np.int64))
     for sides in ((there, none), (none, back)):
         with pytest.raises(InputError, match="one way only"):

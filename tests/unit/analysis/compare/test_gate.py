@@ -148,41 +148,51 @@ def test_a_machine_that_changed_is_no_reason_to_blame_the_program() -> None:
     assert judge_loaded(base, measured("new", 2, 0.5), 0.1, 0.999).answer == "worse"
 
 
-def test_other_processors_are_no_change_of_the_program() -> None:
-    def on(name: str, model: str, factor: float) -> list[Run]:
-        more = {"environment": {"hostname": "here", "cpu": {"model": model}}}
-        return side(name, factor * np.linspace(1e5, 1.1e5, 6), more=more)
-
-    [row] = judge_loaded(on("base", "Xeon", 1), on("new", "EPYC", 2), 0.1, 0.999).rows
-    assert row.answer == "not shown" and "EPYC and Xeon" in row.reason
-    assert judge_loaded(on("base", "Xeon", 1), on("new", "Xeon", 2), 0.1, 0.999).answer == "worse"
+def on(model: str) -> dict[str, Any]:
+    return {"environment": {"hostname": "here", "cpu": {"model": model}}}
 
 
-def test_lost_packets_are_late_packets() -> None:
-    base = side("base", np.linspace(1e5, 1.1e5, 6))
-    new = side("new", np.linspace(1e5, 1.1e5, 6), lost=5_000)
+@pytest.mark.parametrize(
+    ("base", "new", "error", "says"),
+    [
+        (side("base", [1e5] * 5), side("base", [1e5] * 5), InputError, "the same runs"),
+        (side("base", [1e5] * 5), side("new", [1e5] * 5, rate=50_000), InputError,
+         "no configuration and traffic in common"),
+        (side("base", [1e5] * 5), side("new", [1e5] * 5, more={"valid": False}), MachineError,
+         "new: it has no good run"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_judged(
+    base: list[Run], new: list[Run], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        judge_loaded(base, new, 0.05)
+
+
+LEVEL = np.linspace(1e5, 1.1e5, 6)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "answer", "says"),
+    [
+        (side("base", LEVEL), side("new", LEVEL, lost=5_000), "worse", "packets were lost"),
+        (side("base", LEVEL, supported=False), side("new", 3 * LEVEL, supported=False),
+         "not shown", "fewer than ten"),
+        (side("base", LEVEL, more=on("Xeon")), side("new", 2 * LEVEL, more=on("EPYC")),
+         "not shown", "EPYC and Xeon"),
+        (side("base", LEVEL, more=on("Xeon")), side("new", 2 * LEVEL, more=on("Xeon")),
+         "worse", ""),
+    ],
+)  # fmt: skip
+def test_what_explains_a_change_or_hides_it(
+    base: list[Run], new: list[Run], answer: GateAnswer, says: str
+) -> None:
+    """Lost packets are late ones; few packets show nothing; other processors are no change."""
     found = judge_loaded(base, new, 0.05, 0.999)
-    assert found.answer == "worse" and "packets were lost" in found.rows[0].reason
-    assert found.rows[0].repeats_needed is None
-    assert {"loss"} <= {one.code for one in found.warnings}
-
-
-def test_a_percentile_of_too_few_packets_shows_nothing() -> None:
-    base = side("base", np.linspace(1e5, 1.1e5, 5), supported=False)
-    new = side("new", np.linspace(3e5, 3.3e5, 5), supported=False)
-    [row] = judge_loaded(base, new, 0.05, 0.999).rows
-    assert row.answer == "not shown" and "fewer than ten" in row.reason
-
-
-def test_what_cannot_be_judged() -> None:
-    good = side("base", [1e5] * 5)
-    with pytest.raises(InputError, match="the same runs"):
-        judge_loaded(good, good, 0.05)
-    with pytest.raises(InputError, match="no configuration and traffic in common"):
-        judge_loaded(good, side("new", [1e5] * 5, rate=50_000), 0.05)
-    invalid = side("new", [1e5] * 5, more={"valid": False})
-    with pytest.raises(MachineError, match="new: it has no good run"):
-        judge_loaded(good, invalid, 0.05)
+    [row] = found.rows
+    assert row.answer == answer and says in row.reason
+    if says == "packets were lost":
+        assert row.repeats_needed is None and "loss" in {one.code for one in found.warnings}
 
 
 def test_configurations_are_held_against_themselves() -> None:

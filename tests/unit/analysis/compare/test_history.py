@@ -136,29 +136,30 @@ STEADY = [1e3, 1.01e3] * 10
 KERNELS = ({"kernel": "6.1", "host": "a"}, {"kernel": "6.2", "processor": "b"})
 
 
-def test_the_program_changed() -> None:
-    floor, device = histories([*runs(STEADY, wire=True), *runs(UP)])
-    assert floor.wire and not floor.marks
+@pytest.mark.parametrize(
+    ("floor", "machines", "origin", "facts", "moved"),
+    [
+        (STEADY, KERNELS[:1], "program", [], 1),
+        # The floor moved, without a fact that says why.
+        ([value / 100 for value in UP], KERNELS[:1], "machine", [], 1.5),
+        (STEADY, KERNELS, "unclear", ["kernel: 6.1 → 6.2"], 1),
+    ],
+)
+def test_what_changed(
+    floor: Sequence[float],
+    machines: Sequence[Mapping[str, str]],
+    origin: str,
+    facts: Sequence[str],
+    moved: float,
+) -> None:
+    wire, device = histories([*runs(floor, wire=True), *runs(UP, machines=machines)])
+    assert wire.wire and [one.origin for one in wire.marks] == ["machine"] * (origin == "machine")
     [mark] = device.marks
     assert (mark.place, mark.before, mark.suspects[:2]) == (10, "c09", ["c10", "c11"])
     assert set(mark.suspects) == {"c08", "c09", "c10", "c11", "c12"}
     assert mark.ratio == pytest.approx(1.5, rel=0.02)
-    assert (mark.origin, mark.machine) == ("program", [])
-    assert mark.floor == pytest.approx(1, rel=0.02)
-
-
-def test_the_machine_changed() -> None:
-    """The floor moved, with or without a fact that says why."""
-    moved = [value / 100 for value in UP]
-    found = histories([*runs(moved, wire=True), *runs(UP)])
-    assert [one.marks[0].origin for one in found] == ["machine", "machine"]
-    assert found[1].marks[0].floor == pytest.approx(1.5, rel=0.02)
-
-
-def test_a_fact_alone_leaves_it_open() -> None:
-    _, device = histories([*runs(STEADY, wire=True), *runs(UP, machines=KERNELS)])
-    [mark] = device.marks
-    assert (mark.origin, mark.machine) == ("unclear", ["kernel: 6.1 → 6.2"])
+    assert (mark.origin, mark.machine) == (origin, facts)
+    assert mark.floor == pytest.approx(moved, rel=0.02)
 
 
 @pytest.mark.parametrize(

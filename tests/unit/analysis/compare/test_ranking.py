@@ -94,17 +94,12 @@ def test_lost_packets_are_later_than_any() -> None:
 
 
 def test_only_the_same_load_is_compared() -> None:
-    with pytest.raises(InputError, match=r"different traffic.*vm at 10 kpkt/s.*container at 1 Mp"):
-        compare_loaded([sample("vm", 1, 1e4), sample("container", 1, 1e4, rate=1_000_000)])
     size = {"parameters": {"traffic": {"rate": 10_000, "size": 1500}}}
     small = {"parameters": {"traffic": {"rate": 10_000, "size": 64}}}
     samples = [sample("vm", 1, 1e4, more=size), sample("container", 1, 1e4, more=small),
                sample("bare-metal", 1, 1e4, more=small)]  # fmt: skip
     found = compare_loaded(samples)
-    assert [load.load for load in found.loads] == [
-        "10 kpkt/s, size 1500",
-        "10 kpkt/s, size 64",
-    ]
+    assert [load.load for load in found.loads] == ["10 kpkt/s, size 1500", "10 kpkt/s, size 64"]
     reason = found.loads[0].reason
     assert reason is not None and reason.startswith("vm is the only configuration")
     assert "no-ranking" in [warning.code for warning in found.warnings]
@@ -117,10 +112,8 @@ def test_what_a_load_does_not_have_is_not_in_its_name() -> None:
         more = {"parameters": {"traffic": sent}}
         samples += [sample(name, 1, 1e4, more=more) for name in ("vm", "container")]
     found = compare_loaded(samples)
-    assert [load.load for load in found.loads] == [
-        "10 kpkt/s, flows 198.19.0.1",
-        "10 kpkt/s, flows 198.19.0.2",
-    ]
+    labels = [load.load for load in found.loads]
+    assert labels == ["10 kpkt/s, flows 198.19.0.1", "10 kpkt/s, flows 198.19.0.2"]
 
 
 @pytest.mark.parametrize(
@@ -142,14 +135,53 @@ def test_flows_are_loads_not_configurations(variable: str, values: tuple[str, st
     }
 
 
-def test_one_configuration_is_nothing_to_compare() -> None:
-    with pytest.raises(InputError, match="only one configuration with good runs, vm: nothing"):
-        compare_loaded(runs({"vm": [1e4, 2e4]}) + runs({"vm": [1e4, 2e4]}, rate=50_000))
+TRAFFIC = {"parameters": {"traffic": {"rate": 10_000}}}
 
 
-def test_a_device_beside_the_floor_is_told_what_the_floor_is() -> None:
-    with pytest.raises(InputError, match="only one device, vm: wire is the lab without a device"):
-        compare_loaded(runs({"vm": [1e4, 2e4], "wire": [1e3, 2e3]}))
+@pytest.mark.parametrize(
+    ("measured", "says"),
+    [
+        (runs({"vm": [1e4]}) + runs({"container": [1e4]}, rate=1_000_000),
+         r"different traffic.*vm at 10 kpkt/s.*container at 1 Mp"),
+        (runs({"vm": [1e4, 2e4]}) + runs({"vm": [1e4, 2e4]}, rate=50_000),
+         "only one configuration with good runs, vm: nothing"),
+        (runs({"vm": [1e4, 2e4], "wire": [1e3, 2e3]}),
+         "only one device, vm: wire is the lab without a device"),
+        (runs({"vm": [1e4], "container": [1e4]}, packets=3, supported=False),
+         "10 kpkt/s: too few packets for any percentile"),
+        (runs({"vm": [1e4], "container": [1e4]}, packets=None),
+         "no run says how many packets it is of; choose"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared(measured: list[Run], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        compare_loaded(measured)
+
+
+@pytest.mark.parametrize(
+    ("measured", "percentile", "code", "says"),
+    [
+        (runs({"vm": [1e4], "container": [1e4]}, packets=None), 0.999, "unknown-samples", ""),
+        (runs({"vm": [1e4] * 3, "container": [2e4] * 3}), None, "few-repeats",
+         "1 of 1 comparisons"),
+        (runs({"vm": [1e4, 1.1e4, 1.1e4], "container": [2e4, 3e4, 4e4]}), None, "equal-repeats",
+         "2 repeats of vm are equal"),
+        (runs({"vm": [1e4, 2e4, 3e4, 4e4]}, more={**TRAFFIC, "environment": {"hostname": "a"}})
+         + runs({"container": [1e4, 2e4, 3e4, 4e4]},
+                more={**TRAFFIC, "environment": {"hostname": "b"}}),
+         None, "different-machines", ""),
+    ],
+)  # fmt: skip
+def test_what_is_warned_of(
+    measured: list[Run], percentile: float | None, code: str, says: str
+) -> None:
+    found = compare_loaded(measured, percentile)
+    (warning,) = [one for one in found.warnings if one.code == code]
+    assert says in warning.message
+    if code == "few-repeats":
+        assert "3 against 3 repeats can reach p = 0.1 at best" in found.advice[0]
+        assert "1 comparison has too few repeats: with 4 of each" in found.advice[1]
+        assert found.repeats_needed == 4
 
 
 def test_the_percentile_is_one_that_all_support() -> None:
@@ -160,45 +192,6 @@ def test_the_percentile_is_one_that_all_support() -> None:
         rank(gather(samples), 0.999)
     (ranking,) = rank(gather(samples), 1.0)
     assert {v.latency for s in ranking.standings for v in s.values} == {20_000}
-
-
-def test_without_a_percentile_there_is_no_ranking() -> None:
-    few = runs({"vm": [1e4], "container": [1e4]}, packets=3, supported=False)
-    with pytest.raises(InputError, match="10 kpkt/s: too few packets for any percentile"):
-        compare_loaded(few)
-    untold = runs({"vm": [1e4], "container": [1e4]}, packets=None)
-    with pytest.raises(InputError, match="no run says how many packets it is of; choose"):
-        compare_loaded(untold)
-    found = compare_loaded(untold, 0.999)
-    assert "unknown-samples" in [warning.code for warning in found.warnings]
-
-
-def test_too_few_repeats_are_said() -> None:
-    found = compare_loaded(runs({"vm": [1e4] * 3, "container": [2e4] * 3}))
-    assert "3 against 3 repeats can reach p = 0.1 at best" in found.advice[0]
-    assert "1 comparison has too few repeats: with 4 of each" in found.advice[1]
-    assert found.repeats_needed == 4
-    (warning,) = [w for w in found.warnings if w.code == "few-repeats"]
-    assert "1 of 1 comparisons" in warning.message
-
-
-def test_copies_of_a_run_are_told() -> None:
-    found = compare_loaded(runs({"vm": [1e4, 1.1e4, 1.1e4], "container": [2e4, 3e4, 4e4]}))
-    (warning,) = [w for w in found.warnings if w.code == "equal-repeats"]
-    assert "2 repeats of vm are equal" in warning.message
-
-
-def test_other_machines_are_told() -> None:
-    samples = runs(
-        {"vm": [1e4, 2e4, 3e4, 4e4]},
-        more={"parameters": {"traffic": {"rate": 10_000}}, "environment": {"hostname": "a"}},
-    )
-    samples += runs(
-        {"container": [1e4, 2e4, 3e4, 4e4]},
-        more={"parameters": {"traffic": {"rate": 10_000}}, "environment": {"hostname": "b"}},
-    )
-    found = compare_loaded(samples)
-    assert [w.code for w in found.warnings] == ["different-machines"]
 
 
 def test_the_kernel_is_chosen_by_measuring() -> None:
@@ -242,6 +235,7 @@ def independent(seed: int) -> Integers:
 def test_of_independent_packets_it_is_the_binomial_interval(tmp_path: Path) -> None:
     latency = independent(1)
     found = bootstrap(tmp_path, latency, 0.999)
+    assert bootstrap(tmp_path, latency, 0.999) == found
     value, low, high = binomial(latency)
     assert found.low is not None and found.high is not None
     assert found.low < value < found.high
@@ -281,8 +275,3 @@ def test_it_holds_the_truth_where_the_binomial_interval_does_not(tmp_path: Path)
 def test_where_there_is_none_it_says_why(tmp_path: Path, p: float, reason: str) -> None:
     found = bootstrap(tmp_path, independent(2), p)
     assert found.low is None and reason in found.reason
-
-
-def test_the_same_run_gives_the_same_interval(tmp_path: Path) -> None:
-    latency = independent(3)
-    assert bootstrap(tmp_path, latency, 0.999) == bootstrap(tmp_path, latency, 0.999)

@@ -1,23 +1,31 @@
-"""Resources, caches and judgements, from records as `tailtap run` writes them."""
+"""What is compared besides ranks: resources, caches, judgements, counters, two clocks."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, get_args
 
+import experiment_folders
 import pytest
 from comparisons import SECOND, sample, write_run
-from made_records import made
+from made_records import made, rewrite
+from scipy import stats
+from two_clocks import TwoClocks
 
 from tailtap.analysis.compare import compare_runs
 from tailtap.analysis.compare.comparison import read
 from tailtap.analysis.compare.configurations import aspects_of, device_variables, load_of
 from tailtap.analysis.compare.resources import JUDGEMENTS, cache, cpu_list, judge, resources
 from tailtap.analysis.compare.significance import smallest_p
+from tailtap.analysis.evaluation import evaluate
+from tailtap.analysis.evaluation.clocks import known
 from tailtap.analysis.runs.run import Origin, Run
 from tailtap.lab.platforms import PLATFORMS
-from tailtap.records.compare import Grade, Resources
+from tailtap.records.compare import CompareRecord, Counters, Grade, Resources
 from tailtap.records.machine import BUILT_IN, Traits
 
 
@@ -78,21 +86,16 @@ def test_resources_are_those_of_the_device(tmp_path: Path) -> None:
     for number in (1, 2):
         write_run(tmp_path, number, {"dut.platform": "container"}, repeat=number)
     assert resources(read([("", tmp_path)])) == Resources(1, 0.25, 0.5 * SECOND / 20_000, 3_000_000)
-    # No tick met the device at work, but it was not idle all the time, nor was all that its own.
-    unseen = {
-        "cpu_ns": {"1": {"user": 0, "system": 0, "idle": SECOND, "iowait": SECOND // 4}},
-        "steal_ns": {"1": SECOND // 4},
-    }
-    write_run(tmp_path / "unseen", 1, {"dut.platform": "container"}, changes=unseen)
-    assert resources(read([("", tmp_path / "unseen")])).cpus == 0.25
-    # A hypervisor took the device's CPU away while it was idle: both times count that.
-    twice = {
-        "cpu_ns": {"1": {"user": SECOND // 10, "system": 0, "idle": 2 * SECOND, "iowait": 0}},
-        "steal_ns": {"1": SECOND},
-    }
-    write_run(tmp_path / "twice", 1, {"dut.platform": "container"}, changes=twice)
-    found = resources(read([("", tmp_path / "twice")])).cpus
-    assert found is not None and 0 < found < 0.1
+    # No tick met the device at work, but it was not idle all the time, nor was all that its own; or
+    # a hypervisor took its CPU away while it was idle: both times count that.
+    for name, user, idle, iowait, steal, least, most in (
+        ("unseen", 0, SECOND, SECOND // 4, SECOND // 4, 0.25, 0.25),
+        ("twice", SECOND // 10, 2 * SECOND, 0, SECOND, 1e-9, 0.1),
+    ):
+        spent = {"user": user, "system": 0, "idle": idle, "iowait": iowait}
+        changes = {"cpu_ns": {"1": spent}, "steal_ns": {"1": steal}}
+        write_run(tmp_path / name, 1, {"dut.platform": "container"}, changes=changes)
+        assert least <= (resources(read([("", tmp_path / name)])).cpus or 0) <= most
     assert resources([sample("vm", 1, 1e4)]) == Resources()
     dut = {"parameters": {"dut": {"platform": "vm", "memory": 10**9}}, "forwarder_memory": 1}
     assert resources([sample("vm", 1, 1e4, more=dut)]).memory == 10**9
@@ -207,3 +210,144 @@ def test_the_page_has_the_judgements_and_what_repeats_can_reach() -> None:
         assert f"| {', '.join(platforms)} | {separated} | {shared} | {reason} |" in page
     for repeats in (2, 3, 4, 5, 8):
         assert f"| {repeats} | {smallest_p(repeats, repeats):.2g} |" in page
+
+
+PACKETS, CAME = 400, 1000
+REPEATS = 6
+COUNTED = ("bare-metal", "container")
+
+
+def events_of(platform: str, repeat: int) -> tuple[dict[str, int | None], dict[str, int]]:
+    """Events and kinds: the container takes more instructions, and as many interrupts."""
+    more = 500_000 if platform == "container" else 0
+    events = {"instructions": 1_000_000 + more + 1000 * repeat, "branches": None}
+    kinds = {"LOC": 300 + 7 * (repeat % 3)}
+    return events, kinds if platform == "bare-metal" else {**kinds, "RES": 50 * (repeat > 3)}
+
+
+def write_counted(folder: Path) -> None:
+    for number, (platform, repeat) in enumerate(product(COUNTED, range(1, REPEATS + 1)), 1):
+        run = experiment_folders.write_run(
+            folder, number, {"dut.platform": platform}, repeat=repeat, packets=PACKETS
+        )
+        events, kinds = events_of(platform, repeat)
+        taps = json.loads((run / "run.json").read_text())["taps"]
+        taps["ingress"] |= {"seen": CAME - 100, "other": 100}
+        counted = {
+            "scope": "dut.cpus", "cpus": [1], "elapsed_ns": 10**9, "events": events,
+            "estimated": [], "by_cpu": {"1": events},
+            "kinds": {name: count for name, count in kinds.items() if count},
+        }  # fmt: skip
+        rewrite(run / "run.json", taps=taps, counters={"run": counted})
+
+
+@pytest.fixture(scope="module")
+def counters(tmp_path_factory: pytest.TempPathFactory) -> Counters:
+    folder = tmp_path_factory.mktemp("counted")
+    write_counted(folder)
+    [load] = compare_runs([("", folder)]).loads
+    return load.counters
+
+
+def test_each_counter_has_its_mean_and_deviation_per_packet(counters: Counters) -> None:
+    rows = {(row.counter, row.configuration.partition(" ")[0]): row for row in counters.counted}
+    assert {counter for counter, _ in rows} == {"instructions", "LOC", "RES"}
+    assert [row.counter for row in counters.counted][:2] == ["instructions"] * 2  # chosen first
+    for platform in COUNTED:
+        row = rows["instructions", platform]
+        events = [events_of(platform, repeat)[0] for repeat in range(1, REPEATS + 1)]
+        values = [(one["instructions"] or 0) / CAME for one in events]
+        assert row.chosen and row.values == values
+        assert row.mean == fmean(values)
+        assert row.deviation == pytest.approx(stdev(values))
+    # A kind that did not occur was counted: as none.
+    assert rows["RES", "bare-metal"].values == [0.0] * REPEATS
+    assert rows["RES", "container"].values == [0, 0, 0, 0.05, 0.05, 0.05]
+    assert not rows["RES", "container"].chosen
+
+
+def test_what_a_container_takes_to_start_and_end_is_compared_as_well(tmp_path: Path) -> None:
+    """The packets cost the same: the difference is outside of their time."""
+    write_counted(tmp_path)
+    for path in tmp_path.glob("runs/*/run.json"):
+        told = json.loads(path.read_text())
+        repeat, platform = told["repeat"], told["variables"]["dut.platform"]
+        run = told["counters"]["run"] | {"events": {"branches": 1000 + repeat}, "kinds": {}}
+        whole = {"branches": 5000 * (1 + (platform == "container")) + repeat}
+        lifetime = {**run, "scope": "machine", "events": whole}
+        rewrite(path, counters={"run": run, "lifetime": lifetime})
+    [load] = compare_runs([("", tmp_path)]).loads
+    pairs = {pair.counter: pair for pair in load.counters.comparisons}
+    assert {name: pair.answer for name, pair in pairs.items()} == {
+        "branches": "not shown", "branches (lifetime)": "more"
+    }  # fmt: skip
+    assert pairs["branches (lifetime)"].difference == pytest.approx(5000 / CAME)
+
+
+def test_differences_are_tested_over_repeats(counters: Counters) -> None:
+    """As scipy tests them; an interval holds the differences of all pairs but the outermost."""
+    pairs = {pair.counter: pair for pair in counters.comparisons}
+    instructions, timers, moves = pairs["instructions"], pairs["LOC"], pairs["RES"]
+    assert (instructions.answer, timers.answer, moves.answer) == ("more", "not shown", "not shown")
+    assert instructions.difference == pytest.approx(500)
+    assert instructions.difference_low == pytest.approx(497)
+    assert instructions.difference_high == pytest.approx(503)
+    assert instructions.ratio == pytest.approx(1.5, abs=0.01)
+    one, other = (row.values for row in counters.counted if row.counter == "instructions")
+    assert instructions.p == pytest.approx(stats.mannwhitneyu(one, other, method="exact").pvalue)
+    # One event is a family by itself, and the two kinds are another.
+    assert instructions.p_corrected == instructions.p
+    assert moves.p_corrected == pytest.approx(2 * moves.p)
+    assert moves.ratio is None and moves.difference_high == pytest.approx(0.05)
+
+
+def test_runs_that_counted_nothing_have_no_counters(tmp_path: Path) -> None:
+    for number, platform in enumerate(COUNTED, 1):
+        experiment_folders.write_run(tmp_path, number, {"dut.platform": platform}, packets=PACKETS)
+    [load] = compare_runs([("", tmp_path)]).loads
+    assert load.counters == Counters()
+
+
+MICRO = 1_000
+CAPTURED = 5
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Repeats of a device, and of one that takes 4 us more."""
+    folder = tmp_path_factory.mktemp("captures")
+    for name, least_ns in (("quick", 20 * MICRO), ("slow", 24 * MICRO)):
+        for repeat in range(CAPTURED):
+            clocks = TwoClocks(least_ns=least_ns, mean_ns=300, packets=1_000)
+            clocks.write(folder / f"{name}-{repeat}", repeat)
+    return folder
+
+
+def compared(captures: Path, out: Path, within_ns: int) -> CompareRecord:
+    sources = []
+    for folder in sorted(captures.iterdir()):
+        pair = folder / "ingress.stamps", folder / "egress.stamps"
+        clocks = known(-within_ns, within_ns) if within_ns else None
+        evaluate(*pair, clocks=clocks).write(out / folder.name)
+        sources.append((folder.name.partition("-")[0], out / folder.name))
+    return compare_runs(sources, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("within_ns", "shown"),
+    [(0, True), (1 * MICRO, True), (1_900, True), (2_300, False), (9_000, False)],
+)
+def test_a_difference_is_shown_at_both_ends(
+    captures: Path, tmp_path: Path, within_ns: int, shown: bool
+) -> None:
+    found = compared(captures, tmp_path, within_ns)
+    [load] = found.loads
+    [pair] = load.comparisons
+    assert pair.significant is shown
+    assert pair.ratio == pytest.approx(24.2 / 20.2, rel=0.01)
+    assert pair.ratio_low is not None and pair.ratio_high is not None
+    # The bounds of the ratio hold what the clocks leave open.
+    assert pair.ratio_low <= (24_200 - within_ns) / (20_200 + within_ns) * 1.01
+    assert pair.ratio_high >= (24_200 + within_ns) / (20_200 - within_ns) * 0.99
+    assert load.configurations[0].repeats[0].within_ns == within_ns
+    assert any("two-clocks" in one.message for one in found.warnings) is bool(within_ns)

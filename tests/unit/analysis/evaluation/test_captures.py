@@ -24,7 +24,7 @@ from captures import (
 )
 from pairs import evaluate_pair, latencies, refusal, said
 
-from tailtap.analysis import evaluation
+from tailtap.analysis.evaluation import evaluate
 from tailtap.base.errors import InputError
 
 SECOND = 1_000_000_000
@@ -63,7 +63,7 @@ def test_format(name: str, compression: str, tmp_path: Path) -> None:
     paths = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     for path, packets in zip(paths, (SENT, LEFT), strict=True):
         path.write_bytes(compressed(write(packets), compression))
-    found = evaluation.evaluate(*paths)
+    found = evaluate(*paths)
     assert found.inputs.ingress.format == expected
     assert (found.key, found.inputs.ingress.first_ns) == ("moonsniff", SENT[0][0])
     assert latencies(found) == sorted(time - SENT[i][0] for time, i in LEFT)
@@ -171,7 +171,7 @@ def test_a_capture_is_evaluated_while_it_is_written(tmp_path: Path, kind: str) -
             writer.stdin.write("\n")
             writer.stdin.flush()
             try:
-                found = evaluation.evaluate(*pair)
+                found = evaluate(*pair)
             except InputError as error:
                 # There is no whole block to decompress.
                 assert not seen, error
@@ -185,7 +185,7 @@ def test_a_capture_is_evaluated_while_it_is_written(tmp_path: Path, kind: str) -
             seen.append(found.counts.matched)
     assert writer.returncode == 0
     assert len(seen) >= 2 and seen == sorted(seen)
-    found = evaluation.evaluate(*pair)
+    found = evaluate(*pair)
     assert found.counts.matched == PACKETS
     assert set(said(found)) == ({"tap-unclosed"} if kind == "stamps" else set())
 
@@ -263,10 +263,10 @@ def test_what_is_refused_is_one_line(name: str, tmp_path: Path) -> None:
 def test_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(IN)
     with pytest.raises(InputError, match="No such file"):
-        evaluation.evaluate(tmp_path / "in", tmp_path / "out")
+        evaluate(tmp_path / "in", tmp_path / "out")
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="no capture in this folder"):
-        evaluation.evaluate(tmp_path / "in", tmp_path / "out")
+        evaluate(tmp_path / "in", tmp_path / "out")
 
 
 NG = framed(EGRESS, pcapng)
@@ -333,7 +333,7 @@ def test_truncated_in_mid_record(tmp_path: Path, kind: str, cut: int) -> None:
     whole = {"pcap": OUT, "pcapng": NG, "stamps": stamps(EGRESS), "mscap": mscap(EGRESS)}[kind]
     (tmp_path / "in").write_bytes(IN)
     (tmp_path / "out.mscap").write_bytes(whole[:-cut])
-    found = evaluation.evaluate(tmp_path / "in", tmp_path / "out.mscap", throughout=True)
+    found = evaluate(tmp_path / "in", tmp_path / "out.mscap", throughout=True)
     assert set(said(found)) == ({"capture-damaged"} if cut % 12 or kind != "mscap" else set())
     lost = {"pcap": 1, "pcapng": 1, "stamps": -(-cut // 16), "mscap": -(-cut // 12)}[kind]
     assert (found.counts.matched, found.counts.lost) == (200 - lost, lost)

@@ -1,25 +1,24 @@
-"""Our evaluation against independent computations over the same files.
-
-Packets are read back with numpy from the records, or by tshark, and matched with pyarrow joins: no
-code is shared with the program.
-"""
+"""Our evaluation against numpy, pyarrow and tshark, and against a published importer's SQL."""
 
 from __future__ import annotations
 
+import csv
+import io
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import zstandard
 from captures import RECORD, write_many
 from numpy.typing import NDArray
 from scipy import stats
 
-from tailtap.analysis import evaluation
-from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.percentiles import DEFAULT, papers
 
 SECOND = 1_000_000_000
@@ -120,7 +119,7 @@ def expected(folder: Path) -> Expected:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Evaluation:
-    return evaluation.evaluate(folder / "in.pcap", folder / "out.pcap", key="moonsniff")
+    return evaluate(folder / "in.pcap", folder / "out.pcap", key="moonsniff")
 
 
 def test_the_captures_hold_every_difficulty(expected: Expected) -> None:
@@ -174,7 +173,7 @@ def test_gaps_and_rates(found: Evaluation, folder: Path) -> None:
 
 def test_other_keys_see_the_same(found: Evaluation, folder: Path) -> None:
     for key in ("signature", "42:4:le", "42:4:be", "auto"):
-        other = evaluation.evaluate(folder / "in.pcap", folder / "out.pcap", key=key)
+        other = evaluate(folder / "in.pcap", folder / "out.pcap", key=key)
         assert other.counts == found.counts
         assert other.worst(100)[0][:3] == found.worst(100)[0][:3]
         np.testing.assert_array_equal(other.distribution, found.distribution)
@@ -185,3 +184,101 @@ def test_tshark_reads_the_same(folder: Path) -> None:
     for name in ("in.pcap", "out.pcap"):
         for ours, theirs in zip(by_numpy(folder / name), by_tshark(folder / name), strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+RUN = Path(__file__).parents[5] / "shared/data/captures/dpdk-l2fwd-hw"
+PRE = RUN / "latencies-pre-rate10000-dpdk-l2fwd.pcap.zst"
+POST = RUN / "latencies-post-rate10000-dpdk-l2fwd.pcap.zst"
+
+needs_reference = pytest.mark.skipif(
+    not RUN.exists(), reason="the reference measurement is not beside this checkout"
+)
+
+
+def published(trim_ms: int, name: str) -> list[dict[str, str]]:
+    path = RUN / "reference" / f"dpdk-l2fwd-hw.trim_ms{trim_ms}.{name}"
+    text = path.read_bytes()
+    if path.suffix == ".zst":
+        text = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(text)).read()
+    return list(csv.DictReader(text.decode().splitlines()))
+
+
+def published_columns(trim_ms: int, name: str) -> Iterator[NDArray[np.int64]]:
+    read = published(trim_ms, name)
+    for column in read[0]:
+        yield np.array([int(row[column]) for row in read])
+
+
+@pytest.fixture(
+    params=[(0, "signature"), (1000, "signature"), (0, "moonsniff"), (1000, "moonsniff")]
+)
+def reference(request: pytest.FixtureRequest) -> tuple[int, Evaluation]:
+    trim_ms, key = request.param
+    return trim_ms, evaluate(PRE, POST, key=key, trim_ns=trim_ms * 1_000_000)
+
+
+@needs_reference
+def test_every_percentile(reference: tuple[int, Evaluation]) -> None:
+    trim_ms, found = reference
+    expected = published(trim_ms, "percentiles.csv")
+    assert [float(row["percentile"]) for row in expected] == list(papers())
+    ours = found.percentiles(papers())
+    assert [p.value for p in ours] == [int(row["value"]) for row in expected]
+
+
+@needs_reference
+def test_histogram_gaps_and_rates(reference: tuple[int, Evaluation]) -> None:
+    trim_ms, found = reference
+    latency, before, after = found.histogram(), found.gaps("ingress"), found.gaps("egress")
+    for name, ours in {
+        "bucket100.hist.csv": (latency.edges, latency.counts),
+        "bucket100.jitterpre.csv": (before.edges, before.counts),
+        "bucket100.jitterpost.csv": (after.edges, after.counts),
+        "packetratepre.csv": found.rates("ingress"),
+        "packetratepost.csv": found.rates("egress"),
+    }.items():
+        for mine, theirs in zip(ours, published_columns(trim_ms, name), strict=True):
+            np.testing.assert_array_equal(mine, theirs, err_msg=name)
+
+
+@needs_reference
+def test_the_5000_worst_packets(reference: tuple[int, Evaluation]) -> None:
+    trim_ms, found = reference
+    expected = [
+        (int(row["latency"]), int(row["prets"]), int(row["postts"]), row["encode"])
+        for row in published(trim_ms, "worst5000.csv.zst")
+    ]
+    ours = [tuple(packet) for packet in found.worst(5000)]
+    if found.key == "moonsniff":
+        # The published key holds the id at bytes 30 to 33: byte 42 of the frame, less 12.
+        expected = [
+            (*row[:3], str(int.from_bytes(bytes.fromhex(row[3])[30:34], "little")))
+            for row in expected
+        ]
+    assert ours == expected
+
+
+@needs_reference
+def test_reference_counts(reference: tuple[int, Evaluation]) -> None:
+    trim_ms, found = reference
+    (stats,) = published(trim_ms, "stats.csv")
+    counts = found.counts
+    assert counts.ingress == int(stats["pre_received"])
+    assert counts.egress == int(stats["post_received"])
+    assert counts.ingress - counts.trimmed_ingress == int(stats["pre_received_trimmed"])
+    assert counts.egress - counts.trimmed_egress == int(stats["post_received_trimmed"])
+    assert counts.lost == counts.unmatched_egress == 0
+
+
+@needs_reference
+@pytest.mark.parametrize(("suffix", "trim_ms"), [("", 0), ("-filtered", 1000)])
+def test_round_percentiles_and_maximum(suffix: str, trim_ms: int) -> None:
+    path = RUN / f"reference/dpdk-l2fwd-hw.lowlat-percentiles{suffix}.csv"
+    (expected,) = csv.DictReader(path.read_text().splitlines())
+    found = evaluate(PRE, POST, trim_ns=trim_ms * 1_000_000)
+    ours = {"perc_50": 0.5, "perc_90": 0.9} | {
+        f"perc_{'9' * nines}": 1 - 10**-nines for nines in range(2, 7)
+    }
+    values = {name: found.percentile(p).value for name, p in ours.items()}
+    values["maximum"] = found.max
+    assert values == {name: int(value) for name, value in expected.items()}

@@ -21,10 +21,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
-from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation import Evaluation, Settings
 from tailtap.analysis.evaluation.clocks import known
 from tailtap.analysis.evaluation.evaluate import evaluate_by
-from tailtap.analysis.evaluation.settings import Settings
 from tailtap.base.errors import InputError
 
 START, STEP, LATENCY = 1_700_000_000_000_000_000, 100_000, 35_000

@@ -1,7 +1,8 @@
-"""Runs that are evaluated again."""
+"""Runs that are evaluated again, and a stored folder of an experiment that is read as it was."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -11,15 +12,23 @@ import duckdb
 import pytest
 import runs
 
+from tailtap.analysis.compare import compare_runs
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.executors import Threads
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.runs.again import Outcome, evaluate_again, find
 from tailtap.analysis.runs.folder import ExperimentFolder
+from tailtap.analysis.runs.groups import configurations, finding
+from tailtap.analysis.runs.reader import load_experiment
+from tailtap.analysis.tail import model_runs
+from tailtap.analysis.verdict.requirement import parse_requirements
+from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.evaluation import Options
+from tailtap.records.record import as_json
 from tailtap.results.database import kept_current
 from tailtap.results.tables import TABLES
+from tailtap.show.report import write_report
 
 SECOND = 1_000_000_000
 
@@ -171,3 +180,62 @@ def test_results_that_could_not_be_written_are_told_first(experiment: Path) -> N
 def test_a_folder_that_is_written_to_is_left_alone(experiment: Path) -> None:
     with ExperimentFolder(experiment).locked(), pytest.raises(InputError, match="another tailtap"):
         again(experiment)
+
+
+STORED = Path(__file__).with_name("stored")
+REQUIRED = ("median < 1 s", "loss == 0", "p99.999 < 1 ms")
+
+
+def figures(evaluation: dict[str, Any]) -> list[int]:
+    latency = {row["p"]: row["value"] for row in evaluation["latency_ns"]["percentiles"]}
+    counts, largest = evaluation["counts"], evaluation["latency_ns"]["max"]
+    return [counts["matched"], counts["lost"], latency[0.5], latency[0.99], largest]
+
+
+def test_a_stored_folder_is_evaluated_and_told_as_before(tmp_path: Path) -> None:
+    """What the program said of this folder when it was stored."""
+    expected = json.loads((STORED / "expected.json").read_text())
+    folder = Path(shutil.copytree(STORED / "experiment", tmp_path / "today"))
+    outcome, _ = again(folder)
+    runs = as_json(outcome.summary())["runs"]
+    assert {run["slug"]: figures(run["evaluation"]) for run in runs} == expected["runs"]
+    warned = {run["slug"]: (*run["warnings"], *run["evaluation"]["warnings"]) for run in runs}
+    codes = {slug: sorted(one["code"] for one in warnings) for slug, warnings in warned.items()}
+    assert codes == expected["warnings"]
+    for slug, numbers in expected["runs"].items():
+        stored = STORED / "experiment/runs" / slug / "evaluation/evaluation.json"
+        assert figures(json.loads(stored.read_text())) == numbers
+
+    written = write_report(folder, tmp_path / "report", figures=False)
+    assert (written.runs, written.failed, written.imported) == (4, 0, 0)
+    page = written.page.read_text("utf-8")
+    for group in configurations(load_experiment(folder)):
+        assert group.label in page and finding(group, []).name == "p95"
+        for member in group.members:
+            row = next(row for row in member.evaluation.percentiles if row.p == 0.5)
+            assert row.value == expected["runs"][member.run.slug][2]
+    assert "Linux 6.18.44" in page and "AMD EPYC" in page
+
+    found = as_json(model_runs([folder], out=tmp_path / "models").record("tailtap"))
+    codes = {run["run"]: [run["chosen"], sorted({one["code"] for one in run["warnings"]})]
+             for run in found["runs"]}  # fmt: skip
+    assert codes == expected["models"]
+    rows = [[row["label"], row["runs"], row["models"]] for row in found["summary"]]
+    assert rows == expected["repeats"]
+
+    found = as_json(judge_runs([folder], parse_requirements(REQUIRED)))
+    keys = ("configuration", "requirement", "answer", "decided_by")
+    assert [[row[key] for key in keys] for row in found["verdicts"]] == expected["verdict"]
+
+    found = as_json(compare_runs([("", folder)]))
+    loads = [
+        [
+            load["load"],
+            load["percentile"],
+            [[row["label"], row["rank"], row["worst"], [run["latency"] for run in row["repeats"]]]
+             for row in load["configurations"]],
+            [round(pair["p"], 6) for pair in load["comparisons"]],
+        ]
+        for load in found["loads"]
+    ]  # fmt: skip
+    assert loads == expected["ranking"]

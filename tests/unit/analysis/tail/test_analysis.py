@@ -16,7 +16,8 @@ import pytest
 from scipy import stats
 from tails import START, load_tail, write_tail
 
-from tailtap.analysis.tail.analysis import Options, TailModel, analyse, record
+from tailtap.analysis.tail import Options, TailModel, analyse
+from tailtap.analysis.tail.analysis import record
 from tailtap.analysis.tail.assessment import level_text, level_words
 from tailtap.analysis.tail.gpd import Floats
 from tailtap.analysis.tail.peaks import Threshold
@@ -318,50 +319,49 @@ def test_two_clocks_widen_the_levels_and_say_so(fit: Fit, tmp_path: Path) -> Non
 
 
 def test_options_that_make_no_sense() -> None:
-    for share in (0.0, 1.1):
-        with pytest.raises(InputError, match=r"^--fit"):
-            Options(fit=share)
-    with pytest.raises(InputError, match="every --horizon"):
-        Options(horizons=(0,))
-    with pytest.raises(InputError, match="give at least one --threshold"):
-        Options(thresholds=())
-
-
-def level(value: float, low: float, high: float | None) -> LevelRecord:
-    return LevelRecord(packets=1.0, value=value, low=low, high=high)
+    for says, options in (
+        ("^--fit", {"fit": 0.0}),
+        ("^--fit", {"fit": 1.1}),
+        ("every --horizon", {"horizons": (0,)}),
+        ("give at least one --threshold", {"thresholds": ()}),
+    ):
+        with pytest.raises(InputError, match=says):
+            Options(**options)  # type: ignore[arg-type]
 
 
 def test_words() -> None:
-    hour = 3_600_000_000_000
-    assert level_words(24 * hour, 10_000, level(34_019.3, 31_866.0, 40_212.0)) == (
-        "once in 24 h at 10 kpkt/s: 34.0 us (31.9 to 40.2)"
-    )
-    assert level_text(level(1_234_567.0, 1_200_000.0, 1_300_000.0)) == "1.23 ms (1.20 to 1.30)"
-    assert level_text(level(34_019.3, 34_011.0, 34_024.0)) == "34.019 us (34.011 to 34.024)"
-    assert level_text(level(95_000.0, 41_000.0, None)) == "95.0 us (41.0 or more)"
-    assert level_text(level(950.0, 940.0, 990.0)) == "950 ns (940 to 990)"
+    for text, value, low, high in (
+        ("1.23 ms (1.20 to 1.30)", 1_234_567.0, 1_200_000.0, 1_300_000.0),
+        ("34.019 us (34.011 to 34.024)", 34_019.3, 34_011.0, 34_024.0),
+        ("95.0 us (41.0 or more)", 95_000.0, 41_000.0, None),
+        ("950 ns (940 to 990)", 950.0, 940.0, 990.0),
+    ):
+        level = LevelRecord(packets=1.0, value=value, low=low, high=high)
+        assert level_text(level) == text
+        assert level_words(86_400 * 10**9, 10_000, level) == f"once in 24 h at 10 kpkt/s: {text}"
     assert level_words(90 * 10**9, 1_000_000, None) == "once in 90 s at 1 Mpkt/s: no number"
 
 
 def test_an_evaluation_without_a_tail(tmp_path: Path) -> None:
     folder = write_tail(tmp_path / "run", heavy(1_000, 16).astype(np.int64))
-    meta = json.loads((folder / "evaluation.json").read_text())
+    file, table = folder / "evaluation.json", folder / "exceedances.parquet"
+    meta, rows = json.loads(file.read_text()), pq.read_table(table)
     with pytest.raises(InputError, match="cannot read"):
         load_tail(tmp_path, "run")
-    without = {key: value for key, value in meta.items() if key != "exceedances"}
-    (folder / "evaluation.json").write_text(json.dumps(without))
-    with pytest.raises(InputError, match=r"evaluation\.json: exceedances: this key is missing"):
-        load_tail(folder, "run")
-    for damaged in ("{", json.dumps({**meta, "counts": {**meta["counts"], "matched": 3}})):
-        (folder / "evaluation.json").write_text(damaged)
-        with pytest.raises(InputError, match=r"not a whole evaluation|this is no JSON file"):
+    for content, says in (
+        ({key: value for key, value in meta.items() if key != "exceedances"},
+         r"evaluation\.json: exceedances: this key is missing"),
+        ({**meta, "counts": {**meta["counts"], "matched": 3}}, "not a whole evaluation"),
+    ):  # fmt: skip
+        file.write_text(json.dumps(content))
+        with pytest.raises(InputError, match=says):
             load_tail(folder, "run")
-    (folder / "evaluation.json").write_text(json.dumps(meta))
-    table = pq.read_table(folder / "exceedances.parquet")
-    turned = pa.table(table.slice(1).to_pydict()).take([2, 1, 0])
-    pq.write_table(
-        turned.replace_schema_metadata(table.schema.metadata), folder / "exceedances.parquet"
-    )
+    file.write_text("{")
+    with pytest.raises(InputError, match="this is no JSON file"):
+        load_tail(folder, "run")
+    file.write_text(json.dumps(meta))
+    turned = pa.table(rows.slice(1).to_pydict()).take([2, 1, 0])
+    pq.write_table(turned.replace_schema_metadata(rows.schema.metadata), table)
     with pytest.raises(InputError, match="not in order"):
         load_tail(folder, "run")
     (folder / "blocks.parquet").write_bytes(b"PAR1")

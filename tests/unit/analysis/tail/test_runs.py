@@ -1,17 +1,28 @@
-"""Many runs: where their tails come from, and what they amount to over repeats."""
+"""Tails of whole runs: repeats, the published method, and what is said without a model."""
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from experiment_folders import write_run
-from tails import write_tail
+from published import SHARED, content
+from tails import load_tail, write_tail
 
-from tailtap.analysis.tail import model_runs
+from tailtap.analysis.evaluation.values import Blocks
+from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
+from tailtap.analysis.tail import Options, analyse, model_runs
+from tailtap.analysis.tail.analysis import record
+from tailtap.analysis.tail.forecast import forecast
+from tailtap.analysis.tail.peaks import Threshold
 from tailtap.base.errors import InputError
+from tailtap.records.tail import ForecastRecord
 from tailtap.show.report.diagnostics import tail_figure, write_diagnostics
 
 
@@ -97,3 +108,201 @@ def test_no_return_levels_are_drawn_where_none_are_given(tmp_path: Path, holds: 
     panel = tail_figure(found.model).panels[5]
     assert sum(mark.form == "line" for mark in panel.marks) == int(holds)
     assert panel.title == ("Return levels" if holds else "Levels seen: no model holds")
+
+
+LATENCIES = SHARED / "tail/snort-fwd-hw.latency-only.csv.zst"
+EXPECTED = SHARED / "tail/snort-fwd-hw.evt.json"
+needs_tail = pytest.mark.skipif(not EXPECTED.exists(), reason=f"no reference tail in {SHARED}")
+
+
+@pytest.fixture(scope="module")
+def latency() -> npt.NDArray[np.int64]:
+    values: npt.NDArray[np.int64] = np.loadtxt(
+        io.BytesIO(content(LATENCIES)), dtype=np.int64, skiprows=1
+    )
+    return values
+
+
+@needs_tail
+def test_the_published_script_says_the_same(latency: npt.NDArray[np.int64], tmp_path: Path) -> None:
+    expected = json.loads(EXPECTED.read_text())
+    threshold = Threshold(expected["threshold_percentile"])
+    tail = load_tail(write_tail(tmp_path, latency), "snort")
+    model = analyse(tail, Options(thresholds=(threshold,)))
+    found = model.papers[0]
+    assert found.exceedances == 30
+    for ours, theirs in (
+        (found.latency_ns, "threshold"),
+        (found.xi, "tail_estimate"),
+        (found.sigma_ns, "scale_estimate"),
+        (found.level_ns, "return_levels"),
+        (found.limit_ns, "return_level_convergence"),
+    ):
+        assert ours == pytest.approx(expected[theirs], rel=5e-7), theirs
+    assert found.packets_above == expected["num_exceedances"] == 0
+    assert found.bursts_above == 0 and found.bounded
+    assert model.papers_chosen == found
+
+
+@needs_tail
+def test_the_run_has_the_ticks_of_its_timestamper(
+    latency: npt.NDArray[np.int64], tmp_path: Path
+) -> None:
+    model = analyse(load_tail(write_tail(tmp_path, latency), "snort"))
+    assert model.tick == 12.5
+    assert "coarse-clock" in [warning.code for warning in model.warnings]
+    # Our threshold is the 99.95th percentile too: below it, no Pareto distribution fits.
+    assert model.chosen is not None and model.chosen.threshold.percentile == 99.95
+    assert model.chosen.check is not None and model.chosen.check.bursts_above == 0
+    refused = {a.threshold.percentile for a in model.assessments if a.refused}
+    assert refused == {99.5, 99.9, 99.99, 99.999}
+
+
+def test_bursts_above_the_level_are_counted(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    latency = 3_000 + random.gamma(2, 300, 300_000)
+    # In the rest of the run: five stalls far above anything before, each a queue of packets.
+    for start in range(100_000, 300_000, 40_000):
+        latency[start : start + 20] = np.linspace(90_000, 60_000, 20)
+    model = analyse(load_tail(write_tail(tmp_path, latency.astype(np.int64)), "stalls"))
+    for found in model.papers:
+        if found.percentile in (99.5, 99.9, 99.95):
+            assert (found.packets_above, found.bursts_above) == (100, 5)
+    assert model.papers_chosen is not None
+    assert model.papers_chosen.jensen_shannon == min(
+        found.jensen_shannon for found in model.papers if found.jensen_shannon is not None
+    )
+
+
+def test_what_cannot_be_fitted_is_none(tmp_path: Path) -> None:
+    tail = load_tail(write_tail(tmp_path, np.array([600, 700, 800, 900, 5_000])), "five")
+    for found in analyse(tail).papers:
+        assert (found.xi, found.level_ns, found.limit_ns, found.bounded) == (None, None, None, None)
+
+
+RATE = 100_000
+PACKETS = 1_000_000
+RUN_NS = 10 * SECOND_NS
+LEVEL = 1_000
+Integers = npt.NDArray[np.int64]
+Sizes = Callable[[np.random.Generator, int], Integers]
+
+
+def one(random: np.random.Generator, count: int) -> Integers:
+    return np.ones(count, dtype=np.int64)
+
+
+def five(random: np.random.Generator, count: int) -> Integers:
+    return np.full(count, 5)
+
+
+def geometric(random: np.random.Generator, count: int) -> Integers:
+    return random.geometric(0.1, count)
+
+
+def run_of(position: Integers, latency: Integers) -> StoredTail:
+    """A run whose packets at `position` took `latency` (ns), and all others less than `LEVEL`."""
+    empty = np.empty(0, np.int64)
+    return StoredTail(
+        name="made",
+        packets=PACKETS,
+        lost=0,
+        rate=RATE,
+        floor_ns=LEVEL,
+        position=position,
+        ingress_ns=position * (SECOND_NS // RATE),
+        latency_ns=latency,
+        blocks=Blocks(1, empty, empty, empty, empty),
+    )
+
+
+def events(random: np.random.Generator, mean: float, sizes: Sizes) -> StoredTail:
+    """Events of a Poisson process, far enough from each other to be told apart."""
+    count = max(1, random.poisson(mean))
+    place = random.choice(PACKETS // 1000, count, replace=False) * 1000
+    packets = [
+        np.arange(size) + first for first, size in zip(place, sizes(random, count), strict=True)
+    ]
+    position = np.sort(np.concatenate(packets))
+    return run_of(position, np.full(position.size, LEVEL + 1))
+
+
+def told(tail: StoredTail, ratio: float) -> ForecastRecord:
+    found = forecast(tail, (LEVEL,), round(ratio * RUN_NS))
+    assert found is not None
+    return found
+
+
+def held(sizes: Sizes, mean: float, ratio: float) -> float:
+    """The share of 200 supported intervals that hold what a horizon of so many runs brings."""
+    random = np.random.default_rng([round(mean), round(10 * ratio)])
+    hold = supported = 0
+    while supported < 200:
+        expected = told(events(random, mean, sizes), ratio).levels[0].expected_packets
+        if not expected.supported:
+            continue
+        supported += 1
+        many = random.poisson(mean * ratio)
+        hold += expected.low <= sizes(random, many).sum() <= expected.high
+    return hold / supported
+
+
+def test_intervals_hold_what_a_horizon_brings() -> None:
+    """95 of 100 are meant, of single packets and of bursts. With 200 tries of a case chance gives
+    no less than 90, and with all 2400 no less than 93 and no more than 97.
+    """
+    cases = list(product((one, five, geometric), (120, 300), (0.5, 50.0)))
+    found = {case: held(*case) for case in cases}
+    assert min(found.values()) >= 0.90, found
+    assert 0.93 <= sum(found.values()) / len(found) <= 0.97, found
+
+
+def test_the_largest_of_the_run_is_exceeded_as_often_as_is_said() -> None:
+    """Of heavy tails, too: only the order of blocks counts."""
+    random = np.random.default_rng(5)
+    ratio, seconds, trials = 3, 10, 4000
+    larger = sum(
+        random.pareto(0.7, ratio * seconds).max() > random.pareto(0.7, seconds).max()
+        for _ in range(trials)
+    )
+    tail = run_of(np.array([5]), np.array([LEVEL + 1]))
+    assert told(tail, ratio).exceeded == pytest.approx(larger / trials, abs=0.03)
+
+
+def test_what_a_run_must_last_bounds_a_horizon() -> None:
+    found = told(run_of(np.array([5]), np.array([LEVEL + 1])), 1)
+    longer = found.needed_ns / RUN_NS
+    assert 1 - 1 / (1 + longer) == pytest.approx(0.95)
+
+
+def test_what_did_not_come_is_bounded_by_the_time_in_which_it_did_not() -> None:
+    """No event in a run that lasts as long as the horizon: three in it have a chance below 5 %."""
+    tail = run_of(np.empty(0, np.int64), np.empty(0, np.int64))
+    found = told(tail, 1)
+    # With one before, the count is geometric: 1/2, 1/4, 1/8, 1/16, 1/32.
+    assert found.unseen == 4
+    assert found.levels[0].expected_packets.low == 0
+    assert not found.levels[0].expected_packets.supported
+
+
+def test_events_of_half_a_second_say_nothing_sure_of_ten_runs() -> None:
+    position = np.arange(60) * 1000
+    found = told(run_of(position, np.full(60, LEVEL + 1)), 10)
+    assert found.levels[0].uneven
+    assert not found.levels[0].expected_events.supported
+
+
+def test_a_run_that_no_model_holds_for_has_a_forecast(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    latency = 5_000 + random.exponential(500, 200_000).astype(np.int64)
+    for start in random.integers(0, latency.size - 50, 400):
+        latency[start : start + random.integers(1, 30)] += round(random.exponential(40_000))
+    write_tail(tmp_path, latency, RATE)
+    tail = load_tail(tmp_path, "made")
+    model = record(analyse(tail, Options()))
+    assert any(warning.code == "no-model" for warning in model.warnings)
+    hour, _ = model.forecasts
+    assert hour.exceeded == pytest.approx(1 - 1 / (1 + 3600 / 2), abs=1e-6)
+    for level in hour.levels:
+        assert level.packets == int((latency > level.level_ns).sum())
+        assert level.expected_packets.value == pytest.approx(level.packets * 1800)

@@ -21,11 +21,9 @@ from traced import (
     START,
     TASK,
     Record,
-    arrivals,
     encode,
-    random_blocks,
-    simulate,
     steal,
+    traffic,
 )
 
 from tailtap.analysis.causes.taxonomy import Names, Served
@@ -113,9 +111,7 @@ def test_a_virtual_machine_that_was_stopped(tmp_path: Path) -> None:
 
 def test_what_a_guest_alone_tells(tmp_path: Path) -> None:
     """Its host was not traced: what was stolen is known by the guest's clock, put on the host's."""
-    random = np.random.default_rng(5)
-    blocks = random_blocks(steal, 8, (FIVE_MS, FIVE_MS + 1), 1.0, random)
-    found = simulate(arrivals(20_000, 1.0, random), blocks, random)
+    found = traffic(5, 1.0, (steal, 8, (FIVE_MS, FIVE_MS + 1)))
     folder = write_guest_run(tmp_path / "001-guest", found)
     for name in ("trace.events", "trace.json"):
         (folder / name).unlink()

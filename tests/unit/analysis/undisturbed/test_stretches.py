@@ -1,4 +1,4 @@
-"""What is left around pauses has the latencies of the same device without them."""
+"""What is left around pauses, and whether pauses come at any time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from queues import SECOND, Case, Simulated, simulate
 
-from tailtap.analysis.undisturbed.stretches import Left, Spans, leave_out
+from tailtap.analysis.undisturbed.stretches import LEAST_P, Left, Spans, independence, leave_out
 
 CASES = int(os.environ.get("TAILTAP_QUEUES", "40"))
 PERCENTILES = (0.5, 0.9, 0.99, 0.999)
@@ -121,3 +121,29 @@ def test_a_short_pause_takes_no_stall_away() -> None:
         made[at] = max(5_000, 10_000_000 + 5_000 * (at - 499) - int(ingress[at]))
     left = leave_out(Spans(np.array([6_000_000]), np.array([6_030_000])), ingress, made)
     assert left.out.total_ns < 1_000_000 and left.kept[500:1_500].mean() > 0.9
+
+
+TURNS = Case(1e4, 0.3, swing=0.5, pauses=20, pause_ns=200_000)
+FEW = 10
+
+
+def p_of(case: Case, seed: int) -> float | None:
+    made = simulate(case, np.random.default_rng([5, seed]))
+    left = leave_out(made.pauses, made.ingress_ns, made.plain_ns)
+    return independence(made.pauses, left, made.ingress_ns)
+
+
+def test_pauses_at_any_time_are_independent() -> None:
+    found = [p_of(TURNS, seed) for seed in range(FEW)]
+    assert all(p is not None and p >= LEAST_P for p in found), found
+    assert np.mean([p for p in found if p is not None]) > 0.25
+
+
+def test_pauses_while_the_load_is_high_are_not() -> None:
+    dependent = Case(**{**vars(TURNS), "following": 1.0})
+    found = [p_of(dependent, seed) for seed in range(FEW)]
+    assert all(p is not None and p < LEAST_P for p in found), found
+
+
+def test_few_pauses_tell_nothing() -> None:
+    assert p_of(Case(1e4, 0.3, pauses=0.5), 1) is None

@@ -1,4 +1,4 @@
-"""Numbers at a place of the packet as keys, one place or one on each side, as scapy puts them."""
+"""Keys: numbers at a place, frames of many protocols, and hashes in files of marks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from captures import pcap
+from captures import frame, pcap
+from marks import RECORD, write_marks
+from protocols import REFUSED, frames, kinds
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt
 from scapy.layers.ipsec import ESP
@@ -60,11 +63,8 @@ def pair(
 
 
 def require_all(found: Evaluation) -> None:
-    assert (found.counts.matched, found.counts.lost, found.counts.unmatched_egress) == (
-        PACKETS,
-        0,
-        0,
-    )
+    counts = found.counts
+    assert (counts.matched, counts.lost, counts.unmatched_egress) == (PACKETS, 0, 0)
     assert found.min == found.max == TOOK_NS
 
 
@@ -97,8 +97,7 @@ SENT: dict[str, Callable[[int], Packet]] = {
 @pytest.mark.parametrize("key", sorted(SENT))
 def test_a_number_is_found_behind_a_tunnel_as_well(key: str, tmp_path: Path) -> None:
     sent = SENT[key]
-    draw = random.Random(1)
-    padding = bytes(draw.choices(range(256), k=30))
+    padding = random.Random(1).randbytes(30)
     paths = pair(tmp_path, sent, lambda n: Raw(bytes(wrapped(sent(n))) + padding))
     found = evaluate(*paths, key=key)
     assert (found.key, found.key_after) == (key, None)
@@ -204,3 +203,139 @@ def test_what_is_no_key_is_explained(
     paths = pair(tmp_path, SENT["ip.id"], SENT["ip.id"])
     with pytest.raises(InputError, match=said):
         evaluate(*paths, key=key, key_after=key_after)
+
+
+EACH = 5
+LEAST_NS = 7_000
+FRAMES = list(frames(EACH))
+
+
+def tagged(frame: bytes) -> bytes:
+    return frame[:12] + b"\x81\x00\xe0\x07" + frame[12:]
+
+
+@pytest.mark.parametrize("device", [bytes, tagged])
+def test_frames_of_all_protocols_are_found_again(
+    device: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    """Each took a time of its own: one that is taken for another shows."""
+    assert len(FRAMES) > 500
+    before, after, took = [], [], {}
+    for place, (name, data) in enumerate(FRAMES):
+        entered, latency = START_NS + 10_000 * place, LEAST_NS + 3 * place
+        before.append((entered, data))
+        after.append((entered + latency, device(data)))
+        if name not in REFUSED:
+            took[entered] = latency
+    for path, rows in (("in", before), ("out", after)):
+        (tmp_path / path).write_bytes(pcap(rows))
+    found = evaluate(tmp_path / "in", tmp_path / "out")
+    assert found.key == "packet"
+    assert {packet.ingress_ns: packet.latency for packet in found.worst()} == took
+    refused = EACH * len(REFUSED)
+    assert found.counts.matched == EACH * len(kinds()) == len(FRAMES) - refused
+    assert found.counts.unkeyed_ingress == found.counts.unkeyed_egress == refused
+    for side in found.inputs.both:
+        assert side.unread == {"foreign": refused}
+
+
+MARKS = 20_000
+GAP_NS = 10_000
+SECOND = 1_000_000_000
+LATER_NS = 3_000_000
+
+
+def marked(levels: bool = False) -> np.ndarray:
+    """Packets one after the other, each with a key of its own."""
+    records = np.zeros(MARKS, RECORD)
+    records["time"] = SECOND + np.arange(MARKS) * GAP_NS
+    records["key"] = np.random.default_rng(7).integers(0, 2**63, MARKS, dtype=np.uint64)
+    records["len"] = 60 + np.arange(MARKS) % 1400
+    if levels:
+        # As of a hash: half of all are of level 0, a quarter of level 1, ...
+        zeros = np.random.default_rng(8).geometric(0.5, MARKS) - 1
+        records["level"] = np.minimum(zeros, 16)
+    return records
+
+
+def behind_device(records: np.ndarray, latency_ns: np.ndarray | int) -> np.ndarray:
+    behind = records.copy()
+    behind["time"] += np.asarray(latency_ns, np.uint64)
+    return np.sort(behind, order="time")
+
+
+def test_marks_are_matched_as_packets_are(tmp_path: Path) -> None:
+    before = marked()
+    lost = np.zeros(MARKS, bool)
+    lost[[5, 600, 601]] = True
+    latency = np.random.default_rng(3).integers(1_000, LATER_NS, MARKS)
+    behind = behind_device(before[~lost], latency[~lost])
+    write_marks(tmp_path / "in.marks", before, key="packet-nat")
+    write_marks(tmp_path / "out.marks", behind, key="packet-nat")
+    found = evaluate(tmp_path / "in.marks", tmp_path / "out.marks", throughout=True)
+    assert found.key == "packet-nat"
+    counts = found.counts
+    assert (counts.matched, counts.lost, counts.unmatched_egress) == (MARKS - 3, 3, 0)
+    expected = np.sort(latency[~lost])
+    assert found.max == expected[-1]
+    assert found.percentile(0.5).value == expected[(len(expected) + 1) // 2 - 1]
+
+
+def test_marks_meet_a_capture_of_the_same_packets(tmp_path: Path) -> None:
+    """Of which a tap keeps the ids."""
+    frames = [frame(number) for number in range(300)]
+    packets = [(SECOND + place * GAP_NS, data) for place, data in enumerate(frames)]
+    (tmp_path / "in.pcap").write_bytes(pcap(packets))
+    records = np.zeros(300, RECORD)
+    records["key"] = np.arange(300)
+    records["time"] = [time + 500 for time, _ in packets]
+    write_marks(tmp_path / "out.marks", records, key="moonsniff")
+    counts = evaluate(tmp_path / "in.pcap", tmp_path / "out.marks", throughout=True).counts
+    assert (counts.matched, counts.lost) == (300, 0)
+
+
+def test_keys_that_differ_are_refused(tmp_path: Path) -> None:
+    write_marks(tmp_path / "in.marks", marked(), key="packet-nat")
+    write_marks(tmp_path / "out.marks", marked(), key="packet-flow")
+    with pytest.raises(InputError, match="hashes of packet-flow with 160 B"):
+        evaluate(tmp_path / "in.marks", tmp_path / "out.marks", throughout=True)
+    with pytest.raises(InputError, match="nobody can make packet:"):
+        evaluate(tmp_path / "in.marks", tmp_path / "in.marks", key="packet")
+
+
+def test_the_thinner_of_two_samples_counts(tmp_path: Path) -> None:
+    records = marked(levels=True)
+    write_marks(tmp_path / "in.marks", records[records["level"] >= 2], samples=((0, 2),))
+    thin = records[records["level"] >= 4]
+    write_marks(tmp_path / "out.marks", behind_device(thin, 700), samples=((0, 4),))
+    found = evaluate(tmp_path / "in.marks", tmp_path / "out.marks", throughout=True)
+    counts = found.counts
+    assert (counts.matched, counts.lost, counts.unmatched_egress) == (len(thin), 0, 0)
+    sampled = [one.message for one in found.warnings if one.code == "sampled"]
+    assert len(sampled) == 2
+    assert "were left out, as the other side has a thinner sample" in sampled[0]
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 3), (3, 0)])
+def test_packets_under_way_while_the_sample_changes_are_not_lost(
+    first: int, second: int, tmp_path: Path
+) -> None:
+    """Thinner before the device first and behind it later; denser behind it first."""
+    records = marked(levels=True)
+    latency = np.random.default_rng(3).integers(1_000, LATER_NS, MARKS)
+    change = SECOND + MARKS // 2 * GAP_NS
+    before = records["time"] < np.uint64(change)
+    chosen = records["level"] >= np.where(before, first, second)
+    behind = records.copy()
+    behind["time"] += latency.astype(np.uint64)
+    # A real tap takes five seconds; the last packets are behind the device long before.
+    until = change + 5 * SECOND if second > first else change
+    level = np.where(behind["time"] < np.uint64(until), first, second)
+    passed = np.sort(behind[behind["level"] >= level], order="time")
+    samples = ((0, first), (change, second))
+    write_marks(tmp_path / "in.marks", records[chosen], samples=samples)
+    write_marks(tmp_path / "out.marks", passed, samples=samples)
+    counts = evaluate(tmp_path / "in.marks", tmp_path / "out.marks", throughout=True).counts
+    assert (counts.lost, counts.unmatched_egress) == (0, 0)
+    assert counts.matched == np.count_nonzero(chosen)
+    assert counts.trimmed_egress == len(passed) - counts.matched > 0

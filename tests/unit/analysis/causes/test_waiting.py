@@ -1,4 +1,4 @@
-"""The CPU that hands packets over: what holds it up while the server's core waits to be told."""
+"""Packets whose server is told late, and what a trace that saw nothing says of them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from traced import (
     SECOND,
     SERVED_BIT,
     SERVER,
+    SOFTIRQ,
     START,
     TASK,
     VECTOR,
@@ -33,6 +34,8 @@ from traced import (
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.remedies import Knob
+from tailtap.analysis.causes.stalls import worst_stalls
+from tailtap.analysis.causes.unseen import Chosen
 
 TOLD = 21
 SECONDS, HELD_NS, COUNT = 2.0, 400_000, 40
@@ -119,6 +122,80 @@ def test_what_holds_the_generator_s_cpu_is_named(tmp_path: Path, held: Held) -> 
 
 def test_without_a_trace_of_it_the_wait_has_no_other_name(tmp_path: Path) -> None:
     folder, _ = run(tmp_path / "001-untraced", timer, senders=[])
-    late = pq.read_table(folder / "causes-late.parquet") if explained(folder) else None
-    assert late is not None
+    explained(folder)
+    late = pq.read_table(folder / "causes-late.parquet")
     assert set(late["detail"].to_pylist()) <= {"its thread slept", ""}
+
+
+STAMP_NS = 500
+"""How much of its service is left when a packet leaves."""
+SOFTIRQS = {"by": "softirq", "vector": 3, "pids": [], "cpus": [DUT]}
+
+
+def unseen(
+    folder: Path, *, stamped_behind_ns: int = 0, gathered: bool = False
+) -> tuple[Path, Chosen, Chosen]:
+    """A run whose core a task has; packets of some windows come all at their end.
+
+    In every other window the trace tells nothing of the softirqs that serve them or, `gathered`,
+    their sum. Returned are the folder, and which packets waited in windows of the one and the other
+    kind.
+    """
+    random = np.random.default_rng(5)
+    ingress = arrivals(5_000, SECONDS, random)
+    starts = np.sort(random.choice(int(SECONDS * SECOND) // HELD_NS - 2, COUNT, replace=False))
+    egress, free, records = np.zeros_like(ingress), START, list[Record]()
+    sums: dict[int, tuple[int, int, int]] = {}
+    kind = np.full(ingress.size, -1)
+    for place, arrived in enumerate(ingress.tolist()):
+        told = arrived
+        for number, at in enumerate(START + starts * HELD_NS):
+            if at <= arrived < at + HELD_NS - 100_000:
+                told, kind[place] = int(at) + HELD_NS, number % 2
+        begun = max(told + 1_000, free)
+        free = begun + SERVICE_NS
+        egress[place] = free - STAMP_NS + stamped_behind_ns
+        if kind[place] != 1:
+            records.append(Record(begun, SERVICE_NS, SOFTIRQ, 3))
+        elif gathered:
+            window = (kind[:place] == 1) & (egress[:place] > told)
+            first = int(egress[:place][window][0]) - SERVICE_NS if window.any() else begun
+            sums[told] = first, free, int(window.sum()) + 1
+    records += [
+        Record(first, SERVICE_NS * count, SOFTIRQ, 3, end - first << 32 | count, flags=1)
+        for first, end, count in sums.values()
+    ]
+    ended = free + 10_000
+    records.append(Record(START - 1_000_000, ended - START + 1_000_000, TASK, HOG, HOG))
+    nothing = np.full(ingress.size, -1, np.int64)
+    found = Simulated(ingress, egress, [], records, nothing, ended)
+    return write_run(folder, found, served=SOFTIRQS, cpus=[DUT]), kind == 0, kind == 1
+
+
+def blamed(folder: Path) -> tuple[Explained, list[str]]:
+    [found] = explain_runs([folder], late="95 us")
+    return found, pq.read_table(folder / "causes-late.parquet")["blamed"].to_pylist()
+
+
+def test_nothing_is_said_of_packets_that_left_in_no_softirq_of_the_trace(tmp_path: Path) -> None:
+    folder, told, hidden = unseen(tmp_path / "001-blind")
+    found, causes = blamed(folder)
+    assert min(told.sum(), hidden.sum()) > 20
+    assert causes.count("waiting") == told.sum()
+    assert causes.count("unexplained") == hidden.sum()
+    content = record(found)
+    assert content.unexplained.packets == hidden.sum()
+    [warning] = [one for one in found.warnings if one.code == "trace-blind"]
+    assert f"{hidden.sum()} late packets left while hog had the core" in warning.message
+    lines = {line.words.partition(": ")[2] for line in worst_stalls(found, COUNT)}
+    assert any("nobody had told its core" in line for line in lines)
+    assert any(line.startswith("the trace saw nothing that served it; hog had") for line in lines)
+
+
+@pytest.mark.parametrize("changes", [{"stamped_behind_ns": 20_000}, {"gathered": True}])
+def test_what_may_have_been_seen_is_told(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Stamps made behind the core tell nothing of its trace, and a sum of softirqs is seen."""
+    folder, told, hidden = unseen(tmp_path / "001-seen", **changes)
+    found, causes = blamed(folder)
+    assert causes.count("waiting") == told.sum() + hidden.sum()
+    assert not [one for one in found.warnings if one.code == "trace-blind"]

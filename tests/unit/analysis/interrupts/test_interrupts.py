@@ -1,23 +1,32 @@
-"""Which counters rise where packets are late: against a slow computation, and against chance."""
+"""Which counters rise where packets are late, by one clock, by two, or by clocks nobody tied."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traced import SECOND, START, hog, traffic, write_run
+from two_machines import Apart, say_apart
 
+from tailtap.analysis.interrupts import Options, interrupts_of
 from tailtap.analysis.interrupts.association import (
     LEVEL,
     SHIFTS,
     associated,
     latest,
     own_effect,
+    suggest,
 )
 from tailtap.analysis.interrupts.windows import SCALE, Integers, Late, Windows, scores, windows_of
-from tailtap.records.interrupts import Samples
+from tailtap.analysis.runs.reader import finished_runs
+from tailtap.base.errors import InputError
+from tailtap.records.interrupts import FILE, Samples
 
 MS = 1_000_000
 
@@ -205,3 +214,146 @@ def test_windows_lie_within_the_captures_as_a_whole() -> None:
     assert windows.within(100, 140).number == 4
     assert windows.within(101, 109).number == windows.within(900, 999).number == 0
     assert LEVEL == 0.01
+
+
+PERIOD = 10 * MS
+SPAN = 4_000 * MS
+
+
+def tied(seed: int, offset_ns: int, *, rises: int = 20, period_ns: int = 0) -> tuple[Windows, Late]:
+    """A counter that rises with bursts of late packets, by a clock that is behind by `offset_ns`.
+
+    Bursts come at random, or once each `period_ns`.
+    """
+    random = np.random.default_rng(seed)
+    bounds = np.arange(0, SPAN + PERIOD, PERIOD)
+    bursts = random.integers(0, SPAN, 40)
+    if period_ns:
+        bursts = np.arange(period_ns // 2, SPAN, period_ns)
+    increments = random.poisson(0.5, (3, len(bounds) - 1))
+    np.add.at(increments[1], bursts // PERIOD, rises)
+    times = (bursts[:, None] + np.arange(5) * 200_000).ravel()
+    noise = random.integers(0, SPAN, 20)
+    times = np.concatenate((times, noise))
+    excess = random.integers(1, MS, times.size)
+    first = offset_ns + 300 * MS
+    inside = (times + offset_ns >= first) & (times + offset_ns < first + SPAN // 2)
+    late = Late(
+        (times + offset_ns)[inside], excess[inside] + 9, excess[inside], first, first + SPAN // 2
+    )
+    return Windows(bounds, ("a", "b", "c"), increments), late
+
+
+@pytest.mark.parametrize("offset_ns", [0, 12_345_678_901, -987_654_321])
+def test_the_true_offset_is_within_the_interval(offset_ns: int) -> None:
+    told = 0
+    for seed in range(6):
+        found = suggest(*tied(seed, offset_ns))
+        assert found is not None
+        assert abs(found.best_ns - offset_ns) <= PERIOD
+        assert found.low_ns <= offset_ns <= found.high_ns
+        assert found.counters["b"] <= 0.01
+        told += found.tells
+    assert told >= 5  # by chance another offset fits as well, once in a hundred
+
+
+def test_nothing_is_suggested_where_nothing_ties_them() -> None:
+    """In 20 experiments at a level of 1 %."""
+    tells = 0
+    for seed in range(20):
+        found = suggest(*tied(seed, 5_000 * MS, rises=0))
+        tells += found is not None and found.tells
+    assert tells <= 2  # binomial(20, 0.01): more in 1 of 1,000 such tests
+
+
+def test_what_returns_with_a_period_fits_again_after_it() -> None:
+    found = suggest(*tied(1, 700 * MS, period_ns=100 * MS))
+    assert found is not None and not found.tells
+
+
+def test_without_a_counter_that_rises_there_is_no_suggestion() -> None:
+    windows, late = tied(1, 0)
+    assert suggest(Windows(windows.bounds_ns, ("a",), windows.increments[:1] * 0), late) is None
+    assert suggest(Windows(windows.bounds_ns[:1], (), windows.increments[:0, :0]), late) is None
+    nobody = np.empty(0, np.int64)
+    assert suggest(windows, Late(nobody, nobody, nobody, 0, SPAN)) is None
+
+
+SECONDS, PERIOD_NS, TOOK_NS = 2.0, 5_000_000, 1000
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Twenty bursts of late packets."""
+    return write_run(
+        tmp_path / "001-apart", traffic(11, SECONDS, (hog, 20, (1_500_000, 1_600_000)), rate=5_000)
+    )
+
+
+def sampled(run: Path, clock: Apart, **more: bool) -> None:
+    """Samples by the clock of the DuT: a counter rises where packets are late, another does not."""
+    [found] = finished_runs(run)
+    worst = found.stored.worst_packets
+    bounds = np.arange(START, START + int(SECONDS * SECOND), PERIOD_NS)
+    late = np.histogram(worst.ingress_ns[worst.latency_ns > 1_000_000], bounds)[0]
+    decoy = np.random.default_rng(3).poisson(3, bounds.size - 1)
+    counts = [np.append(0, np.cumsum(rises)) for rises in (50 * late, decoy)]
+    rows = ["timestamp_us;monotonic_ns;took_ns;LOC_timer_CPU1;7_decoy_CPU1"]
+    for at, time in enumerate(bounds.tolist()):
+        values = ";".join(str(column[at]) for column in counts)
+        rows.append(f"{(time - START) // 1000};{clock.shows(time)};{TOOK_NS};{values}")
+    (run / FILE).write_text("".join(f"{row}\r\n" for row in rows))
+    say_apart(run, clock, START, START + int(SECONDS * SECOND), **more)
+
+
+def told(run: Path, options: Options | None = None) -> dict[str, Any]:
+    [found] = interrupts_of([run], options).runs
+    content: dict[str, Any] = msgspec.to_builtins(found.finding.record)
+    return content
+
+
+def risen(finding: dict[str, Any]) -> list[str]:
+    return [row["name"] for row in finding["counters"] if row["associated"]]
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [Apart(), Apart(3_000_000_000), Apart(-70_000_000, drift=1e-4, off=-1.0)],
+    ids=str,
+)
+def test_samples_are_held_against_packets_by_the_clocks(run: Path, clock: Apart) -> None:
+    sampled(run, clock)
+    found = told(run)
+    assert risen(found) == ["LOC_timer_CPU1"]
+    offset = found["offset"]
+    assert offset["source"] == "clocks"
+    middle = START + int(SECONDS * SECOND) // 2
+    assert offset["low_ns"] <= middle - clock.shows(middle) <= offset["high_ns"]
+    assert offset["high_ns"] - offset["low_ns"] == pytest.approx(clock.width_ns, abs=2)
+    assert found["sampler"] is None  # it took a tenth of what the clocks leave open
+
+
+def test_before_they_were_held_against_the_wrong_packets(run: Path) -> None:
+    """The counter by the DuT's clock taken for the stamps': what hosts of one kernel may do."""
+    sampled(run, Apart(70_000_000), same_kernel=True)
+    found = told(run)
+    assert found["offset"]["source"] == "clock"
+    assert risen(found) == []
+
+
+def test_a_clock_that_is_known_worse_than_a_period_tells_nothing(run: Path) -> None:
+    sampled(run, Apart(width_ns=12_000_000))
+    found = told(run)
+    assert found["answer"] == "cannot-tell"
+    assert found["reason"].startswith(
+        "the clock of the samples is known to 12 ms only, which is longer than the 5 ms between"
+    )
+    assert risen(found) == []
+
+
+def test_a_clock_that_stepped_is_refused_unless_somebody_knows_the_offset(run: Path) -> None:
+    sampled(run, Apart(70_000_000), stepped=True)
+    with pytest.raises(InputError, match=r"interrupts.csv: the samples cannot be joined with "):
+        told(run)
+    found = told(run, Options(-70_000_000))
+    assert risen(found) == ["LOC_timer_CPU1"]

@@ -1,18 +1,26 @@
-"""Flows measured together: which of them was worst, and how fairly they were served."""
+"""Which flow of a run was worst, which second counts, which transactions are its result."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from evaluations import counts, evaluation, run_row
+from experiment_folders import write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailtap.analysis.evaluation.transactions import Transactions
 from tailtap.analysis.runs.flows import jain, printed, together
+from tailtap.analysis.runs.reader import load_experiment
+from tailtap.analysis.runs.requests import are_requests, main_kind
+from tailtap.base.errors import InputError
 from tailtap.cli.results import print_flows
 from tailtap.records.evaluation import Latency, Percentile
 from tailtap.records.experiment import LatencyOfFlow, LossOfFlow, RunRow
+from tailtap.records.run import EvaluationSettings
 
 
 def row(
@@ -75,15 +83,61 @@ def test_only_whole_measurements_of_several_flows_count() -> None:
 
 
 def test_the_table_names_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """The load is that of all flows: when one generator was late, all of them are invalid."""
     rows = [row(1, {"flow": "a"}, matched=90), row(2, {"flow": "b"}, p99=2500)]
     print_flows(list(together(map(printed, rows))))
     said = capsys.readouterr().out
-    assert "invalid" not in said
-    assert "a: 10 %" in said
-    assert "b: p99 2.5 us" in said
-    # The load is that of all flows: when one generator was late, all of them are invalid.
+    assert "a: 10 %" in said and "b: p99 2.5 us" in said and "invalid" not in said
     rows[1].valid = False
     print_flows(list(together(map(printed, rows))))
     assert "001 (invalid)" in capsys.readouterr().out
-    print_flows([])
-    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("packets", "expected"),
+    [
+        (2_500, [1000, 1000]),  # half a second more
+        (2_000, [1000, 1000]),  # the last packet comes one gap before the second ends
+        (600, [1000]),  # no whole second: at the rate at which they came
+    ],
+)
+def test_the_second_in_which_packets_end_is_no_rate(
+    packets: int, expected: list[int], tmp_path: Path
+) -> None:
+    write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=packets, rate=1_000)
+    (run,) = load_experiment(tmp_path).finished
+    assert run.evaluation is not None
+    for side, shown in run.evaluation.rate_packets.items():
+        assert shown.tolist() == pytest.approx(expected, abs=3), side
+        assert run.evaluation.rate_start[side].size == len(expected)
+
+
+def found(**requests: int | None) -> Transactions:
+    """Transactions with so many requests of each kind; None for a kind without any answer."""
+    kinds = [
+        SimpleNamespace(
+            name=kind.replace("_", "-"),
+            counts=SimpleNamespace(requests=1000 if number is None else number),
+            evaluation=None if number is None else kind,
+        )
+        for kind, number in requests.items()
+    ]
+    return Transactions([], "first", 1, cast("Any", kinds), [])
+
+
+def test_the_kind_with_most_requests_is_the_result() -> None:
+    assert cast("Any", main_kind(found(tcp_handshake=8, http=500, dns=None), None)) == "http"
+    assert cast("Any", main_kind(found(http=8, dns=8), None)) == "http"
+
+
+def test_a_kind_that_is_asked_for_must_be_there() -> None:
+    assert cast("Any", main_kind(found(dns=8, http=500), "dns")) == "dns"
+    for wanted in ("dns", "ntp"):
+        with pytest.raises(InputError, match=f"of kind {wanted} was answered, and there are http"):
+            main_kind(found(http=500, dns=None), wanted)
+
+
+def test_runs_say_whether_they_are_of_requests() -> None:
+    assert are_requests(EvaluationSettings(match="transactions"))
+    assert not are_requests(EvaluationSettings())
+    assert not are_requests(None)

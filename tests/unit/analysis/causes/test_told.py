@@ -1,0 +1,294 @@
+"""What is told of causes: stalls in sentences, what makes each percentile, what the trace cost."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_records import rewrite
+from told import write_told
+from traced import (
+    HOG,
+    IPI_FUNCTION,
+    OTHER,
+    START,
+    WORK,
+    Block,
+    Record,
+    Simulated,
+    arrivals,
+    flush,
+    hog,
+    kworker,
+    simulate,
+    traffic,
+    write_run,
+)
+
+from tailtap.analysis.causes import Explained, explain_runs
+from tailtap.analysis.causes.control import control_words
+from tailtap.analysis.causes.events import Sender
+from tailtap.analysis.causes.joined import BEHIND
+from tailtap.analysis.causes.remedies import Knob
+from tailtap.analysis.causes.stalls import worst_stalls
+from tailtap.analysis.causes.stored import FEWEST, Causes, causes_of, delays, shares
+from tailtap.analysis.runs.reader import finished_runs
+from tailtap.records.causes import CausesRecord, ClaimKind, Control, TraceCost
+from tailtap.records.record import copied, read
+
+STALLED_S = 0.5
+HOG_NS, WORKER_NS, FLUSH_NS = 600_000, 1_790_000, 4_000
+KNOBS = (
+    Knob("isolated-cpus", ("task",), 1, "boot"),
+    Knob("stat-interval", ("kernel-thread",), 1, "runtime"),
+)
+
+
+def asked_for(record: Record) -> Record:
+    """The same, asked for by the hog on the other core."""
+    return record._replace(id=OTHER | HOG << 10) if record.kind == IPI_FUNCTION else record
+
+
+def stalled() -> Simulated:
+    """A run with hogs, and with kworkers that begin when the core has flushed its TLB."""
+    random = np.random.default_rng(7)
+    at = [START + 20_000_000 * number for number in range(1, 22)]
+    blocks = [Block(start, WORKER_NS, kworker) for start in at[::2]]
+    blocks += [Block(start, HOG_NS, hog) for start in at[1::2]]
+    simulated = simulate(arrivals(20_000, STALLED_S, random), blocks, random)
+    # The worker begins its work when the interrupt is over.
+    for place, one in enumerate(simulated.records):
+        if one.kind == WORK:
+            later = one._replace(start=one.start + FLUSH_NS, dur=one.dur - FLUSH_NS)
+            simulated.records[place] = later
+    simulated.records += [asked_for(r) for start in at[::2] for r in flush(start, FLUSH_NS)]
+    return simulated
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    folder = write_run(tmp_path_factory.mktemp("runs") / "001-stalls", stalled())
+    return explain_runs([folder], late="20 us", knobs=KNOBS)[0]
+
+
+def test_each_of_the_worst_stalls_has_one_line(found: Explained) -> None:
+    lines = worst_stalls(found, 100)
+    assert found.joined.stall_cpu.size == len(lines) == len({line.key for line in lines}) == 21
+    assert worst_stalls(found, 10) == lines[:10]
+    late = [float(re.match(r"([\d.]+) (?:ms|us) late", line.words)[1]) for line in lines]  # type: ignore[index]
+    assert late[:11] == sorted(late[:11], reverse=True)
+
+
+def test_a_line_has_the_course_of_its_stall(found: Explained) -> None:
+    """In the order of time; with the packets that waited, as the tables count them."""
+    joined = found.joined
+    for line in worst_stalls(found, 11):
+        told = re.fullmatch(
+            r"1\.7\d+ ms late: tlb-flush \(flush_tlb_func\) from hog for 3\.\d+ us, then "
+            r"kernel-thread \(kworker: vmstat_update\) for 1\.7\d+ ms; (\d+) more packets waited "
+            r"for its end; (\d+) packets? behind this stall; candidates: stat-interval",
+            line.words,
+        )
+        assert told, line.words
+        packet = int(np.argmin(np.abs(joined.late.packets.ingress_ns - _ingress(found, line.key))))
+        mine = joined.stall == joined.stall[packet]
+        behind = joined.state == BEHIND
+        assert int(told[1]) == (mine & ~behind).sum() - 1
+        assert int(told[2]) == (mine & behind).sum()
+
+
+def test_a_sender_is_a_thread_or_else_a_core() -> None:
+    """Where the core idled or nobody told, only the core is known, and in the end not even that."""
+    names = {HOG: "hog"}
+    told = [Sender.of(word) for word in (OTHER | HOG << 10, 5 | 77 << 10, 5, 0xFFFFFFFF)]
+    assert [one and one.words(names) for one in told] == ["hog", "CPU 5", "CPU 5", None]
+
+
+def _ingress(found: Explained, key: str) -> int:
+    """The ingress stamp of the packet of a line."""
+    known = {key: ingress for (ingress, _), key in found.keys.items()}
+    return known[key] if key in known else int(key)
+
+
+def test_packets_of_one_queue_without_a_stall_share_a_line(tmp_path: Path) -> None:
+    """A burst makes a queue that no stall made: it is no ten lines."""
+    random = np.random.default_rng(3)
+    steady = arrivals(10_000, STALLED_S, random)
+    burst = steady[steady.size // 2] + np.arange(100) * 10
+    simulated = simulate(np.sort(np.concatenate([steady, burst])), [], random)
+    [found] = explain_runs([write_run(tmp_path / "001-burst", simulated)], late="20 us")
+    assert found.joined.state.size > 50
+    [line] = worst_stalls(found, 10)
+    assert line.words.endswith("late: a queue that no stall made")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_told(tmp_path_factory.mktemp("told"))
+    explain_runs([folder], late="150 us")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def causes(folder: Path) -> Causes:
+    return causes_of(finished_runs(folder)[0])
+
+
+def test_delays_are_the_excess_and_follow_the_claims(causes: Causes) -> None:
+    names, cells = delays(causes)
+    np.testing.assert_array_equal(cells.sum(axis=1), causes.column("late", "excess_ns"))
+    assert (cells >= 0).all()
+    claimed = [row.cause for row in causes.record.causes if row.claim == "cause"]
+    assert set(claimed) == {"task", "kernel-thread"}
+    # A direct packet of a cause has at least half of its delay from it.
+    blamed = np.array(causes.late["blamed"].to_pylist())
+    direct = np.array(causes.late["state"].to_pylist()) == "direct"
+    for cause in claimed:
+        mine = direct & (blamed == cause)
+        assert (2 * cells[mine, names.index(cause)] >= cells[mine].sum(axis=1)).all()
+
+
+@pytest.mark.parametrize(("claim", "explained"), [("by-exclusion", True), ("present", False)])
+def test_what_is_a_cause_by_exclusion_is_explained(
+    causes: Causes, claim: ClaimKind, explained: bool
+) -> None:
+    changed = copied(causes.record)
+    for row in changed.causes:
+        row.claim = claim if row.cause == "task" else row.claim
+    names, cells = delays(replace(causes, record=changed))
+    before, expected = delays(causes)
+    np.testing.assert_array_equal(cells.sum(axis=1), expected.sum(axis=1))
+    task = int(expected[:, before.index("task")].sum())
+    found = dict(zip(names, cells.sum(axis=0).tolist(), strict=True))
+    assert found.get("task", 0) == (task if explained else 0)
+
+
+def test_the_slowest_packets_are_the_hogs(causes: Causes) -> None:
+    found = shares(causes)
+    assert found.above[0] == causes.late.num_rows and found.above[-1] == FEWEST
+    np.testing.assert_allclose(found.p, 1 - found.above / causes.packets)
+    np.testing.assert_allclose(sum(found.by_cause.values()), 1)
+    # Kworkers take half a millisecond at most, and hogs more than twice that.
+    assert found.by_cause["task"][-1] > 0.98
+    assert found.by_cause["kernel-thread"][0] > 0.1 > found.by_cause["kernel-thread"][-1]
+    # Counted anew for one percentile, by other means.
+    place = found.above.size // 2
+    latency = causes.column("late", "latency_ns")
+    slow = np.argsort(-latency, kind="stable")[: found.above[place]]
+    names, cells = delays(causes)
+    task = sum(int(cells[at, names.index("task")]) for at in slow)
+    whole = sum(int(causes.column("late", "excess_ns")[at]) for at in slow)
+    assert found.by_cause["task"][place] == pytest.approx(task / whole)
+
+
+def of_another_evaluation(content: dict[str, Any]) -> None:
+    content["late"]["median_ns"] += 1
+
+
+def without_segments(content: dict[str, Any]) -> None:
+    """As before devices had several."""
+    del content["segments"]
+
+
+@pytest.mark.parametrize("change", [of_another_evaluation, without_segments])
+def test_what_is_stored_is_taken_unless_it_is_old(
+    folder: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    run = finished_runs(folder)[0]
+    stored = causes_of(run)
+    assert stored.record.late.words == "150 us"
+    path = folder / "causes.json"
+    text = path.read_text()
+    content = json.loads(text)
+    change(content)
+    path.write_text(json.dumps(content))
+    now = causes_of(run)
+    path.write_text(text)
+    assert now.record.late.words.startswith("p99.9")
+    assert now.late.num_rows == now.record.late.packets < stored.late.num_rows
+
+
+SECONDS, RATE, REPEATS = 1.0, 20_000, 3
+
+
+def add(home: Path, number: int, repeat: int, mode: str, slower_ns: int, **more: str) -> list[int]:
+    """A run of an experiment; its latencies in ns, ascending."""
+    simulated = traffic(number, SECONDS, (hog, 10, (300_000, 900_000)), rate=RATE)
+    simulated.egress += slower_ns
+    folder = write_run(home / f"runs/{number:03}-{mode}", simulated)
+    variables, parameters = {"trace": mode, **more}, {"dut": {"platform": "bare-metal"}}
+    rewrite(folder / "run.json", number=number, repeat=repeat, variables=variables,
+            parameters={**parameters, "traffic": {}, "trace": mode})  # fmt: skip
+    if mode == "none":
+        (folder / "trace.events").unlink()
+        (folder / "trace.json").unlink()
+    return sorted((simulated.egress - simulated.ingress).tolist())
+
+
+def value(latencies: list[int], p: float) -> int:
+    """The nearest rank."""
+    return latencies[int(np.ceil(round(p * len(latencies), 6))) - 1]
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> dict[str, list[list[int]]]:
+    """Latencies by mode, in the order of the repeats; each mode is slower than the one before."""
+    found: dict[str, list[list[int]]] = {"none": [], "thin": [], "full": []}
+    number = 0
+    for repeat in range(1, REPEATS + 1):
+        for place, mode in enumerate(found):
+            number += 1
+            found[mode].append(add(tmp_path, number, repeat, mode, place * 200 * repeat))
+    (tmp_path / "experiment.yaml").write_text("name: control\n")
+    return found
+
+
+def expected(taken: dict[str, list[list[int]]], mode: str) -> Control:
+    rows = []
+    for p in (0.5, 0.999):
+        traced, plain = ([value(one, p) for one in taken[which]] for which in (mode, "none"))
+        more = [one / other - 1 for one, other in zip(traced, plain, strict=True)]
+        rows.append(TraceCost(
+            p=p, traced_ns=round(statistics.median(traced)),
+            plain_ns=round(statistics.median(plain)),
+            more=statistics.median(more), least=min(more), most=max(more),
+        ))  # fmt: skip
+    return Control(runs=REPEATS, percentiles=rows)
+
+
+def test_each_mode_is_held_against_runs_without_a_trace(
+    tmp_path: Path, taken: dict[str, list[list[int]]]
+) -> None:
+    found = explain_runs([tmp_path])
+    assert len(found) == 2 * REPEATS
+    for one in found:
+        mode = str(one.run.variables["trace"])
+        assert one.control == expected(taken, mode)
+        assert one.run.own_folder is not None
+        stored = read(one.run.own_folder / "causes.json", CausesRecord)
+        assert stored.control == expected(taken, mode)
+
+
+def test_runs_that_differ_in_more_than_the_trace_are_no_control(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text("name: control\n")
+    add(tmp_path, 1, 1, "none", 0, rate="10 kpkt/s")
+    add(tmp_path, 2, 1, "thin", 0, rate="50 kpkt/s")
+    add(tmp_path, 3, 2, "none", 0, rate="50 kpkt/s")
+    [found] = explain_runs([tmp_path])
+    assert found.control is None
+    assert "no valid pair of runs" in control_words(found.control)
+
+
+def test_percentiles_that_few_packets_support_are_left_out() -> None:
+    row = TraceCost(p=0.5, traced_ns=11, plain_ns=10, more=0.1, least=0.1, most=0.1)
+    assert control_words(Control(runs=1, percentiles=[row])) == (
+        "cost of the trace, by a run without it: median +10.0%; median without it 10 ns"
+    )
+    assert control_words(Control(runs=2, percentiles=[])).endswith("had too few packets")
