@@ -172,7 +172,7 @@ def test_a_step_is_refused() -> None:
     """One of four times what the packets leave open or more, at any time but the very ends."""
     for seed in range(CASES):
         random = np.random.default_rng(seed)
-        clocks = case(seed)
+        clocks = case(seed, int(random.integers(10**7, 3 * PIECE_NS)))
         open_ns = align(*packets(clocks, seed, 60)).widest_ns(times_of(clocks))
         step = int(random.choice([-1, 1]) * open_ns * 4 * 10 ** random.uniform(0, 3))
         stepped = replace(clocks, step_ns=step, step_at=random.uniform(0.1, 0.9))
