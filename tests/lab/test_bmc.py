@@ -6,13 +6,13 @@ import os
 import shlex
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 from controlled import PASSWORD, USER, Served, configuration, credentials, serving
+from labtools import wait_for
 from program import one_line_error, tailtap
 from pyghmi.ipmi.command import Command
 
@@ -93,7 +93,7 @@ def domain(tmp_path: Path) -> Iterator[dict[str, str]]:
     with (tmp_path / "libvirtd.log").open("w") as log:
         daemon = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            wait_for((tmp_path / "libvirt-sock").exists)
+            wait_for((tmp_path / "libvirt-sock").exists, "libvirt")
             assert daemon.poll() is None, (tmp_path / "libvirtd.log").read_text()
             definition = tmp_path / "domain.xml"
             definition.write_text(DOMAIN.format(name=name))
@@ -113,14 +113,6 @@ def virsh(uri: str, *words: str) -> str:
     )
     assert done.returncode == 0, (shlex.join(command), done.stderr)
     return done.stdout.strip()
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = START_SECONDS) -> None:
-    """Return when `condition` holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def powers(served: Served, word: str, at: int = 0) -> None:
@@ -155,7 +147,7 @@ def test_a_container_is_controlled(tmp_path: Path, container: dict[str, str]) ->
         powers(served, "reset")
         assert len({first, second, first_process(container)}) == 3
         powers(served, "soft")
-        wait_for(lambda: status(served) == "off")
+        wait_for(lambda: status(served) == "off", "an end")
         client = Command("127.0.0.1", USER, PASSWORD, port=served.ports[0])
         assert client.set_power("on", wait=30) == {"powerstate": "on"}
         assert client.set_bootdev("network")["bootdev"] == "network"

@@ -123,7 +123,7 @@ def test_the_largest_packets(
 
 FIELDS = (
     *("vlan.id", "ipv6.src", "ipv6.dst", "ip.src", "ip.dst", "udp.srcport", "udp.dstport"),
-    *("udp.checksum.status", "frame.len"),
+    *("udp.checksum.status", "frame.len", "ip.checksum.status", "eth.dst"),
 )
 
 
@@ -152,11 +152,12 @@ def test_flows_and_tags_as_another_program_sees_them(
     namespace.veth("gen", "in")
     capture = tmp_path / "x.pcap"
     with namespace.sniffer("in", 24, capture):
-        command = ("generate", "gen", "--rate", "20 pkt/s", "--count", "60", "--size", "90 B")
-        namespace.tailtap(*command, *options)
+        command = ("generate", "gen", "--rate", "40 pkt/s", "--count", "80", "--size", "90 B")
+        namespace.tailtap(*command, "--dst-mac", "02:00:00:00:00:09", *options)
     shown = subprocess.run(
         [
-            *("tshark", "-r", str(capture), "-o", "udp.check_checksum:TRUE", "-T", "fields"),
+            *("tshark", "-r", str(capture), "-o", "udp.check_checksum:TRUE"),
+            *("-o", "ip.check_checksum:TRUE", "-T", "fields"),
             *(part for field in (*FIELDS, "udp.payload") for part in ("-e", field)),
         ],
         check=True,
@@ -165,11 +166,12 @@ def test_flows_and_tags_as_another_program_sees_them(
     ).stdout.split("\n")[:-1]
     assert len(shown) == 24
     for line in shown:
-        *fields, status, length, payload = line.split("\t")
+        *fields, status, length, header, mac, payload = line.split("\t")
         number = int.from_bytes(bytes.fromhex(payload)[:4], "little")
         assert fields == expected[number % 12]
         assert bytes.fromhex(payload)[4] == 0x55
-        assert length == "86"
+        assert (length, mac) == ("86", "02:00:00:00:00:09")
+        assert header == ("" if fields[1] else "1")
         # 1: right; 3: left out, which only IPv4 allows.
         assert status == ("1" if fields[1] else "3")
 

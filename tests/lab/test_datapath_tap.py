@@ -153,16 +153,6 @@ def test_ids_are_found_behind_extension_headers(namespace: Namespace, tmp_path: 
     assert list(stamps["len"]) == [len(frame) for frame in followed]
 
 
-def test_a_passive_tap_lets_packets_pass(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    tap = namespace.start("tap", "x=in", "--write", f"{tmp_path}/p.stamps", "--count", "10")
-    namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "10")
-    done = json.loads(tap.ended()[0])  # by itself: it saw its count
-    assert counts_of(done["links"]["x"]) == (10, 10, 0, 0)
-    # Nothing is left behind.
-    assert "clsact" not in namespace.run("tc", "qdisc", "show", "dev", "in").stdout
-
-
 def test_a_qdisc_that_was_there_stays(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     namespace.run("tc", "qdisc", "add", "dev", "in", "clsact")

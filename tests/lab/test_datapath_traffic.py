@@ -47,32 +47,6 @@ def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path
     assert report["achieved_rate"] == pytest.approx(9_999e9 / taken, rel=0.02)
 
 
-def test_flows_and_sizes_reach_the_wire(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    capture = tmp_path / "x.pcap"
-    with namespace.sniffer("in", 7, capture):
-        namespace.tailtap(
-            *("generate", "gen", "--rate", "10 pkt/s", "--count", "25", "--flows", "3"),
-            *("--size", "128 B", "--dst-mac", "02:00:00:00:00:09"),
-        )
-    fields = ["ip.src", "ip.dst", "frame.len", "ip.checksum.status", "ip.id", "eth.dst"]
-    shown = subprocess.run(
-        [
-            *("tshark", "-r", str(capture), "-o", "ip.check_checksum:TRUE", "-T", "fields"),
-            *(part for field in fields for part in ("-e", field)),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split("\n")[:-1]
-    assert len(shown) == 7
-    for line in shown:
-        source, destination, length, checksum, number, mac = line.split("\t")
-        assert source == f"10.0.0.{1 + int(number, 16) % 3}"
-        assert (destination, length, checksum) == ("10.1.0.1", "124", "1")
-        assert mac == "02:00:00:00:00:09"
-
-
 @contextlib.contextmanager
 def sending(namespace: Namespace, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A generator whose packets come to `in`, and do not end by themselves."""

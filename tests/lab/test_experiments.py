@@ -19,7 +19,6 @@ from labtools import (
     counts_of,
     ids_of,
     measured,
-    own_machine,
     ran,
     record,
     stamps,
@@ -111,48 +110,6 @@ def test_the_verdict_follows_what_is_required(tmp_path: Path) -> None:
     again = tailtap("verdict", made.out, "--json", "--quiet")
     assert (again.returncode, json.loads(again.stdout)) == (1, verdict)
     assert tailtap("verdict", made.out, "--require", "median < 10 s").returncode == 0
-
-
-UNSTEERED = "for mask in /sys/class/net/*/queues/rx-*/rps_cpus; do echo 0 > $mask; done"
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.parametrize("steered", [True, False])
-def test_the_devices_work_is_on_its_cpus_because_it_is_steered(
-    tmp_path: Path, steered: bool
-) -> None:
-    """Without the steering, which somebody takes away before the first packet, it is elsewhere."""
-    path = write_experiment(tmp_path, EXPERIMENT)
-    for attempt in range(5):
-        out = tmp_path / f"out{attempt}"
-        words = ("run", str(path), "--out", str(out))
-        with own_machine() as machine, machine.held(tmp_path, *words, place="probe") as running:
-            for name in [] if steered else machine.namespaces():
-                machine.run("ip", "netns", "exec", name, "sh", "-c", UNSTEERED)
-            running.go_on()
-            status, said = running.ended()
-        assert status == 0, said
-        [run] = (out / "runs").iterdir()
-        content = record(run)
-        processed = {cpu: counts["processed"] for cpu, counts in content["softnet"].items()}
-        # Warm-up and measurement are received three times on their way. The counters are the
-        # whole machine's: with much more than that in them they tell nothing about ours.
-        if sum(processed.values()) < 4 * PACKETS:
-            break
-    else:
-        pytest.skip("other programs on this machine keep receiving thousands of packets a second")
-    elsewhere = any(warning["code"] == "work-elsewhere" for warning in content["warnings"])
-    if steered:
-        # On the DuT's CPU its ingress port and the egress tap, on the other the ingress tap.
-        assert processed["1"] >= 2 * PACKETS
-        assert processed["0"] < 2 * PACKETS
-        assert content["softnet"]["1"]["softirq_net_rx"] > PACKETS // 100
-        assert not elsewhere
-    else:
-        assert processed["1"] < PACKETS // 2
-        assert processed["0"] >= 3 * PACKETS
-        assert elsewhere
 
 
 def test_the_taps_write_away_from_the_measured_cpus(

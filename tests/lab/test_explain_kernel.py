@@ -56,14 +56,8 @@ def test_another_flow_makes_packets_late(
     found = explained(
         tmp_path, "tc-mirred", [lambda _: flow(program, namespace, cpu=DUT, helper=OTHER)], "300 us"
     )
-    mine, _ = held(found.late, undisturbed(found.injections[0]))
-    _, others = held(found.late, found.injections[0])
-    blamed = found.blamed(FOREIGN)
-    assert mine.sum() > 50
-    assert blamed[mine].mean() >= 0.95
-    assert blamed[others].sum() <= 0.01 * others.sum()
-    [row] = found.rows(FOREIGN)
-    assert row["claim"] == "cause"
+    found.blames(FOREIGN, least=50, its=undisturbed(found.injections[0]))
+    found.claimed(FOREIGN)
 
 
 @pytest.mark.slow
@@ -84,13 +78,8 @@ def test_many_function_calls_make_packets_late(program: Path, tmp_path: Path) ->
         [lambda _: calls(program, cpu=DUT, helper=OTHER, count=count, spread_ns=40_000_000)],
         "300 us",
     )
-    mine, others = held(found.late, found.injections[0])
-    blamed = found.blamed("function-call-ipi", "cpuid_smp_cpuid")
-    assert mine.sum() > 200
-    assert blamed[mine].mean() >= 0.95
-    assert blamed[others].sum() <= 0.01 * others.sum()
-    [row] = [row for row in found.causes["causes"] if row["detail"] == "cpuid_smp_cpuid"]
-    assert row["claim"] == "cause"
+    found.blames("function-call-ipi", "cpuid_smp_cpuid")
+    found.claimed("function-call-ipi", "cpuid_smp_cpuid")
 
 
 @pytest.mark.slow
@@ -106,13 +95,8 @@ def test_compaction_makes_packets_late_that_a_task_serves(program: Path, tmp_pat
         trace="full",
         rate="10 kpkt/s",
     )
-    mine, others = held(found.late, found.injections[0])
-    blamed = found.blamed("page-fault", "compaction")
-    assert mine.sum() > 100
-    assert blamed[mine].mean() >= 0.95
-    assert blamed[others].sum() <= 0.01 * others.sum()
-    [row] = [row for row in found.rows("page-fault") if row["detail"] == "compaction"]
-    assert row["claim"] == "cause"
+    found.blames("page-fault", "compaction", least=100)
+    found.claimed("page-fault", "compaction")
 
 
 @pytest.mark.alone

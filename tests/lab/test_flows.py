@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from labtools import Machine, measured, record, stamps, statuses, was_made, write_experiment
+from labtools import Machine, ids_of, measured, record, stamps, statuses, was_made, write_experiment
 from namespaces import Namespace
 from stamps import read_stamps
 
@@ -65,7 +65,7 @@ def test_each_flow_is_a_run_with_counts_of_its_own(machine: Machine, tmp_path: P
         for side in ("ingress", "egress"):
             assert told["taps"][side]["seen"] == packets
             assert told["taps"][side]["file"] == f"{side}.stamps"
-            assert sorted(stamps(run / f"{side}.stamps")["id"]) == list(range(packets))
+            assert sorted(ids_of(run, side)) == list(range(packets))
         counts = Evaluation.load(run / "evaluation").counts
         assert (counts.matched, counts.lost) == (packets, 0)
         # The cores have one trace, which is that of each.
@@ -183,7 +183,7 @@ def test_packets_go_both_ways_through_the_kernel(tmp_path: Path) -> None:
     for run in made.said:
         folder = Path(run["folder"])
         for side in ("ingress", "egress"):
-            assert sorted(stamps(folder / f"{side}.stamps")["id"]) == list(range(BOTH_PACKETS))
+            assert sorted(ids_of(folder, side)) == list(range(BOTH_PACKETS))
         assert not any(row["code"] == "work-elsewhere" for row in record(folder)["warnings"])
         # One thread sends both, so that generators do not share its CPU.
         assert not any(row["code"] == "shared-cpu" for row in record(folder)["warnings"])
@@ -191,8 +191,8 @@ def test_packets_go_both_ways_through_the_kernel(tmp_path: Path) -> None:
         assert phase == (250_000 if run["variables"]["direction"] == "reverse" else 0)
 
 
-LATE = [97 + 491 * step for step in range(20)]
-LOST = [5, 1234, 5000, 7777, 9998]
+HELD_IDS = [97 + 491 * step for step in range(20)]
+DROPPED_IDS = [5, 1234, 5000, 7777, 9998]
 DUPLICATED = [6, 2345, 6001, 8888]
 HELD_NS = 50_000_000
 LATE_NS = 1_000_000
@@ -211,8 +211,8 @@ dut:
   forwarder: fault
   cpus: [1]
   options:
-    hold: {{ids: {LATE}, time: {HELD_NS} ns}}
-    drop: {LOST}
+    hold: {{ids: {HELD_IDS}, time: {HELD_NS} ns}}
+    drop: {DROPPED_IDS}
     duplicate: {DUPLICATED}
 traffic: {{rate: 10 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}}
 """,
@@ -225,16 +225,16 @@ traffic: {{rate: 10 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}}
         # Which packets: no noise excuses a mistake in these.
         sent = stamps(run / "ingress.stamps")["id"]
         came = stamps(run / "egress.stamps")["id"]
-        assert sorted(set(sent) - set(came)) == LOST
+        assert sorted(set(sent) - set(came)) == DROPPED_IDS
         evaluation = Evaluation.load(run / "evaluation")
-        assert evaluation.counts.lost == len(LOST)
+        assert evaluation.counts.lost == len(DROPPED_IDS)
         assert evaluation.counts.duplicate_egress == len(DUPLICATED)
-        assert evaluation.counts.matched == 10_000 - len(LOST)
+        assert evaluation.counts.matched == 10_000 - len(DROPPED_IDS)
         assert evaluation.counts.unmatched_egress == 0
         told = record(run)["forwarder"]
         assert (told["held"], told["dropped"], told["duplicated"], told["lost"]) == (
-            len(LATE),
-            len(LOST),
+            len(HELD_IDS),
+            len(DROPPED_IDS),
             len(DUPLICATED),
             0,
         )
@@ -242,8 +242,8 @@ traffic: {{rate: 10 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}}
         if noise < HELD_NS:
             break
     assert noise < HELD_NS, "this machine is too busy to tell held packets from others"
-    worst = evaluation.worst(len(LATE))
-    assert sorted(int(packet.key) for packet in worst) == LATE
+    worst = evaluation.worst(len(HELD_IDS))
+    assert sorted(int(packet.key) for packet in worst) == HELD_IDS
     late = [packet.latency - HELD_NS for packet in worst]
     assert min(late) >= 0
     # What keeps other packets waiting may also keep a held one, after its time; a clock or a
@@ -263,5 +263,5 @@ def worst_of_the_others(run: Path) -> int:
     return max(
         arrived[number] - int(row["time_ns"])
         for row in stamps(run / "ingress.stamps")
-        if (number := int(row["id"])) in arrived and number not in LATE
+        if (number := int(row["id"])) in arrived and number not in HELD_IDS
     )

@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 from forwarders import require
-from labtools import Machine, ids_of, record, stamps, statuses, wait_for, write_experiment
+from labtools import (
+    Machine,
+    ids_of,
+    processes,
+    record,
+    stamps,
+    statuses,
+    wait_for,
+    write_experiment,
+)
 from program import TAILTAP
 from uprobes import counted_calls
 
@@ -244,18 +253,6 @@ def test_so_many_rules_are_evaluated_for_every_packet(
     assert calls[SEARCH] >= packets
 
 
-@pytest.mark.slow
-def test_suricata_drops_what_our_rules_say(machine: Machine, tmp_path: Path) -> None:
-    require("suricata")
-    text = experiment("suricata", "{rules: many}")
-    text = text.replace("warm_up:", "flows: {dport: 9-10}, warm_up:")
-    made, said = run(machine, tmp_path, text)
-    assert record(made)["status"] == "done", said
-    # Flows take turns: every other packet goes to the port whose packets are dropped.
-    assert ids_of(made) == list(range(1, PACKETS, 2))
-    assert record(made)["forwarder"]["rules"] == "many"
-
-
 def test_what_rules_drop_is_dropped_and_counted(machine: Machine, tmp_path: Path) -> None:
     for name in ("nftables", "ovs", "suricata"):
         require(name)
@@ -444,12 +441,4 @@ def test_clean_removes_what_a_killed_run_left(kind: str, machine: Machine, tmp_p
     assert machine.namespaces() == []
     assert not log.exists()
     assert (pages.read_text() if pages.exists() else None) == before
-    wait_for(lambda: not running_with(str(log.parent)), "the end of what it had started")
-
-
-def running_with(word: str) -> list[str]:
-    """The processes that have this in their command."""
-    found = (path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return [line.decode(errors="replace") for line in found if word.encode() in line]
-    return [word]
+    wait_for(lambda: not processes(str(log.parent)), "the end of what it had started")

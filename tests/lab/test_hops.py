@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from labtools import (
-    TAILTAP,
     Machine,
     measured,
     own_machine,
@@ -20,6 +19,7 @@ from labtools import (
     write_experiment,
 )
 from numpy.typing import NDArray
+from program import tailtap
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import Evaluation
@@ -127,7 +127,7 @@ def test_the_hops_of_every_packet_add_up(
         for packet in run["evaluation"]["worst"]:
             assert sum(packet["hops"]) == packet["latency"]
         assert "taps-within" in [warning["code"] for warning in run["warnings"]]
-    again = own_evaluation(made.out)
+    again = json.loads(tailtap("evaluate", made.out, "--json").stdout)["runs"]
     assert [run["evaluation"] for run in again] == [run["evaluation"] for run in told]
 
 
@@ -212,15 +212,11 @@ def _kernel() -> None:
     ids=["chain", "guests"],
 )
 def test_hops_through_virtual_machines_add_up(
-    machine: Machine, tmp_path: Path, text: str, paths: list[list[str]]
+    tmp_path: Path, text: str, paths: list[list[str]]
 ) -> None:
     """Links of containers, guests and namespaces carry every packet."""
-    experiment, out = write_experiment(tmp_path, text), tmp_path / "out"
-    words = [*TAILTAP, "run", str(experiment), "--out", str(out)]
-    done = machine.run(*words, seconds=BOOT_SECONDS)
-    assert was_made(done), done.stderr
-    assert machine.namespaces() == []
-    for run, path in zip(sorted((out / "runs").iterdir()), paths, strict=True):
+    made = measured(tmp_path, text, seconds=BOOT_SECONDS)
+    for run, path in zip(made.runs, paths, strict=True):
         evaluation = check_sums(run)
         assert (evaluation.counts.matched, evaluation.counts.lost) == (100, 0)
         assert evaluation.hops is not None
@@ -240,18 +236,9 @@ def test_hops_through_virtual_machines_add_up(
             name: by.get(kind, "softirq") for name, kind in kinds.items()
         }
         assert all(row["pids"] for row in served.values() if row["by"] == "vcpu")
-    for found, path in zip(explain_runs([out], late="p90"), paths, strict=True):
+    for found, path in zip(explain_runs([made.out], late="p90"), paths, strict=True):
         assert [way.nodes for way in found.joined.segments] == [tuple(path)]
         assert found.joined.state.size >= 9
-
-
-def own_evaluation(out: Path) -> list[dict[str, Any]]:
-    """What evaluating all runs again says."""
-    with own_machine() as machine:
-        done = machine.tailtap("evaluate", str(out), "--json")
-    assert was_made(done), done.stderr
-    runs: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
-    return runs
 
 
 def made_late(before: Integers) -> Integers:

@@ -169,9 +169,9 @@ def test_an_interface_that_vanishes_fails_its_run_only(machine: Machine, tmp_pat
     assert list((out / "runs/002-interrupted-r2/evaluation").iterdir())
 
 
-def test_a_full_disk_is_one_clear_line(machine: Machine, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
-    with small_disk(tmp_path, 512 << 10) as disk:
+    with small_disk(tmp_path, 512 << 10) as disk, own_machine() as machine:
         words = ("run", str(path), "--out", str(disk / "out"), "--set", "repeat=1", *LONGER)
         assert one_line_error(machine.tailtap(*words, "--set", "traffic.rate=50 kpkt/s"), 3) == (
             f"tailtap: {disk}/out: the stamps of all runs to come need 2.4 MB and the disk "

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from labtools import TAILTAP, Machine, measured, record, stamps, statuses, was_made
+from labtools import TAILTAP, Machine, ids_of, measured, record, statuses, was_made
 from packages import install_kinds
 
 from tailtap.analysis.runs.reader import load_experiment
@@ -86,7 +86,7 @@ def test_a_run_has_their_platform_forwarder_generator_and_tap(
     made = measured(tmp_path, EXPERIMENT)
     folder = made.run
     run = record(folder)
-    assert [row["id"] for row in stamps(folder / "egress.stamps")] == list(range(1_000))
+    assert ids_of(folder) == list(range(1_000))
     assert run["platform"]["cache"] == run["parameters"]["dut"]["cache"] == 3 * 2**20
     assert run["parameters"]["dut"]["options"] == {"lanes": 2}
     assert run["traits"]["virtualization"] == "container"

@@ -19,7 +19,16 @@ from typing import Any
 import numpy as np
 import pytest
 from holding import EVERY, HOLD_MS, RATE, holding, recording
-from labtools import TAILTAP, Machine, own_machine, record, small_disk, wait_for, write_experiment
+from labtools import (
+    TAILTAP,
+    Machine,
+    counts_of,
+    own_machine,
+    record,
+    small_disk,
+    wait_for,
+    write_experiment,
+)
 from live_numbers import numbers
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -92,7 +101,7 @@ def test_a_run_is_watched_and_the_device_s_cpu_is_left_alone(tmp_path: Path) -> 
     run = out / "runs" / "001-watched"
     kept = record(run)
     assert "written-meanwhile" in [warning["code"] for warning in kept["warnings"]]
-    counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+    counts = counts_of(run)
     counted = [one["ingress"] for one in seen]
     assert counted == sorted(counted) and counted[-1] <= counts["ingress"]
     assert not threads & had_cpu(run / "trace.events", 1)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from forwarders import require
-from labtools import stamps, wait_for
+from labtools import ids_of, wait_for
 from program import TAILTAP
 from standing import Shared
 
@@ -101,7 +101,7 @@ def test_no_packet_is_lost_by_others(shared: Shared, forwarder: str, tmp_path: P
 @NOT_IN_GUESTS
 def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> None:
     pass_through(shared, "dpdk-l2fwd", DRAIN, SLOW, tmp_path)
-    assert [row["id"] for row in stamps(tmp_path / "egress.stamps")] == list(range(SLOW_PACKETS))
+    assert ids_of(tmp_path) == list(range(SLOW_PACKETS))
     # Whoever comes finds some of the drain time over, on average half of it. No more than 20
     # packets come in that time: 32 would be sent at once.
     found = evaluation.evaluate(tmp_path / "ingress.stamps", tmp_path / "egress.stamps")
@@ -111,7 +111,7 @@ def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> N
 def no_packet_is_lost(shared: Shared, forwarder: str, folder: Path) -> None:
     """Sends packets through a forwarder, all of which come out."""
     pass_through(shared, forwarder, OPTIONS.get(forwarder, {}), FAST, folder)
-    assert [row["id"] for row in stamps(folder / "egress.stamps")] == list(range(PACKETS))
+    assert ids_of(folder) == list(range(PACKETS))
 
 
 def pass_through(

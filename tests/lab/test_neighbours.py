@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from glob import iglob
 from pathlib import Path
 
 import pytest
-from labtools import PATIENCE_SECONDS, TAILTAP, Machine, own_machine, record, was_made
+from labtools import PATIENCE_SECONDS, TAILTAP, Machine, own_machine, record, wait_for, was_made
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import Evaluation
@@ -37,13 +36,6 @@ def threads(machine: Machine, name: str) -> list[Path]:
         except OSError:  # it ended meanwhile
             continue
     return found
-
-
-def until(there: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not there():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def cpu_seconds(thread: Path) -> float:
@@ -222,12 +214,12 @@ def test_nothing_stays_of_a_run_that_is_killed(machine: Machine, tmp_path: Path)
     path.write_text(EXPERIMENT.format(neighbours=neighbours, duration="60 s"))
     command = ("run", str(path), "--quiet", "--out")
     with machine.start(*command, str(tmp_path / "one")) as process:
-        until(lambda: threads(machine, "tt-batch"))
+        wait_for(lambda: threads(machine, "tt-batch"), "the neighbour")
         process.kill()
-    until(lambda: not threads(machine, "tt-batch"))
+    wait_for(lambda: not threads(machine, "tt-batch"), "its end")
     assert machine.tailtap("clean").returncode == 0
     with machine.start(*command, str(two)) as process:
-        until(lambda: threads(machine, "tt-batch") and (two / "runs").exists())
+        wait_for(lambda: threads(machine, "tt-batch") and (two / "runs").exists(), "a run")
         [thread] = threads(machine, "tt-batch")
         time.sleep(0.5)
         os.kill(int(thread.parent.parent.name), signal.SIGKILL)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from forwarders import require
-from labtools import all_came, measured, record, stamps, statuses
+from labtools import all_came, counts_of, measured, record, stamps, statuses
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.experiment.model import Experiment
@@ -41,11 +41,6 @@ SILENT_SECONDS = 1.5
 COLUMNS, ROWS = 4, 3
 
 
-def counts(run: Path) -> dict[str, int]:
-    found: dict[str, int] = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
-    return found
-
-
 @pytest.mark.parametrize(("version", "how"), [(4, ["address"]), (6, ["port"])])
 def test_flows_that_part_lose_nothing(tmp_path: Path, version: int, how: list[str]) -> None:
     """Both by address and by port, through a bridge, containers and a namespace."""
@@ -58,7 +53,7 @@ def test_flows_that_part_lose_nothing(tmp_path: Path, version: int, how: list[st
     ):
         told = record(run)
         assert told["variables"] == {"dut.route_by": route_by, "flow": flow}
-        found = counts(run)
+        found = counts_of(run)
         assert (found["ingress"], found["matched"], found["lost"]) == (
             PACKETS[flow],
             PACKETS[flow],
@@ -179,8 +174,7 @@ vary: {{dut.line: {lengths}}}
     assert statuses(made.out) == ["done"] * len(lengths) * directions
     for run, length in zip(runs, [n for n in lengths for _ in range(directions)], strict=True):
         told = record(run)
-        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
-        assert (counts["matched"], counts["lost"]) == (SENT, 0)
+        assert all_came(run, SENT)
         nodes = [node["name"] for node in told["nodes"] if node["task"] == "dut"]
         assert nodes == dut_names(length)
         assert told["parameters"]["dut"]["line"] == length
@@ -206,8 +200,7 @@ def test_nodes_of_a_line_differ(tmp_path: Path) -> None:
     made = measured(tmp_path, CHAIN)
     there, back = made.runs
     for run in (there, back):
-        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
-        assert (counts["matched"], counts["lost"]) == (SENT, 0)
+        assert all_came(run, SENT)
     told = record(there)
     nodes = {node["name"]: node["kind"] for node in told["nodes"] if node["task"] == "dut"}
     assert nodes == {"router1": "namespace", "box": "container", "fault": "namespace",
@@ -253,8 +246,7 @@ traffic: {{rate: {RATE}, duration: 200 ms, warm_up: 0 s, cpu: 0}}
 """
     made = measured(tmp_path, text)
     run = made.run
-    counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
-    assert (counts["matched"], counts["lost"]) == (SENT, 0)
+    assert all_came(run, SENT)
 
 
 @pytest.mark.parametrize("version", [pytest.param(4, marks=pytest.mark.slow), 6])

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 from built_devices import BACK, RATE, TO, Built, bridge, container, line, nat, switch
-from handovers import SENT, SKB, TUN, Port, build, not_near, recording
-from labtools import TAILTAP, Machine, own_machine, record, wait_for
+from handovers import SENT, SKB, TUN, Port, Recording, build, not_near, recording
+from labtools import TAILTAP, Machine, frames_of, own_machine, processes, record, wait_for
 from marks import read_marks
 from program import tailtap
 from read_pages import run, steps
@@ -98,8 +98,7 @@ def test_what_others_built_is_observed_and_explained(
     assert [server["by"] for server in kept["servers"]] == [served]
     assert kept["servers"][0]["share"] > 0.9
     assert 0 < kept["cost"]["taps"] < 0.5 and 0 < kept["cost"]["trace"] < 0.5
-    for side, place in (("ingress", 0), ("egress", 1)):
-        assert not not_near(times(next(folder.glob(f"{side}.*"))), recorded[0].packets(place))
+    near_what_was_recorded(folder, recorded)
     explained(out)
 
 
@@ -114,12 +113,13 @@ def times(path: Path) -> Any:
     """The times of a capture of ours."""
     if path.suffix == ".marks":
         return read_marks(path).records["time"].astype(np.int64)
-    data, at, found = path.read_bytes(), 24, []
-    while at < len(data):
-        seconds, rest, kept, _ = np.frombuffer(data, "<u4", 4, at).tolist()
-        found.append(seconds * 1_000_000_000 + rest)
-        at += 16 + kept
-    return np.array(found)
+    return np.array([time_ns for time_ns, *_ in frames_of(path)])
+
+
+def near_what_was_recorded(folder: Path, recorded: Sequence[Recording]) -> None:
+    """Stamps of both sides are near the recorder's times."""
+    for place, side in enumerate(("ingress", "egress")):
+        assert not not_near(times(next(folder.glob(f"{side}.*"))), recorded[0].packets(place))
 
 
 PROXY = """
@@ -131,10 +131,13 @@ CLIENT = """
 import http.client, time
 while True:
     connection = http.client.HTTPConnection("10.9.1.1", 8080)
-    for _ in range(50):
-        connection.request("GET", "/")
-        connection.getresponse().read()
-        time.sleep(0.001)
+    try:
+        for _ in range(50):
+            connection.request("GET", "/")
+            connection.getresponse().read()
+            time.sleep(0.001)
+    except ConnectionError:  # the server does not listen yet
+        time.sleep(0.1)
 """
 
 
@@ -167,15 +170,15 @@ def test_requests_to_a_proxy_are_transactions(recorder: Path, tmp_path: Path) ->
     assert run["evaluation"]["counts"]["matched"] > 100
     assert run["parameters"]["evaluation"]["match"] == "transactions"
     folder = tmp_path / "out" / "runs" / "001-observed"
-    assert "http" in [one["kind"] for one in read_json(folder / "transactions/transactions.json")]
+    kinds = json.loads((folder / "transactions/transactions.json").read_text())["kinds"]
+    assert "http" in [one["kind"] for one in kinds]
     tasks = [one for one in record(folder)["observed"]["servers"] if one["by"] == "task"]
     assert any("nginx" in name for one in tasks for name in one["threads"].values())
     left = sorted(path.name for path in folder.glob("*gress.*"))
     assert left == ["egress.marks", "ingress.marks"]
     marks = read_marks(folder / "egress.marks").records
     assert len(marks) == run["evaluation"]["counts"]["matched"] and marks["cpu"].any()
-    for side, place in (("ingress", 0), ("egress", 1)):
-        assert not not_near(times(next(folder.glob(f"{side}.*"))), recorded[0].packets(place))
+    near_what_was_recorded(folder, recorded)
     explained(tmp_path / "out")
 
 
@@ -203,10 +206,6 @@ def test_the_page_s_commands_work_as_they_stand(machine: Machine, tmp_path: Path
     for step, (status, output) in zip(every, results, strict=True):
         assert status in step.statuses, (step.command, output)
         assert "Traceback" not in output, (step.command, output)
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())["kinds"]
 
 
 MIRRED = """
@@ -243,8 +242,7 @@ def test_a_guest_behind_its_tap_devices(recorder: Path, tmp_path: Path) -> None:
     [server] = kept["observed"]["servers"]
     assert server["by"] == "vcpu" and all("CPU" in name for name in server["threads"].values())
     assert kept["traits"] == {"has_dut": True, "own_kernel": True, "virtualization": "machine"}
-    for side, place in (("ingress", 0), ("egress", 1)):
-        assert not not_near(times(next(folder.glob(f"{side}.*"))), recorded[0].packets(place))
+    near_what_was_recorded(folder, recorded)
 
 
 def test_both_ways_are_two_runs(machine: Machine, tmp_path: Path) -> None:
@@ -353,23 +351,10 @@ def test_a_killed_observer_leaves_no_trace(machine: Machine, moment: str, tmp_pa
         running.send_signal(signal.SIGKILL)
         running.communicate()
         names = pattern.removeprefix("tt-*"), str(tmp_path / "out")
-        wait_for(lambda: not working_on(*names), "its children are gone")
+        wait_for(lambda: not processes(*names), "its children are gone")
         assert state(machine) == before
         words = [*built.words, "--packets", "10000", "--trace", "none"]
         found = observed(machine, tmp_path / "again", *words)
         assert not list(SHARED.glob(pattern))
         assert state(machine) == before
     assert found["runs"][0]["evaluation"]["counts"]["matched"] > 5_000
-
-
-def working_on(*names: str) -> list[str]:
-    """The processes whose command lines have one of these names in them."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode(errors="replace")
-        except OSError:  # it ended meanwhile
-            continue
-        if any(name in words for name in names):
-            found.append(path.parent.name)
-    return found

@@ -15,11 +15,8 @@ from typing import Any
 import pytest
 import yaml
 from labtools import Machine, own_machine, record, was_made, write_experiment
-from namespaces import Namespace
 from program import tailtap
 
-from tailtap.base.errors import MachineError
-from tailtap.host.net.card_settings import CardQueues
 from tailtap.lab.platforms import PLATFORMS
 
 PACKETS = 1000
@@ -115,39 +112,6 @@ def test_the_check_says_what_the_run_would_say(machine: Machine, tmp_path: Path)
     assert "dut.irq" in unknown.stderr
     queues = machine.tailtap("run", str(path), "--check", "--set", "dut.queues=2")
     assert "links of the lab have one queue" in queues.stderr
-
-
-def numbers(state: dict[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in state.items() if name in ("rx", "tx")}
-
-
-def test_queues_are_made_read_back_and_put_back(namespace: Namespace) -> None:
-    four = "numrxqueues 4 numtxqueues 4"
-    namespace.run(*f"ip link add one {four} type veth peer name two {four}".split())
-    namespace.run("ethtool", "-L", "one", "rx", "3", "tx", "2")
-
-    def shown() -> str:
-        return namespace.run("ethtool", "-l", "one").stdout
-
-    before, change = shown(), CardQueues(namespace.name, "one", 4)
-    old = change.read()
-    assert numbers(old) == {"rx": "3", "tx": "2"}
-    change.apply()
-    assert numbers(change.read()) == change.plan() == {"rx": "4", "tx": "4"}
-    assert change.pending(old)
-    assert change.undo(old) is None
-    assert shown() == before
-    with pytest.raises(MachineError, match="the card at one has 4 at most"):
-        CardQueues(namespace.name, "one", 5).apply()
-    # What has one queue needs no change to have one.
-    one = "numrxqueues 1 numtxqueues 1"
-    namespace.run(*f"ip link add three {one} type veth peer name four {one}".split())
-    single = CardQueues(namespace.name, "three", 1)
-    old = single.read()
-    single.apply()
-    assert (numbers(old), single.pending(old)) == ({"rx": "1", "tx": "1"}, False)
-    with pytest.raises(MachineError, match="has 1 at most"):
-        CardQueues(namespace.name, "three", 2).apply()
 
 
 OBSERVED_EXPERIMENT: Mapping[str, Any] = {

@@ -15,7 +15,7 @@ import pytest
 from emulated_cards import NAMES, machine_with_cards
 from forwarders import require
 from guest_programs import script
-from labtools import own_machine, record, stamps, statuses, write_experiment
+from labtools import ids_of, own_machine, record, statuses, write_experiment
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Journal
@@ -63,7 +63,7 @@ def run(folder: Path, *cases: dict[str, Any]) -> list[tuple[dict[str, Any], list
     return [
         (
             record(made),
-            [row["id"] for row in stamps(made / "egress.stamps")],
+            ids_of(made),
             log.read_text() if (log := made / "forwarder.log").exists() else "",
         )
         for made in sorted((out / "runs").iterdir())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import own_machine, record, statuses, was_made, write_experiment
+from labtools import own_machine, processes, record, statuses, was_made, write_experiment
 
 from tailtap.analysis.evaluation import Evaluation
 
@@ -51,19 +50,6 @@ def example(name: str, change: str = "") -> str:
     return text + change
 
 
-def left(words: str) -> list[int]:
-    """The processes with some words on their command lines."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:  # it ended meanwhile
-            continue
-        if words in line and int(path.parent.name) != os.getpid():
-            found.append(int(path.parent.name))
-    return found
-
-
 def test_each_query_to_a_dns_server_is_timed(tmp_path: Path) -> None:
     run, _ = made(tmp_path, example("dns-server"))
     found, evaluation = record(run), Evaluation.load(run / "evaluation")
@@ -79,7 +65,9 @@ def test_each_query_to_a_dns_server_is_timed(tmp_path: Path) -> None:
     assert found["forwarder"]["version"].startswith("Dnsmasq")
     assert found["forwarder"]["exit_status"] == 0
     assert found["flows"][0]["path"][0] == found["flows"][0]["path"][-1] == "gen:tt-gen"
-    assert left(f"tt-{run.parent.parent}") == left("--address=/example.org/192.0.2.7") == []
+    assert (
+        processes(f"tt-{run.parent.parent}") == processes("--address=/example.org/192.0.2.7") == []
+    )
 
 
 @pytest.mark.slow
@@ -93,7 +81,7 @@ def test_each_request_to_a_web_server_is_timed(tmp_path: Path) -> None:
     if "bpf_cast_to_kern_ctx" in Path("/proc/kallsyms").read_text(encoding="ascii"):
         assert found["taps"]["egress"]["late"] == 0
     assert found["forwarder"]["cpu_ns"]["system"] > 0  # that of the worker as well
-    assert left("nginx: ") == []
+    assert processes("nginx: ") == []
 
 
 @pytest.mark.alone
@@ -149,7 +137,7 @@ def test_a_server_that_does_not_start_fails_the_run(
     run, printed = made(tmp_path, by_hand(command, "true {server}", ready), status="failed")
     assert said in record(run)["error"]
     assert said in " ".join(printed.split())
-    assert left("dns_by_hand.py server 54") == []
+    assert processes("dns_by_hand.py server 54") == []
 
 
 def test_a_server_that_ends_fails_the_run_at_once(tmp_path: Path) -> None:
@@ -158,7 +146,7 @@ def test_a_server_that_ends_fails_the_run_at_once(tmp_path: Path) -> None:
     run, _ = made(tmp_path, by_hand(command, client), status="failed")
     assert record(run)["error"].startswith("the server sh ended with status 143: ")
     assert "no memory" in record(run)["error"]
-    assert left("dns_by_hand.py") == []
+    assert processes("dns_by_hand.py") == []
 
 
 def test_packets_are_followed_through_address_translation(tmp_path: Path) -> None:

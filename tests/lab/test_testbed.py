@@ -14,10 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import TAILTAP, Held, Machine, stamps, wait_for, was_made
+from labtools import (
+    TAILTAP,
+    Held,
+    all_came,
+    codes_of,
+    counts_of,
+    ids_of,
+    record,
+    stamps,
+    wait_for,
+    was_made,
+)
 from numpy.typing import NDArray
 from ssh_hosts import Hosts, ssh_hosts
-from testbeds import EXPERIMENT, TESTBED, as_it_was, runs, words
+from testbeds import EXPERIMENT, TESTBED, as_it_was, run_on, runs, words
 from traces import FUNCTION, TASK, Trace
 
 import tailtap
@@ -87,19 +98,10 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
     line of two nodes behind the splitters.
     """
     for out, testbed, line in (("far", "lab.yaml", 1), ("split", "split.yaml", 2)):
-        more = ("--set", f"dut.line={line}")
-        done = hosts.controller.tailtap(*words(hosts, tmp_path / out, *more, testbed=testbed))
-        assert was_made(done), done.stderr
-    here = tmp_path / "here"
-    source = str(hosts.folder / "experiment.yaml")
-    near = hosts.controller.tailtap("run", source, "--out", str(here))
-    assert was_made(near), near.stderr
-    for folder in (tmp_path / "far", tmp_path / "split", here):
-        [run] = (folder / "runs").iterdir()
-        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
-        assert (counts["ingress"], counts["matched"], counts["lost"]) == (PACKETS, PACKETS, 0)
-        for side in ("ingress", "egress"):
-            assert [row["id"] for row in stamps(run / f"{side}.stamps")] == list(range(PACKETS))
+        run_on(hosts, tmp_path / out, "--set", f"dut.line={line}", testbed=testbed)
+    for out in ("far", "split"):
+        [run] = (tmp_path / out / "runs").iterdir()
+        all_passed(run, PACKETS)
     [told] = runs(tmp_path / "far")
     assert [link.get("cards") for link in told["links"]] == [
         None,
@@ -122,6 +124,12 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
     assert (tmp_path / "far/testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
     for machine in hosts.machines.values():
         assert len(machine.run("ls", PROGRAMS).stdout.split()) == 1
+
+
+def all_passed(run: Path, packets: int) -> None:
+    """All of so many packets were stamped on both sides, and matched."""
+    assert counts_of(run)["ingress"] == packets and all_came(run, packets)
+    assert ids_of(run, "ingress") == ids_of(run) == list(range(packets))
 
 
 NETWORK = """
@@ -161,8 +169,7 @@ def test_flows_of_a_network_have_cables_of_their_own(
         found, sorted((tmp_path / "out/runs").iterdir()), (200, 400), strict=True
     ):
         assert run["status"] == "done", run["error"]
-        for side in ("ingress", "egress"):
-            assert [row["id"] for row in stamps(folder / f"{side}.stamps")] == list(range(packets))
+        all_passed(folder, packets)
     cards = [set(link["cards"]) for link in found[0]["links"] if "cards" in link]
     assert len(cards) == 4
     assert len(set().union(*cards)) == 8
@@ -353,22 +360,6 @@ def test_the_highest_rate_of_each_variant_is_searched_for(hosts: Hosts, tmp_path
     assert mark.high[0] == HIGH
 
 
-@pytest.mark.slow
-def test_cards_that_stamp_in_software_only_are_refused_before_a_run(
-    hosts: Hosts, tmp_path: Path
-) -> None:
-    more = ("--set", "tap.clock=hardware")
-    done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more, testbed="split.yaml"))
-    assert done.returncode == 3, done.stderr
-    [run] = runs(tmp_path / "out")
-    assert run["error"] == (
-        "stamper: tap.clock: hardware: seen-lit0 cannot stamp every received packet: its driver "
-        "veth stamps in software only (no hardware-receive): choose another card, or tap.clock: "
-        "monotonic"
-    )
-    assert not list((tmp_path / "out/runs").glob("*/*.stamps"))
-
-
 STAND_INS = {
     "host/net/nic.py": """
 
@@ -415,15 +406,12 @@ def test_stamps_of_cards_become_a_run(
     )
     assert was_made(done), done.stderr
     [run] = (out / "runs").iterdir()
-    counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
-    assert (counts["ingress"], counts["matched"], counts["lost"]) == (PACKETS, PACKETS, 0)
-    for side in ("ingress", "egress"):
-        assert [row["id"] for row in stamps(run / f"{side}.stamps")] == list(range(PACKETS))
-    [told] = runs(out)
+    all_passed(run, PACKETS)
+    told = record(run)
     assert {tap["clock"] for tap in told["taps"].values()} == {clock}
     assert {tap["clock_device"] for tap in told["taps"].values()} == {"/dev/ptp0"}
     assert told["parameters"]["tap"]["clock"] == "hardware"
-    assert "stamped-on-interrupt" not in {warning["code"] for warning in told["warnings"]}
+    assert "stamped-on-interrupt" not in codes_of(run)
 
 
 def test_cables_that_are_not_where_the_file_says_are_found(hosts: Hosts, tmp_path: Path) -> None:
@@ -448,28 +436,6 @@ def test_cables_that_are_not_where_the_file_says_are_found(hosts: Hosts, tmp_pat
         ("wrong", "what tester:lit0 sends comes to dut:lit1"),
         ("wrong", "what dut:lit1 sends comes to stamper:seen-lit0 and tester:lit0"),
     ]
-
-
-def queues(machine: Machine, namespace: str, card: str) -> list[str]:
-    """How many queues a card has to receive and to send."""
-    command = ["ethtool", "-l", card]
-    if namespace:
-        command = ["ip", "netns", "exec", namespace, *command]
-    _, _, now = machine.run(*command).stdout.partition("Current hardware settings:")
-    return [line.split()[1] for line in now.splitlines() if line.startswith(("RX:", "TX:"))]
-
-
-@pytest.mark.slow
-def test_the_cards_of_the_dut_have_as_many_queues_as_asked(hosts: Hosts, tmp_path: Path) -> None:
-    dut = hosts.machines["dut"]
-    before = queues(dut, "", "card1")
-    with held(hosts, tmp_path, "--set", "dut.queues=1") as running:
-        [namespace] = dut.namespaces()
-        assert queues(dut, namespace, "tt-in") == ["1", "1"]
-        running.go_on()
-        _, errors = running.ended()
-    assert was_made(running.process, errors), errors
-    assert queues(dut, "", "card1") == before == ["2", "2"]
 
 
 @contextlib.contextmanager
@@ -517,9 +483,8 @@ def test_who_dies_fails_one_run_and_leaves_nothing(
     assert (first["status"], second["status"]) == ("failed", "done")
     assert said in first["error"]
     more = ("--set", "repeat=2", "--resume")
-    again = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more))
-    assert was_made(again), again.stderr
-    assert [run["status"] for run in runs(tmp_path / "out")] == ["done", "done"]
+    again = run_on(hosts, tmp_path / "out", *more)
+    assert [run["status"] for run in again] == ["done", "done"]
 
 
 def test_hosts_are_put_back_when_the_controller_is_killed(hosts: Hosts, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from labtools import PATIENCE_SECONDS, TAILTAP, wait_for, was_made
 from ssh_hosts import Hosts, ssh_hosts
-from testbeds import EXPERIMENT, TESTBED, as_it_was, runs, state, words
+from testbeds import EXPERIMENT, TESTBED, as_it_was, run_on, runs, state, words
 
 import tailtap
 from tailtap.remote.mux import PROTOCOL
@@ -134,9 +134,7 @@ def test_a_login_that_becomes_root_by_sudo_is_enough(hosts: Hosts, tmp_path: Pat
     dut = hosts.addresses["dut"]
     lab.write_text(TESTBED.format(**{**hosts.addresses, "dut": f"{ADMIN}@{dut}"}))
     with hosts.users("dut", f"{ADMIN} ALL=(ALL) NOPASSWD: ALL\n", ADMIN):
-        done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", testbed=lab.name))
-    assert was_made(done), done.stderr
-    [run] = runs(tmp_path / "out")
+        [run] = run_on(hosts, tmp_path / "out", testbed=lab.name)
     assert (run["status"], run["taps"]["egress"]["stored"]) == ("done", 2000)
 
 
@@ -175,10 +173,9 @@ def resume(hosts: Hosts, tmp_path: Path) -> None:
     """The runs that are missing are made; those that are there stay as they are."""
     out = tmp_path / "out"
     before = {run["slug"]: run["finished"] for run in runs(out) if run["status"] == "done"}
-    done = hosts.controller.tailtap(*words(hosts, out, "--set", "repeat=2", "--resume"))
-    assert was_made(done), done.stderr
-    after = {run["slug"]: run["finished"] for run in runs(out)}
-    assert [run["status"] for run in runs(out)] == ["done", "done"]
+    made = run_on(hosts, out, "--set", "repeat=2", "--resume")
+    after = {run["slug"]: run["finished"] for run in made}
+    assert [run["status"] for run in made] == ["done", "done"]
     assert before.items() <= after.items()
 
 
@@ -243,8 +240,7 @@ def test_a_host_whose_disk_is_full(hosts: Hosts, tmp_path: Path, case: str) -> N
     assert said in run["error"]
     assert run["error"].endswith(": make room there")
     assert "\n" not in run["error"]
-    done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more, "--resume"))
-    assert was_made(done), done.stderr
+    run_on(hosts, tmp_path / "out", *more, "--resume")
 
 
 HURRIED = """

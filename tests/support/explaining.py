@@ -54,6 +54,35 @@ class Explanation:
         found: npt.NDArray[np.bool_] = self.late["blamed"] == cause
         return found if detail is None else found & (self.late["detail"] == detail)
 
+    def blames(
+        self,
+        cause: str,
+        detail: str | None = None,
+        *,
+        least: int = 200,
+        chosen: npt.NDArray[np.bool_] | None = None,
+        its: Sequence[Injection] | None = None,
+    ) -> None:
+        """Fails unless 95 in 100 of the packets that came during the injections have this cause,
+        and hardly any of those that came near none.
+
+        More than `least` of them came then: during `its`, where not all injections are asked for.
+        Those that have the cause are also in `chosen`.
+        """
+        every = self.injections[0]
+        mine, _ = held(self.late, every if its is None else its)
+        _, others = held(self.late, every)
+        blamed = self.blamed(cause, detail)
+        assert mine.sum() > least
+        assert (blamed if chosen is None else blamed & chosen)[mine].mean() >= 0.95
+        assert blamed[others].sum() <= 0.01 * others.sum()
+
+    def claimed(self, cause: str, detail: str | None = None) -> dict[str, Any]:
+        """The only row of this cause, which is claimed to be one."""
+        [row] = [row for row in self.rows(cause) if detail in (None, row["detail"])]
+        assert row["claim"] == "cause"
+        return row
+
     def rows(self, cause: str) -> list[dict[str, Any]]:
         """The rows of the table that have this cause."""
         return [row for row in self.causes["causes"] if row["cause"] == cause]

@@ -239,6 +239,17 @@ def was_made(
     return done.returncode == 0 or (done.returncode == 3 and invalid is not None)
 
 
+def processes(*words: str) -> list[int]:
+    """The processes, but this one, that have one of these texts in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if any(word in line for word in words) and int(path.parent.name) != os.getpid():
+                found.append(int(path.parent.name))
+    return found
+
+
 def wait_for(
     condition: Callable[[], object], what: str, patience: float = PATIENCE_SECONDS
 ) -> None:

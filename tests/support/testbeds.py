@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from labtools import Machine, record, wait_for
+from labtools import Machine, record, wait_for, was_made
 from ssh_hosts import Hosts, State
 
 TESTBED = """
@@ -58,6 +58,13 @@ def words(hosts: Hosts, out: Path, *more: str, testbed: str = "lab.yaml") -> lis
     folder = hosts.folder
     return ["run", str(folder / "experiment.yaml"), "--testbed", str(folder / testbed),
             "--out", str(out), *more]  # fmt: skip
+
+
+def run_on(hosts: Hosts, out: Path, *more: str, testbed: str = "lab.yaml") -> list[dict[str, Any]]:
+    """The records of the runs of an experiment that are made on the hosts."""
+    done = hosts.controller.tailtap(*words(hosts, out, *more, testbed=testbed))
+    assert was_made(done), done.stderr
+    return runs(out)
 
 
 def runs(out: Path) -> list[dict[str, Any]]:
