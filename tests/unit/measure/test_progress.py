@@ -9,7 +9,6 @@ from tailtap.cli.progress import Lines, Reasons, listener
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.generators.model import Traffic
-from tailtap.measure.campaign import complaints
 
 RUN = PlannedRun(2, "002-a", 1, {}, Experiment(name="a", traffic=Traffic()), "forward")
 
@@ -46,8 +45,3 @@ def test_quiet_says_why_there_is_no_result_and_nothing_else(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == "002-a: failed: broken\n002-a: invalid: late\n"
-
-
-def test_complaints() -> None:
-    assert complaints(made()) == []
-    assert complaints(made(status="failed", error="broken")) == ["failed: broken"]

@@ -62,23 +62,29 @@ def settings_of(
     allowed, and one of `short_ns` only guides the search. So many `tries` may fail at a rate before
     the search gives that rate up.
     """
-    if not losses or any(not 0 <= loss < 1 for loss in losses):
-        raise InputError("--loss must be at least 0 and below 100 %: give 0 or 0.5%")
-    if list(losses) != sorted(set(losses)):
-        raise InputError("--loss is given twice with the same value: leave one out")
-    if not 1 <= low < high:
-        raise InputError(f"--from {format_rate(low)} is not below --to {format_rate(high)}")
-    if not 0.0001 <= precision < 1:
-        raise InputError("--precision must be at least 0.01 % and below 100 %")
-    if not 0 <= exceed < 1:
-        raise InputError("--exceed must be at least 0 and below 1")
-    if trials < 1 or tries < 1:
-        raise InputError("--trials must be at least 1")
-    if not 0 < short_ns <= trial_ns:
-        raise InputError(
-            f"--short {format_time(short_ns)} must be above zero and not longer than "
-            f"--trial {format_time(trial_ns)}"
-        )
+    for is_wrong, why in (
+        (
+            not losses or any(not 0 <= loss < 1 for loss in losses),
+            "--loss must be at least 0 and below 100 %: give 0 or 0.5%",
+        ),
+        (
+            list(losses) != sorted(set(losses)),
+            "--loss is given twice with the same value: leave one out",
+        ),
+        (not 1 <= low < high, f"--from {format_rate(low)} is not below --to {format_rate(high)}"),
+        (not 0.0001 <= precision < 1, "--precision must be at least 0.01 % and below 100 %"),
+        (not 0 <= exceed < 1, "--exceed must be at least 0 and below 1"),
+        (trials < 1 or tries < 1, "--trials must be at least 1"),
+        (
+            not 0 < short_ns <= trial_ns,
+            (
+                f"--short {format_time(short_ns)} must be above zero and not longer than --trial "
+                f"{format_time(trial_ns)}"
+            ),
+        ),
+    ):
+        if is_wrong:
+            raise InputError(why)
     return SearchSettings(
         method=method, losses=list(losses), low=low, high=high, precision=precision,
         trial_ns=trial_ns, trials=trials, exceed=exceed, short_ns=short_ns, tries=tries,

@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol, cast
+from typing import IO, BinaryIO, cast
 
 import msgspec
 
@@ -245,15 +245,7 @@ _TYPES = {
 PIECE = 1 << 20
 
 
-class Sink(Protocol):
-    """Takes bytes in their order."""
-
-    def write(self, data: bytes, /) -> object:
-        """Take them."""
-        ...
-
-
-def write_cpio(source: BinaryIO, target: Sink) -> None:
+def write_cpio(source: BinaryIO, target: IO[bytes]) -> None:
     """Write all entries of the tar file `source` to `target`.
 
     A hard link becomes a copy of the file. Raises `tarfile.TarError` for what is no tar file.
@@ -276,10 +268,11 @@ def write_cpio(source: BinaryIO, target: Sink) -> None:
             else:
                 target.write(data)
             target.write(bytes(-size % 4))
-        _trailer(target)
+    name = b"TRAILER!!!\0"
+    _named(target, (0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, len(name), 0), name)
 
 
-def _head(target: Sink, entry: tarfile.TarInfo, inode: int, mode: int, size: int) -> None:
+def _head(target: IO[bytes], entry: tarfile.TarInfo, inode: int, mode: int, size: int) -> None:
     name = (entry.name.removeprefix("./") or ".").encode() + b"\0"
     links = 2 if entry.isdir() else 1
     major, minor = (entry.devmajor, entry.devminor) if entry.isdev() else (0, 0)
@@ -288,11 +281,6 @@ def _head(target: Sink, entry: tarfile.TarInfo, inode: int, mode: int, size: int
     _named(target, numbers, name)
 
 
-def _trailer(target: Sink) -> None:
-    name = b"TRAILER!!!\0"
-    _named(target, (0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, len(name), 0), name)
-
-
-def _named(target: Sink, numbers: tuple[int, ...], name: bytes) -> None:
+def _named(target: IO[bytes], numbers: tuple[int, ...], name: bytes) -> None:
     head = b"070701" + b"".join(b"%08X" % number for number in numbers) + name
     target.write(head + bytes(-len(head) % 4))
