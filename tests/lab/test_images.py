@@ -202,7 +202,7 @@ def test_users_are_known_by_the_image_s_own_files(built: Built) -> None:
     (root / "etc/passwd").write_text("somebody:x:1234:77::/:\n")
     try:
         told = [account_of(user, root) for user in ("", "7", "7:8", "somebody", "somebody:9")]
-        assert [(one.uid, one.gid) for one in told] == [
+        assert told == [
             (0, 0), (7, 0), (7, 8), (1234, 77), (1234, 9),
         ]  # fmt: skip
         with pytest.raises(InputError, match="nobody-here is not in its /etc/passwd"):

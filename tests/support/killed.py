@@ -129,7 +129,7 @@ def container():
 
 def reserve():
     made = Journal.create()
-    with contextlib.closing(made), huge_pages.reserved(4 << 20, made):
+    with contextlib.closing(made), made.held(huge_pages.reservation(4 << 20)):
         pass
 
 

@@ -64,18 +64,6 @@ Tell = Callable[[BmcEvent], None]
 """Is told what happens. Called from several threads."""
 
 
-class Outlet:
-    """What sessions send by: a socket that never waits. What finds no room is lost, as on a net."""
-
-    def __init__(self, own: socket.socket) -> None:
-        self._own = own
-
-    def sendto(self, packet: bytes, address: tuple[Any, ...]) -> None:
-        """Send it, or not."""
-        with contextlib.suppress(OSError):
-            self._own.sendto(packet, address)
-
-
 class Controller:
     """The controller of one machine. Each has a socket and a thread of its own."""
 
@@ -113,10 +101,14 @@ class Controller:
                 f"{name} cannot listen on {shown(listen)}: {error.strerror}: change its `listen`"
             ) from error
         self._socket.setblocking(False)
-        self.outlet = Outlet(self._socket)
         self.address = shown(self._socket.getsockname())
         self._stop = os.eventfd(0)
         self._thread = threading.Thread(target=self._serve, name=f"bmc {name}")
+
+    def send(self, packet: bytes, address: tuple[Any, ...]) -> None:
+        """Send a packet, without waiting: what finds no room is lost, as on a net."""
+        with contextlib.suppress(OSError):
+            self._socket.sendto(packet, address)
 
     def start(self) -> None:
         """Begin to answer."""
@@ -187,7 +179,7 @@ class Controller:
                 known = _suites(data[2])
             case _:
                 return
-        self.outlet.sendto(framed(request.answer(0, known)), address)
+        self.send(framed(request.answer(0, known)), address)
 
     def _open(self, request: bytes, address: tuple[Any, ...]) -> None:
         if len(request) < 32:
@@ -200,7 +192,7 @@ class Controller:
         elif len(self._sessions) - len(opening) >= MOST_SESSIONS:
             why = Refusal.NO_ROOM
         if why is not None:
-            self.outlet.sendto(frame(Kind.OPEN_RESPONSE, refusal(request, why)), address)
+            self.send(frame(Kind.OPEN_RESPONSE, refusal(request, why)), address)
             return
         if len(opening) >= MOST_OPENING:
             self._forget(opening)

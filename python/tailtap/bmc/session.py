@@ -79,7 +79,7 @@ class Session:
     ) -> None:
         """Answer the opening `request`, 32 bytes, with the session id `number`."""
         self.controller, self.address, self.number = controller, address, number
-        self.outlet = controller.outlet
+        self.send = controller.send
         self.established = False
         self.username = b""
         self.privilege = self._most = USER
@@ -100,7 +100,7 @@ class Session:
         """Answer a packet of the session, of 16 bytes or more."""
         if packet == self._answered:
             # A client that missed the answer asks again. It is not carried out again.
-            self.outlet.sendto(self._answer, self.address)
+            self.send(self._answer, self.address)
             return
         before, kind = self._answer, packet[5] & 0x3F
         if kind == Kind.RAKP1:
@@ -208,7 +208,7 @@ class Session:
 
     def _send(self, packet: bytes) -> None:
         self._answer = packet
-        self.outlet.sendto(packet, self.address)
+        self.send(packet, self.address)
 
 
 def _code(key: bytes, data: bytes) -> bytes:

@@ -171,15 +171,6 @@ class Channel:
         return b""
 
     @property
-    def sendable(self) -> bool:
-        """Whether `take` has something."""
-        return (
-            any(waiting and self._window(stream) for stream, waiting in self._waiting.items())
-            or any(not self._waiting.get(stream) for stream in self._ending)
-            or (self.result is not None and self._mux.serving and not self._is_waiting)
-        )
-
-    @property
     def _is_waiting(self) -> bool:
         return bool(self._ending) or any(self._waiting.values())
 
@@ -259,11 +250,6 @@ class Mux:
             self._first.clear()
             for channel in channels:
                 channel.handler.closed(channel, _lost(self.over))
-
-    @property
-    def has_to_send(self) -> bool:
-        """Whether `take` has something."""
-        return bool(self._first) or any(one.sendable for one in self._channels.values())
 
     def take(self) -> bytes:
         """The next bytes to send; empty when there are none now.

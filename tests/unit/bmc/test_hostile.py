@@ -8,14 +8,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+from unittest import mock
 
 import pytest
 from controlled import PASSWORD, USER, ipmitool, switchable
 from pyghmi.ipmi.command import Command
 
 from tailtap.bmc import MACHINES, Machine, controller
-from tailtap.bmc.controller import MOST_OPENING, Controller, Outlet
+from tailtap.bmc.controller import MOST_OPENING, Controller
 from tailtap.bmc.serving import BmcEvent
 from tailtap.bmc.session import (
     MOST_FAILURES,
@@ -192,16 +193,9 @@ def test_a_repeated_packet_is_not_carried_out_again(
 def sent_after(served: Recorded, packet: bytes, address: tuple[Any, ...]) -> list[bytes]:
     """What the session of a packet sends when that comes from `address`; it reaches nobody."""
     sent: list[bytes] = []
-
-    class Told:
-        def sendto(self, packet: bytes, _: object) -> None:
-            sent.append(packet)
-
     session = served._sessions[int.from_bytes(packet[6:10], "little")][0]
-    before = session.outlet
-    session.outlet = cast("Outlet", Told())
-    served.take(packet, address)
-    session.outlet = before
+    with mock.patch.object(session, "send", lambda packet, _: sent.append(packet)):
+        served.take(packet, address)
     return sent
 
 

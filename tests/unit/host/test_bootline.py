@@ -35,7 +35,8 @@ from tailtap.host.knobs.tree import Tree
 from tailtap.host.loaders import DROP_IN, MARK, alike, loader_of
 from tailtap.host.tuning.apply import revert
 from tailtap.host.tuning.audit import audit
-from tailtap.host.tuning.bootline import Bootline, bootline, install, remove
+from tailtap.host.tuning.bootline import bootline, install, remove
+from tailtap.records.printed import BootlineRecord
 
 OURS = "/boot/loader/entries/_-tailtap.conf"
 BOOT_ROWS = [knob.name for knob in KNOBS if knob.word is not None]
@@ -56,7 +57,7 @@ def journals(tmp_path: Path) -> Path:
     return tmp_path / "journals"
 
 
-def asked(tree: Tree, cpus: str = "2-3", *also: str) -> Bootline:
+def asked(tree: Tree, cpus: str = "2-3", *also: str) -> BootlineRecord:
     return bootline(tree, Purpose.of(tree, "bare-metal", cpus), also=also)
 
 
@@ -69,8 +70,12 @@ def files(tree: Tree) -> dict[str, bytes]:
     }
 
 
-def states(made: Bootline) -> dict[str, str]:
-    return {word.text: word.state for word in made.words}
+def left_of(made: BootlineRecord) -> dict[str, str]:
+    return {left.name: left.why for left in made.left}
+
+
+def states(made: BootlineRecord) -> dict[str, str]:
+    return {word.word: word.state for word in made.words}
 
 
 def test_each_word_has_its_reason(tree: Tree) -> None:
@@ -79,7 +84,7 @@ def test_each_word_has_its_reason(tree: Tree) -> None:
     assert "rcu_nocbs=2-3" in made.line.split()
     assert "nohz_full=2-3" not in made.line
     assert "nohz_full=2-3" in asked(tree, "2-3", "nohz-full").line.split()
-    content = msgspec.to_builtins(made.record)
+    content = msgspec.to_builtins(made)
     assert content["schema"] == "tailtap.bootline/1"
     assert content["line"] == " ".join(row["word"] for row in content["words"])
     assert all(row["why"] and row["source"] for row in content["words"])
@@ -128,15 +133,15 @@ def test_words_that_would_do_nothing_are_left_out(tree: Tree) -> None:
         "/boot/config-6.12.1",
         "CONFIG_TICK_ONESHOT=y\n# CONFIG_RCU_NOCB_CPU is not set\n",
     )
-    left = dict(asked(tree).left)
+    left = left_of(asked(tree))
     assert "RCU_NOCB_CPU" in left["rcu-nocbs"]
     assert "RCU_NOCB_CPU" in left["rcu-nocb-poll"]
     assert "rcu_nocb" not in asked(tree).line
     (tree.root / "sys/devices/system/cpu/nohz_full").unlink()
-    assert "without NO_HZ_FULL" in dict(asked(tree, "2-3", "nohz-full").left)["nohz-full"]
+    assert "without NO_HZ_FULL" in left_of(asked(tree, "2-3", "nohz-full"))["nohz-full"]
     said = 'Unknown kernel command line parameters "skew_tick=1", will be passed to user space.'
     write(tree.root, "/dev/kmsg", f"6,1,1,-;Linux version 6.12\n5,2,2,-;{said}\n")
-    assert dict(asked(tree).left)["skew-tick"] == "the kernel said that it does not know skew_tick"
+    assert left_of(asked(tree))["skew-tick"] == "the kernel said that it does not know skew_tick"
 
 
 def test_contradictions_of_the_running_line_are_told(tree: Tree) -> None:
@@ -158,12 +163,12 @@ def judged(tree: Tree, cpus: str = "2-3") -> dict[str, str]:
 def test_the_audit_is_met_by_the_printed_line(tree: Tree) -> None:
     before = judged(tree)
     made = asked(tree, "2-3", "nohz-full")
-    words = {word.knob.name for word in made.words}
+    words = {word.knob for word in made.words}
     # Of a recorded machine nobody knows what a daemon switched on.
     assert before["kernel-audit"] == "unknown"
     assert {before[name] for name in words - {"nohz-full", "kernel-audit"}} == {"not-met"}
     boot(tree.root, f"root=/dev/vda ro quiet {made.line}")
-    patience = bootline(tree, made.purpose, ["nohz-full-patience"]).left
+    patience = bootline(tree, Purpose.of(tree, "bare-metal", "2-3"), ["nohz-full-patience"]).left
     assert patience, "no such file in this tree"
     after = judged(tree)
     assert words | set(LINE_ROWS) <= after.keys()
@@ -181,7 +186,7 @@ def test_the_audit_finds_a_typo_in_it(tree: Tree, typo: str, knob: str) -> None:
     boot(tree.root, f"root=/dev/vda ro quiet {line.replace(typo, f'{typo[:3]}x{typo[3:]}')}")
     found = judged(tree)
     assert found[knob] == found["line-words"] == "not-met"
-    assert [word.state for word in asked(tree).words if word.knob.name == knob] == ["missing"]
+    assert [word.state for word in asked(tree).words if word.knob == knob] == ["missing"]
     assert any("does not know" in clause for clause in asked(tree).wrong)
 
 
@@ -193,14 +198,14 @@ def test_grub_gets_a_file_of_ours_and_loses_it(tree: Tree, journals: Path) -> No
     assert files(tree) == before
     step = install(tree, made, journals)
     assert step == would
-    assert step.path == DROP_IN
+    assert step.file == DROP_IN
     assert step.then == "call `update-grub`, then reboot"
     assert step.difference.startswith(f"--- /dev/null\n+++ {DROP_IN}\n")
     assert all(line.startswith(("+", "---", "@@")) for line in step.difference.splitlines())
     assert grub_line(tree.root) == ["quiet", *made.line.split()]
     text = tree.text(DROP_IN)
     assert text.startswith(MARK)
-    assert all(f"# {word.text}: {word.knob.does} {word.knob.why}" in text for word in made.words)
+    assert all(f"# {word.word}: {word.does} {word.why}" in text for word in made.words)
     changed = {path for path, content in files(tree).items() if before.get(path) != content}
     assert changed == {DROP_IN.lstrip("/"), DROP_IN.lstrip("/").rpartition("/")[0]} - before.keys()
     assert install(tree, made, journals).difference == ""
@@ -229,7 +234,7 @@ def test_what_others_say_is_not_said_again(tree: Tree, journals: Path) -> None:
     assert len({word.partition("=")[0] for word in line}) == len(line)
     assert all(any(alike(word, other) for other in line) for word in made.line.split())
     assert "skew_tick" not in tree.text(DROP_IN)
-    only = bootline(tree, made.purpose, ["skew-tick"])
+    only = bootline(tree, Purpose.of(tree, "bare-metal", "2-3"), ["skew-tick"])
     remove(tree, journals)
     assert install(tree, only, journals).then == "it has all these words already"
     assert not tree.exists(DROP_IN)
@@ -285,8 +290,8 @@ def test_systemd_boot_gets_a_copy_of_the_booted_entry(
     before = files(tree)
     made = asked(tree)
     step = install(tree, made, journals)
-    copied, old = entry(tree.text(step.path)), entry(ENTRY_TEXT)
-    assert step.path == f"{place}/loader/entries/_-tailtap.conf"
+    copied, old = entry(tree.text(step.file)), entry(ENTRY_TEXT)
+    assert step.file == f"{place}/loader/entries/_-tailtap.conf"
     assert copied == old | {
         "title": ["Debian GNU/Linux (tailtap)"],
         "sort-key": ["zz-tailtap"],
@@ -299,7 +304,7 @@ def test_systemd_boot_gets_a_copy_of_the_booted_entry(
     # After it was booted, the copy is of the same entry, not of itself.
     variable(tree.root, "LoaderEntrySelected", "_-tailtap.conf")
     assert install(tree, asked(tree), journals).difference == ""
-    assert revert(journals).undone == (step.path,)
+    assert revert(journals).undone == (step.file,)
     assert files(tree) == before
 
 

@@ -15,8 +15,7 @@ from tailtap.cli.terminal import say, unless, warn
 if TYPE_CHECKING:
     from tailtap.host.knobs.purpose import Purpose
     from tailtap.host.knobs.tree import Tree
-    from tailtap.host.tuning.bootline import Bootline
-    from tailtap.records.printed import StepRecord, UninstalledRecord
+    from tailtap.records.printed import BootlineRecord, StepRecord, UninstalledRecord
 
 FORMATS = ("tuned", "sysctl", "ansible")
 """Those of `tailtap.host.tuning.exports`, spelled here as they take long to import."""
@@ -98,7 +97,6 @@ def bootline(
 
     from tailtap.host.facts.needs import require_root
     from tailtap.host.tuning import bootline as library
-    from tailtap.records.printed import StepRecord, UninstalledRecord
 
     refuse(
         (install_ and remove_, "--install and --remove exclude each other: choose one"),
@@ -117,18 +115,14 @@ def bootline(
     if (install_ or remove_) and not dry_run:
         require_root()
     if remove_:
-        done = library.remove(tree, dry_run=dry_run)
-        removal = UninstalledRecord(
-            dry_run=dry_run, removed=list(done.removed), left=list(done.left), then=done.then
-        )
+        removal = library.remove(tree, dry_run=dry_run)
         return Answer(removal, lambda: _print_removal(removal))
     made = library.bootline(tree, purpose, names, also)
     if not install_:
-        return Answer(made.record, lambda: _print_line(made, quiet=quiet))
+        return Answer(made, lambda: _print_line(made, purpose, quiet=quiet))
     step = library.install(tree, made, loader=loader, entry=entry, dry_run=dry_run)
-    told = StepRecord(file=step.path, difference=step.difference, then=step.then)
-    record = replace(made.record, dry_run=dry_run, install=told)
-    return Answer(record, lambda: _print_step(made, told, dry_run=dry_run, quiet=quiet))
+    made = replace(made, dry_run=dry_run, install=step)
+    return Answer(made, lambda: _print_step(made, step, dry_run=dry_run, quiet=quiet))
 
 
 def _print_removal(done: UninstalledRecord) -> None:
@@ -142,14 +136,14 @@ def _print_removal(done: UninstalledRecord) -> None:
         say(done.then)
 
 
-def _print_line(made: Bootline, *, quiet: bool) -> None:
+def _print_line(made: BootlineRecord, purpose: Purpose, *, quiet: bool) -> None:
     if not quiet:
-        _print_words(made)
+        _print_words(made, purpose)
     _warn(made)
     print(made.line)  # to be copied: one line on every terminal
 
 
-def _print_step(made: Bootline, step: StepRecord, *, dry_run: bool, quiet: bool) -> None:
+def _print_step(made: BootlineRecord, step: StepRecord, *, dry_run: bool, quiet: bool) -> None:
     _warn(made)
     if not step.difference:
         say(f"nothing to install in {step.file}: {step.then}")
@@ -159,12 +153,12 @@ def _print_step(made: Bootline, step: StepRecord, *, dry_run: bool, quiet: bool)
     say(f"{'would write' if dry_run else 'wrote'} {step.file}: {step.then}")
 
 
-def _print_words(made: Bootline) -> None:
+def _print_words(made: BootlineRecord, purpose: Purpose) -> None:
     """Each word with its reason, then the knobs that are left out with theirs."""
     from tailtap.cli.console import print_table
     from tailtap.show.sections import Column, row, table
 
-    say(sentence(made.purpose))
+    say(sentence(purpose))
     columns = (
         Column("word"),
         Column("on the line", wrap=10),
@@ -174,16 +168,16 @@ def _print_words(made: Bootline) -> None:
         Column("source", wrap=24, spare=3),
     )
     rows = (
-        row(word.text, STATES[word.state].format(word.running), word.knob.does, word.knob.why,
-            str(word.knob.risk), word.knob.source)
+        row(word.word, STATES[word.state].format(word.running), word.does, word.why,
+            str(word.risk), word.source)
         for word in made.words
     )  # fmt: skip
     print_table(table("", columns, rows))
-    for name, why in made.left:
-        say(f"left {name}: {why}")
+    for left in made.left:
+        say(f"left {left.name}: {left.why}")
 
 
-def _warn(made: Bootline) -> None:
+def _warn(made: BootlineRecord) -> None:
     for clause in made.wrong:
         warn(f"tailtap: {clause}")
 
@@ -254,7 +248,7 @@ def export(
     )
     if out is None:
         return Answer(record, lambda: print(made.text, end=""))
-    done = {one.knob.name for one in found.settings} | {one.knob.name for one in found.words}
+    done = {one.knob.name for one in found.settings} | {row.knob for row in found.words}
     done -= dict(made.left).keys()
     told = f"wrote {len(done)} knobs to {out}, {len(made.left)} left"
     return Answer(record, lambda: unless(quiet)(told))

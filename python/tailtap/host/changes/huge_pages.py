@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
-from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.facts import machine as facts
 
@@ -98,24 +97,6 @@ class Pages:
 def needed(size: int, pages: Pages) -> int:
     """How many pages hold `size` bytes."""
     return -(-size // (pages.size_kib * 1024))
-
-
-@contextlib.contextmanager
-def reserved(
-    size: int,
-    journal: Journal,
-    pages: Pages | None = None,
-    *,
-    keys: str = "dut.options",
-    node: int | None = None,
-) -> Iterator[Pages]:
-    """Huge pages for `size` bytes, beyond those that are free already; given back at the end.
-
-    `keys` is where the experiment says ``memory`` and ``huge_pages``. Raises `MachineError` when
-    the kernel has none or finds too few.
-    """
-    with journal.held(reservation(size, pages, keys=keys, node=node)) as change:
-        yield change.pages
 
 
 def reservation(

@@ -24,7 +24,7 @@ from typing import ClassVar, Literal, TypeVar, get_args
 from tailtap.base.errors import MachineError
 from tailtap.base.files import read_text, set_value
 from tailtap.base.units import mask_cpus, parse_cpus, ranges
-from tailtap.host.changes.resource import Joint, Value
+from tailtap.host.changes.resource import Joint, Value, left_as_it_is
 from tailtap.host.net.inside import inside, inside_those_left
 
 Form = Literal["text", "number", "switch", "choice", "cpus", "percent", "mask"]
@@ -196,9 +196,6 @@ class KernelValue(Joint):
     def plan(self) -> Value:
         return dict.fromkeys(self.paths, self.value)
 
-    def apply(self) -> None:
-        self.apply_all([self])
-
     @classmethod
     def read_all(cls, many: Sequence[KernelValue]) -> list[dict[str, str]]:
         return _where_they_are(many, cls._read, {})
@@ -244,9 +241,6 @@ class KernelValue(Joint):
             if not self._same(text, self.value):
                 raise MachineError(f"{path} should be {self.value}, but the kernel says {text}")
 
-    def undo(self, old: Value, applied: Value = None) -> str | None:
-        return self.undo_all([(self, old)])[0]
-
     def _undo(self, old: Mapping[str, str]) -> str | None:
         changed: list[str] = []
         for path, text in self._read().items():
@@ -257,9 +251,7 @@ class KernelValue(Joint):
                 changed.append(f"{path} ({text}, before tailtap {before})")
             else:
                 self._write(Path(self.root, path.lstrip("/")), writable(before, self.form))
-        if not changed:
-            return None
-        return f"somebody else changed {', '.join(changed)}: it is left as it is"
+        return left_as_it_is(changed)
 
     def pending(self, old: Value, applied: Value = None) -> bool:
         return any(

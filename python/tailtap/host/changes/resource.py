@@ -108,6 +108,11 @@ class Resource(abc.ABC):
         return ()
 
 
+def left_as_it_is(changed: Sequence[str]) -> str | None:
+    """What `undo` says of what somebody else has changed; None of nothing."""
+    return f"somebody else changed {', '.join(changed)}: it is left as it is" if changed else None
+
+
 @dataclass(frozen=True)
 class SameValue(Resource):
     """Several places that are to have one value. What somebody else has changed is left."""
@@ -158,9 +163,7 @@ class SameValue(Resource):
             elif now != before:
                 words = f"{self.told(now)}, before tailtap {self.told(before)}"
                 changed.append(f"{self.called(place)} ({words})")
-        if not changed:
-            return None
-        return f"somebody else changed {', '.join(changed)}: it is left as it is"
+        return left_as_it_is(changed)
 
     def pending(self, old: Mapping[str, Any], applied: None = None) -> bool:
         return any(now != old.get(place, now) for place, now in self.read().items())
@@ -170,8 +173,14 @@ class SameValue(Resource):
 class Joint(Resource):
     """A kind of which many are changed at once in much less time than one after the other.
 
-    `read`, `apply` and `undo` say what each of these means for one.
+    `read_all`, `apply_all` and `undo_all` say what each of these means.
     """
+
+    def apply(self) -> None:
+        self.apply_all([self])
+
+    def undo(self, old: Value, applied: Value = None) -> str | None:
+        return self.undo_all([(self, old)])[0]
 
     @classmethod
     @abc.abstractmethod

@@ -141,10 +141,6 @@ class WakeUp(Resource):
     def label(self) -> str:
         return f"{DEVICE} held at {self.microseconds} us"
 
-    @property
-    def claims(self) -> Sequence[str]:
-        return ()
-
     def read(self) -> bool:
         return self.microseconds in _held
 

@@ -44,14 +44,6 @@ class Unpacked:
     told: Image
 
 
-@dataclass(frozen=True)
-class Account:
-    """Whose processes a command's are."""
-
-    uid: int = 0
-    gid: int = 0
-
-
 def check_reference(text: str) -> str:
     """`text` as it is. Raises `ValueError` for what names no image on this machine."""
     form, separator, rest = text.partition(":")
@@ -89,8 +81,8 @@ def unpacked(reference: str, cache: Path) -> Unpacked:
     return Unpacked(folder / ROOT, told)
 
 
-def account_of(user: str, root: Path) -> Account:
-    """Whom ``USER`` or ``USER:GROUP`` names, by numbers or by the names of an image's own files.
+def account_of(user: str, root: Path) -> tuple[int, int]:
+    """User and group of ``USER`` or ``USER:GROUP``, numbers or names of an image's own files.
 
     Raises `InputError` for a name that is not there.
     """
@@ -107,7 +99,7 @@ def account_of(user: str, root: Path) -> Account:
         if known is None and not group.isdigit():
             raise InputError(f"dut.image: its group {group} is not in its /etc/group")
         gid = int(group if known is None else known[2])
-    return Account(uid, gid)
+    return uid, gid
 
 
 def _row(path: Path, name: str) -> Sequence[str] | None:

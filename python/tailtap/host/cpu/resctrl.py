@@ -16,7 +16,7 @@ from tailtap.base.errors import MachineError
 from tailtap.base.files import read_text, set_value
 from tailtap.base.locks import holder, lock
 from tailtap.base.units import parse_cpus, ranges
-from tailtap.host.changes.resource import Resource, Value
+from tailtap.host.changes.resource import Resource, Value, left_as_it_is
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 
@@ -305,7 +305,7 @@ class ResourceGroup(Resource):
                 return None
             said = [*self._own_back(old["own"], now["own"], wanted["own"])]
             said += _values_back(self._folder, old["default"], now["default"], wanted["default"])
-        return f"somebody else changed {', '.join(said)}: it is left as it is" if said else None
+        return left_as_it_is(said)
 
     def _own_back(self, old: Any, now: Any, wanted: Values) -> Iterator[str]:
         folder = self._folder / GROUP

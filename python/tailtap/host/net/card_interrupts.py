@@ -13,7 +13,7 @@ from tailtap.base.errors import MachineError
 from tailtap.base.files import read_text, set_value
 from tailtap.base.units import parse_cpus
 from tailtap.host.changes.kernel_values import same
-from tailtap.host.changes.resource import Resource
+from tailtap.host.changes.resource import Resource, left_as_it_is
 from tailtap.remote.local import LocalHost, NamespaceHost
 
 _REFUSED = frozenset((errno.EIO, errno.EPERM, errno.ENOSPC))
@@ -109,9 +109,7 @@ class CardInterrupts(Resource):
                 self._write(number, before)
             else:
                 changed.append(f"/{path.relative_to(self.root)} ({now}, before tailtap {before})")
-        if not changed:
-            return None
-        return f"somebody else changed {', '.join(changed)}: it is left as it is"
+        return left_as_it_is(changed)
 
     def pending(self, old: Mapping[str, str], applied: Mapping[str, str] | None = None) -> bool:
         return any(old.get(number, cpus) != cpus for number, cpus in self.read().items())

@@ -44,12 +44,6 @@ class Namespace(Joint):
     def read(self) -> bool:
         return self.name in _namespaces()
 
-    def apply(self) -> None:
-        self.apply_all([self])
-
-    def undo(self, old: Value, applied: Value = None) -> None:
-        self.undo_all([(self, old)])
-
     @classmethod
     def existing(cls) -> list[Namespace]:
         return [cls(name) for name in _namespaces() if is_ours(name)]
@@ -106,9 +100,6 @@ class Link(Joint):
 
     def read(self) -> bool:
         return self.port in ports(self.namespace)
-
-    def apply(self) -> None:
-        self.apply_all([self])
 
     def undo(self, old: Value, applied: Value = None) -> None:
         if not old:

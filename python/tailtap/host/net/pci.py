@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import read_text, set_value
-from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.cards import CardState, link, restore
@@ -155,16 +154,6 @@ def _entries(folder: Path) -> list[Path]:
     with contextlib.suppress(OSError):
         return list(folder.iterdir())
     return []
-
-
-@contextlib.contextmanager
-def passed_through(interface: str, journal: Journal) -> Iterator[VfioCard]:
-    """A card of this machine, bound to vfio-pci; what it was before at the end.
-
-    Raises `InputError`, `MachineError`.
-    """
-    with journal.held(VfioCard.of(interface)) as change:
-        yield change
 
 
 @dataclass(frozen=True)

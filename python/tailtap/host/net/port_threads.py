@@ -27,7 +27,7 @@ from tailtap.base.errors import MachineError
 from tailtap.base.files import read_text, set_value
 from tailtap.base.proc import ALLOWED, status
 from tailtap.base.units import parse_cpus
-from tailtap.host.changes.resource import Resource, Value
+from tailtap.host.changes.resource import Resource, Value, left_as_it_is
 from tailtap.host.facts.machine import kernel_at_least, kernel_release
 from tailtap.host.net import nic
 from tailtap.host.net.inside import inside
@@ -212,9 +212,7 @@ class PortThreads(Resource):
         if now != old.get("threaded"):
             _write(NamespaceHost(self.namespace), self.port, old["threaded"])
         self._poll(self._elsewise(old))
-        if not left:
-            return None
-        return f"somebody else changed {', '.join(left)}: it is left as it is"
+        return left_as_it_is(left)
 
     def pending(self, old: Mapping[str, Any], applied: Value = None) -> bool:
         now = self.read().get("threaded", old.get("threaded"))

@@ -11,7 +11,6 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.units import ranges
@@ -24,76 +23,12 @@ from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.loaders import LOADERS, MARK, BootFile, Draft, alike, lacking, loader_of, name_of
 from tailtap.host.tuning.apply import TASK, revert
 from tailtap.host.tuning.audit import judge
-from tailtap.records.printed import BootlineRecord, Left, WordRow
-
-State = Literal["there", "missing", "other"]
-
-
-@dataclass(frozen=True)
-class Word:
-    """One word of the line, as a row of the table has it."""
-
-    text: str
-    knob: Knob
-    running: str | None
-    """The word of that parameter on the line that runs; None without one."""
-
-    @property
-    def state(self) -> State:
-        """Whether the line that runs has it, or another value in its place."""
-        if self.running is None:
-            return "missing"
-        return "there" if alike(self.text, self.running) else "other"
-
-    @property
-    def row(self) -> WordRow:
-        """A row of ``tailtap host bootline --json``."""
-        return WordRow(
-            word=self.text,
-            knob=self.knob.name,
-            state=self.state,
-            running=self.running,
-            does=self.knob.does,
-            why=self.knob.why,
-            source=self.knob.source,
-            risk=self.knob.risk,
-            removes=list(self.knob.removes),
-        )
-
-
-@dataclass(frozen=True)
-class Bootline:
-    """The words for a purpose, what is left out, and what is wrong with the line as a whole."""
-
-    purpose: Purpose
-    words: Sequence[Word]
-    left: Sequence[tuple[str, str]]
-    """Knobs whose word would do nothing here: the name, and why, a clause."""
-    wrong: Sequence[str]
-    """What is wrong with the line that runs, or contradicts the new words, a clause each."""
-
-    @property
-    def line(self) -> str:
-        """The words as they are put on the line."""
-        return " ".join(word.text for word in self.words)
-
-    @property
-    def record(self) -> BootlineRecord:
-        """What ``tailtap host bootline --json`` prints."""
-        return BootlineRecord(
-            role=self.purpose.role,
-            cpus=ranges(self.purpose.cpus),
-            housekeeping=ranges(self.purpose.housekeeping),
-            line=self.line,
-            words=[word.row for word in self.words],
-            left=[Left(name=name, why=why) for name, why in self.left],
-            wrong=list(self.wrong),
-        )
+from tailtap.records.printed import BootlineRecord, Left, StepRecord, UninstalledRecord, WordRow
 
 
 def bootline(
     tree: Tree, purpose: Purpose, names: Sequence[str] = (), also: Sequence[str] = ()
-) -> Bootline:
+) -> BootlineRecord:
     """The line for the knobs or groups `names`, all that are recommended by default.
 
     A knob that is only to compare must be named itself, or be in `also`, which adds to the others.
@@ -101,8 +36,8 @@ def bootline(
     """
     asked = {*names, *also}
     rows = {knob.name: knob for knob in (*select(names), *(select(also) if also else ()))}
-    words: list[Word] = []
-    left: list[tuple[str, str]] = []
+    words: list[WordRow] = []
+    left: list[Left] = []
     for knob in rows.values():
         if knob.word is None:
             if knob.name in asked:
@@ -112,10 +47,33 @@ def bootline(
             try:
                 text = _word(knob, tree, purpose)
             except (Absent, Unreadable) as reason:
-                left.append((knob.name, str(reason)))
+                left.append(Left(name=knob.name, why=str(reason)))
             else:
-                words.append(Word(text, knob, _running(tree, text)))
-    return Bootline(purpose, words, left, _wrong(tree, purpose, words))
+                words.append(_row(knob, text, _running(tree, text)))
+    return BootlineRecord(
+        role=purpose.role,
+        cpus=ranges(purpose.cpus),
+        housekeeping=ranges(purpose.housekeeping),
+        line=" ".join(row.word for row in words),
+        words=words,
+        left=left,
+        wrong=_wrong(tree, purpose, words),
+    )
+
+
+def _row(knob: Knob, text: str, running: str | None) -> WordRow:
+    """A word of a knob, and what the line that runs has in its place."""
+    return WordRow(
+        word=text,
+        knob=knob.name,
+        state="missing" if running is None else "there" if alike(text, running) else "other",
+        running=running,
+        does=knob.does,
+        why=knob.why,
+        source=knob.source,
+        risk=knob.risk,
+        removes=list(knob.removes),
+    )
 
 
 def _word(knob: Knob, tree: Tree, purpose: Purpose) -> str:
@@ -150,13 +108,13 @@ class _Booted(Tree):
         return self.line if path == "/proc/cmdline" else super().text(path)
 
 
-def _wrong(tree: Tree, purpose: Purpose, words: Sequence[Word]) -> list[str]:
+def _wrong(tree: Tree, purpose: Purpose, words: Sequence[WordRow]) -> list[str]:
     """What the running line gets wrong, and what it would get wrong with the words added."""
     running: list[str] = []
     with contextlib.suppress(Absent, Unreadable):
         running = tree.words
     quoted = (f'"{word}"' if " " in word else word for word in running)
-    added = (word.text for word in words if word.state != "there")
+    added = (row.word for row in words if row.state != "there")
     next_boot = _Booted(tree.root, line=" ".join([*quoted, *added]))
     checks = (
         (lines.unknown_words, tree),
@@ -172,25 +130,14 @@ def _wrong(tree: Tree, purpose: Purpose, words: Sequence[Word]) -> list[str]:
     return found
 
 
-@dataclass(frozen=True)
-class Step:
-    """What `install` did, or would do."""
-
-    path: str
-    difference: str
-    """A unified diff; empty when there is nothing to do."""
-    then: str
-    """What the user does for the next boot, a clause."""
-
-
 def install(
     tree: Tree,
-    asked: Bootline,
+    asked: BootlineRecord,
     *folders: Path,
     loader: str | None = None,
     entry: str | None = None,
     dry_run: bool = False,
-) -> Step:
+) -> StepRecord:
     """Write the line to a file of our own that the boot loader takes words from at the next boot.
 
     The change is kept in a journal of `folders`: `remove` and `tailtap host revert` undo it, also
@@ -198,15 +145,15 @@ def install(
     a parameter another value, when somebody else's file is in the way, or the machine refuses; and
     what `loader_of` raises.
     """
-    reasons = [(word.text, f"{word.knob.does} {word.knob.why}") for word in asked.words]
+    reasons = [(row.word, f"{row.does} {row.why}") for row in asked.words]
     draft = loader_of(tree, loader).draft(tree, reasons, entry)
     _refuse_others(reasons, draft)
     resource = BootFile(draft.path, draft.text, str(tree.root))
     before = resource.read()["text"]
     if before == draft.text or not lacking(reasons, draft.others):
-        return Step(draft.path, "", "it has all these words already")
+        return StepRecord(file=draft.path, difference="", then="it has all these words already")
     old = before if draft.base is None else tree.text(draft.base) + "\n"
-    step = Step(draft.path, _difference(old, draft), draft.then)
+    step = StepRecord(file=draft.path, difference=_difference(old, draft), then=draft.then)
     if dry_run:
         return step
     journal = Journal.create(*folders, task=TASK)
@@ -220,18 +167,7 @@ def install(
     return step
 
 
-@dataclass(frozen=True)
-class Removal:
-    """What `remove` did, or would do."""
-
-    removed: Sequence[str]
-    left: Sequence[str]
-    """A sentence for each file that was left, and why."""
-    then: str
-    """What the user does for the next boot, a clause."""
-
-
-def remove(tree: Tree, *folders: Path, dry_run: bool = False) -> Removal:
+def remove(tree: Tree, *folders: Path, dry_run: bool = False) -> UninstalledRecord:
     """Undo every `install`. A file that somebody else changed, or that no journal knows, is left.
 
     Raises what `revert` raises.
@@ -246,7 +182,7 @@ def remove(tree: Tree, *folders: Path, dry_run: bool = False) -> Removal:
         if path not in removed and path not in told and (tree.look(path) or "").startswith(MARK)
     ]
     then = "".join(places[path].afterwards(tree) for path in removed[:1] if path in places)
-    return Removal(removed, [*done.left, *left], then)
+    return UninstalledRecord(dry_run=dry_run, removed=removed, left=[*done.left, *left], then=then)
 
 
 def _refuse_others(words: Sequence[tuple[str, str]], draft: Draft) -> None:

@@ -17,7 +17,8 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.loaders import SETTINGS, assignment
 from tailtap.host.tuning.audit import judge
-from tailtap.host.tuning.bootline import Word, bootline
+from tailtap.host.tuning.bootline import bootline
+from tailtap.records.printed import WordRow
 
 HEAD = "# Made by `tailtap host export`"
 SYSCTLS = "/proc/sys/"
@@ -49,13 +50,13 @@ class Content:
 
     purpose: Purpose
     settings: Sequence[Setting]
-    words: Sequence[Word]
+    words: Sequence[WordRow]
     left: Left
 
     @property
     def line(self) -> str:
         """The words for the kernel's line."""
-        return " ".join(word.text for word in self.words)
+        return " ".join(row.word for row in self.words)
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def content(
                 left.append((knob.name, str(reason)))
     line = bootline(tree, purpose, _worded(names), _worded(also)) if _has_words(names) else None
     words = line.words if line else ()
-    left += line.left if line else ()
-    done = {one.knob.name for one in settings} | {one.knob.name for one in words}
+    left += [(one.name, one.why) for one in line.left] if line else []
+    done = {one.knob.name for one in settings} | {row.knob for row in words}
     rest = {name: why for name, why in left if name not in done}
     return Content(purpose, settings, words, list(rest.items()))
 
@@ -132,9 +133,9 @@ def head(content: Content) -> list[str]:
     return [f"{HEAD} for the role {purpose.role}, device on {cores}, everything else on {rest}."]
 
 
-def reason(knob: Knob) -> str:
-    """Why a knob is set, and who says so, as a comment."""
-    return f"# {knob.name}: {' '.join(knob.why.split())} ({knob.source}; risk {knob.risk})"
+def reason(name: str, row: Knob | WordRow) -> str:
+    """Why the knob `name` is set, and who says so, as a comment."""
+    return f"# {name}: {' '.join(row.why.split())} ({row.source}; risk {row.risk})"
 
 
 def tail(left: Iterable[tuple[str, str]]) -> list[str]:
@@ -172,9 +173,9 @@ def _ansible(content: Content) -> Export:
     """A task for each knob, and three for the kernel's line."""
     lines = ["---", *head(content)]
     for setting in content.settings:
-        lines += ["", reason(setting.knob), _yaml(_task(setting))]
+        lines += ["", reason(setting.knob.name, setting.knob), _yaml(_task(setting))]
     if content.words:
-        lines += ["", *(reason(word.knob) for word in content.words)]
+        lines += ["", *(reason(row.knob, row) for row in content.words)]
         lines += [_yaml(task) for task in _line(content)]
     if not (content.settings or content.words):
         lines.append("[]")
@@ -247,15 +248,15 @@ def _sysctl(content: Content) -> Export:
     left = list(content.left)
     for setting in content.settings:
         if setting.is_sysctl:
-            lines += ["", reason(setting.knob)]
+            lines += ["", reason(setting.knob.name, setting.knob)]
             lines += [f"{sysctl_key(path)} = {setting.value}" for path in setting.paths]
         else:
             left.append((setting.knob.name, f"{', '.join(setting.paths)}: this is no sysctl"))
     known = {setting.knob.name for setting in content.settings}
     left += [
-        (word.knob.name, f"{word.text} is for the kernel's command line")
-        for word in content.words
-        if word.knob.name not in known
+        (row.knob, f"{row.word} is for the kernel's command line")
+        for row in content.words
+        if row.knob not in known
     ]
     return Export("\n".join([*lines, *tail(left), ""]), left)
 
@@ -270,7 +271,7 @@ def _tuned(content: Content) -> Export:
     files: list[str] = []
     left = list(content.left)
     for setting in content.settings:
-        why = reason(setting.knob)
+        why = reason(setting.knob.name, setting.knob)
         if setting.is_sysctl:
             sysctls += [why, *(f"{sysctl_key(path)}={setting.value}" for path in setting.paths)]
         elif all(path.startswith(SYSFS) for path in setting.paths):
@@ -281,7 +282,7 @@ def _tuned(content: Content) -> Export:
     for name, section in (("sysctl", sysctls), ("sysfs", files)):
         lines += ["", f"[{name}]", *section] if section else []
     if content.words:
-        reasons = [reason(word.knob) for word in content.words]
+        reasons = [reason(row.knob, row) for row in content.words]
         lines += ["", "[bootloader]", *reasons, f"cmdline_tailtap={content.line}"]
     return Export("\n".join([*lines, *tail(left), ""]), left)
 

@@ -18,7 +18,7 @@ from pydantic import Field
 from tailtap.base.check import Findings
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.schema import Size, Strict
-from tailtap.host.changes.huge_pages import Pages, require_possible, reserved
+from tailtap.host.changes.huge_pages import Pages, require_possible, reservation
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.facts.needs import require_drivers
 from tailtap.host.net.pci import VFIO, address_of
@@ -280,7 +280,7 @@ def _huge_pages(
         return False, None
     try:
         if not host.own_kernel:
-            stack.enter_context(reserved(options.memory, setting.lab.journal))
+            stack.enter_context(setting.lab.journal.held(reservation(options.memory)))
             return True, None
         if options.driver in DRIVERS:
             _reserve(host, options.memory)

@@ -158,10 +158,6 @@ class Boot:
     unknown: tuple[str, ...] = ()
     """The parameters that its log says it does not know."""
 
-    def facts(self) -> dict[str, Any]:
-        """The boot parameters in ``run.json``."""
-        return asdict(self)
-
 
 def check_boot(text: str) -> str:
     """Return `text`. Raises `ValueError` when it cannot be part of a command line."""
@@ -188,15 +184,12 @@ def parameters(text: str) -> list[Parameter]:
     return found
 
 
-def parameter_names(texts: Collection[str]) -> frozenset[str]:
-    """The names of all parameters in these texts."""
-    return frozenset(one.name for text in texts for one in parameters(text))
-
-
 def parameters_of_others(own: str, texts: Iterable[object]) -> frozenset[str]:
     """The names of the parameters in `texts`, those of all runs, that `own`, of one run, lacks."""
     written = [text for text in texts if isinstance(text, str)]
-    return parameter_names(written) - parameter_names([own])
+    return frozenset(one.name for text in written for one in parameters(text)) - {
+        one.name for one in parameters(own)
+    }
 
 
 def lacking(wanted: str, command_line: str) -> list[Parameter]:
@@ -268,7 +261,7 @@ def require_of_host(
             "runs of the experiment ask for and this one does not: take that off its kernel's "
             f"command line, {resume}"
         )
-    return boot.facts()
+    return asdict(boot)
 
 
 def host_boot(root: Path = ROOT) -> Boot:

@@ -89,9 +89,9 @@ class OwnFiles:
         self.enter(self._inner(["true"], {}))
 
     def _inner(self, words: Sequence[str], variables: Mapping[str, str]) -> Inner:
-        account = account_of(self.image.user if self.image else "", self.root)
+        uid, gid = account_of(self.image.user if self.image else "", self.root)
         folder = self.image.folder if self.image else "/"
-        return Inner(words, variables, folder, account.uid, account.gid)
+        return Inner(words, variables, folder, uid, gid)
 
     def _require(self, program: str, path: str) -> None:
         folders = path.split(":") if "/" not in program else [""]

@@ -21,7 +21,7 @@ from tailtap.host.changes.resource import Joint, Resource
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net import cards
 from tailtap.host.net.card_interrupts import CardInterrupts, device_interrupts
-from tailtap.host.net.pci import passed_through
+from tailtap.host.net.pci import VfioCard
 from tailtap.host.net.port_threads import PortThreads
 from tailtap.host.net.virtual_functions import VirtualFunction
 from tailtap.lab.topology.compiler import (
@@ -205,7 +205,7 @@ class Lab:
         """
         self._handed_over.add(port)
         self._lent[port].close()
-        with passed_through(self._cards[port].interface, self.journal) as card:
+        with self.journal.held(VfioCard.of(self._cards[port].interface)) as card:
             yield card.address
 
     def port_threads(self, node: str) -> Sequence[int]:

@@ -68,7 +68,7 @@ def numbered(graph: Graph) -> dict[Port, Addresses]:
             f"{len(graph.links)} links are too many: there are addresses for {MOST_LINKS}"
         )
     nodes = {node.name: number for number, node in enumerate(graph.nodes, 1)}
-    inner = {node.name for node in graph.nodes if node.task == "dut"}
+    inner = graph.devices
     ports = dict.fromkeys(nodes, 0)
     found: dict[Port, Addresses] = {}
     for number, link in enumerate(graph.links, 1):
@@ -148,7 +148,7 @@ def over_ways(graph: Graph, way: str) -> Graph:
 
 
 def _links(graph: Graph, cards: tuple[str, str]) -> Iterator[Link]:
-    inner = {node.name for node in graph.nodes if node.task == "dut"}
+    inner = graph.devices
     number = 0
     for link in graph.links:
         if not inner.issuperset(port.node for port in link.ends):

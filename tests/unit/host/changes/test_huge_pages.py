@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.huge_pages import Pages, Reservation, needed, reservation, reserved
+from tailtap.host.changes.huge_pages import Pages, Reservation, needed, reservation
 from tailtap.host.changes.journal import Journal, read_all
 
 MIB = 2**20
@@ -40,7 +40,7 @@ def test_only_what_is_missing_is_reserved_and_given_back(machine: Path) -> None:
     pages = Pages.smallest(machine)
     assert pages is not None
     journal = Journal.create(machine / "state")
-    with reserved(16 * MIB, journal, pages):
+    with journal.held(reservation(16 * MIB, pages)):
         assert pages.total == 15
         [record] = read_all(machine / "state")
         [entry] = record.entries
@@ -80,7 +80,7 @@ def test_free_pages_of_another_measurement_are_not_counted_on(machine: Path) -> 
 def test_free_pages_are_enough(machine: Path) -> None:
     pages = Pages.smallest(machine)
     journal = Journal.create(machine / "state")
-    with reserved(6 * MIB, journal, pages):
+    with journal.held(reservation(6 * MIB, pages)):
         [record] = read_all(machine / "state")
         assert [(entry.old["missing"], entry.new) for entry in record.entries] == [(0, 10)]
 
@@ -89,9 +89,9 @@ def test_pages_of_one_size_are_for_one_measurement_at_a_time(machine: Path) -> N
     """Those that are free and promised to one would not be there for the other."""
     pages = Pages.smallest(machine)
     with (
-        reserved(6 * MIB, Journal.create(machine / "state"), pages),
+        Journal.create(machine / "state").held(reservation(6 * MIB, pages)),
         pytest.raises(MachineError, match="in use by another tailtap, process"),
-        reserved(2 * MIB, Journal.create(machine / "state"), pages),
+        Journal.create(machine / "state").held(reservation(2 * MIB, pages)),
     ):
         pass
 
@@ -101,7 +101,7 @@ def test_more_than_the_machine_has_is_not_even_asked_for(machine: Path) -> None:
     assert pages is not None
     with (
         pytest.raises(MachineError, match=r"600 huge pages of 2048 KiB are needed .* found 3: "),
-        reserved(1200 * MIB, Journal.create(machine / "state"), pages),
+        Journal.create(machine / "state").held(reservation(1200 * MIB, pages)),
     ):
         pass
     assert pages.total == 10
@@ -129,7 +129,7 @@ def test_pages_of_one_node(machine: Path) -> None:
     (folder / "free_hugepages").write_text("1\n")
     pages = Pages.smallest(machine, node=1)
     assert pages is not None
-    with reserved(4 * MIB, Journal.create(machine / "state"), pages):
+    with Journal.create(machine / "state").held(reservation(4 * MIB, pages)):
         assert pages.total == 5
         one = {"missing": 1}
         assert Reservation(2048, 4 * MIB, 1, str(machine)).pending({"total": 4, **one})

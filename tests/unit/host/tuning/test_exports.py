@@ -73,7 +73,7 @@ def test_it_is_what_apply_and_bootline_would_set(
         assert files == set(knob.read(tree, purpose))
         assert knob.recommended and not knob.disruptive
     assert found.line == bootline(tree, purpose).line
-    done = {one.knob.name for one in found.settings} | {one.knob.name for one in found.words}
+    done = {one.knob.name for one in found.settings} | {one.knob for one in found.words}
     named_left = dict(found.left)
     for knob in KNOBS:
         if purpose.role in knob.roles and knob.recommended and knob.settable != "no":
@@ -120,7 +120,7 @@ def test_a_file_of_sysctls(found: Content) -> None:
     assert rows["vm.stat_interval"] == "3600"
     others = {one.knob.name for one in found.settings if not one.is_sysctl}
     assert others <= left.keys()
-    assert {word.knob.name for word in found.words} <= left.keys() | {
+    assert {word.knob for word in found.words} <= left.keys() | {
         one.knob.name for one in found.settings if one.is_sysctl
     }
 

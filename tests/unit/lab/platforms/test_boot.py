@@ -14,7 +14,6 @@ from tailtap.lab.platforms.boot import (
     filled_in,
     host_boot,
     lacking,
-    parameter_names,
     parameters,
     require,
     require_of_host,
@@ -48,7 +47,6 @@ def test_a_command_line_has_parameters() -> None:
         ("a", "b c"),
     ]
     assert str(parameters('a="b c"')[0]) == 'a="b c"'
-    assert parameter_names(["a=1 b", "", "rcu-nocbs=1"]) == {"a", "b", "rcu_nocbs"}
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from tailtap.lab.platforms.boot import parameters
 from tailtap.lab.platforms.vm import VmOptions
 from tailtap.lab.platforms.vm.guest_line import (
     Line,
-    as_record,
     judged,
     line_of,
     require_effect,
     write_tree,
 )
 from tailtap.lab.platforms.vm.kernels import Kernel
+from tailtap.records.record import as_json
 
 RELEASE = "6.12.1"
 GUEST = Purpose("vm-guest", (1, 2), (0,))
@@ -115,7 +115,8 @@ def test_a_word_without_effect_is_an_error_that_names_it(tmp_path: Path) -> None
 def test_what_was_left_out_does_not_apply_in_the_record(tmp_path: Path) -> None:
     made = kernel(tmp_path / "kernel", *(set(BUILT.values()) - {"TICK_ONESHOT"}))
     words = line(made)
-    record = as_record(judged(booted(tmp_path / "guest", made, words.text), GUEST), words)
+    found = judged(booted(tmp_path / "guest", made, words.text), GUEST)
+    record = as_json(found.tuning(found.rows, left=words.left))
     why = "the kernel was built without TICK_ONESHOT"
     assert record["left"]["skew-tick"] == why
     row = record["audit"]["skew-tick"]

@@ -32,7 +32,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,6 +62,7 @@ from tailtap.lab.topology.graph import NodeKind, Port
 from tailtap.lab.topology.lab import Lab, Passed
 from tailtap.lab.topology.numbering import numbered
 from tailtap.records.machine import BUILT_IN, Traits
+from tailtap.records.record import as_json
 from tailtap.remote.guest import GuestHost
 from tailtap.remote.local import PACKAGES, LocalHost, require_program
 
@@ -288,11 +289,12 @@ def _up(lab: Lab, one: _Guest) -> Dut:
     with guest_line.recorded(guest, kernel, purpose) as tree:
         facts = {**_facts(domain, tree, speed), **lab.facts(), **one.facts}
         _check_facts(spec, facts, own)
-        booted, judged = boot.host_boot(tree.root), guest_line.judged(tree, purpose)
+        booted = boot.host_boot(tree.root)
+        judged = guest_line.judged(tree, purpose)
     full = "a kernel keeps 2047 characters of its command line: shorten dut.boot"
     boot.require(line.asked, booted, "the guest", full)
     guest_line.require_effect(judged, line)
-    facts |= {"boot": booted.facts(), "tuning": guest_line.as_record(judged, line)}
+    facts |= {"boot": asdict(booted), "tuning": as_json(judged.tuning(judged.rows, left=line.left))}
     files = None
     if spec.options.image is not None:
         files, device = guest_files.mounted(guest, Path(spec.options.image))
@@ -419,8 +421,8 @@ def _facts(domain: Domain, tree: Tree, speed: Accelerator) -> dict[str, Any]:
         "memory": machine_facts.memory("MemTotal", tree.root) or 0,
         "huge_pages": domain.on_huge_pages(),
         "passed_through": list(domain.design.cards),
-        "interrupt_cpus": guest_line.interrupt_cpus(tree),
-        "iommu": guest_line.has_iommu(tree),
+        "interrupt_cpus": " ".join((tree.look(guest_line.INTERRUPTS) or "").splitlines()),
+        "iommu": tree.exists(guest_line.IOMMU),
         "vcpu_pinning": pinning,
     }
 

@@ -92,26 +92,14 @@ class Domain:
         self.folder = folder
         self._host = host
         self._process: Process | None = None
-
-    @property
-    def port(self) -> Path:
+        self.port = folder / "port"
         """The socket of the guest's virtio-serial port."""
-        return self.folder / "port"
-
-    @property
-    def huge_pages(self) -> Path:
+        self.huge_pages = folder / "huge-pages"
         """Where libvirt finds the huge pages; mounted in a namespace of its own."""
-        return self.folder / "huge-pages"
-
-    @property
-    def console(self) -> Path:
+        self.console = folder / "console.log"
         """The file with the output of the guest's kernel."""
-        return self.folder / "console.log"
-
-    @property
-    def log(self) -> Path:
+        self.log = folder / f"log/qemu/{design.name}.log"
         """The file with the output of QEMU."""
-        return self.folder / f"log/qemu/{self.design.name}.log"
 
     def __enter__(self) -> Domain:
         """Start it; returns when libvirt says that it runs. Raises `MachineError`."""

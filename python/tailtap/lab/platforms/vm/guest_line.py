@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import drafted, make_folder
@@ -26,7 +25,6 @@ from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import KernelOptions
 from tailtap.lab.platforms.dut import DutSpec
 from tailtap.lab.platforms.vm.kernels import Kernel
-from tailtap.records.record import as_json
 from tailtap.remote.guest import GuestHost
 
 ALWAYS = "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trust_cpu=on"
@@ -131,7 +129,7 @@ def write_tree(folder: Path, files: Mapping[str, str]) -> None:
 SHELL = "/run/busybox"
 """Where a guest keeps the shell that it booted with: it needs none of this machine's files."""
 _CPU = "/sys/devices/system/cpu"
-_IOMMU = "/sys/class/iommu/dmar0/intel-iommu/version"
+IOMMU = "/sys/class/iommu/dmar0/intel-iommu/version"
 FILES = (
     "/proc/cmdline",
     "/proc/meminfo",
@@ -143,7 +141,7 @@ FILES = (
     "/sys/devices/system/clocksource/clocksource0/current_clocksource",
     "/sys/fs/cgroup/cpuset.cpus.isolated",
     "/sys/kernel/realtime",
-    _IOMMU,
+    IOMMU,
 )
 """What is read, beside the files that a knob names; the rest is in the script."""
 LOG = "/dev/kmsg"
@@ -189,11 +187,6 @@ def judged(tree: Tree, purpose: Purpose) -> Audit:
     return audit(tree, purpose, [knob.name for knob in rows()])
 
 
-def as_record(found: Audit, line: Line) -> dict[str, Any]:
-    """`platform.tuning` of ``run.json``: the audit of the guest's boot, and what it left out."""
-    return as_json(found.tuning(found.rows, left=line.left))
-
-
 def require_effect(found: Audit, line: Line) -> None:
     """Raises `MachineError` when a word of the table does not do in the guest what it is for."""
     for row in found.rows:
@@ -203,13 +196,3 @@ def require_effect(found: Audit, line: Line) -> None:
                 f"dut.tuning: the guest was booted with {word}, but its {row.knob.where.place} "
                 f"says {row.value}: take a kernel that can do it, or dut.tuning: runtime"
             )
-
-
-def interrupt_cpus(tree: Tree) -> str:
-    """The CPUs that the interrupts of the guest's ports may go to, each list once."""
-    return " ".join((tree.look(INTERRUPTS) or "").splitlines())
-
-
-def has_iommu(tree: Tree) -> bool:
-    """Whether the guest's kernel uses an IOMMU."""
-    return tree.look(_IOMMU) is not None

@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field
 from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Cpus
-from tailtap.host.changes.huge_pages import reserved
+from tailtap.host.changes.huge_pages import reservation
 from tailtap.host.changes.resource import Resource
 from tailtap.host.facts.needs import require_drivers
 from tailtap.lab.platforms.dut import DutSpec
@@ -104,7 +104,7 @@ class VmVhost(Vm):
         with contextlib.ExitStack() as stack:
             memory = ["--no-huge"]
             with contextlib.suppress(MachineError):
-                stack.enter_context(reserved(MEMORY, lab.journal, keys="dut"))
+                stack.enter_context(lab.journal.held(reservation(MEMORY, keys="dut")))
                 memory = ["--in-memory"]
             work, log = folder / "switch", folder / "switch.log"
             work.mkdir()
