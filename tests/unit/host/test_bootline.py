@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,6 +19,7 @@ from boot_trees import (
     with_systemd_boot,
     write,
 )
+from dying import dying
 from scratch_machine import scratch_machine
 
 from tailtap.base.errors import InputError, MachineError
@@ -29,7 +28,7 @@ from tailtap.host import loaders
 from tailtap.host.changes import clean, journal
 from tailtap.host.changes.journal import Owner, read_all
 from tailtap.host.knobs import KNOBS
-from tailtap.host.knobs.line import FINE
+from tailtap.host.knobs.line import FINE, fields
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.loaders import DROP_IN, MARK, alike, loader_of
@@ -271,16 +270,6 @@ def test_grub_that_reads_no_drop_ins(tree: Tree, journals: Path) -> None:
         install(tree, asked(tree), journals)
 
 
-def entry(text: str) -> dict[str, list[str]]:
-    """The fields of an entry, as the Boot Loader Specification reads them."""
-    found: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        if line.strip() and not line.startswith("#"):
-            key, _, value = line.strip().partition(" ")
-            found.setdefault(key, []).append(value.strip())
-    return found
-
-
 @pytest.mark.parametrize("place", ["/boot", "/efi", "/boot/efi"])
 def test_systemd_boot_gets_a_copy_of_the_booted_entry(
     tree: Tree, journals: Path, place: str
@@ -290,7 +279,7 @@ def test_systemd_boot_gets_a_copy_of_the_booted_entry(
     before = files(tree)
     made = asked(tree)
     step = install(tree, made, journals)
-    copied, old = entry(tree.text(step.file)), entry(ENTRY_TEXT)
+    copied, old = fields(tree.text(step.file)), fields(ENTRY_TEXT)
     assert step.file == f"{place}/loader/entries/_-tailtap.conf"
     assert copied == old | {
         "title": ["Debian GNU/Linux (tailtap)"],
@@ -410,32 +399,10 @@ def test_remove_leaves_other_tuning(tree: Tree, journals: Path) -> None:
     assert revert(journals).undone == ("/proc/sys/vm/stat_interval",)
 
 
-class Killed(BaseException):
-    """The process has been killed: whatever it does afterwards does not happen."""
-
-
-def dying(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be written any more from step `at` on."""
-    taken = 0
-
-    def stepping(owner: object, name: str) -> None:
-        go_on: Callable[..., object] = getattr(owner, name)
-
-        def stepped(*arguments: object, **options: object) -> object:
-            nonlocal taken
-            taken += 1
-            if taken > at:
-                raise Killed
-            return go_on(*arguments, **options)
-
-        monkeypatch.setattr(owner, name, stepped)
-
-    stepping(journal, "append")
-    stepping(loaders, "write_text")
-    stepping(Path, "mkdir")
-    stepping(Path, "unlink")
-    stepping(Path, "rmdir")
-    stepping(journal.Journal, "close")
+STEPS = (
+    (journal, "append"), (loaders, "write_text"), (Path, "mkdir"), (Path, "unlink"),
+    (Path, "rmdir"), (journal.Journal, "close"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("at", range(14))
@@ -446,8 +413,7 @@ def test_killed_at_any_step(
     before = files(tree)
     monkeypatch.setattr(Owner, "alive", property(lambda _self: False))
     for step in (lambda: install(tree, asked(tree), journals), lambda: remove(tree, journals)):
-        with pytest.MonkeyPatch.context() as dies, contextlib.suppress(Killed):
-            dying(at, dies)
+        with dying(at, *STEPS):
             step()
     draft = tree.at(DROP_IN).with_name(f"{DRAFT}99")
     if draft.parent.is_dir():

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
+from dying import dying
 from hypothesis import given
 from hypothesis import strategies as st
 from scratch_machine import scratch_machine, state
@@ -350,33 +350,10 @@ def test_a_journal_of_another_machine(
     assert state(tree.root) == now
 
 
-class Killed(BaseException):
-    """The process has been killed: whatever it does afterwards does not happen."""
-
-
-def dying(at: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Let nothing be written any more from step `at` on; the number of steps so far."""
-    taken = 0
-
-    def stepping(owner: object, name: str) -> None:
-        go_on = getattr(owner, name)
-
-        def stepped(*arguments: object, **options: object) -> object:
-            nonlocal taken
-            taken += 1
-            if taken > at:
-                raise Killed
-            return go_on(*arguments, **options)
-
-        monkeypatch.setattr(owner, name, stepped)
-
-    stepping(journal, "append")
-    stepping(kernel_values.KernelValue, "_write")
-    stepping(journal.Journal, "close")
-    stepping(tuning, "mark_undone")
-    return lambda: taken
-
-
+STEPS = (
+    (journal, "append"), (kernel_values.KernelValue, "_write"), (journal.Journal, "close"),
+    (tuning, "mark_undone"),
+)  # fmt: skip
 PATHS = (
     "proc/sys/vm/stat_interval",
     "proc/sys/kernel/hung_task_timeout_secs",
@@ -404,20 +381,14 @@ def test_apply_then_revert_is_the_identity(
         patch.setattr(Owner, "alive", property(lambda _self: False))
         tree, journals = machine_in(Path(folder)), Path(folder, "journals")
         before = state(tree.root)
-        with pytest.MonkeyPatch.context() as dies:
-            dying(at, dies)
-            try:
-                for names, count, cpus in tunings:
-                    purpose = Purpose.of(tree, cpus=cpus, interfaces=["eth1"])
-                    apply(plan(tree, purpose, names[:count], disruptive=True), journals)
-            except Killed:
-                pass
+        with dying(at, *STEPS):
+            for names, count, cpus in tunings:
+                purpose = Purpose.of(tree, cpus=cpus, interfaces=["eth1"])
+                apply(plan(tree, purpose, names[:count], disruptive=True), journals)
         for path in touched:
             (tree.root / path).write_text("17\n")
-        with pytest.MonkeyPatch.context() as dies:
-            dying(undone_at, dies)
-            with contextlib.suppress(Killed):
-                revert(journals)
+        with dying(undone_at, *STEPS):
+            revert(journals)
         revert(journals)
         after = state(tree.root)
         assert {path: text for path, text in after.items() if path not in touched} == {

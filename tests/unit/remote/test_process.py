@@ -122,8 +122,3 @@ def test_commands_fail_with_one_line() -> None:
     assert host.run(["cat"], stdin="hello").stdout == "hello"
     with pytest.raises(MachineError, match="no-such-program is missing"):
         host.run(["no-such-program"])
-
-
-def test_the_program_is_this_very_tailtap() -> None:
-    host = LocalHost()
-    assert "kernel" in host.run([*host.program, "--version"]).stdout

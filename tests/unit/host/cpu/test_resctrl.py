@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from dying import dying
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_machines import unpacked
@@ -268,28 +267,10 @@ def test_what_somebody_changes_is_left_and_told(tree: Tree, kernel: Kernel, tmp_
     assert (top / "tailtap/cpus_list").read_text() == "4-5\n"
 
 
-class Killed(BaseException):
-    """The process was killed."""
-
-
-def dying(at: int, patch: pytest.MonkeyPatch) -> None:
-    """Let step `at` be the last that is done."""
-    taken = count()
-
-    def stepping(owner: object, name: str) -> None:
-        go_on: Callable[..., object] = getattr(owner, name)
-
-        def stepped(*arguments: object, **options: object) -> object:
-            if next(taken) >= at:
-                raise Killed
-            return go_on(*arguments, **options)
-
-        patch.setattr(owner, name, stepped)
-
-    for name in ("make_group", "remove_group", "write"):
-        stepping(resctrl, name)
-    stepping(journal, "append")
-    stepping(Journal, "close")
+STEPS = (
+    *((resctrl, name) for name in ("make_group", "remove_group", "write")), (journal, "append"),
+    (Journal, "close"),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -313,15 +294,11 @@ def test_whenever_it_is_killed_everything_is_put_back(
         patch.setattr(Owner, "alive", property(lambda _self: False))
         before, journals = state(tree.root), Path(folder, "journals")
         for do, last in ((True, at), (False, undone_at)):
-            with pytest.MonkeyPatch.context() as dies:
-                dying(last, dies)
-                try:
-                    for cpus in tunings if do else ():
-                        apply(planned(tree, cpus), journals)
-                    if not do:
-                        revert(journals)
-                except Killed:
-                    pass
+            with dying(last, *STEPS):
+                for cpus in tunings if do else ():
+                    apply(planned(tree, cpus), journals)
+                if not do:
+                    revert(journals)
         assert revert(journals).left == ()
         assert state(tree.root) == before
 

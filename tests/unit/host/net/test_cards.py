@@ -36,17 +36,6 @@ def test_the_journal_tells_all_that_is_needed(state: CardState) -> None:
     assert card.claims == ["card ens1f0"]
 
 
-def test_settings_have_a_name_each() -> None:
-    assert STATE.settings() == {
-        "mtu": "9000",
-        "threaded": "0",
-        "rx-0": "0",
-        "rx-1": "00000001,00000000",
-        "interrupt 0": "0-3",
-        "interrupt 1": "7",
-    }
-
-
 @pytest.fixture
 def card(tmp_path: Path) -> Path:
     """The files of a card with two interrupts, and of another one's."""

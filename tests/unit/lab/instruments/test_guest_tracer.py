@@ -132,12 +132,6 @@ def test_files_that_do_not_come_are_named(here: tuple[Path, Path]) -> None:
     assert codes == ["trace-lost", "guest-untraced"]
 
 
-def test_nothing_is_traced_where_there_is_no_guest(tmp_path: Path) -> None:
-    tracing = Tracing("thin", tmp_path, 1000, [Server(SOFTIRQ)])
-    alone = Scope((1,), (0,), links=None, tracing=tracing)  # type: ignore[arg-type]
-    assert trace_guest(alone) is None
-
-
 def test_the_clock_is_a_fact_of_the_run_or_a_warning(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     found = simulate(arrivals(2_000, 1.0, random), [], random)

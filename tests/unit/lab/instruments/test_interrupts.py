@@ -66,11 +66,6 @@ def test_a_sampler_that_comes_late_says_so(tmp_path: Path) -> None:
     assert f"{facts['late'] + facts['missed']} of " in reading.warnings[0]["message"]
 
 
-def test_nobody_samples_who_is_not_asked_to(tmp_path: Path) -> None:
-    assert sample_interrupts(scope(tmp_path, None)) is None
-    assert sample_interrupts(scope(None)) is None
-
-
 def test_a_kernel_that_shows_nothing_ends_the_run(tmp_path: Path) -> None:
     observation = Sampler(scope(tmp_path), MS, tmp_path, proc=tmp_path / "none")
     with pytest.raises(MachineError, match="set interrupts: none"):

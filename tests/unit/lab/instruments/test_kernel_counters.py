@@ -65,11 +65,6 @@ def test_old_kernels_do_not_name_the_cpu(tmp_path: Path) -> None:
     assert sorted(counters.softnet) == [0, 1]
 
 
-def test_this_machine_can_be_read() -> None:
-    counters = Counters.read()
-    assert set(counters.softnet) == set(counters.steal_ns) == set(counters.cpu_ns)
-
-
 ROW = {"processed": 9, "dropped": 0, "squeezed": 0, "received_rps": 0, "softirq_net_rx": 9}
 SCOPE = Scope((1,), (0,), NoLinks())
 

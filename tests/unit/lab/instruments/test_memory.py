@@ -35,10 +35,6 @@ def test_memory_is_that_of_the_process_and_of_all_it_started(tmp_path: Path) -> 
     assert memory_of(1, tmp_path) is None
 
 
-def test_there_is_nothing_to_observe_without_a_process() -> None:
-    assert forwarder_memory(Scope((1,), (0,), NoLinks())) is None
-
-
 def test_a_reading_is_that_of_the_end() -> None:
     observation = forwarder_memory(Scope((1,), (0,), NoLinks(), forwarder=os.getpid()))
     assert observation is not None

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tailtap.base.check import Findings
-from tailtap.lab.instruments.observing import Scope
 from tailtap.lab.instruments.tracer import (
     FULL,
     LEAST,
@@ -22,7 +21,6 @@ from tailtap.lab.instruments.tracer import (
     foresee,
     room_of,
     spare_cpu,
-    trace_device,
     warnings_of,
     written,
 )
@@ -65,11 +63,6 @@ def test_a_trace_that_was_written_where_packets_are_sent_says_so() -> None:
     assert "written 2 times while packets were sent: more than 32,768 records" in warning["message"]
     assert list(written(trace(writes=0), nowhere)) == []
     assert list(written(trace(writes=2), somewhere)) == []
-
-
-def test_nothing_is_traced_unless_asked_for() -> None:
-    """Neither without the key, which needs no privileges."""
-    assert trace_device(Scope((1,), (0,), links=None)) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,6 @@ from cases import cases
 from hypothesis import given
 from networks import Made, networks
 
-from tailtap.host.cpu.cpus import Numa
-from tailtap.host.net.namespaces import Link as Veth
-from tailtap.host.net.namespaces import Namespace
-from tailtap.lab.topology.compiler import compile_graph
 from tailtap.lab.topology.graph import LONGEST_NAME, Graph, Node
 from tailtap.lab.topology.graphs import network
 from tailtap.lab.topology.numbering import BEHIND, numbered, ways
@@ -83,24 +79,3 @@ def test_addresses_are_unique_and_every_way_leads_to_the_next(made: Made) -> Non
             assert before.next is not None
             assert before.next.mac == after.mac
         assert passed[-1].next is None
-
-
-@FEW
-@given(networks())
-def test_what_is_made_can_be_made_in_order_and_removed_in_reverse(made: Made) -> None:
-    """Every link's namespaces are there before it, so that taking all away in reverse works."""
-    steps = compile_graph(graph_of(made), "0123ab", [0], Numa((0, 1)))
-    there: set[str | None] = set()
-    names: list[tuple[str | None, str]] = []
-    indices: list[tuple[str | None, int]] = []
-    for resource in (step.resource for node in steps.values() for step in node):
-        if isinstance(resource, Namespace):
-            there.add(resource.name)
-        assert isinstance(resource, Namespace | Veth)
-        if isinstance(resource, Veth):
-            assert {resource.namespace, resource.peer_namespace} <= there
-            names += [(resource.namespace, resource.port)]
-            names += [(resource.peer_namespace, resource.peer_port)]
-            indices += [(resource.namespace, resource.index)]
-            indices += [(resource.peer_namespace, resource.peer_index)]
-    assert len(set(names)) == len(names) == len(set(indices))

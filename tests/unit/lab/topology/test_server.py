@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net.namespaces import Link
-from tailtap.lab.instruments.taps import Stamped
-from tailtap.lab.instruments.taps.inline import MAX_ROOM, InlineTap, rooms, slot_of
+from tailtap.lab.instruments.taps.inline import InlineTap
 from tailtap.lab.instruments.taps.links import parse_link
 from tailtap.lab.topology.compiler import compile_graph
 from tailtap.lab.topology.graph import Graph, Node, Port
@@ -49,11 +48,3 @@ def test_taps_hand_on_both_ways() -> None:
     typed = [str(link) for link in InlineTap().links(graph().flow(FORWARD), {})]
     assert typed == ["ingress=tt-a0:dev:tt-a1", "egress=tt-a1@arrival:dev:tt-a0"]
     assert [str(parse_link(text)) for text in typed] == typed
-
-
-def test_packets_take_more_room_than_stamps() -> None:
-    assert (slot_of(None), slot_of(512), slot_of(64)) == (1, 34, 6)
-    flow = graph().flow(FORWARD)
-    [many] = rooms([Stamped(flow, 10_000_000)], slot_of(512))
-    assert many * len(flow.points) * slot_of(512) <= MAX_ROOM
-    assert rooms([Stamped(flow, 10_000)], slot_of(512)) == [20_000]
