@@ -18,6 +18,7 @@ import numpy as np
 from made_records import keeping
 from stamps import write_stamps
 
+from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
 from tailtap.records.machine import Environment, Kernel, Timekeeping
 from tailtap.records.run import Window
@@ -31,7 +32,6 @@ from tailtap.remote.session import (
     Json,
     RoleEvent,
     RolePlan,
-    Said,
     Setup,
 )
 
@@ -123,8 +123,8 @@ class FakeStation:
 
     def foresee(self, setup: Setup) -> Foreseen:
         self.answer("site", "foresee")
-        nothing = Said(problems=[], notes=[])
-        return Foreseen(machine=nothing, run=Said(problems=[f"no {setup.tasks[0]}"], notes=[]))
+        nothing = Findings()
+        return Foreseen(machine=nothing, run=Findings([f"no {setup.tasks[0]}"]))
 
     def open(self, setup: Setup) -> FakeSite:
         self.opened += 1

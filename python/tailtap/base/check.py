@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, ParamSpec, TypeVar
 
+import msgspec
+
 from tailtap.base.errors import TailtapError
 
 State = Literal["ok", "poor", "missing", "untested"]
@@ -29,13 +31,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Findings:
+class Findings(msgspec.Struct):
     """Sentences: `problems` prevent it, `notes` should be known before it is made."""
 
-    def __init__(self) -> None:
-        """Nothing is found yet."""
-        self.problems: list[str] = []
-        self.notes: list[str] = []
+    problems: list[str] = []
+    notes: list[str] = []
 
     def add(self, others: Findings) -> None:
         """Have these as well."""

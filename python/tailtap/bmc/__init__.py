@@ -11,13 +11,17 @@ logins are told and answered up to a limit. ipmitool and pyghmi's client are the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal, Protocol
+import abc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
 
 from tailtap.base.check import Check
 from tailtap.base.registry import Registry
+from tailtap.remote import ProgramMissing
+from tailtap.remote.local import require_program
 
 __all__ = ["DEVICES", "MACHINES", "BootDevice", "Machine", "MachineKind", "State"]
 
@@ -94,12 +98,62 @@ class MachineKind(Protocol):
         ...
 
 
-def _built_in() -> Mapping[str, MachineKind]:
-    from tailtap.bmc.command import CommandKind
-    from tailtap.bmc.libvirt import LibvirtKind
-    from tailtap.bmc.lxc import LxcKind
+class Switches(abc.ABC):
+    """A machine that is switched off and on to begin anew, and keeps the boot device it is told."""
 
-    return {"lxc": LxcKind(), "libvirt": LibvirtKind(), "command": CommandKind()}
+    _device: BootDevice = "default"
+
+    @abc.abstractmethod
+    def on(self) -> None: ...
+
+    @abc.abstractmethod
+    def off(self) -> None: ...
+
+    def cycle(self) -> None:
+        self.off()
+        self.on()
+
+    def reset(self) -> None:
+        self.cycle()
+
+    def boot_device(self) -> BootDevice:
+        return self._device
+
+    def set_boot_device(self, device: BootDevice) -> None:
+        self._device = device
+
+
+@dataclass(frozen=True)
+class OwnKind:
+    """A kind that needs no more than some programs of this machine."""
+
+    name: str
+    summary: str
+    documentation: str
+    Options: type[BaseModel]
+    machine: Callable[[Any], Machine]
+    """Makes one of its options."""
+    programs: Sequence[str] = ()
+    remedy: str = ""
+    """What brings the programs."""
+
+    def diagnose(self) -> Iterator[Check]:
+        area = "machines with a controller"
+        try:
+            found = ", ".join(map(require_program, self.programs)) or "needs nothing of its own"
+        except ProgramMissing as error:
+            yield Check(area, self.name, "missing", error.what, self.remedy)
+        else:
+            yield Check(area, self.name, "ok", found)
+
+    def open(self, options: BaseModel) -> Machine:
+        return self.machine(options)
+
+
+def _built_in() -> Mapping[str, MachineKind]:
+    from tailtap.bmc import command, libvirt, lxc
+
+    return {kind.name: kind for kind in (lxc.KIND, libvirt.KIND, command.KIND)}
 
 
 MACHINES: Registry[MachineKind] = Registry("machine", "tailtap.machines", MachineKind, _built_in)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import cast
+from pydantic import Field
 
-from pydantic import BaseModel, Field
-
-from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
-from tailtap.bmc import BootDevice
+from tailtap.bmc import OwnKind, Switches
 from tailtap.measure.testbed.power import Command, CommandOptions, CommandPower
 
 
@@ -31,13 +27,12 @@ class SwitchedOptions(CommandOptions):
     )
 
 
-class Switched(CommandPower):
+class Switched(CommandPower, Switches):
     """A machine that commands switch."""
 
     def __init__(self, options: SwitchedOptions) -> None:
         super().__init__(options)
         self.options: SwitchedOptions = options
-        self._device: BootDevice = "default"
 
     def reset(self) -> None:
         if self.options.reset is None:
@@ -51,22 +46,11 @@ class Switched(CommandPower):
             raise MachineError(f"{self.options.name} has no command for shutdown")
         self.run(self.options.shutdown)
 
-    def boot_device(self) -> BootDevice:
-        return self._device
 
-    def set_boot_device(self, device: BootDevice) -> None:
-        self._device = device
-
-
-class CommandKind:
-    """Machines that commands switch."""
-
-    summary = "Whatever commands switch."
-    documentation = "No shell runs them. A boot device is kept and told, and changes nothing."
-    Options: type[BaseModel] = SwitchedOptions
-
-    def diagnose(self) -> Iterator[Check]:
-        yield Check("machines with a controller", "command", "ok", "needs nothing of its own")
-
-    def open(self, options: BaseModel) -> Switched:
-        return Switched(cast("SwitchedOptions", options))
+KIND = OwnKind(
+    "command",
+    "Whatever commands switch.",
+    "No shell runs them. A boot device is kept and told, and changes nothing.",
+    SwitchedOptions,
+    Switched,
+)

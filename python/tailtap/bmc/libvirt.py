@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, cast
+from collections.abc import Mapping
+from typing import Annotated
 from xml.etree import ElementTree as ET
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Matching, Strict
-from tailtap.bmc import BootDevice, State
+from tailtap.bmc import BootDevice, OwnKind, State, Switches
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, require_program
 
@@ -54,7 +53,7 @@ class LibvirtOptions(Strict):
     )
 
 
-class Domain:
+class Domain(Switches):
     """A domain that libvirt has a definition of, by libvirt's program virsh."""
 
     def __init__(self, options: LibvirtOptions) -> None:
@@ -77,10 +76,6 @@ class Domain:
             except CommandFailed:  # it may have ended by itself
                 if self.status() == "on":
                     raise
-
-    def cycle(self) -> None:
-        self.off()
-        self.on()
 
     def reset(self) -> None:
         self._run("reset")
@@ -173,24 +168,14 @@ for _prefix, _namespace in EXTENSIONS.items():
     ET.register_namespace(_prefix, _namespace)
 
 
-class LibvirtKind:
-    """Domains of libvirt."""
-
-    summary = "A domain of libvirt."
-    documentation = (
-        "A boot device is put first in the domain's definition, where it stays. It serves from the "
-        "next start on: after off and on or a cycle, not after a reset. Needs the Debian packages "
-        "libvirt-clients and, for guests of this machine, libvirt-daemon-system."
-    )
-    Options: type[BaseModel] = LibvirtOptions
-
-    def diagnose(self) -> Iterator[Check]:
-        area = "machines with a controller"
-        try:
-            yield Check(area, "libvirt", "ok", require_program("virsh"))
-        except MachineError:
-            remedy = "apt-get install --no-install-recommends libvirt-clients"
-            yield Check(area, "libvirt", "missing", "the program virsh is missing", remedy)
-
-    def open(self, options: BaseModel) -> Domain:
-        return Domain(cast("LibvirtOptions", options))
+KIND = OwnKind(
+    "libvirt",
+    "A domain of libvirt.",
+    "A boot device is put first in the domain's definition, where it stays. It serves from the "
+    "next start on: after off and on or a cycle, not after a reset. Needs the Debian packages "
+    "libvirt-clients and, for guests of this machine, libvirt-daemon-system.",
+    LibvirtOptions,
+    Domain,
+    ("virsh",),
+    "apt-get install --no-install-recommends libvirt-clients",
+)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, cast
+from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from tailtap.base.check import Check
 from tailtap.base.schema import Matching, Strict
-from tailtap.bmc import BootDevice, State
-from tailtap.remote import CommandFailed, ProgramMissing
+from tailtap.bmc import OwnKind, State, Switches
+from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, require_program
 
 ASK_SECONDS = 10.0
@@ -36,12 +34,11 @@ class LxcOptions(Strict):
     )
 
 
-class Container:
+class Container(Switches):
     """A container that LXC has a configuration of, by LXC's own programs."""
 
     def __init__(self, options: LxcOptions) -> None:
         self._place = ["-n", options.name, *(["-P", options.path] if options.path else [])]
-        self._device: BootDevice = "default"
         for program in PROGRAMS:
             require_program(program)
         self.status()
@@ -59,21 +56,8 @@ class Container:
         if self.status() == "on":
             self._run("lxc-stop", "-k")
 
-    def cycle(self) -> None:
-        self.off()
-        self.on()
-
-    def reset(self) -> None:
-        self.cycle()
-
     def shutdown(self) -> None:
         self._run("lxc-stop", "--nokill", "--nowait")
-
-    def boot_device(self) -> BootDevice:
-        return self._device
-
-    def set_boot_device(self, device: BootDevice) -> None:
-        self._device = device
 
     def _run(self, program: str, *arguments: str, seconds: float = SWITCH_SECONDS) -> str:
         command = [program, *self._place, *arguments]
@@ -83,24 +67,13 @@ class Container:
         return done.stdout
 
 
-class LxcKind:
-    """Containers of LXC."""
-
-    summary = "A container of LXC."
-    documentation = (
-        "A boot device is kept and told, and changes nothing. Needs the Debian package lxc, and "
-        "the rights to start that container."
-    )
-    Options: type[BaseModel] = LxcOptions
-
-    def diagnose(self) -> Iterator[Check]:
-        try:
-            found = [require_program(program) for program in PROGRAMS]
-        except ProgramMissing as error:
-            remedy = "apt-get install --no-install-recommends lxc"
-            yield Check("machines with a controller", "lxc", "missing", error.what, remedy)
-        else:
-            yield Check("machines with a controller", "lxc", "ok", ", ".join(found))
-
-    def open(self, options: BaseModel) -> Container:
-        return Container(cast("LxcOptions", options))
+KIND = OwnKind(
+    "lxc",
+    "A container of LXC.",
+    "A boot device is kept and told, and changes nothing. Needs the Debian package lxc, and "
+    "the rights to start that container.",
+    LxcOptions,
+    Container,
+    PROGRAMS,
+    "apt-get install --no-install-recommends lxc",
+)

@@ -24,7 +24,7 @@ from tailtap.measure.preconditions import require_events, require_room, stamp_by
 from tailtap.measure.roles import Stations, tasks_of
 from tailtap.measure.roles.foresee import Forwarders, foresee, foresee_machine
 from tailtap.records.printed import CheckedRun, Message, RunCheckRecord
-from tailtap.remote.session import Said, Setup, Station
+from tailtap.remote.session import Setup, Station
 
 
 def check_experiment(
@@ -137,7 +137,7 @@ class _Far:
             _add(self.whole, station.name, foreseen.machine)
 
 
-def _add(findings: Findings, name: str, said: Said) -> None:
+def _add(findings: Findings, name: str, said: Findings) -> None:
     findings.problems += [f"{name}: {text}" for text in said.problems]
     findings.notes += [f"{name}: {text}" for text in said.notes]
 

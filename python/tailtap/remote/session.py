@@ -16,9 +16,10 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_type_hint
 
 import msgspec
 
+from tailtap.base.check import Findings
 from tailtap.base.errors import Bug, InputError, MachineError, TailtapError, restored
 from tailtap.records.machine import Environment, Timekeeping
-from tailtap.records.record import Anything, Record, Texts, parsed
+from tailtap.records.record import Anything, Record, parsed
 from tailtap.records.run import Window
 
 Json: TypeAlias = dict[str, Any]
@@ -43,19 +44,12 @@ class Setup(Record, kw_only=True, omit_defaults=True):
     """The tasks of the nodes that are on the station."""
 
 
-class Said(Record, kw_only=True):
-    """Sentences about something that is planned: `problems` prevent it, `notes` do not."""
-
-    problems: Texts
-    notes: Texts
-
-
 class Foreseen(Record, kw_only=True):
     """What a machine says beforehand of its part of a measurement."""
 
-    machine: Said
+    machine: Findings
     """What concerns all that is measured there."""
-    run: Said
+    run: Findings
 
 
 class RolePlan(Record, kw_only=True, omit_defaults=True):

@@ -22,23 +22,39 @@ Values: TypeAlias = tuple[str, list[int]]
 """A pattern as `tailtap._core` takes it: its name and its values."""
 
 
-class Constant(Strict):
+UNITS: Mapping[str, str] = {"on_time": " ns", "off_time": " ns", "over": " ns", "to": " pkt/s"}
+"""Those of the values of patterns that have one."""
+
+
+class _Pattern(Strict):
+    """What all patterns have in common."""
+
+    kind: str
+
+    @property
+    def own(self) -> dict[str, int]:
+        """The values that it has, by their names."""
+        return {key: value for key, value in self if key != "kind" and value is not None}
+
+    def values(self, duration: int | None) -> Values:
+        """The pattern for packets that are sent for `duration` ns (None: for a count)."""
+        return self.kind, list(self.own.values())
+
+    def text(self) -> str:
+        """The pattern as an option."""
+        parts = ",".join(f"{key}={value}{UNITS.get(key, '')}" for key, value in self.own.items())
+        return f"{self.kind}:{parts}" if parts else self.kind
+
+
+class Constant(_Pattern):
     """Equal gaps."""
 
     kind: Literal["constant"] = Field(
         default="constant", description="Packets at equal distances.", examples=["constant"]
     )
 
-    def values(self, duration: int | None) -> Values:
-        """The pattern for packets that are sent for `duration` ns (None: for a count)."""
-        return self.kind, []
 
-    def text(self) -> str:
-        """The pattern as an option."""
-        return self.kind
-
-
-class Burst(Strict):
+class Burst(_Pattern):
     """Several packets at once, at the same mean rate."""
 
     kind: Literal["burst"] = Field(
@@ -48,14 +64,8 @@ class Burst(Strict):
         description="How many packets a burst has.", examples=[32]
     )
 
-    def values(self, duration: int | None) -> Values:
-        return self.kind, [self.packets]
 
-    def text(self) -> str:
-        return f"{self.kind}:packets={self.packets}"
-
-
-class Poisson(Strict):
+class Poisson(_Pattern):
     """Independent gaps of an exponential distribution; the same seed gives the same gaps."""
 
     kind: Literal["poisson"] = Field(
@@ -65,14 +75,8 @@ class Poisson(Strict):
         default=1, description="The same seed gives the same gaps.", examples=[7]
     )
 
-    def values(self, duration: int | None) -> Values:
-        return self.kind, [self.seed]
 
-    def text(self) -> str:
-        return f"{self.kind}:seed={self.seed}"
-
-
-class OnOff(Strict):
+class OnOff(_Pattern):
     """The rate for `on_time` ns, silence for `off_time` ns, in turn."""
 
     # Not `on` and `off`: to YAML, these are booleans.
@@ -83,14 +87,8 @@ class OnOff(Strict):
     on_time: Time = Field(description="How long packets are sent.", examples=["10 ms"])
     off_time: Time = Field(description="How long the silence is.", examples=["40 ms"])
 
-    def values(self, duration: int | None) -> Values:
-        return self.kind, [self.on_time, self.off_time]
 
-    def text(self) -> str:
-        return f"{self.kind}:on_time={self.on_time} ns,off_time={self.off_time} ns"
-
-
-class Ramp(Strict):
+class Ramp(_Pattern):
     """A rate that changes evenly to `to` pkt/s over `over` ns, by default the whole duration."""
 
     kind: Literal["ramp"] = Field(
@@ -114,10 +112,6 @@ class Ramp(Strict):
                 "a ramp over a number of packets needs its time: --pattern 'ramp:to=…,over=10 s'"
             )
         return self.kind, [self.to, over]
-
-    def text(self) -> str:
-        over = "" if self.over is None else f",over={self.over} ns"
-        return f"{self.kind}:to={self.to} pkt/s{over}"
 
 
 PATTERNS: Mapping[str, type[Constant | Burst | Poisson | OnOff | Ramp]] = {

@@ -40,7 +40,6 @@ from tailtap.remote.session import (
     Json,
     RoleEvent,
     RolePlan,
-    Said,
     Setup,
 )
 
@@ -73,8 +72,8 @@ class Here:
         """What keeps this machine from its part of it. Raises `InputError`."""
         machine, run = foresee_machine(), foresee(self._experiment(setup), setup.tasks)
         return Foreseen(
-            machine=Said(problems=machine.problems, notes=machine.notes),
-            run=Said(problems=run.problems, notes=run.notes),
+            machine=machine,
+            run=run,
         )
 
     def _experiment(self, setup: Setup) -> Experiment:

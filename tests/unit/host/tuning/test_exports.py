@@ -14,7 +14,7 @@ from boot_trees import boot, with_grub, write
 from scratch_machine import scratch_machine, state
 
 from tailtap.base.errors import InputError
-from tailtap.host.knobs import KNOBS, named
+from tailtap.host.knobs import KNOBS, named, select
 from tailtap.host.knobs.knob import Files
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
@@ -179,8 +179,8 @@ def test_a_task_list_gives_grub_the_line(tree: Tree, found: Content) -> None:
 def test_each_value_has_its_reason_and_what_is_left_is_said(found: Content, name: str) -> None:
     text, left = exported(found, name)
     lines = text.splitlines()
-    knobs = [setting.knob for setting in found.settings] + [word.knob for word in found.words]
-    for knob in knobs:
+    names = [setting.knob.name for setting in found.settings] + [row.knob for row in found.words]
+    for knob in select(names):
         if knob.name not in left:
             assert any(
                 line.startswith(f"# {knob.name}: {knob.why}") and knob.source in line
