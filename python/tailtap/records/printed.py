@@ -172,6 +172,12 @@ class AuditRow(Record, kw_only=True):
     recommended: Annotated[bool, says("False of a knob that is there to compare")]
     elsewhere: Annotated[bool, says("Whether something else than tailtap sets it")]
 
+    @property
+    def differs(self) -> bool:
+        """Whether the value is another than the wish, also of knobs that are only to compare."""
+        compared = self.answer == "not-applicable" and self.wanted is not None
+        return self.answer == "not-met" or compared
+
 
 class AuditRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.audit/1"):
     """``tailtap host audit --json``."""

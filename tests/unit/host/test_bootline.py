@@ -156,7 +156,7 @@ def test_contradictions_of_the_running_line_are_told(tree: Tree) -> None:
 def judged(tree: Tree, cpus: str = "2-3") -> dict[str, str]:
     purpose = Purpose.of(tree, "bare-metal", cpus)
     rows = audit(tree, purpose, [*BOOT_ROWS, *LINE_ROWS]).rows
-    return {row.knob.name: row.answer for row in rows if row.answer != "not-applicable"}
+    return {row.name: row.answer for row in rows if row.answer != "not-applicable"}
 
 
 def test_the_audit_is_met_by_the_printed_line(tree: Tree) -> None:
@@ -430,7 +430,7 @@ def test_killed_at_any_step(
 def stale(tree: Tree) -> str:
     """What the audit and `bootline` say of our entry; both say the same."""
     [row] = audit(tree, Purpose.of(tree, "bare-metal", "2-3"), ["boot-entry"]).rows
-    assert row.value is not None, row.reason
+    assert row.value is not None, row.why
     assert row.answer == ("met" if row.value == FINE else "not-met")
     clauses = [] if row.value == FINE else row.value.split("; ")
     assert [clause for clause in asked(tree).wrong if clause in clauses] == clauses

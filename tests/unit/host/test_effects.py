@@ -13,7 +13,8 @@ from scratch_machine import scratch_machine
 from tailtap.host.facts.kernel_audit import enabled
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree, Unreadable
-from tailtap.host.tuning.audit import Judgement, audit
+from tailtap.host.tuning.audit import audit
+from tailtap.records.printed import AuditRow
 
 CPU = "sys/devices/system/cpu"
 CLOCK = "sys/devices/system/clocksource/clocksource0"
@@ -27,7 +28,7 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(scratch_machine(tmp_path))
 
 
-def judged(tree: Tree, name: str, files: Mapping[str, str], role: str = "bare-metal") -> Judgement:
+def judged(tree: Tree, name: str, files: Mapping[str, str], role: str = "bare-metal") -> AuditRow:
     """What the audit says of a knob on a machine with these files."""
     for path, text in files.items():
         file = tree.root / path
@@ -64,7 +65,7 @@ def test_a_guest_polls_only_by_its_driver(
     tree: Tree, files: Mapping[str, str], answer: str, said: str
 ) -> None:
     row = judged(tree, "guest-halt-polling", files, "vm-guest")
-    assert row.answer == answer and said in row.reason
+    assert row.answer == answer and said in row.why
 
 
 @pytest.mark.parametrize(
@@ -154,9 +155,9 @@ def test_polls_of_sockets_and_interrupts_want_different_things(tree: Tree) -> No
         for value in ("0", "20000"):
             files = {f"sys/class/net/{card}/{file}": value for card in ("eth0", "eth1")}
             row = judged(tree, name, files)
-            assert not row.knob.recommended
+            assert not row.recommended
             assert row.answer == ("met" if value == "0" else "not-applicable")
-            assert "olling" in row.knob.why or "polls" in row.knob.why
+            assert "olling" in row.why or "polls" in row.why
 
 
 def test_the_kernel_itself_says_whether_it_reports_system_calls() -> None:

@@ -15,7 +15,8 @@ from tailtap.host.knobs import named
 from tailtap.host.knobs.interrupts import SMI_COUNT
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.audit import Judgement, judge
+from tailtap.host.tuning.audit import judge
+from tailtap.records.printed import AuditRow
 
 INTEL = "vendor_id\t: GenuineIntel\nflags\t\t: fpu tsc msr\n"
 
@@ -27,7 +28,7 @@ def tree(tmp_path: Path) -> Tree:
     return made
 
 
-def said(tree: Tree, name: str = "firmware-interrupts") -> Judgement:
+def said(tree: Tree, name: str = "firmware-interrupts") -> AuditRow:
     knob = named(name)
     assert knob is not None
     return judge(knob, tree, Purpose.of(tree, "bare-metal", "2-3", interfaces=[]))
@@ -58,14 +59,14 @@ def test_interrupts_in_a_second(
 
 
 def test_where_nothing_counts_them(tree: Tree) -> None:
-    assert said(tree).reason.startswith("nothing shows the count: load the module msr")
+    assert said(tree).why.startswith("nothing shows the count: load the module msr")
     (tree.root / "dev/cpu/2").mkdir(parents=True)
     (tree.root / "dev/cpu/2/msr").write_bytes(b"short")
     assert said(tree).answer == "unknown"
     (tree.root / "proc/cpuinfo").write_text(INTEL.replace("msr", "msr hypervisor"))
-    assert said(tree).reason == "a virtual machine is not told"
+    assert said(tree).why == "a virtual machine is not told"
     (tree.root / "proc/cpuinfo").write_text(INTEL.replace("GenuineIntel", "AuthenticAMD"))
-    assert said(tree).reason == "only processors of Intel count them"
+    assert said(tree).why == "only processors of Intel count them"
 
 
 def process(tree: Tree, number: int, name: str, *files: str) -> None:

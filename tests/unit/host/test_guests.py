@@ -10,7 +10,8 @@ from scratch_machine import scratch_machine
 from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.audit import Judgement, judge
+from tailtap.host.tuning.audit import judge
+from tailtap.records.printed import AuditRow
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(scratch_machine(tmp_path))
 
 
-def said(tree: Tree, name: str) -> Judgement:
+def said(tree: Tree, name: str) -> AuditRow:
     knob = named(name)
     assert knob is not None
     return judge(knob, tree, Purpose.of(tree, "vm-host", "2-3", interfaces=[]))
@@ -70,6 +71,6 @@ def test_what_else_a_virtual_machine_runs(tree: Tree) -> None:
 def test_without_a_virtual_machine(tree: Tree) -> None:
     reason = "no virtual machine of QEMU with named threads runs"
     process(tree, 200, "bash", main="0-3")
-    assert {said(tree, name).reason for name in ("virtual-cores", "emulator-threads")} == {reason}
+    assert {said(tree, name).why for name in ("virtual-cores", "emulator-threads")} == {reason}
     process(tree, 300, "qemu-system-x86", main="0-3")
-    assert said(tree, "virtual-cores").reason == reason
+    assert said(tree, "virtual-cores").why == reason

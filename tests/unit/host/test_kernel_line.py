@@ -192,7 +192,7 @@ def test_nobody_knows_what_was_refused_without_log_and_configuration(tree: Tree)
     knob = named("line-refused")
     assert knob is not None
     row = judge(knob, tree, Purpose.of(tree, cpus="2-3"))
-    assert (row.answer, row.reason) == (
+    assert (row.answer, row.why) == (
         "unknown",
         "the kernel's log cannot be read: No such file or directory",
     )
@@ -206,7 +206,7 @@ def test_cores_without_ticks(tree: Tree, text: str, answer: str) -> None:
     knob = named("nohz-full")
     assert knob is not None
     purpose = Purpose.of(tree, cpus="2-3")
-    assert judge(knob, tree, purpose).reason == "this kernel was built without NO_HZ_FULL"
+    assert judge(knob, tree, purpose).why == "this kernel was built without NO_HZ_FULL"
     (tree.root / "sys/devices/system/cpu/nohz_full").write_text(f"{text}\n")
     row = judge(knob, tree, purpose)
     assert row.differs == (answer == "not-met")

@@ -238,7 +238,7 @@ def test_what_only_the_host_can_mend_is_shown_and_does_not_decide(
     assert [row.answer for row in found.rows] == [answer]
     assert found.rows[0].value == f"{ticks / 10_000:.2%}"
     assert found.met
-    assert found.record.rows[0].elsewhere is True
+    assert found.rows[0].elsewhere is True
     assert not audit(tree, purpose, ["steal", "stat-interval"]).met
 
 

@@ -46,7 +46,7 @@ def purpose(tree: Tree, name: str, role: str | None = None) -> Purpose:
 
 
 def answers(tree: Tree, name: str, role: str | None = None) -> dict[str, str]:
-    return {row.knob.name: row.answer for row in audit(tree, purpose(tree, name, role)).rows}
+    return {row.name: row.answer for row in audit(tree, purpose(tree, name, role)).rows}
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_all_knobs_are_set_and_put_back_together(
     before = state(tree.root)
     apply(plan(tree, wanted, disruptive=True), tmp_path / "journals")
     found = audit(tree, wanted)
-    left = {row.knob.name for row in found.rows if row.answer == "not-met"}
+    left = {row.name for row in found.rows if row.answer == "not-met"}
     assert not left & {knob.name for knob in KNOBS if knob.settable == "runtime"}
     revert(tmp_path / "journals")
     assert (state(tree.root), systemd.units) == (before, units)

@@ -81,7 +81,7 @@ def journals(tmp_path: Path) -> Path:
 
 def answers(tree: Tree, *names: str, cpus: str = "2-3") -> dict[str, str]:
     purpose = Purpose.of(tree, cpus=cpus, interfaces=["eth1"])
-    return {row.knob.name: row.answer for row in audit(tree, purpose, names).rows}
+    return {row.name: row.answer for row in audit(tree, purpose, names).rows}
 
 
 def test_an_audit(tree: Tree) -> None:
@@ -103,7 +103,7 @@ def test_an_audit(tree: Tree) -> None:
 
 def test_an_audit_as_json(tree: Tree) -> None:
     purpose = Purpose.of(tree, "container", "2-3", interfaces=["eth1"])
-    content = msgspec.to_builtins(audit(tree, purpose).record)
+    content = msgspec.to_builtins(audit(tree, purpose))
     assert {key: content[key] for key in ("schema", "role", "cpus", "housekeeping", "met")} == {
         "schema": "tailtap.audit/1",
         "role": "container",

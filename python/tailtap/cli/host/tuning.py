@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +18,8 @@ from tailtap.cli.terminal import say, unless, warn, warn_of
 if TYPE_CHECKING:
     from tailtap.host.knobs.purpose import Purpose
     from tailtap.host.knobs.tree import Tree
-    from tailtap.host.tuning.audit import Audit, Judgement
     from tailtap.records.machine import NoiseRecord
-    from tailtap.records.printed import RevertRecord
+    from tailtap.records.printed import AuditRecord, AuditRow, RevertRecord
 
 
 LOOKS = {"met": "good", "not-met": "alarm", "unknown": "unshown", "not-applicable": "present"}
@@ -56,14 +56,20 @@ def audit(
 
     found = library.audit(tree, purpose, names)
     return Answer(
-        found.record,
+        found,
         lambda: _print_audit(found, purpose, names, all_=all_, why=why, quiet=quiet),
         0 if found.met else 1,
     )
 
 
 def _print_audit(
-    found: Audit, purpose: Purpose, names: tuple[str, ...], *, all_: bool, why: bool, quiet: bool
+    found: AuditRecord,
+    purpose: Purpose,
+    names: tuple[str, ...],
+    *,
+    all_: bool,
+    why: bool,
+    quiet: bool,
 ) -> None:
     from tailtap.cli.console import print_table
     from tailtap.host.tuning.audit import ANSWERS
@@ -80,22 +86,21 @@ def _print_audit(
         *((Column("why", wrap=20),) if explained else ()),
     )
 
-    def judged(one: Judgement) -> Row:
-        how = one.knob.settable if one.answer == "not-met" else ""
-        source = f" ({one.knob.source})" * (bool(why or names) and one.answer != "unknown")
-        reasons = [one.reason + source] if explained else []
+    def judged(one: AuditRow) -> Row:
+        how = one.settable if one.answer == "not-met" else ""
+        source = f" ({one.source})" * (bool(why or names) and one.answer != "unknown")
+        reasons = [one.why + source] if explained else []
         answer = Cell(one.answer, LOOKS[one.answer])
-        return row(one.knob.name, answer, one.value, one.wanted, how, *reasons)
+        return row(one.name, answer, one.value or "", one.wanted or "", how, *reasons)
 
     if not quiet:
-        groups = groupby(shown, lambda one: one.knob.group)
+        groups = groupby(shown, lambda one: one.group)
         parts = [Part(list(map(judged, rows)), group) for group, rows in groups]
         say(sentence(purpose))
         print_table(Table("", columns, parts))
-    counts = ", ".join(
-        f"{found.count(answer)} {answer}" for answer in ANSWERS if found.count(answer)
-    )
-    theirs = [row.knob.name for row in found.rows if row.answer == "not-met" and row.knob.elsewhere]
+    count = Counter(row.answer for row in found.rows)
+    counts = ", ".join(f"{count[answer]} {answer}" for answer in ANSWERS if count[answer])
+    theirs = [row.name for row in found.rows if row.answer == "not-met" and row.elsewhere]
     counts += f"; {', '.join(theirs)}: nothing on this machine can mend it" if theirs else ""
     more = [] if explained else ["--why explains them"]
     more += [] if len(shown) == len(found.rows) else ["--all lists what does not apply"]
@@ -153,7 +158,7 @@ def apply(
     partly = []
     if not dry_run and steps.changes:
         require_superuser("setting the kernel's values")
-        partly = [(row.knob.name, row.value) for row in set_all(steps)]
+        partly = [(row.name, row.value) for row in set_all(steps)]
     for name, value in partly:
         warn(
             f"tailtap: {name}: now {value}: the kernel does not let the others be changed, as it "

@@ -25,26 +25,22 @@ from tailtap.host.knobs import named, select
 from tailtap.host.knobs.knob import Knob
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
-from tailtap.host.tuning.audit import Judgement, judge
-from tailtap.records.printed import ChangeRow
+from tailtap.host.tuning.audit import judge
+from tailtap.records.printed import AuditRow, ChangeRow
 
 
 @dataclass(frozen=True)
 class Change:
     """One knob that is to be set."""
 
-    before: Judgement
+    knob: Knob
+    before: AuditRow
     value: str
     """What is written."""
     purpose: Purpose
     """What for; without the interface of the default route if setting it disrupts."""
     resources: Sequence[Resource]
     """What sets it, in this order."""
-
-    @property
-    def knob(self) -> Knob:
-        """The row of the table."""
-        return self.before.knob
 
     @property
     def row(self) -> ChangeRow:
@@ -120,7 +116,7 @@ def _step(
         purpose = without
     before = judge(knob, tree, purpose)
     if before.answer == "unknown":
-        return before.reason
+        return before.why
     if not before.differs:
         return before.answer == "met"
     if knob.settable != "runtime":
@@ -135,12 +131,12 @@ def _step(
         return "setting it takes links down or stops what runs: say --disruptive"
     try:
         value = knob.wish(purpose, tree).value
-        return Change(before, value, purpose, knob.where.changes(tree, purpose, value))
+        return Change(knob, before, value, purpose, knob.where.changes(tree, purpose, value))
     except (Absent, Unreadable) as reason:
         return str(reason)
 
 
-def _is_nothing(row: Judgement) -> bool:
+def _is_nothing(row: AuditRow) -> bool:
     """Whether there is nothing to set; a knob that is only to compare may well differ."""
     return row.answer == "not-applicable" and not row.differs
 
@@ -155,7 +151,7 @@ TASK = "tailtap host apply"
 """Of which only one runs at a time, by the journals' heads."""
 
 
-def apply(plan: Plan, *folders: Path) -> list[Judgement]:
+def apply(plan: Plan, *folders: Path) -> list[AuditRow]:
     """Set all of `plan` so that it stays; without changes nothing is written.
 
     Journals are in `folders`. Returns what is not met all the same, as single places of it may

@@ -82,7 +82,7 @@ def _word(knob: Knob, tree: Tree, purpose: Purpose) -> str:
     text = knob.word(purpose, tree)
     judged = judge(knob, tree, purpose)
     if judged.answer == "not-applicable" and not judged.differs:
-        raise Absent(judged.reason)
+        raise Absent(judged.why)
     if option := lines.not_built(tree, text):
         raise Absent(f"the kernel was built without {option}")
     name = name_of(text)

@@ -101,7 +101,7 @@ def _setting(knob: Knob, tree: Tree, purpose: Purpose) -> Setting:
     """Where the value of a knob goes. Raises `Absent` or `Unreadable` when nobody can say."""
     judged = judge(knob, tree, purpose)
     if judged.answer == "not-applicable" and not judged.differs:
-        raise Absent(judged.reason)
+        raise Absent(judged.why)
     if knob.disruptive:
         typed = "tailtap host apply --disruptive"
         raise Absent(f"setting it takes links down: `{typed}` sets it")

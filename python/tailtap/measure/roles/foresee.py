@@ -26,7 +26,7 @@ from tailtap.host.net.nic import timestamping
 from tailtap.host.net.port_threads import require_busy_poll
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.host.tuning.apply import Plan, plan, tuned
-from tailtap.host.tuning.audit import Audit, audit
+from tailtap.host.tuning.audit import audit, tuning
 from tailtap.lab import forwarders as forwarder
 from tailtap.lab.forwarders import Asked
 from tailtap.lab.generators import GENERATORS
@@ -51,6 +51,7 @@ from tailtap.measure.preconditions import (
 )
 from tailtap.measure.roles import PLACE
 from tailtap.records.machine import Tuning
+from tailtap.records.printed import AuditRecord
 from tailtap.remote.local import LocalHost, require_program
 
 
@@ -74,8 +75,8 @@ def require_boot(experiment: Experiment, tree: Tree, purpose: Purpose) -> None:
     if experiment.dut.tuning != FULL or experiment.traits.own_kernel:
         return
     boot = [knob.name for knob in KNOBS if knob.settable == "boot"]
-    lacking = [row for row in audit(tree, purpose, boot).rows if row.answer == "not-met"]
-    words = [row.knob.word(purpose, tree) for row in lacking if row.knob.word]
+    lacking = [row.name for row in audit(tree, purpose, boot).rows if row.answer == "not-met"]
+    words = [one.word(purpose, tree) for one in KNOBS if one.name in lacking and one.word]
     if words:
         raise MachineError(
             f"dut.tuning: full needs a kernel that was booted with {' '.join(words)}: "
@@ -116,10 +117,10 @@ def judged_as_generator(experiment: Experiment, tree: Tree | None = None) -> Tun
     return record(audit(tree, purpose), {}, {})
 
 
-def record(found: Audit, before: dict[str, str | None], left: dict[str, str]) -> Tuning:
+def record(found: AuditRecord, before: dict[str, str | None], left: dict[str, str]) -> Tuning:
     """`tuning` of ``run.json``: the audit during the run, and what was set for it."""
     there = [row for row in found.rows if row.answer != "not-applicable"]
-    return found.tuning(there, before=before, left=left)
+    return tuning(found, there, before=before, left=left)
 
 
 PROGRAMS = ("ip", "setpriv")

@@ -17,7 +17,8 @@ from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import Plan, apply, plan, revert
-from tailtap.host.tuning.audit import Judgement, judge
+from tailtap.host.tuning.audit import judge
+from tailtap.records.printed import AuditRow
 
 CGROUPS = """#subsys_name hierarchy num_cgroups enabled
 cpuset 0 1 1
@@ -49,7 +50,7 @@ def file(tree: Tree, path: str, text: str) -> Path:
     return place
 
 
-def said(tree: Tree, name: str) -> Judgement:
+def said(tree: Tree, name: str) -> AuditRow:
     knob = named(name)
     assert knob is not None
     return judge(knob, tree, Purpose.of(tree, "bare-metal", "2-3", interfaces=[]))
@@ -60,8 +61,8 @@ def planned(tree: Tree, name: str) -> Plan:
 
 
 def test_without_systemd_there_are_no_units(tree: Tree) -> None:
-    assert said(tree, "maintenance").reason == "systemd does not run here"
-    assert said(tree, "slices").reason == "systemd does not run here"
+    assert said(tree, "maintenance").why == "systemd does not run here"
+    assert said(tree, "slices").why == "systemd does not run here"
 
 
 def test_timers_are_stopped_and_started_again(
@@ -145,11 +146,11 @@ def test_the_slice_of_whoever_tunes_is_left(tree: Tree, slices: Systemctl) -> No
 
 
 def test_groups_of_version_1(tree: Tree, tmp_path: Path) -> None:
-    assert said(tree, "groups").reason == "control groups of version 1 have no CPUs here"
+    assert said(tree, "groups").why == "control groups of version 1 have no CPUs here"
     file(tree, "proc/mounts", "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
     top = "sys/fs/cgroup/cpuset"
     file(tree, f"{top}/cpuset.cpus", "0-3")
-    assert said(tree, "groups").reason == "there is no other group with CPUs"
+    assert said(tree, "groups").why == "there is no other group with CPUs"
     for name, cpus in (
         ("docker", "0-3"),
         ("docker/one", "1-2"),

@@ -24,7 +24,8 @@ from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import Plan, apply, plan, revert
-from tailtap.host.tuning.audit import Judgement, judge
+from tailtap.host.tuning.audit import judge
+from tailtap.records.printed import AuditRow
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def purpose(tree: Tree, cpus: str = "1-5") -> Purpose:
     return Purpose.of(tree, "bare-metal", cpus, interfaces=[])
 
 
-def said(tree: Tree, cpus: str = "1-5", name: str = "cache-ways") -> Judgement:
+def said(tree: Tree, cpus: str = "1-5", name: str = "cache-ways") -> AuditRow:
     knob = named(name)
     assert knob is not None
     return judge(knob, tree, purpose(tree, cpus))
@@ -117,7 +118,7 @@ def test_processors_and_roles_that_have_none(tree: Tree) -> None:
     guest = Purpose.of(tree, "vm-guest", "1-5", interfaces=[])
     assert judge(knob, tree, guest).answer == "not-applicable"
     (tree.root / "proc/cpuinfo").write_text("flags : fpu tsc\n")
-    assert said(tree).reason == "the processor does not divide its last cache"
+    assert said(tree).why == "the processor does not divide its last cache"
 
 
 @given(st.integers(0, 2**20 - 1), st.integers(1, 4))
@@ -320,7 +321,7 @@ def test_it_is_undone_from_the_journal_alone(tree: Tree, kernel: Kernel) -> None
 
 
 def test_bandwidth_of_other_cores(tree: Tree, kernel: Kernel, tmp_path: Path) -> None:
-    assert said(tree, name="memory-bandwidth").reason.endswith("limit the bandwidth of cores")
+    assert said(tree, name="memory-bandwidth").why.endswith("limit the bandwidth of cores")
     path = tree.root / "proc/cpuinfo"
     path.write_text("vendor_id : GenuineIntel\nflags : fpu rdt_a cat_l3 mba\n")
     for name, cpus, mask in ((".", "0-11", "1ffff"), ("manualres", "", "e0000")):
@@ -336,7 +337,7 @@ def test_bandwidth_of_other_cores(tree: Tree, kernel: Kernel, tmp_path: Path) ->
     revert(tmp_path / "journals")
     assert state(tree.root) == before
     path.write_text("vendor_id : AuthenticAMD\nflags : fpu rdt_a cat_l3 mba\n")
-    assert "not divided by per cent" in said(tree, name="memory-bandwidth").reason
+    assert "not divided by per cent" in said(tree, name="memory-bandwidth").why
 
 
 MOUNT = """#!/bin/sh

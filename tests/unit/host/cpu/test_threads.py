@@ -22,7 +22,8 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.scheduling import threads
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import plan
-from tailtap.host.tuning.audit import Judgement, judge
+from tailtap.host.tuning.audit import judge
+from tailtap.records.printed import AuditRow
 
 FREE, BOUND, USERS = 0x00208040, 0x04208040, 0x00400040
 """Flags of a kernel thread, of one that cannot be moved, and of a program."""
@@ -59,7 +60,7 @@ def thread(
     (folder / "status").write_text(f"Name:\t{name}\nCpus_allowed:\tf\nCpus_allowed_list:\t{cpus}\n")
 
 
-def said(tree: Tree, name: str) -> Judgement:
+def said(tree: Tree, name: str) -> AuditRow:
     knob = named(name)
     assert knob is not None
     return judge(knob, tree, Purpose.of(tree, "bare-metal", "2-3"))
@@ -84,12 +85,12 @@ def test_threads_of_a_recorded_machine(tree: Tree) -> None:
 
 def test_threads_that_are_not_there(tmp_path: Path) -> None:
     tree = Tree(scratch_machine(tmp_path))
-    assert said(tree, "rcu-threads").reason == "no core has its callbacks offloaded (rcu_nocbs)"
-    assert said(tree, "kernel-threads").reason == "no thread of the kernel can be seen here"
+    assert said(tree, "rcu-threads").why == "no core has its callbacks offloaded (rcu_nocbs)"
+    assert said(tree, "kernel-threads").why == "no thread of the kernel can be seen here"
 
 
 def test_the_priority_of_softirqs_matters_on_real_time_kernels(tree: Tree) -> None:
-    assert "PREEMPT_RT" in said(tree, "softirq-priority").reason
+    assert "PREEMPT_RT" in said(tree, "softirq-priority").why
     version = tree.root / "proc/sys/kernel/version"
     version.write_text("#1 SMP PREEMPT_RT Debian 6.12.1-1\n")
     found = said(tree, "softirq-priority")

@@ -203,7 +203,7 @@ def test_what_no_card_tells_is_not_applicable(tmp_path: Path) -> None:
     knob = named("pause-frames")
     assert knob is not None
     found = judge(knob, Tree(), here)
-    assert (found.answer, found.reason) == (
+    assert (found.answer, found.why) == (
         "not-applicable",
         "no card here lets anybody choose (lo)",
     )
@@ -215,7 +215,7 @@ def test_without_ethtool_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> No
     assert knob is not None
     found = judge(knob, Tree(), Purpose("bare-metal", (1,), (0,), ("lo",)))
     assert found.answer == "unknown"
-    assert "ethtool is missing: apt-get install" in found.reason
+    assert "ethtool is missing: apt-get install" in found.why
 
 
 def test_a_setting_is_undone_from_the_journal_alone() -> None:

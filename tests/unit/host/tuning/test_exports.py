@@ -156,7 +156,7 @@ def test_a_task_list_sets_what_the_audit_wants(
     assert [task["register"] for task in shells] == [
         f"tailtap_{name.replace('-', '_')}" for name in names
     ]
-    before = {row.knob.name: row.differs for row in audit(tree, purpose, names).rows}
+    before = {row.name: row.differs for row in audit(tree, purpose, names).rows}
     said = {task["name"].partition(":")[0]: run(task, tree) for task in shells}
     assert {name: bool(text) for name, text in said.items()} == before
     assert {row.answer for row in audit(tree, purpose, names).rows} == {"met"}

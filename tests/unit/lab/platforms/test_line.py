@@ -10,6 +10,7 @@ from tailtap.base.errors import MachineError
 from tailtap.host.knobs.line import BUILT
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
+from tailtap.host.tuning.audit import tuning
 from tailtap.lab.platforms import DutSpec
 from tailtap.lab.platforms.boot import parameters
 from tailtap.lab.platforms.vm import VmOptions
@@ -116,7 +117,7 @@ def test_what_was_left_out_does_not_apply_in_the_record(tmp_path: Path) -> None:
     made = kernel(tmp_path / "kernel", *(set(BUILT.values()) - {"TICK_ONESHOT"}))
     words = line(made)
     found = judged(booted(tmp_path / "guest", made, words.text), GUEST)
-    record = as_json(found.tuning(found.rows, left=words.left))
+    record = as_json(tuning(found, found.rows, left=words.left))
     why = "the kernel was built without TICK_ONESHOT"
     assert record["left"]["skew-tick"] == why
     row = record["audit"]["skew-tick"]

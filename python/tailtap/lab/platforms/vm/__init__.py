@@ -51,6 +51,7 @@ from tailtap.host.facts import machine as machine_facts
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.pci import VfioCard, address_of
+from tailtap.host.tuning.audit import tuning
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import NAMES, KernelOptions, running_kernel
 from tailtap.lab.platforms.dut import Dut, DutSpec
@@ -294,7 +295,8 @@ def _up(lab: Lab, one: _Guest) -> Dut:
     full = "a kernel keeps 2047 characters of its command line: shorten dut.boot"
     boot.require(line.asked, booted, "the guest", full)
     guest_line.require_effect(judged, line)
-    facts |= {"boot": asdict(booted), "tuning": as_json(judged.tuning(judged.rows, left=line.left))}
+    facts["boot"] = asdict(booted)
+    facts["tuning"] = as_json(tuning(judged, judged.rows, left=line.left))
     files = None
     if spec.options.image is not None:
         files, device = guest_files.mounted(guest, Path(spec.options.image))

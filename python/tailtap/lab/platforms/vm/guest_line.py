@@ -15,16 +15,17 @@ from pathlib import Path
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import drafted, make_folder
-from tailtap.host.knobs import KNOBS
+from tailtap.host.knobs import KNOBS, select
 from tailtap.host.knobs.knob import Files, Knob
 from tailtap.host.knobs.line import not_built
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
-from tailtap.host.tuning.audit import Audit, audit
+from tailtap.host.tuning.audit import audit
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import KernelOptions
 from tailtap.lab.platforms.dut import DutSpec
 from tailtap.lab.platforms.vm.kernels import Kernel
+from tailtap.records.printed import AuditRecord
 from tailtap.remote.guest import GuestHost
 
 ALWAYS = "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trust_cpu=on"
@@ -182,17 +183,18 @@ def recorded(guest: GuestHost, kernel: Kernel, purpose: Purpose) -> Iterator[Tre
         yield Tree(Path(folder))
 
 
-def judged(tree: Tree, purpose: Purpose) -> Audit:
+def judged(tree: Tree, purpose: Purpose) -> AuditRecord:
     """The audit of what words on the guest's line set, and of the line itself."""
     return audit(tree, purpose, [knob.name for knob in rows()])
 
 
-def require_effect(found: Audit, line: Line) -> None:
+def require_effect(found: AuditRecord, line: Line) -> None:
     """Raises `MachineError` when a word of the table does not do in the guest what it is for."""
     for row in found.rows:
-        word = line.recommended.get(row.knob.name)
+        word = line.recommended.get(row.name)
         if word is not None and row.answer == "not-met":
+            [knob] = select([row.name])
             raise MachineError(
-                f"dut.tuning: the guest was booted with {word}, but its {row.knob.where.place} "
+                f"dut.tuning: the guest was booted with {word}, but its {knob.where.place} "
                 f"says {row.value}: take a kernel that can do it, or dut.tuning: runtime"
             )
