@@ -56,10 +56,10 @@ class Numa:
     @classmethod
     def of(cls, cards: Iterable[str] = (), root: Path = ROOT) -> Numa:
         """This machine's. `root` stands in for ``/`` in tests."""
-        online = _cpus(root / "sys/devices/system/cpu/online") or (0,)
+        online = cpus_in(root / "sys/devices/system/cpu/online") or (0,)
         folders = {int(path.name[4:]): path for path in (root / NODES).glob("node[0-9]*")}
         nodes = {
-            node: tuple(cpu for cpu in _cpus(folders[node] / "cpulist") if cpu in online)
+            node: tuple(cpu for cpu in cpus_in(folders[node] / "cpulist") if cpu in online)
             for node in sorted(folders)
         }
         found = {card: _node_of(root / "sys/class/net" / card / "device") for card in cards}
@@ -86,7 +86,8 @@ def _node_of(device: Path) -> int | None:
     return None
 
 
-def _cpus(path: Path) -> tuple[int, ...]:
+def cpus_in(path: Path) -> tuple[int, ...]:
+    """The CPUs in a list of the kernel's; empty when there is none."""
     with contextlib.suppress(ValueError):
         return parse_cpus(read(path) or "")
     return ()

@@ -59,7 +59,7 @@ def describe(root: Path = ROOT) -> Environment:
 @functools.cache
 def _versions() -> dict[str, str | None]:
     """Those of tailtap and the programs that it calls, which stay while it runs."""
-    programs = {name: _first_line(command) for name, command in PROGRAMS.items()}
+    programs = {name: next(iter(_output(command)), None) for name, command in PROGRAMS.items()}
     return {"tailtap": _tailtap_version(), "python": python_platform.python_version(), **programs}
 
 
@@ -90,11 +90,6 @@ def _tailtap_version() -> str | None:
         return metadata.version("tailtap")
     except metadata.PackageNotFoundError:
         return None
-
-
-def _first_line(command: list[str]) -> str | None:
-    lines = _output(command)
-    return lines[0] if lines else None
 
 
 def _output(command: list[str]) -> list[str]:

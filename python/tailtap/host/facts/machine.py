@@ -109,14 +109,13 @@ def mitigations(root: Path = ROOT) -> dict[str, str | None] | None:
 
 def cpuinfo(field: str, root: Path = ROOT) -> str | None:
     """A field of the first CPU in ``/proc/cpuinfo``."""
-    match = re.search(rf"^{field}\s*:\s*(.*)$", read(root / "proc/cpuinfo") or "", re.M)
+    match = re.search(rf"^{field}\s*:[^\S\n]*(.*)$", read(root / "proc/cpuinfo") or "", re.M)
     return match[1].strip() if match else None
 
 
 def cpu_flags(root: Path = ROOT) -> frozenset[str]:
     """What an x86 processor can do, in the kernel's words; none of other processors."""
-    found = re.search(r"^flags\s*:(.*)$", read(root / "proc/cpuinfo") or "", re.MULTILINE)
-    return frozenset(found[1].split()) if found else frozenset()
+    return frozenset((cpuinfo("flags", root) or "").split())
 
 
 def under_hypervisor(root: Path = ROOT) -> bool | None:
@@ -132,7 +131,11 @@ def clocksource(root: Path = ROOT) -> str | None:
 
 def memory(field: str, root: Path = ROOT) -> int | None:
     """A field of ``/proc/meminfo``, such as ``MemTotal`` or ``MemAvailable``, in bytes."""
-    match = re.search(rf"^{field}:\s+(\d+) kB", read(root / "proc/meminfo") or "", re.M)
+    return _in_bytes(field, root / "proc/meminfo")
+
+
+def _in_bytes(field: str, file: Path) -> int | None:
+    match = re.search(rf"\b{field}:\s+(\d+) kB", read(file) or "")
     return int(match[1]) * 1024 if match else None
 
 
@@ -196,7 +199,7 @@ def topology(root: Path = ROOT) -> Topology:
             )
         ],
         numa_nodes={_node(node): read(node / "cpulist") for node in nodes},
-        node_memory={_node(node): _node_memory(node) for node in nodes},
+        node_memory={_node(node): _in_bytes("MemTotal", node / "meminfo") for node in nodes},
         node_distances={
             _node(node): [int(distance) for distance in (read(node / "distance") or "").split()]
             for node in nodes
@@ -206,11 +209,6 @@ def topology(root: Path = ROOT) -> Topology:
 
 def _node(folder: Path) -> str:
     return folder.name.removeprefix("node")
-
-
-def _node_memory(folder: Path) -> int | None:
-    match = re.search(r"MemTotal:\s+(\d+) kB", read(folder / "meminfo") or "")
-    return int(match[1]) * 1024 if match else None
 
 
 def device_of(nic: Path) -> Path:

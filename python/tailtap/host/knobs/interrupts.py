@@ -22,10 +22,6 @@ from tailtap.remote.local import LocalHost
 WORKQUEUE = "Documentation/core-api/workqueue.rst: affinity scopes"
 
 
-def _mask(cpus: Sequence[int]) -> str:
-    return f"{sum(1 << cpu for cpu in cpus):x}"
-
-
 def _others(purpose: Purpose, _tree: Tree) -> Wish:
     return Wish(purpose.others, "within")
 
@@ -33,7 +29,7 @@ def _others(purpose: Purpose, _tree: Tree) -> Wish:
 def others_mask(purpose: Purpose, _tree: Tree) -> Wish:
     """The cores that are not the device's, as a mask."""
     _ = purpose.others
-    return Wish(_mask(purpose.housekeeping), "within")
+    return Wish(f"{sum(1 << cpu for cpu in purpose.housekeeping):x}", "within")
 
 
 def of_cards(tree: Tree, purpose: Purpose) -> set[str]:
@@ -72,7 +68,8 @@ class Interrupts(Where):
         for path in tree.glob("/proc/irq/*/smp_affinity_list"):
             folder = path.rpartition("/")[0]
             number = folder.rpartition("/")[2]
-            if (number in cards) == (self.whose == "cards") and _handled(tree, folder):
+            handled = any(tree.at(one).is_dir() for one in tree.glob(f"{folder}/*"))
+            if handled and (number in cards) == (self.whose == "cards"):
                 found[path] = tree.text(path)
         if not found:
             raise Absent("the cards have no interrupts of their own" if self.whose == "cards"
@@ -87,10 +84,6 @@ class Interrupts(Where):
             if not Wish(value, "within").holds(text, "cpus") or not wanted
         ]
         return [KernelValue(paths, value, "cpus", optional=True, root=str(tree.root))]
-
-
-def _handled(tree: Tree, folder: str) -> bool:
-    return any(tree.at(path).is_dir() for path in tree.glob(f"{folder}/*"))
 
 
 row = partial(Knob, group="interrupts")

@@ -176,7 +176,7 @@ def _hardware(tree: Tree) -> int:
 def _ways(tree: Tree, purpose: Purpose) -> str:
     """Whether others fill ways that the device's cores fill; tasks' groups are left out."""
     _ = purpose.isolated
-    if "cat_l3" not in (facts.cpuinfo("flags", tree.root) or "").split():
+    if "cat_l3" not in facts.cpu_flags(tree.root):
         raise Absent("the processor does not divide its last cache")
     groups = _groups(tree)
     if not groups:
@@ -198,7 +198,7 @@ def _ways(tree: Tree, purpose: Purpose) -> str:
 def _bandwidth(tree: Tree, purpose: Purpose) -> str:
     """Whether other cores are limited, while those of the device are not."""
     _ = purpose.isolated
-    if "mba" not in (facts.cpuinfo("flags", tree.root) or "").split():
+    if "mba" not in facts.cpu_flags(tree.root):
         raise Absent("the processor does not limit the bandwidth of cores")
     groups = _groups(tree)
     if not groups:

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailtap.host.cpu.cpus import cpus_in
 from tailtap.host.facts import machine as facts
 
 _LOG_RECORD = 8192
@@ -110,11 +111,7 @@ class Tree:
 
     def cpus(self, path: str) -> tuple[int, ...]:
         """The CPUs in a list of the kernel's; empty when there is none."""
-        from tailtap.base.units import parse_cpus
-
-        with contextlib.suppress(ValueError):
-            return parse_cpus(self.look(path) or "")
-        return ()
+        return cpus_in(self.at(path))
 
     def config(self, option: str) -> bool | None:
         """Whether the kernel was built with ``CONFIG_`` `option`; None when nothing tells."""

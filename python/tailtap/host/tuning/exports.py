@@ -89,9 +89,11 @@ def content(
                 settings.append(_setting(knob, tree, purpose))
             except (Absent, Unreadable) as reason:
                 left.append((knob.name, str(reason)))
-    line = bootline(tree, purpose, _worded(names), _worded(also)) if _has_words(names) else None
-    words = line.words if line else ()
-    left += [(one.name, one.why) for one in line.left] if line else []
+    words: Sequence[WordRow] = ()
+    if not names or _worded(names):
+        line = bootline(tree, purpose, _worded(names), _worded(also))
+        words = line.words
+        left += [(one.name, one.why) for one in line.left]
     done = {one.knob.name for one in settings} | {row.knob for row in words}
     rest = {name: why for name, why in left if name not in done}
     return Content(purpose, settings, words, list(rest.items()))
@@ -119,10 +121,6 @@ def _worded(names: Sequence[str]) -> list[str]:
     """Groups, and knobs that a word sets."""
     knobs = {name: named(name) for name in names}
     return [name for name, knob in knobs.items() if knob is None or knob.word is not None]
-
-
-def _has_words(names: Sequence[str]) -> bool:
-    return not names or bool(_worded(names))
 
 
 def head(content: Content) -> list[str]:

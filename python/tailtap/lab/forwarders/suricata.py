@@ -226,7 +226,7 @@ class Suricata(Plain):
             facts |= {"rules_evaluated": EVALUATED} if options.rules == "many" else {}
             if options.mode == "dpdk":
                 ports = dpdk.ports(dut, options, setting, stack)
-                content |= dpdk_mode(ports, _mtu(setting))
+                content |= dpdk_mode(ports, max(1500, setting.largest - 18))
                 facts |= ports.facts
             else:
                 content |= af_packet_mode(dut)
@@ -471,10 +471,6 @@ def many_rules() -> Iterator[str]:
             f"sid:{FIRST_ID + number + 1}; rev:1;)"
         )
     yield (f'drop udp any any -> any {DROPPED_PORT} (msg:"discard"; sid:{FIRST_ID}; rev:1;)')
-
-
-def _mtu(setting: Setting) -> int:
-    return max(1500, setting.largest - 18)
 
 
 def _words(value: object) -> object:

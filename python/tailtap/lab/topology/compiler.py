@@ -102,7 +102,7 @@ def compile_graph(
                         called = None if guest else _called(link, port, identity)
                         mac = addresses[port].mac if port in addresses else _outer(graph, port)
                         made = VirtualFunction(
-                            function.card, function.number, called, mac, link.vlan or 0
+                            function.card, function.function, called, mac, link.vlan or 0
                         )
                         steps[port.node].append(Step(made, port if called is None else None))
                     if guest:
@@ -180,7 +180,7 @@ def _called(link: Link, port: Port, identity: str) -> str:
     function = link.function(port)
     if function is None:
         return dict(link.carded)[port]
-    return name_of(identity, f"v{function.number}{'ab'[link.ends.index(port)]}")
+    return name_of(identity, f"v{function.function}{'ab'[link.ends.index(port)]}")
 
 
 def _card(graph: Graph, link: Link, port: Port, identity: str, service: str) -> Iterator[Step]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from tailtap.base.errors import InputError
 from tailtap.lab.topology.placement import DEFAULT, Placement
@@ -74,19 +74,6 @@ class Splitter:
 
 
 @dataclass(frozen=True)
-class Function:
-    """A virtual function of a network card (SR-IOV)."""
-
-    card: str
-    """The card, by its name on its machine."""
-    number: int
-
-    def as_json(self) -> dict[str, Any]:
-        """The function in run.json."""
-        return {"card": self.card, "function": self.number}
-
-
-@dataclass(frozen=True)
 class Link:
     """Two ports that are joined: by a virtual link, or by a cable between two network cards."""
 
@@ -98,7 +85,7 @@ class Link:
     machines; None for a virtual link."""
     splitter: Splitter | None = None
     """Who sees what its first end sends to its second one. Only cables have one."""
-    functions: tuple[Function | None, Function | None] = (None, None)
+    functions: tuple[run.Function | None, run.Function | None] = (None, None)
     """The virtual functions that are its ends; None for an end that is the card itself."""
     vlan: int | None = None
     """Its VLAN on a cable that it shares with other links; None where it has the cable alone."""
@@ -115,7 +102,7 @@ class Link:
         """Its ends, and the port of its splitter."""
         return self.ends if self.splitter is None else (*self.ends, self.splitter.port)
 
-    def function(self, port: Port) -> Function | None:
+    def function(self, port: Port) -> run.Function | None:
         """The virtual function that a port is; None for one that is something else."""
         return dict(zip(self.ends, self.functions, strict=True)).get(port)
 
@@ -132,9 +119,7 @@ class Link:
             found.cards = list(self.cards)
         functions = [end for end in self.functions if end is not None]
         if functions:
-            found.functions = [
-                run.Function(card=one.card, function=one.number) for one in functions
-            ]
+            found.functions = functions
         if self.vlan is not None:
             found.vlan = self.vlan
         if self.splitter is not None:

@@ -36,6 +36,7 @@ from tailtap.lab.topology.compiler import (
 from tailtap.lab.topology.graph import TASKS, Graph, Port, Task
 from tailtap.lab.topology.numbering import Way, ways
 from tailtap.lab.topology.placement import Placed
+from tailtap.records.record import as_json
 from tailtap.remote.local import LocalHost, NamespaceHost
 from tailtap.remote.process import Process
 
@@ -223,14 +224,14 @@ class Lab:
             found = card.facts()
             link = self.graph.link(port)
             if (function := link.function(port)) is not None:
-                found |= {**function.as_json(), "vlan": link.vlan, "mac": card.address}
+                found |= {**as_json(function), "vlan": link.vlan, "mac": card.address}
             lent[self._told(port)] = found
         for port, passed in self._functions.items():
             link = self.graph.link(port)
             function = link.function(port)
             assert function is not None
             lent[self._told(port)] = {
-                **function.as_json(),
+                **as_json(function),
                 "vlan": link.vlan,
                 "passed_through": passed.address,
             }

@@ -14,7 +14,8 @@ from itertools import pairwise
 
 from tailtap.base.errors import InputError
 from tailtap.host.net.virtual_functions import FIRST_VLAN, LAST_VLAN
-from tailtap.lab.topology.graph import Function, Graph, Link, Port
+from tailtap.lab.topology.graph import Graph, Link, Port
+from tailtap.records.run import Function
 
 DESTINATION_MAC = "02:74:74:00:00:02"
 """The hardware address that the generator's packets have, unless it is told another."""
@@ -129,7 +130,7 @@ def by_functions(graph: Graph) -> Graph:
 
     def function(link: Link, port: Port) -> Function | None:
         whole = port.node in graph.devices and link.function(port) is None
-        return Function(dict(link.carded)[port], 0) if whole else link.function(port)
+        return Function(card=dict(link.carded)[port], function=0) if whole else link.function(port)
 
     return replace(graph, links=tuple(
         replace(link, functions=(function(link, link.ends[0]), function(link, link.ends[1])))
@@ -161,6 +162,9 @@ def _links(graph: Graph, cards: tuple[str, str]) -> Iterator[Link]:
                 "are more: leave it out"
             )
         one, other = cards if number % 2 == 0 else cards[::-1]
-        ends = Function(one, number), Function(other, number)
+        ends = (
+            Function(card=one, function=number),
+            Function(card=other, function=number),
+        )
         yield replace(link, cards=(one, other), functions=ends, vlan=vlan)
         number += 1
