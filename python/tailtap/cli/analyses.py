@@ -118,11 +118,13 @@ def explain(
         raise problem
     records = [one.record for one in told]
     print_one = print_brief if brief else print_causes
-    return Answer(
-        records[0] if len(found) == 1 else ExplainedRecord(runs=records),
-        lambda: [print_one(one.record, one.worst) for one in told],
-        problem=problem,
-    )
+
+    def show() -> None:
+        for one in told:
+            print_one(one.record, one.worst)
+
+    record = records[0] if len(found) == 1 else ExplainedRecord(runs=records)
+    return Answer(record, show, problem=problem)
 
 
 def _problem(errors: Sequence[tuple[str, TailtapError]], runs: int) -> TailtapError | None:

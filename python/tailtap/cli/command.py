@@ -29,9 +29,11 @@ from tailtap.base.errors import (
     TailtapError,
 )
 from tailtap.cli.caller import become_caller
+from tailtap.cli.terminal import warn_of
 
 if TYPE_CHECKING:
-    from tailtap.records.record import Record
+    from tailtap.records.record import Notice, Record
+    from tailtap.show.sections import Shown
 
 
 class Quantity(click.ParamType[Any]):
@@ -101,6 +103,8 @@ PATH = click.Path(path_type=Path)
 PERCENTILE = Percentile()
 TIME, RATE, SIZE, SHARE = map(Quantity, ("time", "rate", "size", "share"))
 CPUS = Cpus()
+COMMON = ("json", "quiet")
+"""Options of all commands."""
 PLACES = ("out", "write", "to")
 """The options that say where a command writes."""
 Examples = Sequence[tuple[str, str]]
@@ -119,11 +123,13 @@ class Answer(NamedTuple):
 
     record: Record
     """What --json prints."""
-    show: Callable[[], object]
-    """Prints it for a person."""
+    show: Callable[[], Iterable[Shown] | None]
+    """What a person reads; or prints it, and gives nothing."""
     status: int = 0
     problem: TailtapError | None = None
     """Raised in the end: the answer is given, but not all is well."""
+    warnings: Sequence[Notice] = ()
+    """What a person reads behind it, unless --quiet is given."""
 
 
 class Command(click.Command):
@@ -138,7 +144,7 @@ class Command(click.Command):
         if self.computes:
             become_caller(_paths(ctx.params.values()))
         try:
-            return self._tell(super().invoke(ctx), json=ctx.params["json"])
+            return self._tell(super().invoke(ctx), **{key: ctx.params[key] for key in COMMON})
         except NotWritten as error:
             # Who reads JSON is a program that has a place of its own for it.
             if self._place is None or ctx.params.get("json"):
@@ -161,7 +167,7 @@ class Command(click.Command):
                 raise
             raise InputError(str(error)).at(" or ".join(given)) from error
 
-    def _tell(self, answer: Answer | None, *, json: bool) -> None:
+    def _tell(self, answer: Answer | None, *, json: bool, quiet: bool) -> None:
         """Print an answer, and end with its status."""
         if answer is None:
             return
@@ -170,7 +176,11 @@ class Command(click.Command):
 
             print(printed(answer.record))
         else:
-            answer.show()
+            if (parts := answer.show()) is not None:
+                from tailtap.cli.console import show
+
+                show(parts)
+            warn_of(() if quiet else answer.warnings)
         if answer.problem is not None:
             raise answer.problem
         if answer.status:

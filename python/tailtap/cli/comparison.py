@@ -16,16 +16,13 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.cli import exit_status
 from tailtap.cli.command import PATH, PERCENTILE, SHARE, Answer, Command, command
 from tailtap.cli.options import undisturbed_latencies
-from tailtap.cli.terminal import say, steps, unless, warn, warn_of
+from tailtap.cli.terminal import say, steps, unless, warn
 
 if TYPE_CHECKING:
     from tailtap.records.compare import (
         AddedRecord,
-        CompareRecord,
         GateAnswer,
         GateRecord,
-        HistoryRecord,
-        LoadRow,
     )
 
 
@@ -71,19 +68,6 @@ def status_of(answer: GateAnswer, *, bisect: bool) -> int:
     """With which status the program ends."""
     status = STATUS[answer]
     return SKIP if bisect and answer == "not shown" else status
-
-
-def print_gate(found: GateRecord) -> None:
-    """Print the object of ``--json``: a row for each configuration, and the answer."""
-    from tailtap.cli.console import print_table
-    from tailtap.show.sections.answers import gate_table
-
-    print_table(gate_table(found))
-    say(f"answer: {found.answer}")
-
-
-MOST_COUNTED = 40
-"""Rows of counters that are printed; `--json` has all."""
 
 
 @command(
@@ -174,6 +158,8 @@ def compare(
     answer: 0 for better and no worse, 1 for worse, 5 for not shown.
     """
     from tailtap.analysis.compare import compare_runs, judge_change
+    from tailtap.show.sections.answers import gate_parts
+    from tailtap.show.sections.comparison import comparison_parts
 
     progress = steps("compare", quiet=quiet)
 
@@ -185,38 +171,11 @@ def compare(
             )
             _write(change, junit, markdown)
         status = status_of(change.answer, bisect=bisect)
-        return Answer(change, lambda: _print_change(change, quiet=quiet), status)
+        return Answer(change, lambda: gate_parts(change), status, warnings=change.warnings)
     if bisect or junit or markdown:
         raise InputError("--bisect, --junit and --markdown are about --worse-than: give that, too")
     found = compare_runs(sources, percentile, undisturbed=undisturbed, progress=progress)
-    return Answer(found, lambda: _print(found, quiet=quiet))
-
-
-def _print_change(change: GateRecord, *, quiet: bool) -> None:
-    print_gate(change)
-    if not quiet:
-        warn_of(change.warnings)
-
-
-def _print(found: CompareRecord, *, quiet: bool) -> None:
-    from tailtap.cli.console import print_table
-    from tailtap.show.sections.comparison import traits
-
-    if found.undisturbed:
-        say("of undisturbed latencies: without the time around pauses from outside")
-    for load in found.loads:
-        _print_load(load, found.alpha)
-    for load in found.loads:
-        _print_counters(load)
-    print_table(traits(found.loads))
-    say()
-    for check in found.recommendations:
-        say(f"{check.name}: {check.answer}: {check.because}")
-    say()
-    for sentence in found.advice:
-        say(sentence)
-    if not quiet:
-        warn_of(found.warnings)
+    return Answer(found, lambda: comparison_parts(found), warnings=found.warnings)
 
 
 def _write(found: GateRecord, junit: Path | None, markdown: Path | None) -> None:
@@ -236,48 +195,6 @@ def _source(text: str) -> tuple[str, Path]:
     if Path(text).exists() or not equals or not name:
         return "", Path(text)
     return name, Path(path)
-
-
-def _print_load(found: LoadRow, alpha: float) -> None:
-    """Print the ranking under one load, and what differs."""
-    from tailtap.cli.console import print_table
-    from tailtap.show.sections import Table
-    from tailtap.show.sections.comparison import RANKED, differences, ranked_part
-
-    if found.reason:
-        say(f"{found.load}: no ranking: {found.reason}")
-        say()
-        return
-    print_table(Table("ranking", RANKED, [ranked_part(found, {})]))
-    pairs = len(found.comparisons)
-    shown = differences(found, alpha)
-    if not shown:
-        say(f"comparisons: {pairs}, all with too few repeats to be decided")
-    print_table(shown)
-    if shown and pairs > len(shown.rows):
-        say(f"and {pairs - len(shown.rows)} more: --json has all")
-    say()
-
-
-def _print_counters(found: LoadRow) -> None:
-    """Print what was counted per packet under one load, and where that differs."""
-    from tailtap.cli.console import print_table
-    from tailtap.show.sections import Table
-    from tailtap.show.sections.comparison import COUNTED, counted_part, counter_differences
-
-    counters = found.counters
-    if not counters.counted:
-        return
-    part = counted_part(counters, found.load, {}, MOST_COUNTED)
-    print_table(Table("counted per packet", COUNTED, [part]))
-    shown, pairs = counter_differences(found), len(counters.comparisons)
-    print_table(shown)
-    if pairs and not shown:
-        say(f"differences of what was counted: {pairs}, all with too few repeats")
-    left = len(counters.counted) - len(part.rows) + (pairs - len(shown.rows) if shown else 0)
-    if left:
-        say(f"and {left} more: --json has all")
-    say()
 
 
 history_file: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
@@ -385,6 +302,7 @@ def show(history: Path, at: float | None, page: Path | None, json: bool, quiet: 
     from tailtap.records.compare import HistoryRecord
     from tailtap.records.record import Notice
     from tailtap.results.history import load
+    from tailtap.show.sections.comparison import history_parts
 
     runs = load(history)
     series = histories(runs, at)
@@ -402,15 +320,4 @@ def show(history: Path, at: float | None, page: Path | None, json: bool, quiet: 
         from tailtap.show.report.history import write_history
 
         write_history(found, page)
-    return Answer(found, lambda: _print_history(found, quiet=quiet))
-
-
-def _print_history(found: HistoryRecord, *, quiet: bool) -> None:
-    from tailtap.cli.console import print_section
-    from tailtap.show.sections.comparison import history_section
-
-    for series in found.series:
-        print_section(history_section(series))
-        say()
-    if not quiet:
-        warn_of(found.warnings)
+    return Answer(found, lambda: history_parts(found), warnings=found.warnings)

@@ -8,11 +8,11 @@ which. In a pipe or a file a row is one line, with all columns.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailtap.cli.terminal import printable, say, width_of, words
-from tailtap.show.sections import Column, Section, Table
+from tailtap.show.sections import Column, Section, Shown, Table
 
 GAP = 2
 """Blanks between two columns."""
@@ -33,6 +33,17 @@ class _Row:
     style: str = ""
     title: bool = False
     """Whether its one cell is as wide as all columns: the title of the rows below it."""
+
+
+def show(parts: Iterable[Shown]) -> None:
+    """Print sentences, tables and sections, one after the other."""
+    for part in parts:
+        if isinstance(part, str):
+            say(part)
+        elif isinstance(part, Table):
+            print_table(part)
+        else:
+            print_section(part)
 
 
 def print_section(found: Section) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.campaign import Boots
     from tailtap.measure.roles import Stations
-    from tailtap.records.site import Level, PublishRecord, ReproductionRecord
+    from tailtap.records.site import Level, PublishRecord
 
 
 @command(computes=True)
@@ -329,6 +329,7 @@ def reproduce(
     from tailtap.show.reproduce import MEASURING, Asked
     from tailtap.show.reproduce import reproduce as repeat
     from tailtap.show.reproduce.fetching import at
+    from tailtap.show.sections.answers import reproduction_parts
 
     progress = steps("reproduce", quiet=quiet)
 
@@ -345,7 +346,7 @@ def reproduce(
     with at(site, progress) as folder:
         asked = Asked(level, captures, fetch or 0, remedies())
         found = repeat(folder, site, asked, measure if measuring else None, progress)
-    return Answer(found, lambda: print_reproduction(found), STATUS[found.answer])
+    return Answer(found, lambda: reproduction_parts(found), STATUS[found.answer])
 
 
 def _measuring(
@@ -373,19 +374,3 @@ def _measuring(
         allow_commands=allow_commands, connect=connect, around=results_of_caller,
         listeners=[listener(quiet=quiet)],
     )  # fmt: skip
-
-
-def print_reproduction(found: ReproductionRecord) -> None:
-    """Print the object of ``--json``: each step, what differs, claims, machines, the answer."""
-    from tailtap.cli.console import print_table
-    from tailtap.show.sections.answers import reproduction_tables
-
-    kinds = {"site": "site", "crate": "crate of the RISE profile", "results": "result files"}
-    say(f"{found.name or found.place}: {kinds[found.kind]}")
-    for line in found.about:
-        say(f"  {line}")
-    for table in reproduction_tables(found):
-        print_table(table)
-    if found.folder is not None:
-        say(f"runs of this machine: {found.folder}")
-    say(f"answer: {found.answer}")

@@ -225,3 +225,7 @@ class Section:
     notes: Sequence[str] = ()
     """Behind the tables."""
     mark: Mark | None = None
+
+
+Shown = str | Table | Section
+"""What a terminal shows below each other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.runs.text import as_words
@@ -13,7 +13,19 @@ from tailtap.records.compare import GateRecord, RepeatRow
 from tailtap.records.search import ImproveRecord, KnobTrial, Measured, SearchAnswer
 from tailtap.records.site import PublishRecord, RedactedKind, ReproductionRecord
 from tailtap.records.verdict import ClaimRow, VerdictRow
-from tailtap.show.sections import COUNT, SHARE, Cell, Column, Part, Row, Section, Table, row, table
+from tailtap.show.sections import (
+    COUNT,
+    SHARE,
+    Cell,
+    Column,
+    Part,
+    Row,
+    Section,
+    Shown,
+    Table,
+    row,
+    table,
+)
 
 LOOKS = {
     **dict.fromkeys(("holds", "held", "better", "no worse", "reproduced"), "good"),
@@ -89,12 +101,28 @@ def gate_table(found: GateRecord) -> Table:
     return table(f"{found.new} against {found.base}", columns, rows)
 
 
+def gate_parts(found: GateRecord) -> tuple[Shown, ...]:
+    """A row for each configuration, and the answer."""
+    return gate_table(found), f"answer: {found.answer}"
+
+
 def _middle(runs: Sequence[RepeatRow]) -> str:
     """The median of one side's runs, with their number."""
     known = sorted(run.latency for run in runs if run.latency is not None)
     if len(known) < len(runs) or not known:
         return "unknown"
     return f"{format_us(known[len(known) // 2])} of {len(known)}"
+
+
+def reproduction_parts(found: ReproductionRecord) -> Iterator[Shown]:
+    """What was repeated: each step, what differs, claims, machines, the answer."""
+    kinds = {"site": "site", "crate": "crate of the RISE profile", "results": "result files"}
+    yield f"{found.name or found.place}: {kinds[found.kind]}"
+    yield from (f"  {line}" for line in found.about)
+    yield from reproduction_tables(found)
+    if found.folder is not None:
+        yield f"runs of this machine: {found.folder}"
+    yield f"answer: {found.answer}"
 
 
 def reproduction_tables(found: ReproductionRecord) -> list[Table]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from tailtap.analysis.compare.significance import rank_text
 from tailtap.analysis.runs.text import number_text
 from tailtap.base.units import format_time, format_us
 from tailtap.records.compare import (
+    CompareRecord,
     Configured,
     Counted,
     CounterPair,
     Counters,
+    HistoryRecord,
     LoadRow,
     PairRow,
     RepeatRow,
@@ -33,6 +35,7 @@ from tailtap.show.sections import (
     Part,
     Row,
     Section,
+    Shown,
     Table,
     row,
     table,
@@ -67,10 +70,62 @@ RANKED = (
 """How configurations stand to each other."""
 PAIRS = 15
 """Comparisons that are shown; `--json` has all."""
+MOST_COUNTED = 40
+"""Rows of counters that are shown; `--json` has all."""
 LAST = 10
 """Commits that are shown of a series; `--json` has all."""
 Marks = Mapping[str, Mark]
 """The colours of configurations, by their labels."""
+
+
+def comparison_parts(found: CompareRecord) -> Iterator[Shown]:
+    """The ranking under each load, what differs, and what follows from it."""
+    if found.undisturbed:
+        yield "of undisturbed latencies: without the time around pauses from outside"
+    for load in found.loads:
+        yield from _ranking(load, found.alpha)
+    for load in found.loads:
+        yield from _counters(load)
+    yield from (traits(found.loads), "")
+    yield from (f"{check.name}: {check.answer}: {check.because}" for check in found.recommendations)
+    yield from ("", *found.advice)
+
+
+def _ranking(load: LoadRow, alpha: float) -> Iterator[Shown]:
+    """The ranking under one load, and what differs."""
+    if load.reason:
+        yield f"{load.load}: no ranking: {load.reason}"
+    else:
+        yield Table("ranking", RANKED, [ranked_part(load, {})])
+        pairs, shown = len(load.comparisons), differences(load, alpha)
+        yield shown or f"comparisons: {pairs}, all with too few repeats to be decided"
+        if shown and pairs > len(shown.rows):
+            yield f"and {pairs - len(shown.rows)} more: --json has all"
+    yield ""
+
+
+def _counters(load: LoadRow) -> Iterator[Shown]:
+    """What was counted per packet under one load, and where that differs."""
+    counters = load.counters
+    if not counters.counted:
+        return
+    part = counted_part(counters, load.load, {}, MOST_COUNTED)
+    yield Table("counted per packet", COUNTED, [part])
+    shown, pairs = counter_differences(load), len(counters.comparisons)
+    if shown:
+        yield shown
+    elif pairs:
+        yield f"differences of what was counted: {pairs}, all with too few repeats"
+    left = len(counters.counted) - len(part.rows) + (pairs - len(shown.rows) if shown else 0)
+    if left:
+        yield f"and {left} more: --json has all"
+    yield ""
+
+
+def history_parts(found: HistoryRecord) -> Iterator[Shown]:
+    """Each series of a history."""
+    for series in found.series:
+        yield from (history_section(series), "")
 
 
 def ranked_part(load: LoadRow, marks: Marks) -> Part:
