@@ -222,6 +222,29 @@ class Energy(Record, kw_only=True, omit_defaults=True):
     elapsed_ns: Count
     energy_uj: dict[str, Whole]
     platform_watts: Watts | None = None
+    """Of the whole machine before and after, by its management controller."""
+
+    @property
+    def watts_by_domain(self) -> dict[str, float]:
+        """The mean power of each domain (``package-0``, ``package-0/dram``)."""
+        if not (elapsed := self.elapsed_ns):
+            return {}
+        return {name: uj / 1e6 * 1e9 / elapsed for name, uj in self.energy_uj.items()}
+
+    @property
+    def watts(self) -> float | None:
+        """The mean power of processors and memory together; None where no counter is theirs.
+
+        Packages, and the memory beside them. ``core`` and ``uncore`` are parts of their package,
+        and ``psys`` is the whole platform (Documentation/power/powercap/powercap.rst).
+        """
+        parts = ((name.partition("/"), power) for name, power in self.watts_by_domain.items())
+        found = [
+            power
+            for (package, _, part), power in parts
+            if package.startswith("package") and part in ("", "dram")
+        ]
+        return sum(found) if found else None
 
 
 class SampleTimes(Record, kw_only=True):

@@ -14,7 +14,6 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from tailtap.analysis.runs.energy import watts
 from tailtap.analysis.runs.run import Run
 from tailtap.records.compare import Cache, Grade, Isolation, Layout, Resources
 from tailtap.records.machine import Traits, Virtualization
@@ -41,7 +40,9 @@ def _of(run: Run) -> Resources:
     cpus = [str(cpu) for cpu in run.device_cpus]
     spent = run.record.cpu_ns if run.record else {}
     elapsed = run.record.elapsed_ns if run.record else None
-    result = Resources(len(cpus) or None, memory=_memory(run), watts=watts(run))
+    result = Resources(
+        len(cpus) or None, memory=_memory(run), watts=run.energy and run.energy.watts
+    )
     if not cpus or not elapsed or not spent.keys() >= set(cpus):
         return result
     stolen = run.steal_ns

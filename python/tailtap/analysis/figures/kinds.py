@@ -185,9 +185,7 @@ def _highest_rate(run: Run, figure: Figure) -> Value | None:
 
 
 def _watts(run: Run, figure: Figure) -> Value | None:
-    from tailtap.analysis.runs.energy import watts
-
-    power = watts(run)
+    power = run.energy and run.energy.watts
     return None if power is None else Value(power)
 
 

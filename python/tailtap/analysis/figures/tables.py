@@ -10,7 +10,6 @@ from tailtap.analysis.figures.model import Along, Figure
 from tailtap.analysis.figures.quantities import parse_percentile
 from tailtap.analysis.figures.specification import Grid, Specification
 from tailtap.analysis.figures.tails import Modelled, modelled, summed
-from tailtap.analysis.runs.energy import watts
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import share_text, time_text
 from tailtap.base.errors import InputError
@@ -146,6 +145,9 @@ def _grades(figure: Figure, layout: Layout) -> tuple[Grid, list[str]]:
 
     def memory(run: Run) -> float | None:
         return None if run.record is None else run.record.forwarder_memory
+
+    def watts(run: Run) -> float | None:
+        return run.energy and run.energy.watts
 
     wanted: list[tuple[str, str, Callable[[Run], float | None], Callable[[float], str], bool]] = [
         (f"latency ({figure.percentile or 'max'})", "latency_ns", latency, time_text, False),

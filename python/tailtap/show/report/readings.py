@@ -10,7 +10,6 @@ import numpy as np
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.interrupts.runs import finding_of
 from tailtap.analysis.interrupts.windows import Integers
-from tailtap.analysis.runs.energy import joules, platform_watts, watts, watts_by_domain
 from tailtap.analysis.runs.groups import Configuration, Member, listed
 from tailtap.analysis.runs.reader import as_shown
 from tailtap.analysis.runs.run import Run
@@ -21,7 +20,7 @@ from tailtap.base.errors import InputError
 from tailtap.records.generator import Generator, Slip
 from tailtap.records.interrupts import FILE
 from tailtap.records.record import Notice
-from tailtap.records.run import Event, Passed
+from tailtap.records.run import Energy, Event, Passed
 from tailtap.records.taps import Tap
 from tailtap.show.report.tables import Cells, mark_of, of_runs
 from tailtap.show.sections import COUNT, DASH, TIME, Cell, Column, Kind, Section, Table
@@ -130,9 +129,10 @@ def counters(groups: Sequence[Configuration]) -> Table:
 
 def energy(groups: Sequence[Configuration]) -> Table:
     """Latencies, then power: of processors and memory, by domain, and of the machine by IPMI."""
-    runs = [member.run for group in groups for member in group.members]
-    domains = list(dict.fromkeys(name for run in runs for name in joules(run)))
-    platform = [Column("machine (IPMI)", right=True)] if any(map(platform_watts, runs)) else []
+    told = [one.run.energy for group in groups for one in group.members if one.run.energy]
+    domains = list(dict.fromkeys(name for energy in told for name in energy.energy_uj))
+    whole = any(energy.platform_watts for energy in told)
+    platform = [Column("machine (IPMI)", right=True)] if whole else []
     columns = (
         Column("p50", TIME),
         Column("p99.9", TIME),
@@ -144,27 +144,29 @@ def energy(groups: Sequence[Configuration]) -> Table:
     )
 
     def cells(member: Member) -> Iterator[Cells]:
-        run, evaluation = member.run, member.evaluation
-        if not run.energy:
+        energy, evaluation = member.run.energy, member.evaluation
+        if not energy:
             return
         rows = (listed(evaluation, p) for p in (0.5, 0.999))
-        total, power = watts(run), watts_by_domain(run)
+        total, power = energy.watts, energy.watts_by_domain
         yield (
             *(one.value if one is not None and one.supported else None for one in rows),
             Cell(evaluation.maximum, "max"),
             total,
             *map(power.get, domains),
-            None if total is None else total * run.energy.elapsed_ns / 1e9,
-            *([_platform(run)] if platform else []),
+            None if total is None else total * energy.elapsed_ns / 1e9,
+            *([_platform(energy)] if platform else []),
         )
 
     return of_runs("energy", columns, groups, cells)
 
 
-def _platform(run: Run) -> str | None:
-    if (told := platform_watts(run)) is None:
+def _platform(energy: Energy) -> str | None:
+    if (watts := energy.platform_watts) is None:
         return None
-    before, after = (DASH if value is None else f"{value}\u00a0W" for value in told)
+    before, after = (
+        DASH if value is None else f"{value}\u00a0W" for value in (watts.before, watts.after)
+    )
     return f"{before} before, {after} after"
 
 
