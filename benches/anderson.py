@@ -1,4 +1,4 @@
-"""Simulates the critical values of the goodness-of-fit tests in `tailtap.analysis.tail.goodness`.
+"""Simulates the critical values of the goodness-of-fit tests in `tailtap.analysis.tail.gpd`.
 
 Writes python/tailtap/analysis/tail/anderson.csv, the quantiles of Anderson-Darling's statistic of
 samples from a generalised Pareto distribution against the one fitted to them, and prints the
@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from tailtap.analysis.tail.goodness import anderson_darling, majorant_distance
-from tailtap.analysis.tail.gpd import Excesses
+from tailtap.analysis.tail.gpd import Excesses, anderson_darling, majorant_distance
 
 TABLE = Path(__file__).parents[1] / "python/tailtap/analysis/tail/anderson.csv"
 XIS = np.arange(-5, 11) / 10

@@ -19,7 +19,7 @@ from textwrap import wrap
 
 import msgspec
 
-from tailtap.analysis.claims.reading import claims_shown
+from tailtap.analysis.claims.judge import claims_shown
 from tailtap.analysis.figures.arranging import follows
 from tailtap.analysis.figures.model import Figure
 from tailtap.analysis.runs.groups import configuration_label, configurations

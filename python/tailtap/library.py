@@ -88,7 +88,7 @@ def verdict(
     may have claims, too. `undisturbed` latencies are those without pauses from outside. A file
     `junit` gets JUnit XML, in which what is not shown is skipped where that is allowed.
     """
-    from tailtap.analysis.claims.reading import claims_at, with_claims
+    from tailtap.analysis.claims.judge import claims_at, with_claims
     from tailtap.analysis.verdict.requirement import parse_requirements
     from tailtap.analysis.verdict.runs import judge_runs
 

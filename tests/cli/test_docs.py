@@ -19,7 +19,7 @@ from experiment_folders import write_run
 from program import TAILTAP, in_process
 from read_pages import run, steps
 
-from tailtap.analysis.evaluation.directions import DIRECTIONS
+from tailtap.analysis.evaluation.evaluate import DIRECTIONS
 from tailtap.analysis.evaluation.settings import NANOSECONDS
 from tailtap.analysis.figures.kinds import KINDS
 from tailtap.analysis.verdict.requirement import PROFILES

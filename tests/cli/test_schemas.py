@@ -15,8 +15,8 @@ from msgspec.structs import asdict
 from program import in_process
 from runs import write_experiment
 
+from tailtap.analysis.runs.flows import summarize
 from tailtap.analysis.runs.folder import ExperimentFolder
-from tailtap.analysis.runs.summary import summarize
 from tailtap.measure.search.methods import settings_of
 from tailtap.records.record import printed as as_text
 from tailtap.records.record import read

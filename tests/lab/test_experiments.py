@@ -277,7 +277,7 @@ def test_as_another_user(machine: Machine, tmp_path: Path) -> None:
     # The interpreter may lie where only root can read: it is loaded before the user changes.
     code = (
         "import json, os, pathlib, sys, tailtap.cli.program, tailtap.cli.run\n"
-        "import tailtap.measure.runner, tailtap.analysis.runs.summary, tailtap.results.database\n"
+        "import tailtap.measure.runner, tailtap.analysis.runs.flows, tailtap.results.database\n"
         "import tailtap.experiment.reading\n"
         f"sys.argv = ['tailtap', 'run', {str(path)!r}]\n"
         # Kinds are imported when they are named.

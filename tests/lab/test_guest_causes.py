@@ -26,7 +26,7 @@ from labtools import Machine, own_machine, record, was_made, write_experiment
 from program import tailtap
 from traces import RECORD, TASK
 
-from tailtap.analysis.clocks.guest import GuestClock, guest_clock
+from tailtap.analysis.clocks.host import GuestClock, guest_clock
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.undisturbed import undisturbed_of

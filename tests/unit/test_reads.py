@@ -30,7 +30,7 @@ ELSEWHERE = {
     "analysis/evaluation/evaluate.py": "`Sources`",
     "analysis/evaluation/tables.py": "what `foreign.open_file` opened",
     "analysis/evaluation/transactions.py": "`Sources`",
-    "analysis/tail/goodness.py": "a file of the package",
+    "analysis/tail/gpd.py": "a file of the package",
     "results/database.py": "a file of the package",
     "results/exporters/postgresql.py": "a file of the package",
     "show/live/server.py": "a file of the package",

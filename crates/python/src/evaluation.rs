@@ -318,7 +318,7 @@ fn both(ingress: Given, egress: Given, options: &Options) -> Result<[Source; 2],
     Ok([ingress.source(options.ingress_format)?, egress.source(options.egress_format)?])
 }
 
-/// What tells both directions of two captures apart; see `tailtap.analysis.evaluation.directions`.
+/// What tells both directions of two captures apart; see `tailtap.analysis.evaluation.evaluate`.
 #[pyfunction]
 pub fn both_ways<'py>(
     py: Python<'py>,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tailtap.analysis.causes.many import Told
-    from tailtap.analysis.causes.stalls import Line
+    from tailtap.analysis.causes.record import Line
     from tailtap.analysis.interrupts.runs import FoundRuns
     from tailtap.base.errors import TailtapError
     from tailtap.records.causes import CausesRecord
@@ -211,7 +211,7 @@ def _run(content: CausesRecord) -> str:
 
 def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
     """Print the object of ``--json`` of one run: causes, periods, its `worst` stalls, knobs."""
-    from tailtap.analysis.causes.control import control_words
+    from tailtap.analysis.causes.many import control_words
     from tailtap.cli.console import print_section
     from tailtap.show.sections.causes import causes_section
 

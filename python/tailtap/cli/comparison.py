@@ -179,10 +179,10 @@ def compare(
 
 
 def _write(found: GateRecord, junit: Path | None, markdown: Path | None) -> None:
-    from tailtap.analysis.compare.gate_files import write_junit
+    from tailtap.analysis.verdict.junit import write_gate
 
     if junit is not None:
-        write_junit(found, junit)
+        write_gate(found, junit)
     if markdown is not None:
         from tailtap.show.sections.renderers import write_gate
 

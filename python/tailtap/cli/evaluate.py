@@ -14,7 +14,7 @@ from tailtap.cli.terminal import unless, warn
 
 if TYPE_CHECKING:
     from tailtap.analysis.evaluation import Evaluation
-    from tailtap.analysis.evaluation.directions import Direction
+    from tailtap.analysis.evaluation.evaluate import Direction
     from tailtap.analysis.evaluation.settings import Settings
     from tailtap.analysis.evaluation.sources import Source
     from tailtap.analysis.evaluation.transactions import Transactions
@@ -407,8 +407,7 @@ def _evaluate_captures(
     """Evaluate what the arguments name: one capture of both sides, or two."""
     from dataclasses import replace
 
-    from tailtap.analysis.evaluation.directions import evaluate_directions
-    from tailtap.analysis.evaluation.evaluate import evaluate_by
+    from tailtap.analysis.evaluation.evaluate import evaluate_by, evaluate_directions
     from tailtap.analysis.evaluation.sources import (
         Sources,
         filtered_pair,

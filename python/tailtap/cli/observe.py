@@ -81,7 +81,7 @@ def recorded(function: Function) -> Function:
         memory: int,
         **others: Any,
     ) -> Any:
-        from tailtap.analysis.live.triggers import parse_trigger
+        from tailtap.analysis.live.numbers import parse_trigger
         from tailtap.base.errors import InputError
         from tailtap.base.units import format_time
         from tailtap.measure.observe.recorder import Recording, parse_rate
@@ -275,7 +275,7 @@ def observe(
     for report, explain, verdict, compare, model and export. docs/howto/observe.md has more. The
     exit status is 3 when the run has no result.
     """
-    from tailtap.analysis.runs.summary import summarize
+    from tailtap.analysis.runs.flows import summarize
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.results import problem_of
     from tailtap.experiment.plan import default_folder

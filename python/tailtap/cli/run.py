@@ -160,7 +160,7 @@ def run(
             raise InputError("--check asks about the whole experiment: leave --resume out")
         return _check(checked, out or default_folder(checked.name), stations, boots)
     require_out(out, resume=resume)
-    from tailtap.analysis.runs.summary import summarize
+    from tailtap.analysis.runs.flows import summarize
     from tailtap.cli.analyses import explain_briefly
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.progress import listener
@@ -190,7 +190,7 @@ def run(
         if checked.require and any(run.done for run in runs):
             summary.verdict = library.verdict(folder, checked.require)
         if checked.claims:
-            from tailtap.analysis.claims.reading import claims_at
+            from tailtap.analysis.claims.judge import claims_at
 
             summary.claims = claims_at([folder])
         if json:

@@ -30,7 +30,7 @@ def guest_clock_of(folder: Path, trace: Anything | None) -> tuple[Anything | Non
     """`trace_guest` with its `alignment`, where there is a trace of a guest; or why it has none."""
     if trace is None:
         return None, []
-    from tailtap.analysis.clocks.guest import guest_clock  # `--check` needs no arrays
+    from tailtap.analysis.clocks.host import guest_clock  # `--check` needs no arrays
 
     try:
         clock = guest_clock(folder)

@@ -20,9 +20,8 @@ from tailtap.analysis.causes.stored import causes_of
 from tailtap.analysis.evaluation.settings import SECOND_NS, of_run
 from tailtap.analysis.live.numbers import Board, CauseSums, Numbers, Watched
 from tailtap.analysis.live.written import Growing
-from tailtap.analysis.runs.folder import ExperimentFolder
+from tailtap.analysis.runs.folder import ExperimentFolder, are_requests
 from tailtap.analysis.runs.reader import finished_runs
-from tailtap.analysis.runs.requests import are_requests
 from tailtap.base.errors import TailtapError
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.generators.external import MOONSNIFF

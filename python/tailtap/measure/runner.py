@@ -11,8 +11,13 @@ from msgspec.structs import asdict, replace
 
 from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.analysis.evaluation.settings import of_run
-from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, hop_captures
-from tailtap.analysis.runs.requests import are_requests, evaluate_requests
+from tailtap.analysis.runs.folder import (
+    ExperimentFolder,
+    RunFolder,
+    are_requests,
+    evaluate_requests,
+    hop_captures,
+)
 from tailtap.base.bugs import STORAGE, kept
 from tailtap.base.document import load
 from tailtap.base.errors import Occupied, TailtapError
@@ -286,7 +291,7 @@ class _Flow:
 
             evaluation = evaluate_hops(evaluation, hops, settings)
         if self.record.events:
-            from tailtap.analysis.evaluation.around import around
+            from tailtap.analysis.evaluation.hops import around
 
             self.record.events, self.record.beside_events = around(
                 self.record.events,

@@ -11,23 +11,23 @@ import numpy as np
 from tailtap.analysis.causes.claims import FEWEST, claims, periods, tick
 from tailtap.analysis.causes.guest import Guest, guest_of
 from tailtap.analysis.causes.joined import BEHIND, Joined, join
-from tailtap.analysis.causes.labels import Labels, held_from_threads, label
+from tailtap.analysis.causes.labels import DEFAULT_P, Labels, Removal, held_from_threads, label
 from tailtap.analysis.causes.late import (
     DEFAULT,
     FEW,
+    UNKNOWN,
     Late,
     kept,
     late_packets,
+    leaving,
     lower,
     percentile_of,
+    segments,
     usual_packets,
 )
 from tailtap.analysis.causes.remedies import Knob, Situation, trials_of
-from tailtap.analysis.causes.segments import UNKNOWN, leaving, segments
 from tailtap.analysis.causes.taxonomy import Named
-from tailtap.analysis.causes.trace import Trace, load
-from tailtap.analysis.causes.unseen import too_coarse
-from tailtap.analysis.causes.without import DEFAULT_P, Removal
+from tailtap.analysis.causes.trace import Trace, load, too_coarse
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError

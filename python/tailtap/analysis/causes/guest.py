@@ -16,9 +16,15 @@ import numpy as np
 
 from tailtap import _core
 from tailtap.analysis.causes.taxonomy import TASK, Kernel
-from tailtap.analysis.causes.trace import GUEST_EVENTS, GUEST_RECORD, Trace, load_guest
-from tailtap.analysis.causes.unseen import Chosen, too_coarse
-from tailtap.analysis.clocks.guest import EGRESS, GuestClock, guest_clock
+from tailtap.analysis.causes.trace import (
+    GUEST_EVENTS,
+    GUEST_RECORD,
+    Chosen,
+    Trace,
+    load_guest,
+    too_coarse,
+)
+from tailtap.analysis.clocks.host import EGRESS, GuestClock, guest_clock
 from tailtap.analysis.evaluation.values import Column
 from tailtap.base.errors import InputError
 from tailtap.records.record import Notice

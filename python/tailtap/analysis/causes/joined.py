@@ -12,11 +12,9 @@ import numpy as np
 
 from tailtap import _core
 from tailtap.analysis.causes.guest import Guest
-from tailtap.analysis.causes.late import Late, Packets
-from tailtap.analysis.causes.segments import UNKNOWN, Segment, between, only, stamps_of
+from tailtap.analysis.causes.late import UNKNOWN, Late, Packets, Segment, between, only, stamps_of
 from tailtap.analysis.causes.taxonomy import GUEST, NOTHING, SERVING, Rows, Served, sort
-from tailtap.analysis.causes.trace import Trace
-from tailtap.analysis.causes.unseen import Chosen, Watched, too_coarse
+from tailtap.analysis.causes.trace import Chosen, Trace, Watched, too_coarse
 from tailtap.analysis.clocks.host import HostClock
 from tailtap.analysis.evaluation.values import Column
 

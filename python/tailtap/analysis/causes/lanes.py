@@ -10,10 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from tailtap.analysis.causes import events as kinds
-from tailtap.analysis.causes.events import Events, Sender
+from tailtap.analysis.causes import trace as kinds
 from tailtap.analysis.causes.taxonomy import FOREIGN, KERNEL_THREAD, SERVED, STEAL, Named, name
-from tailtap.analysis.causes.trace import Trace
+from tailtap.analysis.causes.trace import Events, Sender, Trace
 
 Lane = Literal["task", "softirq", "interrupt", "nmi", "steal", "waiting", "lost"]
 LANES: tuple[Lane, ...] = ("lost", "steal", "nmi", "interrupt", "softirq", "task", "waiting")

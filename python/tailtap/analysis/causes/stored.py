@@ -11,16 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tailtap.analysis.causes.events import Events, Window, read_events
 from tailtap.analysis.causes.explain import explain
 from tailtap.analysis.causes.guest import Guest, guest_of
 from tailtap.analysis.causes.lanes import Slice, slices
+from tailtap.analysis.causes.late import leaving
 from tailtap.analysis.causes.record import record, tables
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.segments import leaving
 from tailtap.analysis.causes.taxonomy import NAMES
-from tailtap.analysis.causes.trace import Trace, load
-from tailtap.analysis.clocks.guest import EGRESS
+from tailtap.analysis.causes.trace import Events, Trace, Window, load, read_events
+from tailtap.analysis.clocks.host import EGRESS
 from tailtap.analysis.evaluation.tables import column as integers
 from tailtap.analysis.evaluation.tables import read as read_table
 from tailtap.analysis.evaluation.values import Column

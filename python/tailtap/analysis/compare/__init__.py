@@ -1,11 +1,10 @@
 """Which configuration is better, and whether the data can tell.
 
-The way of a run through the modules: `reading` (run folders, evaluations, imported results) →
-`aspects` (what it measured) → `configurations` (repeats, and those of one load) → `ranking`
-with `significance` (tests over repeats) and `within` (a second view of each run) → `comparison`,
-which adds `resources`, `isolation`, the tail models' predictability, the `checks` of published
-recommendations and `advice`. `record` is the JSON. `gate` asks of two of them whether a change made
-the tail worse; `gate_files` is that for programs that show test results.
+The way of a run through the modules: `configurations` (what it measured; repeats, and those of one
+load) → `ranking` with `significance` (tests over repeats, and a second view of each run) →
+`comparison`, which adds `resources`, the tail models' predictability, the `checks` of published
+recommendations and advice. `gate` asks of two of them whether a change made the tail worse, and
+`history` of many commits.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ from msgspec import structs
 
 from tailtap.analysis.compare.checks import advise, check
 from tailtap.analysis.compare.configurations import Configuration, Load, gather
-from tailtap.analysis.compare.counters import counters
 from tailtap.analysis.compare.ranking import RULE, Pair, Ranking, Standing, needed, rank
-from tailtap.analysis.compare.resources import common_cache, judge, resources
+from tailtap.analysis.compare.resources import common_cache, counters, judge, resources
 from tailtap.analysis.compare.significance import ALPHA, percentile_text, ratio_text
 from tailtap.analysis.runs.reader import home_of, read_runs
 from tailtap.analysis.runs.run import Run

@@ -176,7 +176,7 @@ def _loss(run: Run, figure: Figure) -> Value | None:
 
 
 def _highest_rate(run: Run, figure: Figure) -> Value | None:
-    from tailtap.analysis.runs.searched import answer_for
+    from tailtap.analysis.runs.text import answer_for
 
     found = answer_for(run)
     if found is None or found.rate is None:

@@ -1,14 +1,11 @@
 """Do the kernel's counters rise where packets are late? The way of the papers, with a test.
 
-The way of a sample through the modules: `interrupt_samples` (the file) → `windows` (increments from
-sample to sample, and the lateness in between) → `association` (a known offset of clocks: which
-counters rise where packets are late) or `offset` (an unknown one: which fits, and how surely) →
-`analysis` (one run) → `runs` (many).
+`association` has increments from sample to sample, the lateness in between, which counters rise
+where packets are late, and which offset of the clocks fits; `runs` looks at one run, and at many.
 """
 
 from __future__ import annotations
 
-from tailtap.analysis.interrupts.analysis import Finding, Options, analyse
-from tailtap.analysis.interrupts.runs import FoundRuns, interrupts_of
+from tailtap.analysis.interrupts.runs import Finding, FoundRuns, Options, analyse, interrupts_of
 
 __all__ = ["Finding", "FoundRuns", "Options", "analyse", "interrupts_of"]

@@ -16,17 +16,18 @@ from tailtap.analysis.evaluation.hops import settings_of_hop, with_hops
 from tailtap.analysis.evaluation.many import Captures, Progress, evaluate_many
 from tailtap.analysis.evaluation.settings import Settings, of_run
 from tailtap.analysis.evaluation.values import HopCaptures
+from tailtap.analysis.runs.flows import summarize_run
 from tailtap.analysis.runs.folder import (
     EVALUATION,
     ExperimentFolder,
     RunFolder,
+    are_requests,
+    evaluate_requests,
     hop_captures,
     require_folder,
     resumed,
 )
 from tailtap.analysis.runs.reader import home_of, require_own, run_folders
-from tailtap.analysis.runs.requests import are_requests, evaluate_requests
-from tailtap.analysis.runs.summary import summarize_run
 from tailtap.base.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
 from tailtap.base.files import copy, make_folder, path_within
 from tailtap.base.units import format_time

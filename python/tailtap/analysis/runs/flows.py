@@ -1,16 +1,20 @@
-"""Flows that were measured at the same time: the worst of them, and how fairly they were served."""
+"""The tail of all runs of an experiment at a glance, and flows that were measured together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailtap.records.evaluation import Percentile
-from tailtap.records.experiment import FlowsRow, LatencyOfFlow, LossOfFlow, RunRow
+from tailtap.analysis.runs.folder import RunFolder
+from tailtap.records.evaluation import EvaluationRecord, Percentile
+from tailtap.records.experiment import ExperimentRecord, FlowsRow, LatencyOfFlow, LossOfFlow, RunRow
+from tailtap.records.record import read
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.run import Run
+
 
 VARIABLES = ("flow", "direction")
 """The variables by which runs of one measurement differ."""
@@ -123,3 +127,36 @@ def _result(
     name = next((variables[key] for key in VARIABLES if key in variables), "")
     supported = {one.p: one.value for one in percentiles if one.supported}
     return FlowResult(str(name), arrived + lost, arrived, supported)
+
+
+def summarize(folder: Path, runs: list[RunFolder]) -> ExperimentRecord:
+    """What ``tailtap run --json`` prints: every run with its record and its evaluation."""
+    rows = [summarize_run(run, _evaluation(run)) for run in runs]
+    return ExperimentRecord(
+        folder=str(folder),
+        database=str(folder / "results.duckdb"),
+        runs=rows,
+        flows=list(together(map(printed, rows))),
+    )
+
+
+def summarize_run(run: RunFolder, evaluation: EvaluationRecord | None) -> RunRow:
+    """The row of one run, with this evaluation."""
+    record = run.read()
+    return RunRow(
+        number=record.number,
+        slug=record.slug,
+        repeat=record.repeat,
+        status=record.status,
+        error=record.error,
+        variables=record.variables,
+        parameters=dict(record.parameters.whole),
+        warnings=record.warnings,
+        valid=record.valid,
+        folder=str(run.path),
+        evaluation=evaluation,
+    )
+
+
+def _evaluation(run: RunFolder) -> EvaluationRecord | None:
+    return read(run.evaluation / "evaluation.json", EvaluationRecord) if run.done else None

@@ -3,6 +3,8 @@
 Every JSON file appears whole or not at all. A run folder is written by the runner until its
 status is final, which is written last, when everything else is on the disk; later steps only add
 files to it. What was measured is never removed: a run that is made again is put aside.
+
+Runs of servers: which of the transactions that their captures hold is the run's result.
 """
 
 from __future__ import annotations
@@ -13,13 +15,20 @@ import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tailtap.analysis.evaluation.model import Evaluation
+from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.base.errors import InputError, NothingBegun, Occupied
 from tailtap.base.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
 from tailtap.base.locks import lock
 from tailtap.records.record import as_json, read, read_if_there
-from tailtap.records.run import PlanRow, RunRecord
+from tailtap.records.run import EvaluationSettings, PlanRow, RunRecord
+
+if TYPE_CHECKING:
+    from tailtap.analysis.evaluation.transactions import Transactions
+
 
 STAMP_HEADER = 64
 """Bytes of a stamp file without a stamp; `tailtap.records.stamps` has it, too, and loads NumPy."""
@@ -222,3 +231,44 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
+
+
+MATCH = "transactions"
+"""`evaluation.match` of an experiment whose DuT answers."""
+
+
+def are_requests(asked: EvaluationSettings | None) -> bool:
+    """Whether the captures of a run hold requests and answers, and not the same packets twice."""
+    return asked is not None and asked.match == MATCH
+
+
+def evaluate_requests(folder: RunFolder, settings: Settings, kind: str | None) -> Evaluation:
+    """How long the requests of a run waited for their answers: the `kind` of `main_kind`.
+
+    All kinds are written into the run's folder. Raises `InputError` when no request was answered,
+    or none of the kind that is asked for.
+    """
+    from tailtap.analysis.evaluation.sources import source_of
+    from tailtap.analysis.evaluation.transactions import transactions_by
+
+    found = transactions_by(settings, source_of(folder.ingress), source_of(folder.egress))
+    make_folder(folder.transactions, below=folder.top)
+    found.write(folder.transactions)
+    return main_kind(found, kind)
+
+
+def main_kind(found: Transactions, wanted: str | None) -> Evaluation:
+    """The transactions of the kind, or else of the one with most requests; of equal ones the first.
+
+    Raises `InputError` where no request of the kind was answered.
+    """
+    if wanted is None:
+        answered = [one for one in found.kinds if one.evaluation is not None]
+        wanted = max(answered, key=lambda one: one.counts.requests).name
+    if wanted not in found:
+        there = ", ".join(found.answered)
+        raise InputError(
+            f"no request of kind {wanted} was answered, and there are {there}: take one of these "
+            "in evaluation.transaction"
+        )
+    return found[wanted]

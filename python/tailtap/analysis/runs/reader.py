@@ -24,8 +24,7 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.values import Pair
 from tailtap.analysis.runs.folder import RAW, resumed
 from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
-from tailtap.analysis.runs.searched import warnings_of
-from tailtap.analysis.runs.text import as_words
+from tailtap.analysis.runs.text import as_words, warnings_of
 from tailtap.base.document import load
 from tailtap.base.errors import InputError
 from tailtap.base.files import file_name, read_json

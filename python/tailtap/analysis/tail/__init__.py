@@ -1,9 +1,9 @@
 """What to expect next: an extreme value model of a run's largest latencies.
 
-The way of a latency through the modules: `stored` (what the evaluation kept) → `stamps` (ties of
-coarse clocks undone) → `peaks` (thresholds) → `clusters` → `gpd` (fit and intervals) →
-`goodness`, `stationarity`, `blocks` (warnings) → `assessment` (one threshold) → `analysis`
-(a run) → `runs` (many). `papers` is the published method, `diagnostics` what the report draws.
+The way of a latency through the modules: `peaks` (ties of coarse clocks undone, thresholds,
+clusters) → `gpd` (fit, intervals, goodness) → `blocks` (is it stationary; a cross-check) →
+`assessment` (one threshold) → `analysis` (a run, also by the published method) → `runs` (many).
+`forecast` needs no model, and `diagnostics` is what figures draw.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""The tail model of a run: all thresholds, the one to use, its check, and what to expect."""
+"""The tail model of a run: all thresholds, the one to use, its check, and what to expect.
+
+Beside it the model of "Packet processing in virtualized environments", section 6, as published. The
+first part of a run is fitted, the rest checked. Each threshold is a percentile of the fitted part;
+all its exceedances, as they are, are fitted by maximum likelihood; the threshold with the smallest
+Jensen-Shannon divergence is taken. The return level is that which is exceeded once in as many
+packets as are checked. It has no declustering and no intervals.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +16,25 @@ import numpy as np
 
 from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
 from tailtap.analysis.tail import blocks as series
-from tailtap.analysis.tail import papers as published
+from tailtap.analysis.tail import peaks
 from tailtap.analysis.tail.assessment import REFUSALS, Assessment, assess, check, level_words
 from tailtap.analysis.tail.blocks import CrossCheck
 from tailtap.analysis.tail.forecast import forecast
+from tailtap.analysis.tail.gpd import Excesses, growth, jensen_shannon
 from tailtap.analysis.tail.peaks import (
     PERCENTILES,
     Part,
     Threshold,
+    decluster,
     split,
     spread,
     tick_of,
     unevenness,
+    with_run_length,
 )
 from tailtap.base.errors import InputError
 from tailtap.base.units import exact_time, format_time
-from tailtap.records.record import Notice
+from tailtap.records.record import Notice, unfilled
 from tailtap.records.tail import (
     BlockMaxima,
     ForecastRecord,
@@ -38,6 +48,49 @@ from tailtap.records.tail import (
     TailRecord,
     ThresholdRecord,
 )
+
+
+def fit_papers(fitted: Part, rest: Part, threshold: Threshold) -> PapersThreshold:
+    """The published method at one threshold.
+
+    What cannot be had is None: everything from `xi` on without at least two different exceedances,
+    `limit_ns` of an unbounded tail, levels where nothing is checked.
+    """
+    found = unfilled(
+        PapersThreshold, threshold=threshold.text, percentile=threshold.percentile, exceedances=0
+    )
+    latency = peaks.latency(fitted, threshold)
+    over = None if latency is None else fitted.over(latency)
+    if latency is None or over is None:
+        return found
+    found.latency_ns, found.exceedances = latency, (count := int(over.sum()))
+    try:
+        excesses = Excesses(fitted.latency[over] - latency)
+    except ValueError:
+        return found
+    gpd = excesses.fit()
+    found.xi, found.sigma_ns, found.bounded = gpd.xi, gpd.sigma, gpd.xi < 0
+    found.limit_ns = latency + gpd.limit if gpd.limit is not None else None
+    found.jensen_shannon = jensen_shannon(excesses.values, gpd)
+    # The level lies above the threshold where more than one exceedance is expected.
+    if rest.packets * count > fitted.packets:
+        log_m = float(np.log(rest.packets * count / fitted.packets))
+        with np.errstate(over="ignore"):
+            expected = latency + gpd.sigma * float(growth(log_m, gpd.xi))
+        beyond = rest.position[rest.latency > expected]
+        found.packets_above = int(beyond.size)
+        found.bursts_above = with_run_length(
+            beyond, decluster(fitted.position[over]).run_length
+        ).count
+        found.level_ns = expected if np.isfinite(expected) else None
+    return found
+
+
+def choose_papers(fits: Sequence[PapersThreshold]) -> PapersThreshold | None:
+    """The fit_papers with the smallest divergence; None when there is none."""
+    fitted = [found for found in fits if found.jensen_shannon is not None]
+    return min(fitted, key=lambda found: found.jensen_shannon or 0.0, default=None)
+
 
 HOUR_NS = 3600 * SECOND_NS
 #: Warnings that are of the measurement, whatever the method.
@@ -102,7 +155,7 @@ def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
     tick = tick_of(tail.latency_ns)
     fitted, rest = split(tail, options.fit, spread(tail.latency_ns, tick))
     measured = split(tail, options.fit, tail.latency_ns.astype(np.float64))
-    papers = tuple(published.fit(*measured, threshold) for threshold in options.thresholds)
+    papers = tuple(fit_papers(*measured, threshold) for threshold in options.thresholds)
     tests = tuple(series.tests(tail.blocks, fitted.packets))
     assessments = [
         assess(fitted, threshold, tick=tick, loss=tail.loss, tied=tail.tied)
@@ -130,7 +183,7 @@ def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
     cross = series.cross_check(tail.blocks, fitted.packets, horizon)
     model = TailModel(
         tail, options, tick, fitted, rest, tests, tuple(assessments), chosen, levels, cross,
-        papers, published.choose(papers), (), _forecasts(tail, assessments, options.horizons),
+        papers, choose_papers(papers), (), _forecasts(tail, assessments, options.horizons),
     )  # fmt: skip
     return replace(model, warnings=tuple(_warnings(model)))
 

@@ -8,8 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tailtap.analysis.tail import peaks
-from tailtap.analysis.tail.goodness import goodness, jensen_shannon, second_population
-from tailtap.analysis.tail.gpd import IRREGULAR, Excesses, Fit, Floats, Profile, growth
+from tailtap.analysis.tail.gpd import (
+    IRREGULAR,
+    Excesses,
+    Fit,
+    Floats,
+    Profile,
+    goodness,
+    growth,
+    jensen_shannon,
+    second_population,
+)
 from tailtap.analysis.tail.peaks import Bursts, Part, Threshold, decluster, with_run_length
 from tailtap.base.units import exact_time, format_rate, format_time
 from tailtap.records.record import Notice

@@ -1,8 +1,7 @@
 """Percentiles without the time in which the machine was taken away, beside the plain ones.
 
-A run's way through the modules: `pauses` (when the machine under the device or the generator was
-away), `packets` (all packets, matched again), `stretches` (which time is left out), `independence`
-(whether that is fair), all called by `undisturbed`, which makes an evaluation of what is left.
+`stretches` says when the machine under the device or the generator was away, which time is left
+out, and whether that is fair; `undisturbed` makes an evaluation of what is left.
 docs/explanation/undisturbed.md is the model.
 """
 

@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tailtap import _core
-from tailtap.analysis.causes.events import Events
 from tailtap.analysis.causes.late import SAMPLE_BYTES, capture_of, packets_of
-from tailtap.analysis.causes.trace import GUEST_EVENTS, has_trace, load, load_guest
-from tailtap.analysis.clocks.guest import guest_clock
+from tailtap.analysis.causes.trace import GUEST_EVENTS, Events, has_trace, load, load_guest
+from tailtap.analysis.clocks.host import guest_clock
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.percentiles import label
@@ -23,15 +22,18 @@ from tailtap.analysis.evaluation.settings import of_evaluation
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.reader import as_shown
 from tailtap.analysis.runs.run import Run, RunEvaluation
-from tailtap.analysis.undisturbed.pauses import Pauses, of_generator, of_guest, of_trace
 from tailtap.analysis.undisturbed.stretches import (
     LEAST_P,
     SEED,
     SHIFTS,
     Left,
+    Pauses,
     Spans,
     independence,
     leave_out,
+    of_generator,
+    of_guest,
+    of_trace,
 )
 from tailtap.base.errors import InputError
 from tailtap.base.files import opened

@@ -1,4 +1,4 @@
-"""A verdict as JUnit XML, which continuous integration shows as test results.
+"""Verdicts and judged changes as JUnit XML, which continuous integration shows as test results.
 
 A test suite is a configuration, a test case a requirement. What is violated failed; what is not
 shown failed too or, where that is allowed, was skipped.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from junitparser import Failure, JUnitXml, Properties, Property, Skipped, TestCase, TestSuite
+from junitparser import Error, Failure, JUnitXml, Properties, Property, Skipped, TestCase, TestSuite
 
 from tailtap.base.files import named
+from tailtap.base.units import format_share
 from tailtap.base.writing import writing
+from tailtap.records.compare import GateRecord, GateRow
 from tailtap.records.verdict import VerdictRecord, VerdictRow
 
 
@@ -62,3 +64,31 @@ def printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
+
+
+def write_gate(found: GateRecord, file: Path) -> None:
+    """Write a test suite with a case for each row. Raises `MachineError` when it cannot be written.
+
+    What is worse failed; what is not shown is an error: nothing was found out.
+    """
+    whole = JUnitXml("tailtap compare")
+    suite = TestSuite(printable(f"{found.new} against {found.base}"))
+    suite.add_property("margin", format_share(found.margin))
+    suite.add_property("alpha", f"{found.alpha:g}")
+    suite.add_testcases([_case_of_row(row) for row in found.rows])
+    whole.add_testsuite(suite)
+    save(whole, file)
+
+
+def _case_of_row(row: GateRow) -> TestCase:
+    case = TestCase(
+        printable(f"{row.percentile_text}, {row.load}"), classname=printable(row.configuration)
+    )
+    message = printable(f"{row.answer}: {row.reason}")
+    if row.answer == "worse":
+        case.result = [Failure(message, row.answer)]
+    elif row.answer == "not shown":
+        case.result = [Error(message, row.answer)]
+    else:
+        case.system_out = message
+    return case

@@ -22,8 +22,13 @@ from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.settings import Settings, of_run
 from tailtap.analysis.evaluation.sources import source_of
 from tailtap.analysis.evaluation.transactions import transactions_by
-from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
-from tailtap.analysis.runs.requests import are_requests, evaluate_requests, main_kind
+from tailtap.analysis.runs.folder import (
+    ExperimentFolder,
+    RunFolder,
+    are_requests,
+    evaluate_requests,
+    main_kind,
+)
 from tailtap.base.bugs import STORAGE, kept
 from tailtap.base.errors import InputError, Interrupted
 from tailtap.base.files import make_link, remove

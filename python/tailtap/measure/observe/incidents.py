@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tailtap.analysis.live.numbers import CauseSums
-from tailtap.analysis.live.triggers import Episode
+from tailtap.analysis.live.numbers import CauseSums, Episode
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.base.bugs import STORAGE, kept
 from tailtap.base.errors import InputError, TailtapError

@@ -19,7 +19,7 @@ from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.sources import source_of
 from tailtap.analysis.evaluation.transactions import transactions_by
-from tailtap.analysis.runs.requests import main_kind
+from tailtap.analysis.runs.folder import main_kind
 from tailtap.base.errors import InputError, TailtapError
 from tailtap.base.units import format_count, format_time, list_cpus
 from tailtap.host.changes import clean

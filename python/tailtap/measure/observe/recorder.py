@@ -15,8 +15,15 @@ from msgspec.structs import replace
 
 from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.live.counting import NEVER
-from tailtap.analysis.live.numbers import Board, Numbers, Watched
-from tailtap.analysis.live.triggers import Episode, Episodes, Trigger, parse_trigger
+from tailtap.analysis.live.numbers import (
+    Board,
+    Episode,
+    Episodes,
+    Numbers,
+    Trigger,
+    Watched,
+    parse_trigger,
+)
 from tailtap.analysis.live.written import Row
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.base.bugs import STORAGE

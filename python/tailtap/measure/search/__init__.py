@@ -17,9 +17,9 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from tailtap.analysis.runs.flows import summarize
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
-from tailtap.analysis.runs.searched import in_words
-from tailtap.analysis.runs.summary import summarize
+from tailtap.analysis.runs.text import in_words
 from tailtap.base.document import load
 from tailtap.base.errors import InputError, MachineError, Occupied
 from tailtap.base.units import exact_rate, format_rate, format_time

@@ -15,7 +15,7 @@ import msgspec
 
 import tailtap
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.claims.reading import claims_shown
+from tailtap.analysis.claims.judge import claims_shown
 from tailtap.analysis.runs.reader import finished_runs, read_runs, with_result
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.base.document import load

@@ -10,7 +10,7 @@ import numpy as np
 from tailtap.analysis.figures.kinds import KINDS, Axis
 from tailtap.analysis.figures.quantities import NUMBER, RATIO, SECONDS, TIME
 from tailtap.analysis.figures.specification import BEFORE, Mark, Panel, Series, Specification
-from tailtap.analysis.interrupts.analysis import Finding
+from tailtap.analysis.interrupts.runs import Finding
 from tailtap.analysis.runs.run import Floats
 from tailtap.analysis.runs.tail import SECOND_NS
 from tailtap.analysis.runs.text import broken, count_text, time_text

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import tailtap
-from tailtap.analysis.claims.reading import claims_shown
-from tailtap.analysis.compare import counters as compare
+from tailtap.analysis.claims.judge import claims_shown
+from tailtap.analysis.compare import resources as compare
 from tailtap.analysis.compare.checks import advise
 from tailtap.analysis.compare.comparison import load_record, required_percentiles
 from tailtap.analysis.compare.configurations import gather

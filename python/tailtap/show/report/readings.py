@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from tailtap.analysis.evaluation.model import SIDES
+from tailtap.analysis.interrupts.association import Integers
 from tailtap.analysis.interrupts.runs import finding_of
-from tailtap.analysis.interrupts.windows import Integers
 from tailtap.analysis.runs.groups import Configuration, Member, listed
 from tailtap.analysis.runs.reader import as_shown
 from tailtap.analysis.runs.run import Run

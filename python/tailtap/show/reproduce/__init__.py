@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.claims.reading import claims_shown
+from tailtap.analysis.claims.judge import claims_shown
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Experiment
 from tailtap.base.errors import InputError, MachineError

@@ -27,7 +27,7 @@ from tailtap.show.sections import (
 )
 
 if TYPE_CHECKING:
-    from tailtap.analysis.interrupts.analysis import Finding
+    from tailtap.analysis.interrupts.runs import Finding
 
 
 CAUSES = 10

@@ -27,10 +27,10 @@ from traced import (
 )
 
 from tailtap.analysis.causes import Explained, explain_runs
-from tailtap.analysis.causes.events import RUNNABLE, WAKEUP
 from tailtap.analysis.causes.late import ENOUGH, FEW
 from tailtap.analysis.causes.record import estimate_words, record
 from tailtap.analysis.causes.taxonomy import Named, Served, holds
+from tailtap.analysis.causes.trace import RUNNABLE, WAKEUP
 from tailtap.base.units import format_time
 from tailtap.records.causes import CauseRow, CausesRecord
 

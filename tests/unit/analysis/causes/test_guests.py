@@ -34,7 +34,7 @@ from traced import (
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.clocks.guest import guest_clock
+from tailtap.analysis.clocks.host import guest_clock
 from tailtap.records.causes import ServedBy
 from tailtap.records.evaluation import PacketsBothWays
 

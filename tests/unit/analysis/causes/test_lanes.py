@@ -30,10 +30,9 @@ from traced import (
     encode,
 )
 
-from tailtap.analysis.causes.events import merged, read_events
 from tailtap.analysis.causes.lanes import Slice, rows, slices
 from tailtap.analysis.causes.taxonomy import SERVED, Names, Served, sort
-from tailtap.analysis.causes.trace import Trace
+from tailtap.analysis.causes.trace import Trace, merged, read_events
 from tailtap.base.errors import InputError
 
 ACCUMULATED = 1

@@ -30,9 +30,8 @@ from tailtap import library
 from tailtap.analysis.causes import Explained, explain_runs, many
 from tailtap.analysis.causes.explain import explain
 from tailtap.analysis.causes.many import Told, explain_many
-from tailtap.analysis.causes.record import record
+from tailtap.analysis.causes.record import record, worst_stalls
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.stalls import worst_stalls
 from tailtap.analysis.evaluation import Captures, Evaluation, evaluate_many
 from tailtap.analysis.evaluation.cluster import Cluster
 from tailtap.analysis.evaluation.executors import Executor, Task, Threads

@@ -35,8 +35,7 @@ from traced import (
 )
 
 from tailtap.analysis.causes import Explained, explain_runs
-from tailtap.analysis.causes.late import Packets
-from tailtap.analysis.causes.segments import UNKNOWN, Segment, segments, stamps_of
+from tailtap.analysis.causes.late import UNKNOWN, Packets, Segment, segments, stamps_of
 from tailtap.analysis.causes.taxonomy import Served
 from tailtap.analysis.causes.trace import load
 from tailtap.analysis.runs.reader import finished_runs

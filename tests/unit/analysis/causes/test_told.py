@@ -33,12 +33,12 @@ from traced import (
 )
 
 from tailtap.analysis.causes import Explained, explain_runs
-from tailtap.analysis.causes.control import control_words
-from tailtap.analysis.causes.events import Sender
 from tailtap.analysis.causes.joined import BEHIND
+from tailtap.analysis.causes.many import control_words
+from tailtap.analysis.causes.record import worst_stalls
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.stalls import worst_stalls
 from tailtap.analysis.causes.stored import FEWEST, Causes, causes_of, delays, shares
+from tailtap.analysis.causes.trace import Sender
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.records.causes import CausesRecord, ClaimKind, Control, TraceCost
 from tailtap.records.record import copied, read

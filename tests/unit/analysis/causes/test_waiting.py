@@ -32,10 +32,9 @@ from traced import (
 )
 
 from tailtap.analysis.causes import Explained, explain_runs
-from tailtap.analysis.causes.record import record
+from tailtap.analysis.causes.record import record, worst_stalls
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.stalls import worst_stalls
-from tailtap.analysis.causes.unseen import Chosen
+from tailtap.analysis.causes.trace import Chosen
 
 TOLD = 21
 SECONDS, HELD_NS, COUNT = 2.0, 400_000, 40

@@ -10,9 +10,8 @@ import pytest
 from comparisons import sample
 from experiment_folders import write_run
 
-from tailtap.analysis.claims.judge import judge_claims
+from tailtap.analysis.claims.judge import claims_at, claims_of, judge_claims, with_claims
 from tailtap.analysis.claims.model import Claim
-from tailtap.analysis.claims.reading import claims_at, claims_of, with_claims
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.base.errors import InputError
 from tailtap.records.verdict import ClaimRow

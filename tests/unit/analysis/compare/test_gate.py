@@ -27,9 +27,9 @@ from tailtap.analysis.compare.gate import (
     smallest_one_sided,
     step_between,
 )
-from tailtap.analysis.compare.gate_files import write_junit
 from tailtap.analysis.compare.significance import above_test
 from tailtap.analysis.runs.run import Run
+from tailtap.analysis.verdict.junit import write_gate
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.compare import GateAnswer, GateRecord
 from tailtap.records.record import as_json
@@ -230,7 +230,7 @@ def test_files_for_programs_that_show_test_results(tmp_path: Path) -> None:
     new = [*side("new", np.linspace(2e5, 2.2e5, 6)), *side("new", [1e5] * 2, "v|m")]
     found = judge_loaded(base, new, 0.05, 0.999)
     fits(as_json(found))
-    write_junit(found, tmp_path / "gate.xml")
+    write_gate(found, tmp_path / "gate.xml")
     [suite] = junitparser.JUnitXml.fromfile(str(tmp_path / "gate.xml"))
     assert (suite.tests, suite.failures, suite.errors) == (2, 1, 1)
     text = gate_markdown(found)

@@ -20,7 +20,7 @@ from scapy.packet import Packet, Raw
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation import evaluate as evaluate_captures
 from tailtap.analysis.evaluation.clocks import known
-from tailtap.analysis.evaluation.directions import Direction
+from tailtap.analysis.evaluation.evaluate import Direction
 from tailtap.base.errors import InputError
 
 #: Both captures run all the time.

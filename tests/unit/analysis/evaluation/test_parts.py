@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from stamps import write_stamps
 
 from tailtap.analysis.evaluation import Evaluation, Settings, evaluate
-from tailtap.analysis.evaluation.around import around
-from tailtap.analysis.evaluation.hops import UNKNOWN, Hops, evaluate_hops, first_between
+from tailtap.analysis.evaluation.hops import UNKNOWN, Hops, around, evaluate_hops, first_between
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.base.errors import InputError
 from tailtap.records.run import Event

@@ -17,13 +17,18 @@ from two_machines import Apart, say_apart
 from tailtap.analysis.interrupts import Options, interrupts_of
 from tailtap.analysis.interrupts.association import (
     LEVEL,
+    SCALE,
     SHIFTS,
+    Integers,
+    Late,
+    Windows,
     associated,
     latest,
     own_effect,
+    scores,
     suggest,
+    windows_of,
 )
-from tailtap.analysis.interrupts.windows import SCALE, Integers, Late, Windows, scores, windows_of
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.base.errors import InputError
 from tailtap.records.interrupts import FILE, Samples

@@ -22,13 +22,15 @@ from tailtap.analysis.live.counting import (
     Histogram,
     Span,
 )
-from tailtap.analysis.live.numbers import CauseSums, Numbers, Watched
-from tailtap.analysis.live.triggers import (
+from tailtap.analysis.live.numbers import (
     Above,
+    CauseSums,
     Episodes,
     Found,
     Lost,
+    Numbers,
     PercentileAbove,
+    Watched,
     parse_trigger,
 )
 from tailtap.analysis.live.written import Growing, Row, Written

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tailtap.analysis.evaluation.transactions import Transactions
 from tailtap.analysis.runs.flows import jain, printed, together
+from tailtap.analysis.runs.folder import are_requests, main_kind
 from tailtap.analysis.runs.reader import load_experiment
-from tailtap.analysis.runs.requests import are_requests, main_kind
 from tailtap.base.errors import InputError
 from tailtap.cli.results import print_flows
 from tailtap.records.evaluation import Latency, Percentile

@@ -12,16 +12,22 @@ from scipy import integrate, optimize, spatial, stats
 from tails import START, tail_tables
 
 from tailtap.analysis.evaluation.values import Blocks
-from tailtap.analysis.tail import blocks, diagnostics, gev
+from tailtap.analysis.tail import blocks, diagnostics
+from tailtap.analysis.tail import blocks as gev
 from tailtap.analysis.tail.blocks import stationarity
-from tailtap.analysis.tail.goodness import (
+from tailtap.analysis.tail.gpd import (
     BINS,
+    DROP_95,
+    Excesses,
+    Fit,
+    Floats,
     anderson_darling,
+    exponential,
     goodness,
+    growth,
     jensen_shannon,
     second_population,
 )
-from tailtap.analysis.tail.gpd import DROP_95, Excesses, Fit, Floats, exponential, growth
 from tailtap.analysis.tail.peaks import (
     Part,
     decluster,

@@ -31,7 +31,7 @@ from tailtap.analysis.causes.trace import Trace
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed import undisturbed_of
-from tailtap.analysis.undisturbed.pauses import LATE_NS, Pauses, of_generator, of_trace
+from tailtap.analysis.undisturbed.stretches import LATE_NS, Pauses, of_generator, of_trace
 from tailtap.records.record import Open
 from tailtap.records.run import Parameters, RunRecord, TrafficSettings
 

@@ -13,7 +13,7 @@ import pytest
 from guests import write_guest_run
 from traced import arrivals, simulate
 
-from tailtap.analysis.clocks import guest as guest_clock
+from tailtap.analysis.clocks import host as guest_clock
 from tailtap.lab.forwarders.served import SOFTIRQ, Served, Server, in_guest
 from tailtap.lab.instruments.observing import Guest, Scope, Tracing
 from tailtap.lab.instruments.tracer.guest import FOLDER, Untraced, trace_guest

@@ -2,7 +2,7 @@
 
 Its clock is not this machine's. So packets are stamped in the guest as well, where they come in and
 where they go out, by `tailtap tap`: packets that passed both clocks bound their difference
-(`tailtap.analysis.clocks.guest`). Whatever does not work in a guest costs this part of the trace
+(`tailtap.analysis.clocks.host`). Whatever does not work in a guest costs this part of the trace
 and a warning, never the run.
 """
 
@@ -109,7 +109,7 @@ class InGuest(Quiet):
 
 def _stamps() -> tuple[str, ...]:
     """The files of the guest's taps. NumPy, which reads them, is not there on every station."""
-    from tailtap.analysis.clocks.guest import FILES as stamps
+    from tailtap.analysis.clocks.host import FILES as stamps
 
     return stamps
 

@@ -10,12 +10,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from tailtap.analysis.causes import events as kinds
-from tailtap.analysis.causes.events import Sender, Window, merged
+from tailtap.analysis.causes import trace as kinds
 from tailtap.analysis.causes.lanes import LANES, Lane, Slice, rows
 from tailtap.analysis.causes.stored import Causes
 from tailtap.analysis.causes.taxonomy import Named, is_of
-from tailtap.analysis.causes.unseen import Shown
+from tailtap.analysis.causes.trace import Sender, Shown, Window, merged
 from tailtap.base.units import format_time
 from tailtap.results.exporters.perfetto.tracks import Drawn, Tracks
 from tailtap.results.exporters.tables import all_packets

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tailtap.analysis.causes.events import Window, merged
 from tailtap.analysis.causes.lanes import Lane, Slice, rows
 from tailtap.analysis.causes.stored import Causes
 from tailtap.analysis.causes.taxonomy import Named
+from tailtap.analysis.causes.trace import Window, merged
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.text import time_text, with_micro_sign
 from tailtap.records.causes import LatePacket
