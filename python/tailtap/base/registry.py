@@ -17,11 +17,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import AfterValidator
 
-from tailtap.base.errors import MachineError, TailtapError
+from tailtap.base.errors import InputError, MachineError, TailtapError
 from tailtap.base.suggest import did_you_mean, shown
 
 Row = TypeVar("Row")
@@ -88,6 +88,22 @@ class Registry(Mapping[str, Row], Generic[Row]):
         if name in self._built_in():
             return OURS
         return _package(self._others[name][0])
+
+    def chosen(self, key: str, options: Mapping[str, Any]) -> tuple[Row, Any]:
+        """The row that `options` name at `key`, and the others of them as the row's `Options`.
+
+        Raises `InputError` for a name that is missing or not known, and pydantic's
+        `ValidationError`, whose places are the keys of `options`.
+        """
+        name = options.get(key)
+        if name is None:
+            raise InputError(f"{key}: this key is missing: it is one of {', '.join(self)}")
+        if not isinstance(name, str) or name not in self:
+            known = did_you_mean(str(name), self)
+            raise InputError(f"{key}: there is no {self.what} {name!r}: {known}")
+        row = self[name]
+        rest = {other: value for other, value in options.items() if other != key}
+        return row, cast("Any", row).Options.model_validate(rest)
 
     @functools.cached_property
     def _others(self) -> Mapping[str, list[metadata.EntryPoint]]:

@@ -242,8 +242,8 @@ def stations_of_file(
     if path is None:
         return None, None
     from tailtap.base.errors import naming
+    from tailtap.measure.testbed.boot.booting import booting_of, stations_of
     from tailtap.measure.testbed.model import cables_of, read_testbed
-    from tailtap.measure.testbed.stations import booting_of, stations_of
 
     testbed = read_testbed(path)
     with naming(str(path)):

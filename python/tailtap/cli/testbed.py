@@ -115,8 +115,8 @@ def boot(
     from tailtap.base.schema import check_fields
     from tailtap.lab.platforms.boot import check_boot
     from tailtap.measure.campaign import Wanted
+    from tailtap.measure.testbed.boot.booting import booting_of
     from tailtap.measure.testbed.model import read_testbed
-    from tailtap.measure.testbed.stations import booting_of
     from tailtap.records.printed import BootRecord
 
     if default and (kernel is not None or append):
@@ -156,7 +156,7 @@ def console(testbed: Path, host: str, json: bool, quiet: bool) -> None:
     The key `console` of the host has the command. Without it, that of its controller is shown where
     `power` is of the kind ipmi; `~.` ends it. This program becomes the other one.
     """
-    from tailtap.measure.testbed.stations import attach
+    from tailtap.measure.testbed.boot.booting import attach
 
     if json:
         raise InputError("--json: a console is for a person: leave it out")

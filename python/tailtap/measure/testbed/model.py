@@ -17,7 +17,7 @@ from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_
 from tailtap.experiment.reading import errors_in
 from tailtap.lab.topology.graphs import Cables
 from tailtap.measure.testbed.boot import BootOptions
-from tailtap.measure.testbed.power import Command, checked
+from tailtap.measure.testbed.power import POWERS, Command
 
 WORD = r"^[^\s-]\S*$"
 """What no program takes for an option, nor a shell for two words."""
@@ -94,7 +94,7 @@ class Host(Strict):
     def _power_of_a_kind(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value is not None:
             with as_value_error():
-                checked(value)
+                POWERS.chosen("kind", value)
         return value
 
 

@@ -24,7 +24,6 @@ from tailtap.base.document import dotted, explain
 from tailtap.base.errors import InputError, MachineError, PackageMissing
 from tailtap.base.registry import Registry
 from tailtap.base.schema import Matching, Strict, Time, check_command
-from tailtap.base.suggest import did_you_mean
 from tailtap.base.writing import read_password
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, require_program
@@ -138,29 +137,13 @@ POWERS: Registry[PowerKind] = Registry("power", "tailtap.powers", PowerKind, _bu
 """Every kind of power control by its name."""
 
 
-def checked(options: Mapping[str, Any]) -> tuple[PowerKind, BaseModel]:
-    """The kind and the options of ``{kind: ipmi, address: …}``.
-
-    Raises `InputError` for a kind that is not known, and pydantic's `ValidationError`, whose
-    places are the keys of `options`.
-    """
-    kind = options.get("kind")
-    if kind is None:
-        raise InputError(f"kind: this key is missing: it is one of {', '.join(POWERS)}")
-    if not isinstance(kind, str) or kind not in POWERS:
-        raise InputError(f"kind: there is no power {kind!r}: {did_you_mean(str(kind), POWERS)}")
-    row = POWERS[kind]
-    rest = {key: value for key, value in options.items() if key != "kind"}
-    return row, row.Options.model_validate(rest)
-
-
 def power_of(options: Mapping[str, Any]) -> Power:
     """The power that ``{kind: ipmi, address: …}`` describes.
 
     Raises `InputError` that begins with the key, and `MachineError` when a package is missing.
     """
     try:
-        row, model = checked(options)
+        row, model = POWERS.chosen("kind", options)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         known = POWERS[options["kind"]].Options.model_fields

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from pydantic import BaseModel, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from tailtap.base.check import Check
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import MachineError
 from tailtap.base.registry import Registry
 from tailtap.base.schema import Matching, NoOptions, Strict, Time, as_value_error
-from tailtap.base.suggest import did_you_mean
 from tailtap.lab.platforms.boot import check_boot
 from tailtap.remote import CommandFailed, NoAnswer, ProgramMissing
 
@@ -70,7 +69,7 @@ class BootOptions(Strict):
         own = {key: value for key, value in data.items() if key not in cls.model_fields}
         options = handler({key: value for key, value in data.items() if key not in own})
         with as_value_error():
-            checked({"via": options.via, **own})
+            WAYS.chosen("via", {"via": options.via, **own})
         options._own = own
         if options.append is not None:
             check_boot(options.append)
@@ -118,9 +117,6 @@ def go(host: FarHost, with_systemd: Sequence[str], without: Sequence[str]) -> No
 def reboot(host: FarHost) -> None:
     """Have the host reboot, through its firmware."""
     go(host, ["systemctl", "reboot"], ["reboot", "-f"])
-
-
-__all__ = ["WAYS", "Files", "Way", "WayKind", "checked"]
 
 
 @dataclass(frozen=True)
@@ -236,19 +232,6 @@ def _built_in() -> Mapping[str, WayKind]:
 
 WAYS: Registry[WayKind] = Registry("boot way", "tailtap.boot_ways", WayKind, _built_in)
 """Every way to boot by its name."""
-
-
-def checked(options: Mapping[str, Any]) -> tuple[WayKind, BaseModel]:
-    """The kind and the options of ``{via: kexec, …}``.
-
-    Raises `InputError` for a way that is not known, and pydantic's `ValidationError`.
-    """
-    via = options.get("via")
-    if not isinstance(via, str) or via not in WAYS:
-        raise InputError(f"via: there is no boot way {via!r}: {did_you_mean(str(via), WAYS)}")
-    row = WAYS[via]
-    rest = {key: value for key, value in options.items() if key != "via"}
-    return row, row.Options.model_validate(rest)
 
 
 LOAD_SECONDS = 120.0

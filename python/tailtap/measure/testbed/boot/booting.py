@@ -1,4 +1,5 @@
-"""Boots hosts of a testbed as runs ask for it, and sees that they are what was asked for.
+"""Hosts of a testbed: their stations and consoles, and boots as runs ask for them, each of which is
+checked.
 
 A word of our own stands on the command line between the host's usual words and those of the run,
 so that the usual ones are known even when nobody remembers the last boot. It names
@@ -9,21 +10,29 @@ not there (Documentation/admin-guide/kernel-parameters.rst), and does nothing.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import RT, VANILLA
 from tailtap.measure.campaign import Wanted
-from tailtap.measure.testbed.boot import BootOptions, Files, Way, reboot
+from tailtap.measure.roles import Stations
+from tailtap.measure.roles.here import Here
+from tailtap.measure.testbed.boot import WAYS, BootOptions, Files, Way, reboot
 from tailtap.measure.testbed.image import Image, image_in
-from tailtap.measure.testbed.power import Power
+from tailtap.measure.testbed.model import Host, Testbed
+from tailtap.measure.testbed.power import IpmiPower, Power, power_of
 from tailtap.measure.testbed.ssh import FarHost, SshStation
 from tailtap.records.machine import Booted
+from tailtap.remote.local import require_program
+from tailtap.remote.session import Station
 
 MARK = "tailtap.default"
 """The word before those of a run; its value is the release of the default kernel."""
@@ -318,3 +327,47 @@ class Booting:
                     "make these again, or remove the old one with `ssh-keygen -R`"
                 ).at(self._station.name)
         return None
+
+
+def stations_of(testbed: Testbed) -> Stations:
+    """The stations by role: one object for each host, which is reached when it is asked first."""
+    hosts: dict[str, Station] = {}
+    for name, host in testbed.hosts.items():
+        far = host.ssh is not None
+        hosts[name] = SshStation(name, host, testbed.ssh_config) if far else Here()
+    return {role: hosts[name] for role, name in testbed.roles.model_dump().items()}
+
+
+def booting_of(testbed: Testbed, name: str, tell: Callable[[str], None]) -> Booting | None:
+    """What boots a host as runs ask; None where the testbed does not say how.
+
+    It has a station of its own. `tell` is given a line for each step. Raises `InputError`.
+    """
+    if name not in testbed.hosts:
+        raise InputError(f"the testbed has no host {name}: there are {', '.join(testbed.hosts)}")
+    host = testbed.hosts[name]
+    if host.boot is None:
+        return None
+    kind, options = WAYS.chosen("via", host.boot.own)
+    power = None if host.power is None else power_of(host.power)
+    station = SshStation(name, host, testbed.ssh_config)
+    return Booting(station, host.boot, kind.open(name, options), power, tell)
+
+
+def command_of(name: str, host: Host) -> list[str]:
+    """The command that shows the console of a host. Raises `InputError` where nothing says it."""
+    if host.console is not None:
+        return shlex.split(host.console)
+    power = None if host.power is None else power_of(host.power)
+    if isinstance(power, IpmiPower):
+        return power.command("sol", "activate")
+    raise InputError(
+        f"hosts.{name}.console: this key is missing: it is a command that shows the console"
+    )
+
+
+def attach(name: str, host: Host) -> NoReturn:
+    """Become the program that shows the console. Raises `InputError` and `MachineError`."""
+    words = command_of(name, host)
+    program = require_program(words[0], f"hosts.{name}.console names it")
+    os.execv(program, words)
