@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -62,6 +63,8 @@ def _all() -> Sequence[type[Record]]:
 
 RECORDS = _all()
 """All that is stored or printed with a `schema`, in the order of the page."""
+HEADED = {kind.__name__: tag_of(kind) for kind in RECORDS}
+"""Those records have a section of their own, also where they are parts of others."""
 
 
 def file_of(kind: type[Record]) -> str:
@@ -136,7 +139,7 @@ def page() -> str:
         shared |= definitions
         parts += [f"## {tag_of(kind)}\n", *_described(own)]
     parts.append("## Parts\n")
-    for name in sorted(shared):
+    for name in sorted(shared.keys() - HEADED.keys()):
         parts += [f"### {name}\n", *_described(shared[name])]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -164,7 +167,8 @@ def _type(field: Mapping[str, Any], required: bool = True) -> str:
         return _type(field).removesuffix(" or null")
     if "$ref" in field:
         name = str(field["$ref"]).rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
+        heading = HEADED.get(name, name)
+        return f"[{heading}](#{re.sub('[^a-z0-9-]', '', heading.lower())})"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     if "anyOf" in field:
