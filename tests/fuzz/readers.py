@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 from devices import Bench, sharp
 from experiment_folders import write_run as write_evaluated
 from guests import host_hog, write_guest_run
@@ -23,7 +22,7 @@ from published_trees import write_mixed
 from runs import write_experiment, write_pair
 from sampled import write_sampled
 from sites import write_site
-from traced import Block, Simulated, arrivals, hog, kworker, random_blocks, simulate, steal
+from traced import Simulated, hog, kworker, steal, traffic
 from traced import write_run as write_traced
 
 from tailtap.analysis.causes import explain_runs
@@ -128,11 +127,8 @@ def write_line(folder: Path) -> None:
 
 
 def _traffic(*made: object) -> Simulated:
-    random = np.random.default_rng(5)
-    blocks: list[Block] = []
-    for one in made:
-        blocks += random_blocks(one, 4, (300_000, 400_000), 0.2, random)
-    return simulate(arrivals(10_000, 0.2, random), blocks, random)
+    kinds = ((one, 4, (300_000, 400_000)) for one in made)
+    return traffic(5, 0.2, *kinds, rate=10_000)
 
 
 def write_trace(folder: Path) -> None:
