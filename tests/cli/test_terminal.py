@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from made_records import made as record
 from terminals import command, shown
-from told import write_told
+from two_causes import write_two_causes
 
 from tailtap.base.check import Check
 from tailtap.cli.console import print_table
@@ -46,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     write_runs(Path("runs"))
     for name in ("modelled", "captured", "line", "described"):
         folders.FOLDERS[name](Path(name))
-    write_told(Path("told"))
+    write_two_causes(Path("told"))
     yield
     os.chdir(before)
 

@@ -8,7 +8,7 @@ import pytest
 from browsers import MISSING, TIP, media, open_page, read_log, settle, window
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from told import write_told
+from two_causes import write_two_causes
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.stored import Causes, causes_of
@@ -43,7 +43,7 @@ return [box.left + view.frame.x_scale.compute(middle("left", "right")),
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Causes]:
-    run = write_told(tmp_path_factory.mktemp("told"))
+    run = write_two_causes(tmp_path_factory.mktemp("told"))
     explain_runs([run], late="150 us")
     report = write_report(run.parent.parent, figures=False)
     return report.page, causes_of(finished_runs(run)[0])

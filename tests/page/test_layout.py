@@ -19,7 +19,7 @@ from placed_runs import write_ablation
 from published_trees import write_mixed
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from told import write_told
+from two_causes import write_two_causes
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation.clocks import known
@@ -144,7 +144,7 @@ FOLDERS: Mapping[str, Callable[[Path], Path]] = {
     "quickstart": quickstart,
     "rates": rates,
     "loss": loss,
-    "causes": lambda folder: write_told(folder).parent.parent,
+    "causes": lambda folder: write_two_causes(folder).parent.parent,
     "hops": hops,
     "compared": compared,
     "placed": write_ablation,

@@ -42,3 +42,11 @@ def write_stamps(path: Path, times: npt.ArrayLike, ids: npt.ArrayLike) -> None:
     """Writes a closed stamp file of the given times in ns and ids, quickly."""
     written = records(times, ids)
     path.write_bytes(header((written.size, written.size, 0, 0)) + written.tobytes())
+
+
+def on_cpu(path: Path, cpu: int) -> None:
+    """Have all stamps of a file say that they were taken on a CPU."""
+    data = path.read_bytes()
+    changed = np.frombuffer(data, RECORD, offset=64).copy()
+    changed["flags"] = cpu
+    path.write_bytes(data[:64] + changed.tobytes())

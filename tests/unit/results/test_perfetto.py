@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from guests import SEAT, host_hog, write_guest_run
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
-from told import write_told
 from traced import (
     DUT,
     HOG,
@@ -28,6 +27,7 @@ from traced import (
     simulate,
     write_run,
 )
+from two_causes import write_two_causes
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.stored import Causes, causes_of
@@ -115,7 +115,7 @@ def read(path: str) -> Read:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_told(tmp_path_factory.mktemp("told"))
+    folder = write_two_causes(tmp_path_factory.mktemp("told"))
     explain_runs([folder], late="150 us")
     return folder
 

@@ -14,6 +14,7 @@ import pytest
 from guests import IN_NS, OUT_NS, SEAT, VCPU, Clock, Integers, host_hog, write_guest_run
 from made_records import rewrite
 from stamps import RECORD as STAMP
+from stamps import on_cpu
 from traced import (
     DUT,
     IDLE,
@@ -110,14 +111,6 @@ def test_of_several_serving_cpus_the_guest_says_which_had_a_packet(tmp_path: Pat
     assert np.mean([one == other for one, other in zip(details, truth, strict=True)]) > 0.99
     assert set(found.joined.cpu.tolist()) == {DUT}
     assert found.warnings == ()
-
-
-def on_cpu(path: Path, cpu: int) -> None:
-    """Let all stamps of a file say that they were taken on a CPU."""
-    data = path.read_bytes()
-    records = np.frombuffer(data, STAMP, offset=64).copy()
-    records["flags"] = cpu
-    path.write_bytes(data[:64] + records.tobytes())
 
 
 def add_core(

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from stamps import RECORD as STAMP
-from stamps import write_stamps
+from stamps import on_cpu, write_stamps
 from traced import (
     CAUSE_OF,
     DUT,
@@ -172,11 +171,7 @@ def test_what_is_told_of_clocks_may_be_damaged(run: Path) -> None:
 
 
 def test_cores_of_the_stamps_are_those_of_another_machine(run: Path, simulated: Simulated) -> None:
-    path = run / "egress.stamps"
-    data = path.read_bytes()
-    records = np.frombuffer(data, STAMP, offset=64).copy()
-    records["flags"] = 7
-    path.write_bytes(data[:64] + records.tobytes())
+    on_cpu(run / "egress.stamps", 7)
     move_apart(run, Apart(3_000_000))
     found = explained(run)
     assert set(found.joined.cpu.tolist()) == {DUT}

@@ -15,8 +15,8 @@ from bokeh.document import Document
 from experiment_folders import write_experiment
 from guests import SEAT, host_hog, write_guest_run
 from line_runs import write_line_run
-from told import write_told
 from traced import DUT, Block, Simulated, arrivals, hog, random_blocks, simulate
+from two_causes import write_two_causes
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.remedies import Knob
@@ -40,7 +40,7 @@ SECONDS = 1.0
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = write_told(tmp_path_factory.mktemp("told"))
+    run = write_two_causes(tmp_path_factory.mktemp("told"))
     explain_runs([run], late="150 us", knobs=KNOBS)
     return run.parent.parent
 

@@ -10,7 +10,7 @@ SECONDS, RATE = 2.0, 10_000
 HOGS, KWORKERS = 14, 40
 
 
-def write_told(folder: Path) -> Path:
+def write_two_causes(folder: Path) -> Path:
     """An experiment folder with one traced run; returns the run's folder."""
     found = traffic(
         5, SECONDS, (hog, HOGS, (1_200_000, 1_500_000)), (kworker, KWORKERS, (300_000, 500_000)),

@@ -1,4 +1,4 @@
-"""What is told of causes: stalls in sentences, what makes each percentile, what the trace cost."""
+"""Stalls in sentences, what makes each percentile, and what the trace cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from made_records import rewrite
-from told import write_told
 from traced import (
     HOG,
     IPI_FUNCTION,
@@ -31,6 +30,7 @@ from traced import (
     traffic,
     write_run,
 )
+from two_causes import write_two_causes
 
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.joined import BEHIND
@@ -131,7 +131,7 @@ def test_packets_of_one_queue_without_a_stall_share_a_line(tmp_path: Path) -> No
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_told(tmp_path_factory.mktemp("told"))
+    folder = write_two_causes(tmp_path_factory.mktemp("told"))
     explain_runs([folder], late="150 us")
     return folder
 
