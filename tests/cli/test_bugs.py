@@ -1,12 +1,15 @@
-"""What nobody foresaw ends the program with a status that no gate takes for an answer."""
+"""Bugs, numbers that take hours to make, and the plug-in of pytest: what others build on."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from comparisons import write_run
 from packages import install
 from program import TAILTAP, one_line_error, tailtap
 
@@ -132,3 +135,123 @@ def test_who_reads_no_more_gets_no_answer_that_was_not_given() -> None:
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+MANY_DIGITS = "9" * 5000
+"""Python refuses to read so many."""
+HUGE = ("1e999999999", "1e400", MANY_DIGITS, f"0.{MANY_DIGITS}", f"1e{MANY_DIGITS}")
+PARSERS = """
+import sys
+from tailtap.cli.datapath import parse_ids
+from tailtap.base.errors import InputError
+from tailtap.analysis.tail.peaks import parse_threshold
+from tailtap.lab.generators.flows import parse_ports
+from tailtap.lab.generators.pattern import parse_pattern
+from tailtap.lab.generators.flows import parse_sizes
+from tailtap.base.units import parse_rate, parse_share, parse_size, parse_time
+from tailtap.analysis.verdict.requirement import parse_requirement
+
+for number in sys.argv[1:]:
+    for parse, text in (
+        (parse_rate, f"{number} pkt/s"),
+        (parse_size, f"{number} B"),
+        (parse_sizes, f"64 B, {number} B"),
+        (parse_time, f"{number} s"),
+        (parse_share, f"1{number}%"),
+        (parse_threshold, number + "9"),
+        (parse_threshold, f"{number} us"),
+        (parse_ports, f"1-{number}"),
+        (parse_pattern, f"burst:packets={number}"),
+        (lambda text: parse_ids(text, "--hold"), f"1,{number}"),
+        (parse_requirement, f"p99 < {number} ms"),
+        (parse_requirement, f"p{number} < 1 ms"),
+        (parse_requirement, f"loss < 1{number} %"),
+        (parse_requirement, f"gap(p{number}) < 1 ms"),
+        (parse_requirement, f"reliability({number} s) > 9 %"),
+    ):
+        try:
+            print(parse, text[:40], parse(text))
+        except InputError:
+            pass
+"""
+
+
+def test_every_parser_refuses_what_takes_hours() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PARSERS, *HUGE],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("number", ["1e999999999", MANY_DIGITS])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run FILE --set traffic.rate=NUMBERkpkt/s",
+        "run FILE --set require=['p99<NUMBERms']",
+        "search FILE --loss NUMBER",
+        "verdict FOLDER --require p99<NUMBERms",
+        "evaluate FILE FILE --trim NUMBERs",
+    ],
+)
+def test_a_number_that_takes_hours_is_one_line(tmp_path: Path, command: str, number: str) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("name: a\ntraffic: {rate: 1 kpkt/s}\n")
+    names = {"FILE": str(file), "FOLDER": str(tmp_path), "NUMBER": number}
+    words = command.split()
+    for name, value in names.items():
+        words = [word.replace(name, value) for word in words]
+    assert number[:9] in one_line_error(tailtap(*words), 2)
+
+
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("require", ["p99 < 1 s", ["p99 < 1 s", "loss == 0"]])
+def test_holds(tail_latency, require):
+    assert [run.number for run in tail_latency({folder!r}, require).runs] == [1]
+
+def test_violated(tail_latency):
+    tail_latency({folder!r}, require=["loss == 0", "max < 1 us"])
+
+def test_not_shown(tail_latency):
+    tail_latency({folder!r}, require="p99.999 < 1 s")
+
+def test_not_shown_and_allowed(tail_latency):
+    tail_latency({folder!r}, require="p99.999 < 1 s", allow_not_shown=True)
+
+def test_mistake(tail_latency):
+    tail_latency("missing.yaml", require="p99 < 1 s")
+"""
+
+
+def test_a_test_holds_while_a_tail_does(tmp_path: Path) -> None:
+    write_run(tmp_path / "load", 1, {}, packets=2_000)
+    (tmp_path / "test_tail.py").write_text(TESTS.format(folder=str(tmp_path / "load")))
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tailtap.pytest_plugin", "-p", "no:cacheprovider",
+         "--rootdir", tmp_path, "-rA", "test_tail.py"],
+        cwd=tmp_path, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "3 failed, 3 passed" in found.stdout, found.stdout
+    assert "max < 1 us: violated: 001-run-r1:" in found.stdout
+    assert "p99.999 < 1 s: not shown" in found.stdout
+    assert "Failed: tailtap: missing.yaml: " in found.stdout
+    assert "Traceback" not in found.stdout
+
+
+def test_pytest_finds_it() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"tailtap": "tailtap.pytest_plugin"}
+
+
+@pytest.mark.parametrize("module", ["numpy", "tailtap.library", "tailtap._core"])
+def test_it_costs_other_tests_nothing(module: str) -> None:
+    code = f"import sys, tailtap.pytest_plugin; print({module!r} in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"

@@ -1,4 +1,4 @@
-"""Why packets were late in few words, and interrupts where they were."""
+"""Why packets were late, interrupts where they were, and what was tried, in few words."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forms import fits
+from improvements import helped, improvement, trial
 from program import in_process
 from published import CAPTURES, POST, PRE, needs_captures
 from sampled import AHEAD_NS, MS, SAMPLES, write_sampled
@@ -18,6 +19,10 @@ from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap.analysis.causes.many import BRIEF_BYTES
 from tailtap.cli.analyses import BRIEF_RUNS, explain_briefly
+from tailtap.cli.improve import print_improvement
+from tailtap.cli.run import against_text
+from tailtap.records.compare import AgainstRecord
+from tailtap.records.printed import Left
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +143,32 @@ def test_one_sample_a_second_of_half_a_minute_tells_nothing(tmp_path: Path) -> N
     assert {row["p_value"] for row in run["counters"]} == {None}
     rates = {row["name"]: row["elsewhere_per_s"] for row in run["counters"]}
     assert rates["LOC_Local_timer_interrupts_CPU1"] == pytest.approx(250, abs=0.5)
+
+
+def test_the_table_says_what_each_knob_did(capsys: pytest.CaptureFixture[str]) -> None:
+    record = improvement(
+        helped("groups"),
+        trial("kernel-threads"),
+        left=[Left(name="isolated-cpus", why="it takes a reboot")],
+    )
+    print_improvement(record)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2.1 ms (1.9 ms to 2.3 ms)" in said
+    assert "x 0.33 (0.2 to 0.5) 9 helps" in said
+    assert "x 0.33 (0.2 to any) 9 not shown" in said
+    assert "not tried: isolated-cpus: it takes a reboot" in said
+    assert "p99.9 < 1 ms: violated before (2.1 ms), holds in the end (300 us); ended: holds" in said
+    typed = "sudo tailtap host apply groups --cpus 1 --role bare-metal"
+    assert f"proven: groups; set them: {typed}" in said
+
+
+def test_the_answer_against_a_base_says_what_it_rests_on() -> None:
+    record = AgainstRecord(
+        name="new", base="old", status="done", error=None, p=0.999, margin=0.05, error_rate=0.05,
+        error_rate_worse=0.01,
+        within_ns=1, parameters={}, base_parameters={}, started="", finished="", answer="worse",
+        pairs=[[2, 1]] * 5, spoiled=1, ratio=2.0, low=1.2, high=None, runs=[],
+    )  # fmt: skip
+    assert against_text(record, 0.05) == (
+        "worse: p99.9 against the base x 2 (1.2 to any), 5 pairs, 1 spoiled; worse is more than 5 %"
+    )

@@ -188,20 +188,6 @@ def test_a_check_leaves_nothing_behind(
     assert set(told["files"]) < set(everything(site))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--anonymous", "--author", "A B"), "leave out --author"),
-        (("--allow", "names"), "serials, macs"),
-        (("--license", "my own"), "SPDX"),
-        (("--author", "A B <0000-0002-1825-0098>"), "ORCID"),
-        (("--captures", "refer=zenodo"), "refer=URL"),
-    ],
-)
-def test_a_mistake_is_one_line(experiment: Path, options: tuple[str, ...], said: str) -> None:
-    assert said in one_line_error(in_process("publish", experiment, *options), 2)
-
-
 def offline(folder: Path) -> str:
     """A cache of the validator with the context that the library for crates has in it."""
     cache = str(folder / "cache")

@@ -63,14 +63,6 @@ def test_what_was_measured_is_in_the_folder(experiment: Path, kind: str) -> None
         assert told[kind] in one_line_error(in_process("evaluate", before, stamps), 2)
 
 
-def test_a_folder_of_other_settings_is_whole_by_itself(experiment: Path) -> None:
-    aside = experiment.parent / "aside"
-    assert in_process("evaluate", experiment, "--trim", "1 ms", "--out", aside).returncode == 0
-    assert not [path for path in aside.rglob("*") if path.is_symlink()]
-    shutil.rmtree(experiment)
-    assert in_process("evaluate", aside, "--replace").returncode == 0
-
-
 @pytest.mark.parametrize("place", ["/", "../outside", "inside"])
 def test_figures_of_a_folder_are_beside_what_is_in_it(experiment: Path, place: str) -> None:
     outside = experiment.parent / "outside"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from exchanges import dns, ping
 from made_records import wiring
 from placed_runs import large, placed_run, recorded, tuned, write_ablation
 from pos_trees import write_crate, write_old_tree
+from published_trees import write_tree
 from tails import write_tail
+from tool_texts import FORTIO, RESULTS
 from traced import arrivals, hog, kworker, random_blocks, simulate, steal, tick
 from traced import write_run as write_traced
 
@@ -29,35 +32,13 @@ SECOND = 1_000_000_000
 REQUIRED = ("--require", "p99.9 < 1 ms", "--require", "return_level(24 h) < 1 ms",
             "--require", "reliability(1 ms) >= 99.999 %", "--profile", "urllc-5g")  # fmt: skip
 LOOPS = [{"pkt_sz": 64, "pkt_rate": rate} for rate in (100_000, 200_000)]
-WRK = """\
-Running 10s test @ http://127.0.0.1/
-  2 threads and 10 connections
-  Thread Stats   Avg      Stdev     Max   +/- Stdev
-    Latency   635.91us    0.89ms  12.92ms   93.69%
-    Req/Sec    56.20k     8.07k   62.00k    86.54%
-  Latency Distribution
-     50%  250.00us
-     75%  491.00us
-     90%  700.00us
-     99%    5.80ms
-  22464657 requests in 10.00s, 17.76GB read
-Requests/sec: 748868.53
-Transfer/sec:    606.33MB
-"""
-SOCKPERF = """\
-sockperf: == version #3.7-no.git ==
-sockperf: Test ended
-sockperf: [Valid Duration] RunTime=0.552 sec; SentMessages=10323; ReceivedMessages=10323
-sockperf: ====> avg-latency=53.442 (std-dev=387.133)
-sockperf: # dropped messages = 7; # duplicated messages = 0; # out-of-order messages = 0
-sockperf: Summary: Latency is 53.442 usec
-sockperf: Total 10323 observations; each percentile contains 103.23 observations
-sockperf: ---> <MAX> observation = 7798.605
-sockperf: ---> percentile 99.999 = 7798.605
-sockperf: ---> percentile 99.900 = 5223.847
-sockperf: ---> percentile 50.000 =    9.594
-sockperf: ---> <MIN> observation =    9.153
-"""
+LOG = (
+    "\x1b[0;34m[Device: id=0] TX\x1b[0m: 0.1000 Mpps, 54.40 Mbit/s (70.40 Mbit/s with framing)\n"
+    "\x1b[1;36m[Device: id=1] RX\x1b[0m: 0.0990 (StdDev 0.1) Mpps, 53.86 (StdDev 1) Mbit/s "
+    "(69.70 Mbit/s with framing), total 990 packets with 67320 bytes (incl. CRC)\n"
+    "\x1b[0;34m[Device: id=0] TX\x1b[0m: 0.1000 (StdDev 0.1) Mpps, 54.40 (StdDev 1) Mbit/s "
+    "(70.40 Mbit/s with framing), total 1000 packets with 68000 bytes (incl. CRC)\n"
+)
 NETWORK = """\
 name: network
 question: Which way is slower?
@@ -206,20 +187,59 @@ def published(folder: Path) -> None:
 
 def pos(folder: Path) -> None:
     """Trees of pos of both layouts with histograms."""
-    for name, write in (("old", write_old_tree), ("new", write_crate)):
-        tree = write(folder / name, LOOPS)
-        host = tree / ("loadgen" if name == "old" else "files/a")
-        for number in range(len(LOOPS)):
-            rows = [(1_000 + number, 900), (2_000, 90), (50_000, 10)]
-            text = "".join(f"{latency},{count}\n" for latency, count in rows)
-            (host / f"histogram_run{number}.csv").write_text(text)
+    write_histograms(write_old_tree(folder / "old", LOOPS) / "loadgen", range(len(LOOPS)))
+    write_histograms(write_crate(folder / "new", LOOPS) / "files/a", range(len(LOOPS)))
+
+
+def write_histograms(folder: Path, numbers: Sequence[int]) -> None:
+    """Latencies as MoonGen counts them, of these runs."""
+    for number in numbers:
+        rows = [(1_000 + number, 900), (2_000, 90), (50_000, 10)]
+        text = "".join(f"{latency},{count}\n" for latency, count in rows)
+        (folder / f"histogram_run{number}.csv").write_text(text)
+
+
+def strange(folder: Path) -> None:
+    """Trees of others in which something is missing, damaged, there twice or oddly named."""
+    _, tree = write_tree(folder / "made", packets=300)
+    shutil.move(tree, folder / "files")
+    stem = folder / "files/wire/latencies-pre-rate10000-repeat0.pcap.zst"
+    (stem.parent / f"{stem.name}.trim_ms0.stats.csv").unlink()
+    for kind, old, new in (
+        ("percentiles", "0.5,", "0.5"),
+        ("worst", ",", ",1"),
+        ("hist", "00,", ""),
+    ):
+        [file] = stem.parent.glob(f"{stem.name}.*.{kind}.csv")
+        file.write_text(file.read_text().replace(old, new, 4))
+    for file in list(stem.parent.glob("*rate50000-repeat0*")):
+        name = file.name.replace("-repeat0", "-repeat0-l2fwd").replace("trim_ms0", "trim_ms1500")
+        file.rename(file.with_name(name))
+    shutil.copytree(folder / "files/bare-metal", folder / "files/copy")
+    shutil.rmtree(folder / "made")
+    loadgen = write_old_tree(folder / "old", [*LOOPS, *LOOPS, {"kernel": "rt"}]) / "loadgen"
+    write_histograms(loadgen, (0, 1))
+    (loadgen / "histogram_run1.csv").write_text("1000,5\nlatency\n")
+    (loadgen / "throughput_run2.log").write_text(LOG)
+    (loadgen / "throughput_run3.log").write_text(LOG[: len(LOG) // 2])
+    [*_, last] = sorted(loadgen.glob("*_run4.loop"))
+    last.write_text("{'pkt_sz': 64, 'kernel': 'rt'}")  # as old versions wrote it
+    last.with_suffix(".status").write_text("failed\n")
+    last.with_name("2020-10-08_00-00-00_000001_again_run0.loop").write_text('{"kernel": 1}')
+    last.with_name("2020-10-08_00-00-00_000001_again_run1.loop").write_text('{"kernel": ')
+    (folder / "old/config/allocation.json").write_text("[]")
+    crate = write_crate(folder / "new", LOOPS)
+    (crate / "config/a/hardware.json").unlink()
+    next(crate.glob("scripts/b/*_run01.loop")).unlink()
 
 
 def tools(folder: Path) -> None:
-    """Results of other tools."""
+    """Results of other tools: one of each form, and repeats of one by their names."""
     folder.mkdir()
-    (folder / "wrk.txt").write_text(WRK)
-    (folder / "sockperf.log").write_text(SOCKPERF)
+    for name, text in RESULTS.items():
+        (folder / f"{name}.txt").write_text(text)
+    for repeat in (1, 2):
+        (folder / f"base-{repeat}.json").write_text(json.dumps({**FORTIO, "ActualQPS": repeat}))
 
 
 def broken(folder: Path) -> None:
@@ -364,5 +384,5 @@ FOLDERS = {
     make.__name__: make
     for make in (own, modelled, captured, traced, improved, guest, line,
                  observed, searched, drawn, lossy, read, flows, placed, mixed, published, pos,
-                 tools, broken, described, other)
+                 strange, tools, broken, described, other)
 }  # fmt: skip

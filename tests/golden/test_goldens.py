@@ -165,10 +165,20 @@ def pos(story: Story) -> None:
     story.run("reproduce", "reproduce", "pos/new", as_json=True)
 
 
+def strange(story: Story) -> None:
+    for tree in ("files", "old", "new"):
+        story.json(f"import {tree}", "import", f"strange/{tree}", "--into", f"results-{tree}")
+        story.json(f"export {tree}", "export", f"results-{tree}", "--to", "csv", "--out",
+                   f"exported/{tree}")  # fmt: skip
+    story.files("exported", "exported")
+
+
 def tools(story: Story) -> None:
     story.run("import", "import", "tools", "--into", "results", as_json=True)
     reported(story, "", "results")
-    story.run("verdict", "verdict", "results", "--require", "p99 < 1 ms", as_json=True)
+    story.run("verdict", "verdict", "results", "--require", "p99 < 1 ms")
+    story.json("export csv", "export", "results", "--to", "csv", "--out", "exported")
+    story.files("exported", "exported")
 
 
 def broken(story: Story) -> None:
@@ -198,7 +208,8 @@ def other(story: Story) -> None:
 STORIES: dict[str, Callable[[Story], None]] = {
     tell.__name__: tell
     for tell in (own, modelled, captured, traced, improved, guest, line, observed, searched, drawn,
-                 lossy, read, flows, placed, mixed, published, pos, tools, broken, described, other)
+                 lossy, read, flows, placed, mixed, published, pos, strange, tools, broken,
+                 described, other)
 }  # fmt: skip
 
 

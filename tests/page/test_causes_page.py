@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browsers import MISSING, TIP, media, open_page, read_log, settle, window
+from browsers import MISSING, complaints, media, open_page, rest, settle, show
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from two_causes import write_two_causes
@@ -55,8 +55,7 @@ def opened(browser: webdriver.Chrome, page: tuple[Path, Causes]) -> webdriver.Ch
 
 
 def test_marks_have_the_colours_of_their_causes(opened: webdriver.Chrome) -> None:
-    noise = [row for row in read_log(opened, "browser") if row["level"] in {"SEVERE", "WARNING"}]
-    assert noise == []
+    assert complaints(opened) == []
     light = opened.execute_script(MARKS)
     assert {cause for cause, *_ in light} >= {"task", "kernel-thread"}
     assert {kind for _, kind, *_ in light} == {"Scatter", "Quad"}
@@ -93,15 +92,10 @@ def test_a_chosen_packet_shows_its_stay_and_what_held_it_up(
 
 def test_resting_on_a_slice_tells_what_it_is(opened: webdriver.Chrome) -> None:
     figure = opened.find_element(By.CSS_SELECTOR, ".figure[data-kind=timeline]")
-    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", figure)
-    settle(opened)
+    show(opened, figure)
     x, y = opened.execute_script(PLACE)
-    for dx in (-3, 0):
-        point = {"type": "mouseMoved", "x": round(x) + dx, "y": round(y)}
-        opened.execute_cdp_cmd("Input.dispatchMouseEvent", point)
-        settle(opened)
+    (tip,) = rest(opened, x, y)
     hogs = [row for row in opened.execute_script(SHOWN)["rows"] if row[0] == "hog"]
-    (tip,) = opened.execute_script(TIP)
     assert tip[:2] == ["hog", "task"]
     assert tip[2] in {length for _, _, length, *_ in hogs}
     assert tip[3].startswith("begins ") and "the packet came" in tip[3]
@@ -111,8 +105,7 @@ def test_dragging_zooms_into_a_timeline_and_a_double_click_goes_back(
     opened: webdriver.Chrome,
 ) -> None:
     figure = opened.find_element(By.CSS_SELECTOR, ".figure[data-kind=timeline]")
-    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", figure)
-    settle(opened)
+    show(opened, figure)
     before = opened.execute_script(SHOWN)["range"]
     actions = webdriver.ActionChains(opened)
     actions.move_to_element_with_offset(figure, -100, 0).click_and_hold()
@@ -123,10 +116,3 @@ def test_dragging_zooms_into_a_timeline_and_a_double_click_goes_back(
     webdriver.ActionChains(opened).double_click(figure).perform()
     settle(opened)
     assert opened.execute_script(SHOWN)["range"] == pytest.approx(before)
-
-
-@pytest.mark.parametrize("width", [420, 1600])
-def test_nothing_is_wider_than_the_window(opened: webdriver.Chrome, width: int) -> None:
-    window(opened, width, 900)
-    settle(opened)
-    assert opened.execute_script("return document.documentElement.scrollWidth") <= width

@@ -10,18 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsers import MISSING, TIP, media, open_page, read_log, settle, window
+from browsers import MISSING, complaints, media, open_page, read_log, rest, settle, show, window
 from experiment_folders import write_experiment
+from line_runs import STALLED, write_line_run
 from numpy.typing import NDArray
 from PIL import Image
-from placed_runs import large, placed_run, write_ablation
+from placed_runs import write_ablation
 from published_trees import write_mixed
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
+from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.analysis.runs.text import time_text
 from tailtap.show.report import write_report
+from tailtap.show.report.hops import lines
 
 # The HDR diagram's place for a point of its data, in pixels of the window.
 PLACE = """
@@ -79,8 +82,7 @@ def hdr(browser: webdriver.Chrome) -> Any:
 
 def pixels(browser: webdriver.Chrome) -> NDArray[np.int16]:
     """The HDR diagram as it is on the screen."""
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(browser))
-    settle(browser)
+    show(browser, hdr(browser))
     return np.asarray(Image.open(io.BytesIO(hdr(browser).screenshot_as_png)).convert("RGB"), "i2")
 
 
@@ -94,8 +96,7 @@ def test_the_page_draws_without_a_word_and_without_the_network(
     browser: webdriver.Chrome, folder: Path
 ) -> None:
     opened = open_page(browser, folder / "report" / "index.html")
-    noise = [row for row in read_log(opened, "browser") if row["level"] in {"SEVERE", "WARNING"}]
-    assert noise == []
+    assert complaints(opened) == []
     asked = []
     for row in read_log(opened, "performance"):
         message = json.loads(row["message"])["message"]
@@ -164,11 +165,7 @@ def test_resting_on_a_loss_reads_how_many_packets_and_when(opened: webdriver.Chr
     settle(opened)
     for packets, told in ((10, "10 packets lost in a row"), (1, "1 packet lost")):
         x, y, second = opened.execute_script(RESTED, packets)
-        for dx in (3, 0):
-            point = {"type": "mouseMoved", "x": round(x) + dx, "y": round(y)}
-            opened.execute_cdp_cmd("Input.dispatchMouseEvent", point)
-            settle(opened)
-        tips = opened.execute_script(TIP)
+        tips = rest(opened, x, y)
         assert [told, "bare-metal · 10 kpkt/s #1", f"at {round(second, 4):g}\u00a0s"] in tips
 
 
@@ -186,14 +183,9 @@ def test_resting_on_a_curve_reads_run_percentile_and_latency(
         "const all = document.querySelector('.legend .repeat'); all.click(); all.click();",
         place,
     )
-    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(opened))
-    settle(opened)
+    show(opened, hdr(opened))
     x, y = opened.execute_script(PLACE, 1 / (1 - p), exact)
-    for dx in (-3, 0):
-        point = {"type": "mouseMoved", "x": round(x) + dx, "y": round(y)}
-        opened.execute_cdp_cmd("Input.dispatchMouseEvent", point)
-        settle(opened)
-    tips = opened.execute_script(TIP)
+    tips = rest(opened, x, y)
     assert len(tips) == 1
     percentile, reading = tips[0]
     label, latency = reading.rsplit(": ", 1)
@@ -209,14 +201,9 @@ def test_resting_on_a_curve_reads_run_percentile_and_latency(
 
 
 def test_one_tooltip_tells_of_all_curves_that_run_together(opened: webdriver.Chrome) -> None:
-    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(opened))
-    settle(opened)
+    show(opened, hdr(opened))
     x, y = opened.execute_script(PLACE, 2, 4_205)  # the median of all six bare-metal runs
-    for dx in (-3, 0):
-        point = {"type": "mouseMoved", "x": round(x) + dx, "y": round(y)}
-        opened.execute_cdp_cmd("Input.dispatchMouseEvent", point)
-        settle(opened)
-    tips = opened.execute_script(TIP)
+    tips = rest(opened, x, y)
     assert {tuple(sorted(line.split(":")[0] for line in tip[1:])) for tip in tips} == {
         tuple(f"bare-metal · {rate} kpkt/s #{i}" for rate in (10, 50) for i in (1, 2, 3))
     }
@@ -253,15 +240,8 @@ def test_a_configuration_is_switched_as_a_whole_and_shown_alone(opened: webdrive
     assert opened.execute_script("return [...tailtap.state.hidden]") == [4, 5, 6]
     webdriver.ActionChains(opened).double_click(group).perform()
     settle(opened)
-    assert sorted(opened.execute_script("return [...tailtap.state.hidden]")) == [
-        0,
-        1,
-        2,
-        3,
-        7,
-        8,
-        9,
-    ]
+    hidden = sorted(opened.execute_script("return [...tailtap.state.hidden]"))
+    assert hidden == [0, 1, 2, 3, 7, 8, 9]
     everything = opened.find_element(By.CSS_SELECTOR, ".legend .all")
     everything.click()
     assert opened.execute_script("return tailtap.state.hidden.size") == 0
@@ -304,22 +284,10 @@ def test_figures_follow_dark_mode_and_print_light(opened: webdriver.Chrome) -> N
     assert opened.execute_script(colours) == dark
 
 
-@pytest.mark.parametrize("width", [420, 1600])
-def test_nothing_is_wider_than_the_window(opened: webdriver.Chrome, width: int) -> None:
-    window(opened, width, 900)
-    settle(opened)
-    assert opened.execute_script("return document.documentElement.scrollWidth") <= width
-    wide = opened.execute_script(
-        "return tailtap.state.plots.map((p) => Bokeh.index.get_by_id(p.id).canvas_view.el"
-        ".getBoundingClientRect().right)"
-    )
-    assert max(wide) <= width
-
-
 def test_dragging_zooms_and_a_double_click_goes_back(opened: webdriver.Chrome) -> None:
     ranges = "const r = tailtap.state.plots[0].x_range; return [r.start, r.end]"
     whole = opened.execute_script(ranges)
-    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(opened))
+    show(opened, hdr(opened))
     actions = webdriver.ActionChains(opened)
     actions.move_to_element_with_offset(hdr(opened), -100, -80).click_and_hold()
     actions.move_by_offset(80, 40).move_by_offset(60, 40).release().perform()
@@ -336,8 +304,7 @@ def test_imported_runs_are_drawn_beside_ours_and_can_be_taken_away(
     browser: webdriver.Chrome, mixed: Path
 ) -> None:
     opened = open_page(browser, mixed)
-    noise = [row for row in read_log(opened, "browser") if row["level"] in {"SEVERE", "WARNING"}]
-    assert noise == []
+    assert complaints(opened) == []
     runs = opened.execute_script("return tailtap.state.runs")
     assert [run["imported"] for run in runs] == [False] * 2 + [True] * 4
     assert all(run["label"].endswith("(imported)") == run["imported"] for run in runs)
@@ -389,39 +356,46 @@ def test_long_names_of_imported_runs_stay_in_their_places(
     assert opened.execute_script(inside, legend)
 
 
-@pytest.fixture(scope="module")
-def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of an ablation on two CPUs, and of a run on 128 with network cards."""
-    folder = write_ablation(tmp_path_factory.mktemp("placed"))
-    ports = (("ens1f0", "ens5f0"), ("ens5f1", "ens1f1"))
-    placed_run(folder, 6, large(), variables={"dut.tuning": "none"}, dut=[2, 3, 4], generator=40,
-               taps=[0, 1], ports=ports)  # fmt: skip
-    return write_report(folder, figures=False).page
-
-
-@pytest.mark.parametrize("width", [1600, 420])
-def test_what_ran_where_can_be_read(browser: webdriver.Chrome, placed: Path, width: int) -> None:
-    opened = open_page(browser, placed)
-    window(opened, width, 1000)
-    settle(opened)
-    text = opened.find_element(By.CSS_SELECTOR, "section[aria-labelledby=where]").text
-    assert "stamps: generator on CPU 40 of NUMA node 1 → taps and tailtap on CPU 0-1" in text
-    assert "packets: DuT on CPU 2-4 of NUMA node 0 → card ens5f0 (tt-out) of NUMA node 1" in text
-    page = opened.execute_script("return document.documentElement.scrollWidth")
-    assert page <= width
-
-
-def test_the_audit_shows_what_was_left_out(browser: webdriver.Chrome, placed: Path) -> None:
-    opened = open_page(browser, placed)
-    rows = opened.find_elements(By.CSS_SELECTOR, "table.matrix tbody tr")
-    assert [row.text.split() for row in rows[:3]] == [
-        ["1", "runtime", "1", "●", "●", "●"],
-        ["2", "without", "stat-interval", "1", "✗", "●", "●"],
-        ["3", "without", "soft-watchdog", "1", "●", "✗", "●"],
-    ]
+def test_the_audit_shows_what_was_left_out(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    opened = open_page(browser, write_report(write_ablation(tmp_path), figures=False).page)
     heads = opened.find_elements(By.CSS_SELECTOR, "table.matrix .upright span")
     boxes = [head.rect for head in heads]
     assert all(box["height"] > box["width"] for box in boxes)
     assert all(one["x"] + one["width"] <= next_one["x"] + 1 for one, next_one in pairwise(boxes))
     [sections] = [opened.find_elements(By.CSS_SELECTOR, "section[aria-labelledby=audit] details")]
     assert [one.get_attribute("open") is not None for one in sections] == [True, True, False, False]
+
+
+BARS = """
+return tailtap.state.plots.flatMap((plot) => plot.renderers)
+  .filter((r) => r.tags[0]?.role === "bar")
+  .map((r) => [r.glyph.fill_color.value ?? r.glyph.fill_color, r.data_source.get("told")[0]]);
+"""
+BAR = """
+const plot = tailtap.state.plots.find((one) => one.renderers[0].tags[0]?.role === "bar");
+const view = Bokeh.index.get_by_id(plot.id);
+view.el.scrollIntoView({ block: "center" });
+const box = view.canvas_view.el.getBoundingClientRect();
+const top = plot.renderers.at(-1).data_source.get("top")[0];
+return [box.left + view.frame.x_scale.compute(1), box.top + view.frame.y_scale.compute(top / 2)];
+"""
+
+
+def test_bars_have_the_colours_of_their_nodes_and_tell_of_them(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    write_line_run(tmp_path / "runs")
+    opened = open_page(browser, write_report(tmp_path, figures=False).page)
+    assert complaints(opened) == []
+    [line] = lines(configurations(load_experiment(tmp_path)))
+    light = opened.execute_script(BARS)
+    assert [colour for colour, _ in light] == [colour.light for colour in line.colours]
+    assert [told.partition(":")[0] for _, told in light] == line.nodes
+    media(opened, "dark")
+    settle(opened)
+    dark = opened.execute_script(BARS)
+    assert [colour for colour, _ in dark] == [colour.dark for colour in line.colours]
+    x, y = opened.execute_script(BAR)
+    [told, *_] = rest(opened, x, y)
+    # The node that held the packet up is in the middle of its bar.
+    assert told[0].startswith("dut3: 3.9") and told[0].endswith(f"packet {STALLED}")

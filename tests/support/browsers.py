@@ -91,5 +91,25 @@ def read_log(browser: Any, kind: str) -> list[dict[str, Any]]:
     return rows
 
 
+def complaints(browser: webdriver.Chrome) -> list[dict[str, Any]]:
+    """What the page's console had to say that is more than a note."""
+    return [row for row in read_log(browser, "browser") if row["level"] in {"SEVERE", "WARNING"}]
+
+
+def rest(browser: webdriver.Chrome, x: float, y: float) -> Any:
+    """Move the pointer to a place of the window; what its tips say."""
+    for dx in (-3, 0):
+        point = {"type": "mouseMoved", "x": round(x) + dx, "y": round(y)}
+        browser.execute_cdp_cmd("Input.dispatchMouseEvent", point)
+        settle(browser)
+    return browser.execute_script(TIP)
+
+
+def show(browser: webdriver.Chrome, element: Any) -> None:
+    """Scroll so that it is in the middle of the window."""
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    settle(browser)
+
+
 def settle(browser: webdriver.Chrome) -> None:
     browser.execute_async_script(FRAMES)

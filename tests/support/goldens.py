@@ -74,7 +74,7 @@ class Story:
 
     def page(self, name: str, path: str | Path) -> None:
         """Keep what a page says, and the numbers of its figures."""
-        text = (self.folder / path).read_text("utf-8")
+        text = (self.folder / path).read_text("utf-8").replace(f"{self.folder}/", "")
         self.said[f"{name}.page"] = self._same(page_text(text))
         figures = figure_numbers(text)
         if figures:

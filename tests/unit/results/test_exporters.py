@@ -1,4 +1,4 @@
-"""Parquet, CSV and HdrHistogram's text, read back by other readers."""
+"""Parquet, CSV, the papers' files and HdrHistogram's text, read back by other readers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -18,12 +19,15 @@ import pytest
 from captures import write_many
 from experiment_folders import write_experiment, write_run
 from line_runs import write_line_run
+from published import POST, PRE, PUBLISHED, content, needs_captures, needs_published, reference
 
+from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.base.errors import InputError, MachineError
 from tailtap.results.database import refresh
 from tailtap.results.exporters import EXPORTERS, export
+from tailtap.results.exporters.papers import divide, files
 from tailtap.results.exporters.tables import COLUMNS, Csv, tables
 from tailtap.results.exporters.texts import write_distribution
 from tailtap.results.tables import HOPS, PARQUET
@@ -43,9 +47,15 @@ def test_tables_hold_what_results_duckdb_holds(experiment: Path, tmp_path: Path,
     assert [Path(path).name for path in done.written] == [
         f"{table}.{kind}" for table in tables(packets=False)
     ]
-    with duckdb.connect(str(database), read_only=True) as connection:
-        for table in (*PARQUET, "warnings", "evaluations"):
-            file = str(tmp_path / "out" / f"{table}.{kind}")
+    lines = tmp_path / "lines"
+    write_line_run(lines)
+    refresh(lines)
+    assert export(lines, kind, lines / "out").runs == 1
+    own, hops = (database, tmp_path / "out"), (lines / "results.duckdb", lines / "out")
+    named = dict.fromkeys((*PARQUET, "warnings", "evaluations"), own) | dict.fromkeys(HOPS, hops)
+    for table, (of, out) in named.items():
+        with duckdb.connect(str(of), read_only=True) as connection:
+            file = str(out / f"{table}.{kind}")
             columns = ", ".join(COLUMNS[table])
             # CSV has no types: keys of digits only are read as numbers.
             there, exported = (
@@ -55,32 +65,16 @@ def test_tables_hold_what_results_duckdb_holds(experiment: Path, tmp_path: Path,
                 )
                 for name in (table, f"'{file}'")
             )
-            assert exported == there
+            assert there and exported == there
             slugs = connection.execute(f"SELECT DISTINCT run, slug FROM '{file}'").fetchall()
             runs = connection.execute("SELECT run, slug FROM runs").fetchall()
             assert set(slugs) <= set(runs)
+    with duckdb.connect(str(database), read_only=True) as connection:
         file = str(tmp_path / "out" / f"runs.{kind}")
         platforms = connection.execute(
             f"SELECT DISTINCT variables::JSON->>'dut.platform' FROM '{file}' ORDER BY 1"
         ).fetchall()
         assert platforms == [("bare-metal",), ("wire",)]
-
-
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_hops_are_exported_as_results_duckdb_has_them(tmp_path: Path, kind: str) -> None:
-    run = write_line_run(tmp_path)
-    database = tmp_path / "results.duckdb"
-    refresh(tmp_path)
-    export(run, kind, tmp_path / "out")
-    with duckdb.connect(str(database), read_only=True) as connection:
-        for table, columns in HOPS.items():
-            there, exported = (
-                sorted(tuple(map(str, row)) for row in connection.execute(
-                    f"SELECT run, {', '.join(columns)} FROM {name}").fetchall())
-                for name in (table, f"'{tmp_path / 'out' / f'{table}.{kind}'}'")
-            )  # fmt: skip
-            assert there
-            assert exported == there
 
 
 @dataclass
@@ -212,23 +206,6 @@ def test_every_packet(tmp_path: Path) -> None:
         export(tmp_path / "parts", "csv", tmp_path, packets=True)
 
 
-def test_what_cannot_be_exported_is_one_line(experiment: Path, tmp_path: Path) -> None:
-    failed = write_run(tmp_path / "failed", 1, {}, status="failed", error="no lxc")
-    cases = [
-        (tmp_path / "nowhere", "csv", "no such folder"),
-        (tmp_path, "csv", "no runs in it"),
-        (tmp_path / "failed", "csv", "no run of it was finished"),
-        (failed, "csv", "no run of it was finished"),
-        (experiment, "xlsx", "unknown format"),
-        (experiment, "postgresql", "unknown format"),
-        (experiment, "csv://x", "unknown format"),
-    ]
-    for source, to, message in cases:
-        with pytest.raises(InputError, match=message) as error:
-            export(source, to)
-        assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize("kind", ["parquet", "csv", "hgrm", "papers"])
 def test_a_damaged_evaluation_is_named(tmp_path: Path, kind: str) -> None:
     run = write_run(tmp_path, 1, {}, packets=300)
@@ -272,3 +249,85 @@ def test_no_text_of_a_csv_file_is_a_formula(tmp_path: Path, begin: str) -> None:
 def test_numbers_of_a_csv_file_stay_numbers() -> None:
     table = pa.table({"value": [-5, 5], "text": ["-5", "a=b"]})
     assert Csv().shown(table).to_pydict() == {"value": [-5, 5], "text": ["'-5", "a=b"]}
+
+
+KINDS = {
+    "percentiles", "hist", "worst", "jitterpre", "jitterpost", "packetratepre", "packetratepost",
+    "stats", "transferrate",
+}  # fmt: skip
+
+
+@needs_captures
+@pytest.mark.parametrize("trim_ms", [0, 1000])
+def test_a_real_run_gives_the_reference_files_byte_for_byte(tmp_path: Path, trim_ms: int) -> None:
+    found = evaluation.evaluate(PRE, POST, key="signature", trim_ns=trim_ms * 1_000_000)
+    found.write(tmp_path / "evaluation")
+    written = export(tmp_path / "evaluation", "papers", tmp_path / "out").written
+    assert {Path(path).name.split(".")[-2] for path in written} == KINDS
+    for path in map(Path, written):
+        assert path.name.startswith(f"{PRE.name}.")
+        assert f".trim_ms{trim_ms}." in path.name
+        assert path.read_bytes() == reference(path.name.split(".")[-2], trim_ms), path.name
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name.removesuffix(".zst") for path in folder.iterdir()}
+
+
+@needs_published
+def test_names_are_those_of_the_published_files(tmp_path: Path) -> None:
+    experiment = write_experiment(tmp_path / "experiment", packets=6_000)
+    export(experiment, "papers", tmp_path / "out")
+    ours = {n for n in _names(tmp_path / "out/wire") if "-rate10000-repeat0." in n}
+    folder = PUBLISHED / "containerized-low-latency/measurements/container/rt/optimized"
+    assert ours == {n for n in _names(folder) if "-rate10000-" in n}
+
+
+@needs_published
+def test_quotients_have_the_digits_of_every_published_file() -> None:
+    compared = 0
+    for path in PUBLISHED.rglob("*.transferrate.csv.zst"):
+        pre, post, rate, *means = content(path).decode().splitlines()[1].split(",")
+        assert divide(Decimal(post), Decimal(pre)) == rate, path
+        for side, mean in zip(("pre", "post"), means, strict=True):
+            name = path.name.replace("transferrate", f"packetrate{side}")
+            seconds = content(path.with_name(name)).decode().splitlines()[1:]
+            packets = [int(line.split(",")[1]) for line in seconds]
+            assert divide(Decimal(sum(packets)), Decimal(len(packets))) == mean, path
+        rows = content(path.with_name(path.name.replace("transferrate", "percentiles")))
+        for row in rows.decode().splitlines()[1:]:
+            p, _, quotient = row.split(",")
+            assert divide(Decimal(1), 1 - Decimal(p)) == quotient, (path, p)
+        compared += 1
+    assert compared == 31
+
+
+def test_lost_packets_and_numbered_keys(tmp_path: Path) -> None:
+    experiment = write_experiment(tmp_path / "experiment", packets=3_000)
+    folder = sorted(experiment.glob("runs/*bare-metal*"))[0] / "evaluation"
+    stored = Evaluation.load(folder)
+    texts = files(stored)
+    sent, left = stored.counts.ingress, stored.counts.egress
+    assert sent > left
+    assert texts["trim_ms0.stats"].splitlines()[1] == f"{sent},{left},{sent},{left}"
+    rate = texts["trim_ms0.transferrate"].splitlines()[1].split(",")[2]
+    assert Decimal(rate) == round(Decimal(left) / sent, 20)
+    key = texts["trim_ms0.num_worst5000.worst"].splitlines()[1].split(",")[3]
+    assert int(key, 16) == int(stored.worst(1)[0].key)
+
+
+@pytest.mark.parametrize(
+    ("dividend", "divisor", "quotient"),
+    [
+        ("1", "3", "0.33333333333333333333"),
+        ("2", "3", "0.66666666666666666667"),
+        ("10", "3", "3.3333333333333333"),
+        ("100000", "3", "33333.333333333333"),
+        ("0", "3", "0.00000000000000000000"),
+        ("7", "7", "1.00000000000000000000"),
+        ("1", "0.00000000000000000001", "100000000000000000000.00000000000000000000"),
+    ],
+)
+def test_decimals_of_a_quotient(dividend: str, divisor: str, quotient: str) -> None:
+    """What PostgreSQL 15 prints for these."""
+    assert divide(Decimal(dividend), Decimal(divisor)) == quotient

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -217,61 +216,6 @@ def test_trees_of_the_same_shape_do_not_replace_each_other(tmp_path: Path) -> No
     shutil.move(tmp_path / "300" / "many", tmp_path / "400" / "many")
     assert import_tree(tmp_path / "400" / "many", database).new == 0
     assert _query(database, "SELECT ingress FROM evaluations ORDER BY 1") == [(300,), (400,)]
-
-
-def test_a_copy_within_a_tree_is_left_out_with_a_word(tmp_path: Path) -> None:
-    tree, database = write_rates(tmp_path, [10_000]), tmp_path / "results.duckdb"
-    shutil.copytree(tree / "wire", tree / "wire-copy")
-    for _ in range(2):
-        found = import_tree(tree, database)
-        [warning] = found.warnings
-        assert found.runs == 1 and warning.code == "run-twice"
-        assert "wire-copy" in warning.message
-        assert _query(database, "SELECT code FROM warnings") == [("run-twice",)]
-
-
-def test_names_tell_rate_trim_and_what_else_they_say(tmp_path: Path) -> None:
-    tree = write_rates(tmp_path, [1_234_567])
-    for path in list((tree / "wire").iterdir()):
-        name = path.name.replace("-repeat0", "-repeat0-l2fwd").replace("trim_ms0", "trim_ms1500")
-        path.rename(path.with_name(name))
-    import_tree(tree, tmp_path / "results.duckdb")
-    [(variables,)] = _query(tmp_path / "results.duckdb", "SELECT variables FROM runs")
-    assert json.loads(variables) == {
-        "source": "wire",
-        "traffic.rate": "1234567 pkt/s",
-        "capture": "l2fwd",
-        "evaluation.trim": "1.5 s",
-    }
-
-
-def test_broken_and_missing_files_are_told_and_skipped(tmp_path: Path) -> None:
-    _, tree = write_tree(tmp_path)
-    stem = "wire/latencies-pre-rate10000-repeat0.pcap.zst"
-    (tree / f"{stem}.trim_ms0.stats.csv").unlink()
-    (tree / f"{stem}.trim_ms0.percentiles.csv").write_text("percentile,value\n0.5,3\n")
-    histogram = tree / f"{stem}.bucket_size100.trim_ms0.hist.csv"
-    histogram.write_bytes(histogram.read_bytes()[:-3])
-    worst = tree / f"{stem}.trim_ms0.num_worst5000.worst.csv"
-    worst.write_text(worst.read_text().replace(",", ",1", 4))
-    gaps = tree / f"{stem}.bucket_size100.trim_ms0.jitterpre.csv"
-    gaps.rename(f"{gaps}.zst")
-    shutil.copy(tree / f"{stem}.trim_ms0.transferrate.csv", tree / "notes.csv")
-    database = tmp_path / "results.duckdb"
-    found = import_tree(tree, database)
-    assert found.runs == 10
-    told = sorted((w.code, w.message) for w in found.warnings)
-    assert [code for code, _ in told] == ["file-damaged"] * 4 + ["file-missing"]
-    for name in ("percentiles", "hist", "worst", "jitterpre"):
-        assert sum(f".{name}.csv" in message for _, message in told) == 1, name
-    assert told[-1][1].endswith("it has no stats")
-    assert all("\n" not in message for _, message in told)
-    run = "(SELECT run FROM warnings WHERE code = 'file-missing')"
-    assert _query(database, f"SELECT ingress, matched FROM evaluations WHERE run = {run}") == [
-        (3_000, None)
-    ]
-    assert _query(database, f"SELECT DISTINCT side FROM gaps WHERE run = {run}") == [("egress",)]
-    assert _query(database, "SELECT count(*) FROM warnings") == [(5,)]
 
 
 @needs_captures

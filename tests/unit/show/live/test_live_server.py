@@ -22,7 +22,6 @@ from tailtap.analysis.live.counting import BOUNDS_NS
 from tailtap.analysis.live.numbers import Board
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.live import LiveCause, LiveIncidents
-from tailtap.records.record import as_json
 from tailtap.show.live.metrics import CONTENT_TYPE, TYPES, exposition, messages
 from tailtap.show.live.server import LOOPBACK, MOST_CONNECTIONS, Address, Server
 
@@ -201,12 +200,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         Address.parse(text)
 
 
-def test_an_address_that_is_taken_is_told(page: Server, board: Board) -> None:
-    with pytest.raises(MachineError, match=f"cannot listen on {LOOPBACK}"):
-        Server(page.address, board, page=True)
-
-
-def test_whoever_answers_keeps_to_its_cpus(board: Board) -> None:
+def test_an_address_that_is_taken_is_named_and_its_server_keeps_to_its_cpus(board: Board) -> None:
     settled = []
 
     def settle() -> None:
@@ -214,10 +208,6 @@ def test_whoever_answers_keeps_to_its_cpus(board: Board) -> None:
 
     with Server(Address(LOOPBACK, 0), board, page=True, settle=settle) as server:
         ask(server, "/")
+        with pytest.raises(MachineError, match=f"cannot listen on {LOOPBACK}"):
+            Server(server.address, board, page=True)
     assert settled == ["tt-serve"]
-
-
-def test_numbers_are_a_record_that_can_be_read() -> None:
-    content = as_json(numbers())
-    assert content["schema"] == "tailtap.live/1"
-    assert "tap_lost" not in content["flows"][0]

@@ -110,11 +110,8 @@ def test_the_band_spans_both_percentiles_that_enclose_it() -> None:
     assert x.tolist() == pytest.approx([2, 4, 4, 10])
     assert low.tolist() == [10, 10, 30, 30]
     assert high.tolist() == [40, 40, 60, 60]
-
-
-def test_no_band_without_two_supported_percentiles() -> None:
     x, low, high = confidence_band([percentile(0.5, 1, 2), percentile(0.9, 1, 2, supported=False)])
-    assert x.size == low.size == high.size == 0
+    assert x.size == low.size == high.size == 0  # not without two
 
 
 @given(
@@ -148,17 +145,14 @@ def test_bins_are_as_fine_as_the_range_is_narrow() -> None:
     assert bins_per_decade([Histogram(none, none, 100)]) == 1
 
 
-def test_an_empty_histogram_has_no_outline() -> None:
-    none = np.empty(0, dtype=np.int64)
-    edges, counts = log_histogram(Histogram(none, none, 100), 40)
-    x, y = outline(edges, counts, 0.7)
-    assert edges.size == counts.size == x.size == y.size == 0
-
-
 def test_outlines_begin_and_end_on_the_floor() -> None:
     x, y = outline(np.array([1.0, 2.0, 4.0]), np.array([5, 0]), 0.7)
     assert x.tolist() == [1, 1, 2, 2, 4, 4]
     assert y.tolist() == [0.7, 5, 5, 0.7, 0.7, 0.7]
+    none = np.empty(0, dtype=np.int64)
+    edges, counts = log_histogram(Histogram(none, none, 100), 40)
+    x, y = outline(edges, counts, 0.7)
+    assert edges.size == counts.size == x.size == y.size == 0
 
 
 def test_ticks_stand_at_round_percentiles() -> None:

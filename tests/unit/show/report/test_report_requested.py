@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
-from experiment_folders import write_experiment
 from published import PUBLISHED, needs_published
 from published_trees import write_tree
 
@@ -168,22 +167,16 @@ def test_the_page_has_them_with_their_words(asked: list[Requested]) -> None:
     assert shape.reason and not shape.wide
 
 
-def test_panels_below_each_other_are_as_wide_as_one(folder: Path, tmp_path: Path) -> None:
-    """Their letters would be twice as large as those of other figures."""
-    file = tmp_path / "other.yaml"
-    file.write_text(
-        "figures:\n"
-        "  - {kind: gaps, runs: {dut.platform: wire}, panels: [dut.platform, traffic.rate]}\n"
-    )
-    (one,) = with_pictures(requested_figures(load_experiment(folder), file))
-    assert one.drawn is not None and one.drawn.shape[1] == 1 and one.narrow == one.wide
-
-
 def test_another_file_can_say_what_is_drawn(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "other.yaml"
     file.write_text("figures: [{kind: gaps}]\n")
     (one,) = requested_figures(load_experiment(folder), file)
     assert one.name == "asked-gaps" and one.drawn is not None
+    # Panels below each other are as wide as one: their letters would be twice as large.
+    below = "runs: {dut.platform: wire}, panels: [dut.platform, traffic.rate]"
+    file.write_text(f"figures:\n  - {{kind: gaps, {below}}}\n")
+    (one,) = with_pictures(requested_figures(load_experiment(folder), file))
+    assert one.drawn is not None and one.drawn.shape[1] == 1 and one.narrow == one.wide
     file.write_text("figures: [{kind: gaps, panels: dut.kernel}]\n")
     with pytest.raises(InputError, match=r"other.yaml:1: figures\[0\].panels: nothing varies by"):
         requested_figures(load_experiment(folder), file)
@@ -208,7 +201,3 @@ def test_published_runs_give_the_printed_cells_of_table_6(tmp_path: Path) -> Non
     }
     for folder, microseconds in printed.items():
         assert round(float(str(told[folder])) / 1000, 2) == microseconds, folder
-
-
-def test_without_a_file_nothing_is_asked_for(tmp_path: Path) -> None:
-    assert requested_figures(load_experiment(write_experiment(tmp_path, packets=300)), None) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from program import in_process
 from published import PUBLISHED, needs_published
 from small_crates import FILES, write_crate
 
@@ -14,6 +15,14 @@ from tailtap.base.errors import InputError
 from tailtap.records.site import ReproductionRecord
 from tailtap.show.reproduce import Asked, reproduce
 from tailtap.show.reproduce.crate import crate_folder
+
+
+def command(crate: Path | str) -> tuple[int, str, str]:
+    """Status of `tailtap reproduce`, its first and its last line."""
+    run = in_process("reproduce", crate, "--quiet")
+    assert run.stderr == ""
+    lines = run.stdout.splitlines()
+    return run.returncode, lines[0], lines[-1]
 
 
 def told(found: ReproductionRecord) -> dict[str, str]:
@@ -30,7 +39,10 @@ def test_a_crate(tmp_path: Path) -> None:
     assert "is named by no entity" in said["alone.txt"]
     assert "has none of its own" in said["files/dut/logs_run0/more.txt"]
     assert "result.csv" not in said and said["latencies"].startswith("1 of 1 runs")
+    title = "A crate: crate of the RISE profile"
+    assert command(f"file://{crate}") == (5, title, "answer: not shown")
     (crate / "result.csv").write_bytes(b"A result")
+    assert command(crate) == (1, title, "answer: contradicted")
     (crate / next(iter(FILES))).write_bytes(b"{}")
     said = told(found := reproduce(tmp_path, "given", Asked()))
     assert found.answer == "contradicted" and "it was changed" in said["result.csv"]
