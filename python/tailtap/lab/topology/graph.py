@@ -114,17 +114,16 @@ class Link:
 
     def record(self) -> run.Link:
         """The link in run.json."""
-        found = run.Link(ends=[str(port) for port in self.ends], mtu=self.mtu, way=self.way)
-        if self.cards is not None:
-            found.cards = list(self.cards)
-        functions = [end for end in self.functions if end is not None]
-        if functions:
-            found.functions = functions
-        if self.vlan is not None:
-            found.vlan = self.vlan
-        if self.splitter is not None:
-            found.splitter = run.Splitter(port=str(self.splitter.port), card=self.splitter.card)
-        return found
+        split = self.splitter
+        return run.Link(
+            ends=[str(port) for port in self.ends],
+            mtu=self.mtu,
+            cards=None if self.cards is None else list(self.cards),
+            functions=[end for end in self.functions if end is not None] or None,
+            vlan=self.vlan,
+            splitter=split and run.Splitter(port=str(split.port), card=split.card),
+            way=self.way,
+        )
 
 
 class TapPoint(NamedTuple):
