@@ -119,6 +119,11 @@ class CauseRow(Record, kw_only=True):
     without: Annotated[Without | None, says("The tail without its time")]
     knobs: Annotated[Texts, says("Candidates against it: they were not tried")]
 
+    @property
+    def is_cause(self) -> bool:
+        """Whether it is more than present."""
+        return self.basis != "none"
+
 
 class Unexplained(Record, kw_only=True):
     """Late packets that nothing explains."""

@@ -399,9 +399,9 @@ def test_what_made_packets_late(
     rows = ask(explained, OF_CAUSES[0])
     claimed = [row for found in traced_runs for row in found.labels.rows if row.is_cause]
     late = sum(found.joined.state.size for found in traced_runs)
-    assert {row["cause"] for row in rows} == {row.name.cause for row in claimed}
+    assert {row["cause"] for row in rows} == {row.cause for row in claimed}
     for row in rows:
-        of_cause = [c for c in claimed if tuple(c.name) == (row["cause"], row["detail"])]
+        of_cause = [c for c in claimed if (c.cause, c.detail) == (row["cause"], row["detail"])]
         assert row["runs"] == len(of_cause)
         assert row["packets"] == sum(c.packets for c in of_cause)
         assert row["share"] == pytest.approx(row["packets"] / late)

@@ -170,10 +170,11 @@ def _periods(run: Run, joined: Joined, labels: Labels, span: tuple[int, int]) ->
         yield _named(period, None)
     names = joined.rows.names
     for row in labels.rows:
-        if row.is_cause and row.name in names and row.stalls >= FEWEST:
-            of_row = joined.stall_row == names.index(row.name)
+        name = Named(row.cause, row.detail)
+        if row.is_cause and name in names and row.stalls >= FEWEST:
+            of_row = joined.stall_row == names.index(name)
             for period in periods(joined.stall_start[of_row], span, packet_hz, tick_hz)[:1]:
-                yield _named(period, row.name)
+                yield _named(period, name)
 
 
 def _named(period: Period, name: Named | None) -> Period:

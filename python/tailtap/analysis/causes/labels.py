@@ -30,45 +30,11 @@ from tailtap.analysis.causes.taxonomy import (
 from tailtap.analysis.causes.trace import RUNNABLE, WAKEUP, Trace, events_in
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
-from tailtap.records.causes import Without
+from tailtap.records.causes import CauseRow, ClaimKind, Without
 
 Basis = Literal["core", "exclusion", "chance", "none"]
 """Why a row is a cause: it had the core, all else is excluded, or chance is; or it is none."""
-
 MIXED = Named("mixed", "")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the table of causes."""
-
-    name: Named
-    packets: int
-    behind: int
-    """Of these, how many were behind its stalls."""
-    stalls: int
-    delay_ns: int
-    """What it added to late packets."""
-    worst_ns: int
-    """The largest latency of its packets."""
-    claim: Claim | None
-    """None for what follows by exclusion, and for what had too little time to be tested."""
-    held: bool = False
-    """Whether it had the core while packets waited for it, which is a fact."""
-
-    @property
-    def basis(self) -> Basis:
-        """What makes it a cause."""
-        if self.held:
-            return "core"
-        if self.name.by_exclusion:
-            return "exclusion"
-        return "chance" if self.claim and self.claim.passed else "none"
-
-    @property
-    def is_cause(self) -> bool:
-        """Whether it is more than present."""
-        return self.basis != "none"
 
 
 @dataclass(frozen=True)
@@ -80,7 +46,7 @@ class Labels:
     blamed: Column
     """The same, with the cause of its stall for a packet behind one."""
     of_stalls: Column
-    rows: tuple[Row, ...]
+    rows: tuple[CauseRow, ...]
     """Causes first, with most packets first; then what is only present."""
     unexplained_packets: int
     unexplained_ns: int
@@ -190,7 +156,7 @@ def _table(
     row: Column,
     claims: Mapping[int, Claim],
     held: Sequence[bool],
-) -> tuple[Row, ...]:
+) -> tuple[CauseRow, ...]:
     """Every row that some late packet has as its own or behind its stall, claimed or not."""
     state, size = joined.state, len(names)
     behind = state == BEHIND
@@ -205,13 +171,50 @@ def _table(
     # What such a packet waits while its core serves is the stall's, or the queue's.
     whole = behind | (state == OWN) | (state == QUEUED)
     np.add.at(delay, row[whole], _sums(joined, ~counted)[whole])
-    found = [
-        Row(names[at], int(packets[at]), int(waited[at]), int(stalls[at]), int(delay[at]),
-            int(worst[at]), claims.get(at), held[at])
-        for at in range(size)
-        if at not in (NOTHING, SERVING) and packets[at]
-    ]  # fmt: skip
+    found = []
+    for at in range(size):
+        if at in (NOTHING, SERVING) or not packets[at]:
+            continue
+        claim, name = claims.get(at), names[at]
+        basis = _basis(name, claim, held=held[at])
+        found.append(
+            CauseRow(
+                cause=name.cause,
+                detail=name.detail,
+                claim=_claim(name, claim, basis),
+                packets=int(packets[at]),
+                behind=int(waited[at]),
+                stalls=int(stalls[at]),
+                delay_ns=int(delay[at]),
+                worst_ns=int(worst[at]),
+                share=int(packets[at]) / state.size,
+                beyond_chance=claim.beyond_chance if claim else None,
+                p_value=claim.p if claim else None,
+                shifts=claim.shifts if claim else None,
+                basis=basis,
+                without=None,
+                knobs=[],
+            )
+        )
     return tuple(sorted(found, key=lambda row: (not row.is_cause, -row.packets, -row.delay_ns)))
+
+
+def _basis(name: Named, claim: Claim | None, *, held: bool) -> Basis:
+    """What makes it a cause. That it had the core while packets waited for it is a fact.
+
+    There is no claim of what follows by exclusion, and of what had too little time to be tested.
+    """
+    if held:
+        return "core"
+    if name.by_exclusion:
+        return "exclusion"
+    return "chance" if claim and claim.passed else "none"
+
+
+def _claim(name: Named, claim: Claim | None, basis: Basis) -> ClaimKind:
+    if basis == "core" or (basis != "none" and claim is not None):
+        return "cause"
+    return "by-exclusion" if name.by_exclusion or name.cause == "mixed" else "present"
 
 
 def _unserved(joined: Joined) -> Column:

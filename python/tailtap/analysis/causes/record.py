@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tailtap.analysis.causes.claims import FALSE_CLAIMS, SEED
 from tailtap.analysis.causes.explain import Explained
 from tailtap.analysis.causes.joined import BEHIND, DIRECT, OWN, QUEUED, STATES, Joined
-from tailtap.analysis.causes.labels import Labels, Row
+from tailtap.analysis.causes.labels import Labels
 from tailtap.analysis.causes.late import UNKNOWN
 from tailtap.analysis.causes.remedies import Remedy, knobs_for, proven, proven_words, remedy
 from tailtap.analysis.causes.taxonomy import NOTHING, SERVING, Named, Served
@@ -30,7 +31,6 @@ from tailtap.records.causes import (
     CauseRow,
     CausesRecord,
     ChanceTest,
-    ClaimKind,
     GuestTold,
     LatePacket,
     LateRun,
@@ -66,7 +66,7 @@ def record(found: Explained) -> CausesRecord:
         ),
         served=_served(trace.served),
         segments=[_segment(found, place) for place in range(len(found.joined.segments))],
-        causes=[_row(row, found) for row in labels.rows],
+        causes=[_filled(row, found) for row in labels.rows],
         unexplained=Unexplained(
             packets=labels.unexplained_packets,
             untraced=_untraced(found),
@@ -152,7 +152,9 @@ def _guest(found: Explained) -> GuestTold | None:
 
 def _remove(found: Explained) -> Remove:
     """Candidate remedies, what to type for them, and the tail without their causes."""
-    causes = {row.name: row.packets for row in found.labels.rows if row.is_cause}
+    causes = {
+        Named(row.cause, row.detail): row.packets for row in found.labels.rows if row.is_cause
+    }
     packets = int(found.joined.state.size)
     here = found.here
     tail = found.removal.without if found.removal else None
@@ -236,31 +238,12 @@ def _part_name(name: Named) -> str:
     return "own-work" if name.cause == "serving" else name.cause
 
 
-def _row(row: Row, found: Explained) -> CauseRow:
-    claim, removal = row.claim, found.removal
-    return CauseRow(
-        cause=row.name.cause,
-        detail=row.name.detail,
-        claim=_claim(row),
-        packets=row.packets,
-        behind=row.behind,
-        stalls=row.stalls,
-        delay_ns=row.delay_ns,
-        worst_ns=row.worst_ns,
-        share=row.packets / found.joined.state.size,
-        beyond_chance=claim.beyond_chance if claim else None,
-        p_value=claim.p if claim else None,
-        shifts=claim.shifts if claim else None,
-        basis=row.basis,
-        without=removal.without({row.name}) if removal and row.is_cause else None,
-        knobs=[knob.name for knob in knobs_for(row.name, found.knobs, found.here)],
-    )
-
-
-def _claim(row: Row) -> ClaimKind:
-    if row.is_cause and (row.claim is not None or row.held):
-        return "cause"
-    return "by-exclusion" if row.name.by_exclusion or row.name.cause == "mixed" else "present"
+def _filled(row: CauseRow, found: Explained) -> CauseRow:
+    """The row with what would be left without it, and what may help against it."""
+    name, removal = Named(row.cause, row.detail), found.removal
+    without = removal.without({name}) if removal and row.is_cause else None
+    knobs = [knob.name for knob in knobs_for(name, found.knobs, found.here)]
+    return replace(row, without=without, knobs=knobs)
 
 
 def _worst(found: Explained) -> list[int]:
@@ -441,7 +424,8 @@ def _words(found: Explained, packet: int) -> str:
     told = f"{excess} late{where(joined, packet)}: {course}"
     behind = int(found.behind[stall])
     more = int((joined.stall == stall).sum()) - behind - int(joined.state[packet] != BEHIND)
-    if not any(line.is_cause and line.name == joined.rows.names[row] for line in labels.rows):
+    shown = {(line.cause, line.detail) for line in labels.rows if line.is_cause}
+    if joined.rows.names[row] not in shown:
         told += "" if unseen else " (present, not shown to be the cause)"
         knobs = []
     else:

@@ -77,10 +77,11 @@ def test_packets_get_the_cause_that_made_them_late(
 def test_stalls_are_those_of_the_simulation(explained: tuple[Explained, Simulated, Path]) -> None:
     found, simulated, _ = explained
     hogs = [block for block in simulated.blocks if block.made is hog]
-    row = next(row for row in found.labels.rows if row.name.cause == "task")
+    row = next(row for row in found.labels.rows if row.cause == "task")
     assert row.stalls == len(hogs)
     joined = found.joined
-    starts = joined.stall_start[joined.stall_row == found.joined.rows.names.index(row.name)]
+    place = [*map(tuple, joined.rows.names)].index((row.cause, row.detail))
+    starts = joined.stall_start[joined.stall_row == place]
     for block, start in zip(hogs, sorted(starts.tolist()), strict=True):
         assert block.start - 50_000 < start < block.start + 100_000
     assert row.behind > 0
@@ -140,7 +141,7 @@ def test_a_quiet_run_invents_nothing(tmp_path: Path) -> None:
         quiet = random_blocks(barrier, 60, (500, 900), 0.5, random)
         simulated.records += [r for b in quiet for r in b.made(b.start, b.dur)]
         found = explain_runs([write_run(tmp_path / f"{seed:03}-quiet", simulated)])[0]
-        claimed += sum(row.is_cause and row.claim is not None for row in found.labels.rows)
+        claimed += sum(row.is_cause and row.p_value is not None for row in found.labels.rows)
     assert claimed == 0
 
 

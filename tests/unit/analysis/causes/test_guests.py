@@ -79,7 +79,7 @@ def test_each_packet_has_the_cause_of_its_kernel(
     assert len(truth) > 500
     right = [one == other for one, other in zip(details, truth, strict=True)]
     assert np.mean(right) > 0.99
-    claims = {str(row.name) for row in found.labels.rows if row.is_cause}
+    claims = {f"{row.cause} ({row.detail})" for row in found.labels.rows if row.is_cause}
     assert {"task (guest: hog)", "task (host: injector)",
             "kernel-thread (guest: kworker: vmstat_update)"} <= claims  # fmt: skip
     assert found.warnings == ()

@@ -85,7 +85,7 @@ def test_causes_are_found_whatever_the_clocks_show(
     move_apart(run, clock)
     found = explained(run)
     assert right(run, simulated) > 0.99
-    claims = {row.name.cause for row in found.labels.rows if row.is_cause}
+    claims = {row.cause for row in found.labels.rows if row.is_cause}
     assert {CAUSE_OF[made] for made in (hog, kworker, flush)} <= claims
     assert found.warnings == ()
     told = record(found).clock
@@ -104,7 +104,7 @@ def test_without_the_clocks_the_same_trace_explains_nothing(
     """What was done before: the DuT's times taken for those of the stamps."""
     move_apart(run, Apart(3_000_000), same_kernel=True)
     found = explained(run)
-    assert {row.name.cause for row in found.labels.rows if row.is_cause} & {"task"} == set()
+    assert {row.cause for row in found.labels.rows if row.is_cause} & {"task"} == set()
 
 
 def test_hosts_of_one_kernel_have_one_clock(run: Path, simulated: Simulated) -> None:
