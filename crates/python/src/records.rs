@@ -114,7 +114,7 @@ impl<'a> Capture<'a> {
             first_ns: shown(intake.first_ns),
             last_ns: shown(intake.last_ns),
             resolution_ns: side.resolution_ns(),
-            fcs_bytes: notes.fcs_len.into(),
+            fcs_bytes: notes.fcs_len,
             trailer: notes.trailer.map(|trailer| trailer.to_string()),
             unread: unread.map(|(reason, count)| (reason, count.min(MOST))).collect(),
             files: (!side.files.is_empty()).then(|| files.collect()),
