@@ -123,7 +123,7 @@ class Switches(abc.ABC):
         self._device = device
 
 
-@dataclass(frozen=True)
+@dataclass
 class OwnKind:
     """A kind that needs no more than some programs of this machine."""
 

@@ -121,7 +121,7 @@ class Link:
             cards=None if self.cards is None else list(self.cards),
             functions=[end for end in self.functions if end is not None] or None,
             vlan=self.vlan,
-            splitter=split and run.Splitter(port=str(split.port), card=split.card),
+            splitter=None if split is None else run.Splitter(port=str(split.port), card=split.card),
             way=self.way,
         )
 
