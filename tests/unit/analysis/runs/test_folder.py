@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,8 @@ def test_a_run_with_an_empty_file_or_without_results_is_not_whole(
     if name.endswith(".json"):
         (folder.path / name).unlink()
         assert not folder.whole
+    shutil.rmtree(folder.evaluation)
+    assert not folder.whole
 
 
 def test_stamps_can_be_taken_away(tmp_path: Path) -> None:
