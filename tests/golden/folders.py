@@ -24,8 +24,10 @@ from tool_texts import FORTIO, RESULTS
 from traced import arrivals, hog, kworker, random_blocks, simulate, steal, tick
 from traced import write_run as write_traced
 
+from tailtap.host.cpu.cpus import Numa
 from tailtap.lab.topology.graph import Node
-from tailtap.lab.topology.graphs import network
+from tailtap.lab.topology.graphs import network, smallest
+from tailtap.lab.topology.placement import Placed, Placement, facts
 from tests.fuzz import readers
 
 SECOND = 1_000_000_000
@@ -295,7 +297,13 @@ def read(folder: Path) -> None:
          "around": {"time_ns": 10, "packets": 200, "lost": 0, "max_ns": 50_000}}
         for off in (0, 114_000)
     ]  # fmt: skip
-    change(run, events=events)
+    # Packets were received on another node than that of a card, by threads.
+    held = Placed((1,), {"tt-in": "ens1", "tt-out": "ens2"}, {"tt-in": (6, 7)})
+    numa = Numa((0, 1, 6, 7), {0: (0, 1), 1: (6, 7)}, {"ens1": 1, "ens2": 0})
+    graph = smallest("namespace", (1,), placement=Placement("node", napi="threads", queues=1))
+    other = {"time_ns": 99, "packets": 9, "lost": 1, "max_ns": 7_000}
+    change(run, events=events, beside_events=other, placement=facts("dut", held, numa),
+           **wiring(graph))  # fmt: skip
     (folder / "experiment.yaml").write_text("name: read\nrequire: ['median < 1 s']\n")
 
 
