@@ -281,7 +281,7 @@ def test_systemd_boot_gets_a_copy_of_the_booted_entry(
     step = install(tree, made, journals)
     copied, old = fields(tree.text(step.file)), fields(ENTRY_TEXT)
     assert step.file == f"{place}/loader/entries/_-tailtap.conf"
-    assert copied == old | {
+    assert copied == dict(old) | {
         "title": ["Debian GNU/Linux (tailtap)"],
         "sort-key": ["zz-tailtap"],
         "options": [*old["options"], made.line],
