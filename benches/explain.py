@@ -133,7 +133,7 @@ def main() -> None:
             sides = run / "ingress.stamps", run / "egress.stamps"
             evaluation.evaluate(*sides)  # which brings the stamps into the page cache
             found = explain_runs([run])[0]
-            assert found.labels.rows[0].name.cause == "task", "another cause than the simulated one"
+            assert found.labels.rows[0].cause == "task", "another cause than the simulated one"
             records = found.joined.notes["records"] / MILLION
             late = found.joined.state.size
             del found

@@ -21,7 +21,7 @@ from captures import (
     stamps,
     with_trailer,
 )
-from exchanges import TLS_1_3, Dialogue, datagrams, hello, http2, record
+from exchanges import TLS_1_3, datagrams, hello, http2, record, spoken
 from marks import marks
 from protocols import frames as of_protocols
 
@@ -154,13 +154,15 @@ def exchanges() -> dict[str, list[tuple[int, bytes]]]:
     }
     made = {"datagrams": simple}
     for name, (request, answer) in talks.items():
-        talk = Dialogue()
-        talk.asks(10_000, request[:9])
-        talk.asks(11_000, request[9:])
-        talk.says(20_000, answer)
-        talk.asks(30_000, record("data", b"more") if name == "tls" else request)
-        talk.says(40_000, record("data", b"more") if name == "tls" else answer)
-        made[name] = [(START + time, data) for time, data in talk.packets]
+        more = record("data", b"more")
+        talk = spoken(
+            (10_000, True, request[:9]),
+            (11_000, True, request[9:]),
+            (20_000, False, answer),
+            (30_000, True, more if name == "tls" else request),
+            (40_000, False, more if name == "tls" else answer),
+        )
+        made[name] = [(START + time, data) for time, data in talk]
     return made
 
 

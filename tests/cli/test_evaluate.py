@@ -298,10 +298,10 @@ def test_transactions_are_the_same_of_one_capture_and_of_two(tmp_path: Path) -> 
     out, again = tmp_path / "waits", tmp_path / "again"
     both, pair = (tmp_path / "both.pcap",), (tmp_path / "asks.pcap", tmp_path / "says.pcap")
     one, two = evaluated(*both, "--out", out), evaluated(*pair, "--out", again)
-    for content, reason in ((one, "one capture"), (two, "no packet is in both")):
-        fits(content)
-        assert content["schema"] == "tailtap.transactions/1"
-        assert content["reason"].startswith(reason)
+    for found, reason in ((one, "one capture"), (two, "no packet is in both")):
+        fits(found)
+        assert found["schema"] == "tailtap.transactions/1"
+        assert found["reason"].startswith(reason)
     assert one["kinds"] == two["kinds"]
     assert [kind["kind"] for kind in one["kinds"]] == ["dns", "icmp-echo"]
     assert one["kinds"][1]["counts"]["answered"] == 3 * COUNT

@@ -277,8 +277,8 @@ def read(folder: Path) -> None:
         run = experiment_folders.write_run(
             folder, number, {"dut.platform": platform}, repeat=repeat, packets=400
         )
-        events = {"branches": 70, "context-switches": 100 * number}
-        window = {"elapsed_ns": 1, "events": events, "scope": "dut.cpus", "cpus": [1],
+        counted = {"branches": 70, "context-switches": 100 * number}
+        window = {"elapsed_ns": 1, "events": counted, "scope": "dut.cpus", "cpus": [1],
                   "estimated": ["branches"], "by_cpu": {}, "kinds": {"LOC": 5}}  # fmt: skip
         taps = json.loads((run / "run.json").read_text())["taps"]
         taps["ingress"] |= {"seen": 90, "other": 10}

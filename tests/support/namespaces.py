@@ -83,7 +83,8 @@ class Sent:
         """How long after it was due each packet was stamped, which are due `gap_ns` apart."""
         stamps = self.stamps
         due = self.report["first_ns"] + gap_ns * np.arange(len(stamps), dtype=np.int64)
-        return stamps["time"].astype(np.int64) - due
+        late: NDArray[np.int64] = stamps["time"].astype(np.int64) - due
+        return late
 
 
 class Namespace:

@@ -160,7 +160,11 @@ def traffic(
 ) -> Simulated:
     """Packets at random times, and blocks of each kind: so many, so long; and more of them."""
     random = np.random.default_rng(seed)
-    blocks = [one for made, *kind in kinds for one in random_blocks(made, *kind, seconds, random)]
+    blocks = [
+        block
+        for made, count, dur in kinds
+        for block in random_blocks(made, count, dur, seconds, random)
+    ]
     return simulate(arrivals(rate, seconds, random), [*blocks, *more], random)
 
 

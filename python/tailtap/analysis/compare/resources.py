@@ -66,9 +66,8 @@ def _of(run: Run) -> Resources:
     cpus = [str(cpu) for cpu in run.device_cpus]
     spent = run.record.cpu_ns if run.record else {}
     elapsed = run.record.elapsed_ns if run.record else None
-    result = Resources(
-        len(cpus) or None, memory=_memory(run), watts=run.energy and run.energy.watts
-    )
+    watts = None if run.energy is None else run.energy.watts
+    result = Resources(len(cpus) or None, memory=_memory(run), watts=watts)
     if not cpus or not elapsed or not spent.keys() >= set(cpus):
         return result
     stolen = run.steal_ns

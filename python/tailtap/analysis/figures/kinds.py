@@ -185,7 +185,7 @@ def _highest_rate(run: Run, figure: Figure) -> Value | None:
 
 
 def _watts(run: Run, figure: Figure) -> Value | None:
-    power = run.energy and run.energy.watts
+    power = None if run.energy is None else run.energy.watts
     return None if power is None else Value(power)
 
 

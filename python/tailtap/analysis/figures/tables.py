@@ -147,7 +147,7 @@ def _grades(figure: Figure, layout: Layout) -> tuple[Grid, list[str]]:
         return None if run.record is None else run.record.forwarder_memory
 
     def watts(run: Run) -> float | None:
-        return run.energy and run.energy.watts
+        return None if run.energy is None else run.energy.watts
 
     wanted: list[tuple[str, str, Callable[[Run], float | None], Callable[[float], str], bool]] = [
         (f"latency ({figure.percentile or 'max'})", "latency_ns", latency, time_text, False),

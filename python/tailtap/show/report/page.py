@@ -47,7 +47,7 @@ from tailtap.show.report.loss import loss_curves
 from tailtap.show.report.machine import Placed, placed
 from tailtap.show.report.requested import Requested
 from tailtap.show.report.screen import Screen, Shown
-from tailtap.show.report.tables import mark_of
+from tailtap.show.report.tables import Fact, Losses, Told, mark_of
 from tailtap.show.sections import Mark, Section, Table
 from tailtap.show.sections.answers import (
     claims_table,
@@ -133,12 +133,12 @@ class Page:
     tables: Mapping[str, Table]
     """Those that stand below a heading of their own, by what they are of."""
     improvement: Section | None
-    told: tables.Told
+    told: Told
     search: SearchRecord | None
     comparison: Section | None
     requested: Sequence[Requested]
     figures: Figures
-    losses: tables.Losses
+    losses: Losses
     losses_cut_short: str
     """Which runs lost more packets than the figure of losses over time shows."""
     patterns: Sequence[str]
@@ -149,7 +149,7 @@ class Page:
     placed: Sequence[Placed]
     noise: Section | None
     audits: Sequence[MachineAudit]
-    facts: Mapping[str, Sequence[tables.Fact]]
+    facts: Mapping[str, Sequence[Fact]]
     files: Files
 
 

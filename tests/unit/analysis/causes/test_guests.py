@@ -204,7 +204,7 @@ def cut(path: Path, end: int) -> None:
 SPOILT: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "cut": (lambda f: (f / "trace-guest.json").unlink(),
             "guest-untraced", "cut off before its end"),
-    "none": (lambda f: [path.unlink() for path in f.glob("trace-guest.*")],
+    "none": (lambda f: list(map(Path.unlink, f.glob("trace-guest.*"))),
              "guest-untraced", "the run has none"),
     "served": (lambda f: rewrite(f / "trace-guest.json", served=None),
                "guest-untraced", "does not say by what packets are served"),

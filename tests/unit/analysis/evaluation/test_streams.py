@@ -178,7 +178,7 @@ def test_datagrams_that_were_merged_or_cut_are_found_without_an_option(
     """As offloads do: the last piece counts, and each that was merged has its own latency."""
     whole, pieces = apart(8)
     pair = (pieces, [one._replace(us=one.us + 20) for one in whole]) if merges else (whole, pieces)
-    found = evaluated(tmp_path, *map(datagrams, pair))
+    found = evaluated(tmp_path, datagrams(pair[0]), datagrams(pair[1]))
     counts = found.counts
     assert (found.key, counts.matched, counts.lost) == ("packet-stream", len(pair[0]), 0)
     assert sorted(set(took_us(found))) == ([3, 4, 5, 6, 7, 8, 9, 10] if merges else [17])
@@ -219,6 +219,6 @@ def test_a_proxy_of_tcp_is_followed_by_what_it_carries(tmp_path: Path) -> None:
             one[IP].remove_payload()
             one[IP].add_payload(carried)
         sides.append(made)
-    found = evaluated(tmp_path, *sides)
+    found = evaluated(tmp_path, sides[0], sides[1])
     assert (found.key, found.counts.matched, found.counts.lost) == ("packet-bytes", len(before), 0)
     assert took_us(found) == sorted(truth)

@@ -326,7 +326,7 @@ def test_options_that_make_no_sense() -> None:
         ("give at least one --threshold", {"thresholds": ()}),
     ):
         with pytest.raises(InputError, match=says):
-            Options(**options)  # type: ignore[arg-type]
+            Options(**options)
 
 
 def test_words() -> None:
