@@ -120,8 +120,7 @@ def commands() -> str:
     for block in BLOCK.findall((ROOT / "docs/howto/pods.md").read_text()):
         for line in block.splitlines():
             if "tailtap tap" in line:
-                asked = line.replace("'5 s'", "'3 s'")
-                lines += [f"{asked} &", "sleep 1.5", f"asking {QUERIES}", "wait $!"]
+                lines += [f"{line} &", "sleep 1.5", f"asking {QUERIES}", "wait $!"]
             else:
                 lines.append(line)
     return "\n".join(lines)
