@@ -22,6 +22,7 @@ ELSEWHERE = {
     "measure/roles/": "the kernel's files",
     "measure/run.py": "opens stations, no files",
     "base/locks.py": "the kernel's files",
+    "base/proc.py": "the kernel's files",
     "base/files.py": "folders, and what was written a moment ago, to be synchronised",
     "base/writing.py": "passwords: a file of its own kind, with a check of its own",
     "analysis/runs/folder.py": "the lock of a folder",

@@ -97,10 +97,10 @@ class Registry(Mapping[str, Row], Generic[Row]):
         """
         name = options.get(key)
         if name is None:
-            raise InputError(f"{key}: this key is missing: it is one of {', '.join(self)}")
+            raise InputError(f"this key is missing: it is one of {', '.join(self)}").at(key)
         if not isinstance(name, str) or name not in self:
             known = did_you_mean(str(name), self)
-            raise InputError(f"{key}: there is no {self.what} {name!r}: {known}")
+            raise InputError(f"there is no {self.what} {name!r}: {known}").at(key)
         row = self[name]
         rest = {other: value for other, value in options.items() if other != key}
         return row, cast("Any", row).Options.model_validate(rest)
