@@ -127,9 +127,12 @@ def test_a_slip_in_their_options_names_the_line(
 def test_the_references_have_them(others: Path) -> None:
     page = module("tailtap.experiment.reference")
     assert "### Platform pod\n\nA pod, which is a kind of container. Nobody knows" in page
-    assert "| `dut.cache` | size | `1 MiB` | How much cache the pod may use. | `2 MiB` |" in page
-    assert "| `dut.options.lanes` | whole number | `1` | How many lanes it has. | `2` |" in page
-    assert "| `traffic.options.drops` |" in page
+    for key in (
+        "- `dut.cache` (size; default `1 MiB`): How much cache the pod may use. Such as `2 MiB`.",
+        "- `dut.options.lanes` (whole number; default `1`): How many lanes it has. Such as `2`.",
+        "- `traffic.options.drops` (",
+    ):
+        assert key in page
     assert "- `listener`: A listener on both sides. It is all ears." in page
     kinds = module("tailtap.cli.kinds")
     for name in ("pod", "relay", "trickle", "listener", "lines"):
