@@ -184,11 +184,11 @@ def table() -> Iterator[tuple[str, int]]:
     yield "words of CHANGELOG.md", words("CHANGELOG.md")
     yield "circles of files in a crate", circles()
     sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
-    from told import write_told
+    from two_causes import write_two_causes
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_told(folder / "made")
+        write_two_causes(folder / "made")
         check = str(ROOT / "examples/quickstart.yaml")
         yield "files that run --check loads", loaded(folder, "run", "--check", check)
         yield "files that explain loads", loaded(folder, "explain", "made")
