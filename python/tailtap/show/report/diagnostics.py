@@ -25,7 +25,7 @@ SHOWN, OTHER, CHOSEN = range(3)
 COUNTERS = 6
 """Counters in a figure: the associated ones first, then those that come closest."""
 NAME_LETTERS = 30
-UNFITTED = "No threshold has enough clusters for a fit."
+UNFITTED = "No threshold gives a fit."
 
 
 def write_diagnostics(

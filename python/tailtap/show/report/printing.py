@@ -216,6 +216,8 @@ def _draw(axes: Any, figure: Specification, panel: Panel) -> None:
                     axes.axvspan(begin, end, color=color, alpha=0.25, linewidth=0.6)
     if not panel.marks:
         axes.text(0.5, 0.5, panel.empty, transform=axes.transAxes, ha="center", color=BEFORE)
+        if panel.x is not None and panel.y is not None:  # nothing says where they begin and end
+            axes.set_axis_off()
     if panel.legend:
         handles = [Patch(color=one.light, label=one.label) for one in panel.legend]
         axes.legend(handles=handles, loc="upper right", ncols=2, handlelength=0.8,

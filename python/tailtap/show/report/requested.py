@@ -21,7 +21,6 @@ from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.base.errors import InputError
 from tailtap.base.files import drafted, make_folder
 from tailtap.base.foreign import RECORD_BYTES, read_bytes, within
-from tailtap.results.importers.importer import import_tree
 
 
 @dataclass(frozen=True)
@@ -207,6 +206,8 @@ class Published:
             )
         if tree.is_file() or run_folders(tree):
             return read_runs(tree).imported
+        from tailtap.results.importers.importer import import_tree
+
         with tempfile.TemporaryDirectory(prefix="tailtap-") as folder:
             import_tree(tree, Path(folder))
             runs = read_runs(Path(folder)).imported
