@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -65,12 +66,12 @@ class Common:
             yield Check(area, name, "ok", told)
 
 
-class OneFile(Common):
+class OneFile(Common, ABC):
     """A text for each run."""
 
+    @abstractmethod
     def text(self, run: Run) -> str:
         """What its file holds."""
-        raise NotImplementedError
 
     def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write a file for each run into the folder `destination`."""

@@ -277,10 +277,6 @@ def strip(values: Integers) -> str:
     return f"M0 {HIGH}{steps}V{HIGH}Z"
 
 
-DASH_DOT = (8, 3, 2, 3)
-"""The pattern of their lines, which no repeat has."""
-
-
 def with_undisturbed(
     groups: Sequence[Configuration],
 ) -> tuple[list[Configuration], list[Notice]]:
