@@ -118,7 +118,7 @@ def stopped(
 def hog_in_guest(machine: Machine, program: Path) -> Iterator[list[Injection]]:
     """A hog on the guest's serving CPU; its injections are in the list at the end."""
     folder = FOLDERS / guest_of(machine)
-    relay = [sys.executable, "-P", "-m", "tailtap.remote.relay"]
+    relay = [sys.executable, "-P", "-m", "tailtap.remote.guest"]
     relay += [f"{folder}/port-channels", "sh", "-c", '"$@" && cat /run/log', "hog"]
     numbers = (GUEST_CPU, GUEST_CPU, PERIOD_NS, SPREAD_NS, BUSY_NS, 1, SECONDS)
     relay += [str(program), "hog", *map(str, numbers), "/run/log"]

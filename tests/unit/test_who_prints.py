@@ -12,7 +12,7 @@ SOURCES = Path(tailtap.__file__).parent
 PROGRAMS = {
     "measure/roles/here.py": "a station",
     "measure/testbed/cabling.py": "the cards of a far host",
-    "remote/relay.py": "stands here for a command in a guest",
+    "remote/guest.py": "stands here for a command in a guest",
     "remote/switch.py": "the switch of a guest's connections",
     "experiment/json_schema.py": "makes a page",
     "experiment/reference.py": "makes a page",

@@ -13,7 +13,7 @@ ELSEWHERE = {
     "host/changes/journal.py": "a folder of root's own; a line is added to a journal, and a lock",
     "lab/platforms/vm/guest_files.py": "below a private temporary folder",
     "lab/platforms/vm/kernels.py": "a lock in the cache, a folder of root's own",
-    "remote/files.py": "what an agent in a guest loads is little: a draft of its own, O_EXCL",
+    "remote/agent.py": "what an agent in a guest loads is little: a draft of its own, O_EXCL",
     "measure/testbed/image.py": "below a private temporary folder",
 }
 """Files of the package that write otherwise, and why they may."""

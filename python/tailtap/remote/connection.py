@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.remote.agent import ERR, IN, OUT
-from tailtap.remote.files import Incoming, checksum
+from tailtap.remote import CommandFailed, Completed, NoAnswer
+from tailtap.remote.agent import ERR, IN, MISSING, OUT, Incoming, checksum
+from tailtap.remote.local import missing
 from tailtap.remote.loop import Link, Loop
 from tailtap.remote.mux import PIECE, Channel, Handler, Json, Mux, ProtocolError
 from tailtap.remote.session import by_status
@@ -95,6 +96,28 @@ class Connection:
             raise MachineError(f"{self.name} does not say how a command ended")
         return ran
 
+    def completed(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stdin: str,
+        seconds: float,
+        *,
+        check: bool,
+    ) -> Completed:
+        """Run a command as `Host.run` does, for at most `seconds`. Raises as that does."""
+        deadline = time.monotonic() + seconds
+        try:
+            ran = self.run(command, environment, stdin.encode(), deadline)
+        except TimeoutError as error:
+            raise NoAnswer(command, seconds) from error
+        out, err = (bytes(said).decode(errors="replace") for said in (ran.out, ran.err))
+        if ran.status == MISSING and not out:
+            raise missing(command[0])
+        if check and ran.status != 0:
+            raise CommandFailed(command, err or f"status {ran.status}")
+        return Completed(out, err, ran.status)
+
     def get(self, source: Path, target: Path) -> None:
         """Copy a file from there to `target`, which is whole or not there.
 
@@ -164,21 +187,28 @@ class Connection:
                 ) from error
 
 
-class Ran(Handler):
+class Awaited(Handler):
+    """A channel whose end somebody waits for."""
+
+    def __init__(self) -> None:
+        self.result: Json | None = None
+
+    def closed(self, channel: Channel, result: Json) -> None:
+        self.result = result
+
+
+class Ran(Awaited):
     """A command that ran."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.out, self.err = bytearray(), bytearray()
-        self.result: Json | None = None
 
     def received(self, channel: Channel, stream: int, data: bytes) -> None:
         if stream not in (OUT, ERR):
             raise ProtocolError(f"speaks on stream {stream} of a command")
         (self.out if stream == OUT else self.err).extend(data)
         channel.grant(len(data), stream)
-
-    def closed(self, channel: Channel, result: Json) -> None:
-        self.result = result
 
     @property
     def status(self) -> int:
@@ -187,16 +217,11 @@ class Ran(Handler):
         return int(self.result["exit"])
 
 
-class _Copying(Handler):
-    def __init__(self) -> None:
-        self.count = 0
-        self.result: Json | None = None
+class _Copying(Awaited):
+    count = 0
 
     def is_beyond(self, count: int) -> bool:
         return self.result is not None or self.count != count
-
-    def closed(self, channel: Channel, result: Json) -> None:
-        self.result = result
 
 
 class _Getting(_Copying):

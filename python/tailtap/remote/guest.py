@@ -1,21 +1,26 @@
-"""A virtual machine on this machine: its own kernel and interfaces, our own files read-only."""
+"""A virtual machine on this machine: its own kernel and interfaces, our own files read-only.
+
+``python -m tailtap.remote.guest SOCKET COMMAND…`` is a child of tailtap that stands for a command
+in it: it gives its output, ends as it ends, and passes signals on.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tailtap.base.errors import MachineError
-from tailtap.remote import CommandFailed, Completed, NoAnswer
-from tailtap.remote.agent import MISSING
-from tailtap.remote.connection import Connection
-from tailtap.remote.local import COMMAND_SECONDS, LocalHost, missing
+from tailtap.remote import CommandFailed, Completed
+from tailtap.remote.agent import ERR, IN, OUT
+from tailtap.remote.connection import Awaited, Connection
+from tailtap.remote.local import COMMAND_SECONDS, LocalHost
+from tailtap.remote.mux import Channel
 from tailtap.remote.process import Process
-from tailtap.remote.relay import environment
 
 SWITCH_SECONDS = 60.0
 """How long the switch may take until others can connect."""
@@ -24,8 +29,8 @@ SWITCH_SECONDS = 60.0
 class GuestHost(LocalHost):
     """Commands run by the agent in the guest (`agent.py`), on a channel each.
 
-    A switch (`switch.py`) holds the guest's port; what is started is a relay (`relay.py`) that has
-    a channel of its own. The guest sees this machine's files under the same names; what it writes
+    A switch (`switch.py`) holds the guest's port; what is started is a relay (`main`) that has a
+    channel of its own. The guest sees this machine's files under the same names; what it writes
     stays in it.
     """
 
@@ -77,22 +82,12 @@ class GuestHost(LocalHost):
         check: bool = True,
         seconds: float = COMMAND_SECONDS,
     ) -> Completed:
-        limit = seconds * self._patience
-        try:
-            ran = self._connection.run(
-                command, environment(), stdin.encode(), time.monotonic() + limit
-            )
-        except TimeoutError as error:
-            raise NoAnswer(command, limit) from error
-        out, err = (bytes(said).decode(errors="replace") for said in (ran.out, ran.err))
-        if ran.status == MISSING and not out:
-            raise missing(command[0])
-        if check and ran.status != 0:
-            raise CommandFailed(command, err or f"status {ran.status}")
-        return Completed(out, err, ran.status)
+        return self._connection.completed(
+            command, environment(), stdin, seconds * self._patience, check=check
+        )
 
     def start(self, command: Sequence[str]) -> Process:
-        relay = [sys.executable, "-P", "-m", "tailtap.remote.relay", str(self._place), *command]
+        relay = [sys.executable, "-P", "-m", "tailtap.remote.guest", str(self._place), *command]
         self._started = [process for process in self._started if not process.ended]
         self._started.append(Process(relay, self.title(command)))
         return self._started[-1]
@@ -124,3 +119,90 @@ class GuestHost(LocalHost):
             copy(source, target)
         except MachineError as error:
             raise CommandFailed((what, str(source), str(target)), str(error)) from error
+
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GONE = 125
+"""The exit status when the virtual machine ended under the command."""
+STDOUT, STDERR = 1, 2
+
+
+def environment() -> dict[str, str]:
+    """What commands in a virtual machine find there: the search path of this process."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def relay(connection: Connection, command: Sequence[str]) -> int:
+    """Run `command` at the other end; its exit status. Raises `MachineError`."""
+    woken, waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    for number in PASSED_ON:
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(waking)
+    relayed = _Relayed(connection)
+    channel = connection.open("command", relayed, command=list(command), environment=environment())
+    channel.end(IN)
+
+    def pass_on() -> None:
+        for caught in os.read(woken, 64):
+            channel.signal(caught)
+
+    connection.loop.watch(woken, reading=pass_on)
+    while relayed.result is None or relayed.unsaid:
+        connection.loop.step()
+    return int(connection.answer(relayed.result)["exit"])
+
+
+class _Relayed(Awaited):
+    """The command's output, on its way to whoever reads that of this process."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._loop = connection.loop
+        self.unsaid = bytearray()
+        os.set_blocking(STDOUT, False)
+
+    def received(self, channel: Channel, stream: int, data: bytes) -> None:
+        if stream == ERR:  # a file, which never blocks
+            os.write(STDERR, data)
+            channel.grant(len(data), ERR)
+            return
+        self.unsaid += data
+        self._write(channel)
+
+    def _write(self, channel: Channel) -> None:
+        # While nobody reads, signals still pass, and the command waits as it would at home.
+        try:
+            while self.unsaid:
+                count = os.write(STDOUT, self.unsaid)
+                del self.unsaid[:count]
+                channel.grant(count, OUT)
+        except BlockingIOError:
+            self._loop.watch(STDOUT, writing=lambda: self._write(channel))
+        else:
+            self._loop.watch(STDOUT)
+
+
+def main() -> None:
+    """Run the command in the virtual machine, and end as it ended."""
+    with socket.socket(socket.AF_UNIX) as connected:
+        try:
+            connected.connect(sys.argv[1])
+            connection = Connection(connected.fileno(), connected.fileno(), "the virtual machine")
+            with contextlib.closing(connection):
+                status = relay(connection, sys.argv[2:])
+        except (MachineError, ConnectionError, FileNotFoundError) as error:
+            print(error, file=sys.stderr)
+            sys.exit(GONE)
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

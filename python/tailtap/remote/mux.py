@@ -25,8 +25,8 @@ Frames carry bytes as they are: lines of JSON would hold files and output in bas
 them, to be encoded and searched for line ends inside of a guest that measures. A length in front
 says at once where a frame ends, and a first byte that is no kind shows that something else speaks.
 
-This file, `loop.py`, `files.py` and `agent.py` need the standard library only: they are what runs
-inside of a virtual machine.
+This file, `loop.py` and `agent.py` need the standard library only: they are what runs inside of a
+virtual machine.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from pathlib import Path
 from tailtap.base.bugs import foreseen
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.record import as_json, parsed
-from tailtap.remote import files
+from tailtap.remote import agent
 from tailtap.remote.loop import Link, Loop
 from tailtap.remote.mux import Channel, Handler, Mux
 from tailtap.remote.session import Closed, Json, RolePlan, Session, Setup, Site, Station, told
@@ -61,7 +61,7 @@ def serve(
             "foresee": serving.foresee,
             "site": serving.open,
             "role": serving.begin,
-            "get": files.get,
+            "get": agent.get,
         }
     )
     Link(loop, mux, requests, answers)

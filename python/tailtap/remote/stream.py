@@ -28,7 +28,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -39,8 +39,8 @@ from tailtap.base.files import make_folder
 from tailtap.base.suggest import shown
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import Record, Texts, Whole, as_json, parsed
-from tailtap.remote.connection import Connection
-from tailtap.remote.mux import Channel, Handler, ProtocolError, parse
+from tailtap.remote.connection import Awaited, Connection
+from tailtap.remote.mux import Channel, ProtocolError, parse
 from tailtap.remote.process import Process
 from tailtap.remote.session import (
     ANSWER_SECONDS,
@@ -91,44 +91,42 @@ class StreamStation:
         return parsed(self.name, self._asked("environment"), Environment, MachineError)
 
     def foresee(self, setup: Setup) -> Foreseen:
-        told = self._asked("foresee", setup=as_json(setup))
-        return parsed(self.name, told, Foreseen, MachineError)
+        return parsed(
+            self.name, self._asked("foresee", setup=as_json(setup)), Foreseen, MachineError
+        )
 
     def _asked(self, kind: str, **content: object) -> Json:
         """What it answers where there is no site; the stream is kept."""
-        site = self._take()
-        try:
-            told = site.begin_talk(kind, **content)[1]
-        except BaseException:
-            with contextlib.suppress(TailtapError):
-                site.close()
-            raise
-        self._reached = site
-        return told
+        with self._stream() as site:
+            _, answer = site.begin_talk(kind, **content)
+            self._reached = site
+        return answer
 
     def open(self, setup: Setup) -> StreamSite:
-        site = self._take()
-        try:
+        with self._stream() as site:
             site.open(setup)
-        except BaseException:
-            with contextlib.suppress(TailtapError):
-                site.close()
-            raise
         return site
 
     def clean(self) -> None:
-        if self._reached is not None:
-            self._take().close()
-
-    def _take(self) -> StreamSite:
-        """A stream on which there is no site, and which nobody else has."""
         site, self._reached = self._reached, None
-        if site is not None and not site.process.ended:
-            return site
-        return self._reach()
+        if site is not None:
+            site.close()
 
-    def _reach(self) -> StreamSite:
-        return StreamSite(Process(self._command, self.name, with_input=True))
+    @contextlib.contextmanager
+    def _stream(self) -> Iterator[StreamSite]:
+        """A stream without a site, which nobody else has. It is closed where something fails."""
+        site, self._reached = self._reached, None
+        if site is None or site.process.ended:
+            site = StreamSite(self._begin())
+        try:
+            yield site
+        except BaseException:
+            with contextlib.suppress(TailtapError):
+                site.close()
+            raise
+
+    def _begin(self) -> Process:
+        return Process(self._command, self.name, with_input=True)
 
 
 class StreamSite:
@@ -276,16 +274,16 @@ class StreamSession:
                 self._site.call(self._talk, CLOSE_SECONDS, end=True)
 
 
-class Talk(Handler):
+class Talk(Awaited):
     """A channel of messages, as the measuring process has it."""
 
     channel: Channel
 
     def __init__(self) -> None:
+        super().__init__()
         self.answers: dict[int, Json] = {}
         """By the id of the request; those that nobody has taken yet."""
         self.events: list[RoleEvent] = []
-        self.result: Json | None = None
         self._lines = Lines()
 
     def received(self, channel: Channel, stream: int, data: bytes) -> None:
@@ -301,9 +299,6 @@ class Talk(Handler):
                 case _:
                     raise ProtocolError(f"says what is no message: {shown(message)}")
         channel.grant(len(data), stream)
-
-    def closed(self, channel: Channel, result: Json) -> None:
-        self.result = result
 
 
 def _event(content: Json) -> RoleEvent:

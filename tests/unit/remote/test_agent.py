@@ -20,9 +20,8 @@ from sleeping import sleeps
 
 from tailtap.base.errors import MachineError
 from tailtap.remote import agent
-from tailtap.remote.agent import ERR, IN, OUT
+from tailtap.remote.agent import DRAFT, ERR, IN, OUT
 from tailtap.remote.connection import Connection
-from tailtap.remote.files import DRAFT
 from tailtap.remote.mux import WINDOW_BYTES, Channel, Handler, Json
 
 PATIENCE_SECONDS = 200.0

@@ -31,13 +31,13 @@ import tailtap
 from tailtap.base.errors import MachineError
 from tailtap.measure.testbed.model import Host
 from tailtap.records.record import Record, parsed
-from tailtap.remote import CommandFailed, Completed, NoAnswer
-from tailtap.remote.agent import MISSING, serve
+from tailtap.remote import Completed, ProgramMissing
+from tailtap.remote.agent import serve
 from tailtap.remote.connection import Connection
-from tailtap.remote.local import COMMAND_SECONDS, SYSTEM_PATH, missing, require_program
+from tailtap.remote.local import COMMAND_SECONDS, SYSTEM_PATH, require_program
 from tailtap.remote.mux import ProtocolError, parse
 from tailtap.remote.process import Process
-from tailtap.remote.stream import StreamSite, StreamStation
+from tailtap.remote.stream import StreamStation
 
 CONNECT_SECONDS = 15
 """How long a machine may take to take the connection."""
@@ -68,8 +68,8 @@ class SshStation(StreamStation):
         super().__init__([], name)
         self._host, self._config = host, config
 
-    def _reach(self) -> StreamSite:
-        return StreamSite(self.start("tailtap.measure.roles.here"))
+    def _begin(self) -> Process:
+        return self.start("tailtap.measure.roles.here")
 
     def clean(self) -> None:
         """Undo what dead measurements left there. Raises `MachineError`."""
@@ -334,15 +334,9 @@ class FarHost:
         """
         environment = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", "HOME": "/root"}
         try:
-            ran = self._connection.run(command, environment, b"", time.monotonic() + seconds)
-        except TimeoutError as error:
-            raise NoAnswer(command, seconds) from error
-        out, err = (bytes(said).decode(errors="replace") for said in (ran.out, ran.err))
-        if ran.status == MISSING and not out:
-            raise missing(command[0]).at(self.name)
-        if check and ran.status != 0:
-            raise CommandFailed(command, err or f"status {ran.status}")
-        return Completed(out, err, ran.status)
+            return self._connection.completed(command, environment, "", seconds, check=check)
+        except ProgramMissing as error:
+            raise error.at(self.name) from error
 
     def put(self, source: Path, target: str) -> None:
         """Copy a file of this machine to `target` there. Raises `MachineError` and `OSError`."""
