@@ -16,7 +16,7 @@ from tailtap.base.errors import InputError
 from tailtap.host.changes.kernel_values import Form
 from tailtap.host.knobs import KNOBS, select
 from tailtap.host.knobs.interrupts import of_cards
-from tailtap.host.knobs.knob import Files, Knob, Told, fixed, on_the_line
+from tailtap.host.knobs.knob import Files, Knob, Place, fixed, on_the_line
 from tailtap.host.knobs.purpose import ROLES, Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.tuning.audit import audit
@@ -46,7 +46,7 @@ def row(**changes: Any) -> Knob:
     [
         ({"name": "A knob"}, "its name"),
         ({"group": "others"}, "no group others"),
-        ({"where": Told("a place", lambda *_: {}, cast("Form", "words"))}, "no form words"),
+        ({"where": Place("a place", lambda *_: {}, cast("Form", "words"))}, "no form words"),
         ({"removes": ("timers",)}, "no cause timers"),
         ({"removes": ("timer", "timer")}, "twice"),
         ({"risk": 4}, "risk"),
@@ -64,7 +64,7 @@ def test_a_row_that_cannot_be_right(changes: dict[str, Any], wrong: str) -> None
 
 
 def test_when_a_knob_can_be_set() -> None:
-    line = Told("a place", lambda _tree, _purpose: {"a place": "1"})
+    line = Place("a place", lambda _tree, _purpose: {"a place": "1"})
     assert row().settable == "runtime"
     assert row(where=line).settable == "no"
     word = row(where=line, word=lambda _purpose, _tree: "a=1", does="Turns it off.")

@@ -21,14 +21,12 @@ from tailtap.host.knobs import (
     memory,
     scheduling,
     services,
-    timers,
 )
 from tailtap.host.knobs.knob import GROUPS, Knob
 
 FILES = (
     cpus,
     interrupts,
-    timers,
     memory,
     frequency,
     cards,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.kernel_values import Form, Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.knobs.interrupts import others_mask
-from tailtap.host.knobs.knob import Files, Knob, Where, fixed
+from tailtap.host.knobs.knob import Files, Knob, Place, fixed
 from tailtap.host.knobs.purpose import HOST, PHYSICAL, Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.net.card_settings import SHOW, CardSetting, settings
@@ -32,27 +32,17 @@ def _device_mask(purpose: Purpose, _tree: Tree) -> Wish:
     return Wish(f"{sum(1 << cpu for cpu in purpose.cpus):x}", "within")
 
 
-@dataclass(frozen=True)
-class OtherSteering(Where):
-    """Receive packet steering of interfaces that are not the purpose's."""
+STEERING = Files(f"{CARD}/queues/rx-*/rps_cpus", "mask")
+"""Receive packet steering of the purpose's interfaces."""
 
-    form: Form = "mask"
-    place: str = "/sys/class/net/*/queues/rx-*/rps_cpus of other interfaces"
 
-    def _files(self, tree: Tree, purpose: Purpose) -> tuple[Files, Purpose]:
-        names = {path.split("/")[4] for path in tree.glob("/sys/class/net/*/queues/rx-*/rps_cpus")}
-        others = tuple(sorted(names - set(purpose.interfaces)))
-        if not others:
-            raise Absent("there is no other interface")
-        return Files(f"{CARD}/queues/rx-*/rps_cpus", "mask"), replace(purpose, interfaces=others)
-
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        files, others = self._files(tree, purpose)
-        return files.read(tree, others)
-
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        files, others = self._files(tree, purpose)
-        return files.changes(tree, others, value)
+def _of_others(tree: Tree, purpose: Purpose) -> Purpose:
+    """The same, for the interfaces that are not the purpose's."""
+    names = {path.split("/")[4] for path in tree.glob("/sys/class/net/*/queues/rx-*/rps_cpus")}
+    others = tuple(sorted(names - set(purpose.interfaces)))
+    if not others:
+        raise Absent("there is no other interface")
+    return replace(purpose, interfaces=others)
 
 
 def _link_power(_purpose: Purpose, tree: Tree) -> str:
@@ -61,8 +51,6 @@ def _link_power(_purpose: Purpose, tree: Tree) -> str:
         raise Absent("the kernel manages the power of no PCI link")
     return "performance"
 
-
-row = partial(Knob, group="cards")
 
 Settings = Mapping[str, str]
 
@@ -76,54 +64,50 @@ _SPLITTING = re.compile("tx-tcp.*-segmentation")
 """The features of TCP segmentation; netdev_features_strings of the kernel."""
 
 
-@dataclass(frozen=True)
-class Card(Where):
-    """What `ethtool` says of each card of the purpose."""
+def _of_card(
+    table: str,
+    what: str,
+    value: Callable[[Settings], str | None],
+    change: Callable[[Settings, str], Settings],
+    form: Form = "text",
+) -> Place:
+    """What `ethtool` says of each card of the purpose in a `table`, a key of `SHOW`.
 
-    table: str
-    """A key of `SHOW`."""
-    what: str
-    """What of it, as people call it."""
-    value: Callable[[Settings], str | None]
-    """The knob's value in a card's settings; None for a card that does not have it."""
-    change: Callable[[Settings, str], Settings]
-    """The settings that make it a value."""
-    form: Form = "text"
+    `value` is the knob's in a card's settings, None for a card that does not have it; `change` has
+    the settings that make it another value.
+    """
 
-    @property
-    def place(self) -> str:
-        return f"{self.what} in ethtool {SHOW[self.table]} interface"
-
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        found = {name: self.value(told) for name, told in self._cards(tree, purpose).items()}
-        known = {
-            f"{self.what} of {name}": value for name, value in found.items() if value is not None
-        }
+    def find(tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        found = {name: value(told) for name, told in _cards(tree, purpose, table).items()}
+        known = {f"{what} of {name}": one for name, one in found.items() if one is not None}
         if not known:
             raise Absent(f"no card here lets anybody choose ({', '.join(purpose.interfaces)})")
         return known
 
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        made: list[Resource] = []
-        for name, told in self._cards(tree, purpose).items():
-            if self.value(told) is not None and (words := self.change(told, value)):
-                made.append(CardSetting(name, self.table, words))
-        return made
+    def changes(tree: Tree, purpose: Purpose, wanted: str) -> Sequence[Resource]:
+        return [
+            CardSetting(name, table, words)
+            for name, told in _cards(tree, purpose, table).items()
+            if value(told) is not None and (words := change(told, wanted))
+        ]
 
-    def _cards(self, tree: Tree, purpose: Purpose) -> dict[str, Settings]:
-        if not purpose.interfaces:
-            raise Absent("there is no network card to look at")
-        if not tree.is_live:
-            raise Absent("a recorded machine has no cards to ask")
-        try:
-            return {name: settings(name, self.table) for name in purpose.interfaces}
-        except MachineError as error:
-            raise Unreadable(str(error)) from None
+    return Place(f"{what} in ethtool {SHOW[table]} interface", find, form, changes)
 
 
-def _one(table: str, name: str) -> Card:
+def _cards(tree: Tree, purpose: Purpose, table: str) -> dict[str, dict[str, str]]:
+    if not purpose.interfaces:
+        raise Absent("there is no network card to look at")
+    if not tree.is_live:
+        raise Absent("a recorded machine has no cards to ask")
+    try:
+        return {name: settings(name, table) for name in purpose.interfaces}
+    except MachineError as error:
+        raise Unreadable(str(error)) from None
+
+
+def _one(table: str, name: str) -> Place:
     """A setting by itself, ``on`` or ``off``."""
-    return Card(table, name, lambda told: told.get(name), lambda _told, value: {name: value})
+    return _of_card(table, name, lambda told: told.get(name), lambda _told, value: {name: value})
 
 
 def _splitting(told: Settings) -> dict[str, str]:
@@ -141,7 +125,7 @@ def _no_splitting(told: Settings, _value: str) -> Settings:
     return {name: "off" for name, value in _splitting(told).items() if value == "on"}
 
 
-def _waiting(side: str) -> Card:
+def _waiting(side: str) -> Place:
     """Whether a card waits for more packets before it interrupts: ``off``, or for how long.
 
     Zero microseconds and zero packets would mean no interrupt at all. It is off with zero
@@ -161,7 +145,7 @@ def _waiting(side: str) -> Card:
         many = told.get(frames, "1") not in ("0", "1")
         return {usecs: "0"} | ({frames: "1"} if many else {})
 
-    return Card("coalesce", f"{side} coalescing", value, change)
+    return _of_card("coalesce", f"{side} coalescing", value, change)
 
 
 def _queues(told: Settings) -> str | None:
@@ -211,7 +195,7 @@ of_cards = partial(row, roles=HOST | {"vm-guest"})
 ROWS = (
     row(
         "receive-steering",
-        Files(f"{CARD}/queues/rx-*/rps_cpus", "mask"),
+        STEERING,
         _device_mask,
         "Packets of the device's cards are received on cores that are not the device's. An empty "
         "mask leaves them where the card interrupts.",
@@ -221,7 +205,12 @@ ROWS = (
     ),
     row(
         "other-steering",
-        OtherSteering(),
+        Place(
+            "/sys/class/net/*/queues/rx-*/rps_cpus of other interfaces",
+            lambda tree, purpose: STEERING.read(tree, _of_others(tree, purpose)),
+            "mask",
+            lambda tree, purpose, value: STEERING.changes(tree, _of_others(tree, purpose), value),
+        ),
         others_mask,
         "Packets of other interfaces are received on the device's cores.",
         f"{SCALING}: RPS; cluster node-tuning-operator",
@@ -359,7 +348,7 @@ ROWS = (
     ),
     of_cards(
         "receive-spread",
-        Card(
+        _of_card(
             "spread",
             "receive queues that packets are spread over",
             _spread,
@@ -375,7 +364,7 @@ ROWS = (
     ),
     of_cards(
         "card-queues",
-        Card("channels", "receive queues", _queues, _fewer, "number"),
+        _of_card("channels", "receive queues", _queues, _fewer, "number"),
         _cores,
         "Each queue has an interrupt. Where there are more of them than the device has cores, "
         "packets arrive at other cores.",
@@ -386,7 +375,7 @@ ROWS = (
     ),
     of_cards(
         "receive-ring",
-        Card("rings", "receive ring", _largest, lambda told, _value: {"rx": told["max rx"]}),
+        _of_card("rings", "receive ring", _largest, lambda told, _value: {"rx": told["max rx"]}),
         fixed(LARGEST),
         "Packets that find no room in the card's ring are lost. In a larger one fewer are, and "
         "they wait longer; it also takes more of the cache.",
@@ -417,7 +406,7 @@ ROWS = (
     ),
     row(
         "card-splitting",
-        Card("features", "tso", _splits, _no_splitting),
+        _of_card("features", "tso", _splits, _no_splitting),
         fixed("off"),
         "A large packet leaves as a burst that others wait behind. Forwarders rarely have any.",
         "Documentation/networking/segmentation-offloads.rst",
@@ -426,7 +415,7 @@ ROWS = (
     ),
     row(
         "pause-frames",
-        Card("pause", "pause frames", _pause, _no_pause),
+        _of_card("pause", "pause frames", _pause, _no_pause),
         fixed("off"),
         "A receiver that is behind stops the sender. Loss becomes waiting, on all flows of the "
         "link.",

@@ -10,7 +10,7 @@ from tailtap.base.units import list_cpus
 from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs import line
-from tailtap.host.knobs.knob import Files, Knob, Told, fixed, on_the_line
+from tailtap.host.knobs.knob import Files, Knob, Place, fixed, on_the_line
 from tailtap.host.knobs.purpose import HOST, PHYSICAL, Purpose
 from tailtap.host.knobs.scheduling import partitioned
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
@@ -161,7 +161,7 @@ row = partial(Knob, group="cpus")
 ROWS = (
     row(
         "isolated-cpus",
-        Told(f"{CPU}/isolated", _isolated, "cpus"),
+        Place(f"{CPU}/isolated", _isolated, "cpus"),
         lambda purpose, _tree: Wish(purpose.isolated, "contains"),
         "The scheduler puts other tasks on the device's cores, and moves tasks to balance load.",
         f"Documentation/admin-guide/cpu-isolation.rst; {LOW}",
@@ -172,7 +172,7 @@ ROWS = (
     ),
     row(
         "nohz-full",
-        Told(f"{CPU}/nohz_full", _tickless, "cpus"),
+        Place(f"{CPU}/nohz_full", _tickless, "cpus"),
         lambda purpose, _tree: Wish(purpose.isolated, "contains"),
         "The tick interrupts a core even when it has one task. It pays for forwarders that poll: "
         "entering the kernel costs more on such a core.",
@@ -186,7 +186,7 @@ ROWS = (
     ),
     row(
         "rcu-nocbs",
-        Told(OFFLOADED, _offloaded, "cpus"),
+        Place(OFFLOADED, _offloaded, "cpus"),
         lambda purpose, _tree: Wish(purpose.isolated, "contains"),
         "Callbacks of RCU run in a softirq of the core that queued them, in batches.",
         f"{PARAMETERS}; {LOW}; {VIRTUAL}",
@@ -196,7 +196,7 @@ ROWS = (
     ),
     row(
         "rcu-nocb-poll",
-        Told("rcu_nocb_poll in /proc/cmdline, with offloaded callbacks", _callbacks, "switch"),
+        Place("rcu_nocb_poll in /proc/cmdline, with offloaded callbacks", _callbacks, "switch"),
         _polled,
         "A core with offloaded callbacks wakes the thread that runs them, which polls instead.",
         f"{PARAMETERS}; {LOW}",
@@ -251,7 +251,7 @@ ROWS = (
     ),
     row(
         "interrupt-threads",
-        Told("threadirqs in /proc/cmdline, or a real-time kernel", _threaded, "switch"),
+        Place("threadirqs in /proc/cmdline, or a real-time kernel", _threaded, "switch"),
         fixed("1"),
         "Interrupts of devices are handled in threads, which have a priority and must be woken "
         "up. A real-time kernel does so always.",
@@ -264,7 +264,7 @@ ROWS = (
     ),
     row(
         "tsc-reliable",
-        Told("tsc in /proc/cmdline, flags in /proc/cpuinfo", _checked),
+        Place("tsc in /proc/cmdline, flags in /proc/cpuinfo", _checked),
         _tsc,
         "Where the kernel does not trust the TSC, a timer on each core in turn checks it against "
         "another clock.",
@@ -288,7 +288,7 @@ ROWS = (
     ),
     row(
         "kernel-audit",
-        Told(ASKED, _audited),
+        Place(ASKED, _audited),
         fixed("0"),
         "System calls and logins are reported to an audit daemon. The kernel is asked: 0 is off, 1 "
         "on, 2 on until the next boot.",
@@ -300,7 +300,7 @@ ROWS = (
     ),
     row(
         "ipi-broadcast",
-        Told("IPI shorthand broadcast in the kernel's log", _broadcasting),
+        Place("IPI shorthand broadcast in the kernel's log", _broadcasting),
         fixed("disabled"),
         "An interrupt for all other cores is one message to every core, those that are off "
         "included. One by one it reaches who is meant, and takes the sender longer.",
@@ -322,7 +322,7 @@ ROWS = (
     ),
     row(
         "mitigations",
-        Told("mitigations in /proc/cmdline", _vulnerable),
+        Place("mitigations in /proc/cmdline", _vulnerable),
         fixed("off"),
         "Each entry into the kernel and each switch of tasks flushes buffers and predictors. "
         "Without this, one tenant can read another's memory.",
@@ -345,7 +345,7 @@ ROWS = (
     ),
     row(
         "line-words",
-        Told("words of /proc/cmdline", line.said(line.unknown_words)),
+        Place("words of /proc/cmdline", line.said(line.unknown_words)),
         fixed(line.FINE),
         "A misspelt parameter does nothing, and nobody notices: one published kernel line has "
         "such a word.",
@@ -354,7 +354,7 @@ ROWS = (
     ),
     row(
         "line-cores",
-        Told("lists of cores in /proc/cmdline", line.said(line.wrong_lists)),
+        Place("lists of cores in /proc/cmdline", line.said(line.wrong_lists)),
         fixed(line.FINE),
         "A list that names a core twice, or one that the machine lacks, was meant for another.",
         f"Documentation/admin-guide/kernel-parameters.rst: cpu lists; {PARAMETERS}",
@@ -362,7 +362,7 @@ ROWS = (
     ),
     row(
         "line-refused",
-        Told("the kernel's log, and how it was built", line.said(line.refused)),
+        Place("the kernel's log, and how it was built", line.said(line.refused)),
         fixed(line.FINE),
         "The kernel ignores parameters that it was not built for, and some that contradict others.",
         "kernel/sched/isolation.c; kernel/rcu/tree_nocb.h",
@@ -370,7 +370,7 @@ ROWS = (
     ),
     row(
         "line-contradictions",
-        Told("parameters of /proc/cmdline together", line.said(line.contradictions)),
+        Place("parameters of /proc/cmdline together", line.said(line.contradictions)),
         fixed(line.FINE),
         "Parameters that only work together, or against each other, leave cores half isolated.",
         "Documentation/admin-guide/cpu-isolation.rst; seapath/ansible issue 865",
@@ -378,7 +378,7 @@ ROWS = (
     ),
     row(
         "boot-entry",
-        Told(f"{line.ENTRY} among the entries of systemd-boot", line.stale_entry),
+        Place(f"{line.ENTRY} among the entries of systemd-boot", line.stale_entry),
         fixed(line.FINE),
         "The entry that tailtap wrote is of one kernel. After a new one it boots the old, or none.",
         "Boot Loader Specification; kernel-install(8)",

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tailtap.host.changes.kernel_values import Form, KernelValue, Wish
+from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import DEVICE, WakeUp, wakeup_us
-from tailtap.host.knobs.knob import Files, Knob, Where, fixed, on_the_line
+from tailtap.host.knobs.knob import Files, Knob, Place, fixed, on_the_line, written
 from tailtap.host.knobs.purpose import PHYSICAL, Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
@@ -56,54 +56,42 @@ QUICK_US = 1
 """Idle states that end within so many microseconds are as good as none."""
 
 
-@dataclass(frozen=True)
-class DeepStates(Where):
+def _slow_states(tree: Tree, purpose: Purpose) -> Mapping[str, str]:
     """The switches of the idle states of the device's cores that take long to leave."""
-
-    form: Form = "number"
-    place: str = f"{CPU}/cpu*/cpuidle/state*/disable of slow states"
-
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        _ = purpose.isolated
-        states = [f"{CPU}/cpu{cpu}/cpuidle/state*/disable" for cpu in purpose.cpus]
-        paths = [path for pattern in states for path in tree.glob(pattern)]
-        if not paths:
-            raise Absent("no idle states can be chosen here")
-        slow = [path for path in paths if _latency(tree, path) > QUICK_US]
-        if not slow:
-            raise Absent(f"every idle state ends within {QUICK_US} us")
-        return {path: tree.text(path) for path in slow}
-
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        return [KernelValue(list(self.read(tree, purpose)), value, self.form, root=str(tree.root))]
+    _ = purpose.isolated
+    states = [f"{CPU}/cpu{cpu}/cpuidle/state*/disable" for cpu in purpose.cpus]
+    paths = [path for pattern in states for path in tree.glob(pattern)]
+    if not paths:
+        raise Absent("no idle states can be chosen here")
+    slow = [path for path in paths
+            if int(tree.text(f"{path.rpartition('/')[0]}/latency")) > QUICK_US]  # fmt: skip
+    if not slow:
+        raise Absent(f"every idle state ends within {QUICK_US} us")
+    return {path: tree.text(path) for path in slow}
 
 
-@dataclass(frozen=True)
-class Floor(Where):
-    """The lowest frequency of each of some units, raised to the highest that it may have."""
+def _floor(pattern: str) -> Place:
+    """The lowest frequency of each of some units, raised to the highest that it may have.
 
-    pattern: str
-    """Of the files with the lowest; ``{cpu}`` stands for each of the device's cores."""
+    `pattern` is that of the files with the lowest, as in `Files`.
+    """
+    lowest = Files(pattern)
 
-    @property
-    def place(self) -> str:
-        return Files(self.pattern).place
-
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        files = Files(self.pattern).read(tree, purpose)
+    def find(tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        files = lowest.read(tree, purpose)
         tops = {path: tree.text(_ceiling(path)) for path in files}
         return {
             path: FIXED if low == tops[path] else f"{low} to {tops[path]} kHz"
             for path, low in files.items()
         }
 
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+    def change(tree: Tree, purpose: Purpose, _value: str) -> Sequence[Resource]:
         tops: dict[str, list[str]] = {}
-        for path in Files(self.pattern).read(tree, purpose):
+        for path in lowest.read(tree, purpose):
             tops.setdefault(tree.text(_ceiling(path)), []).append(path)
-        return [
-            KernelValue(paths, top, "number", root=str(tree.root)) for top, paths in tops.items()
-        ]
+        return [one for top, paths in tops.items() for one in written(tree, paths, top, "number")]
+
+    return Place(lowest.place, find, change=change)
 
 
 def _ceiling(path: str) -> str:
@@ -111,28 +99,22 @@ def _ceiling(path: str) -> str:
     return f"{folder}/{file.replace('min', 'max')}"
 
 
-@dataclass(frozen=True)
-class WakeUpTime(Where):
+def _wakeup_time(tree: Tree, _purpose: Purpose) -> Mapping[str, str]:
     """The time within which all processors are to wake up, as whoever holds the device wants it."""
+    if not tree.exists(DEVICE):
+        raise Absent("this kernel takes no such wish")
+    driver(tree)
+    try:
+        return {DEVICE: str(wakeup_us(tree.at(DEVICE)))}
+    except (OSError, struct.error) as error:
+        reason = getattr(error, "strerror", error)
+        raise Unreadable(f"{DEVICE} cannot be read: {reason}") from None
 
-    form: Form = "number"
-    held: bool = True
-    place: str = DEVICE
 
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        if not tree.exists(DEVICE):
-            raise Absent("this kernel takes no such wish")
-        driver(tree)
-        try:
-            return {DEVICE: str(wakeup_us(tree.at(DEVICE)))}
-        except (OSError, struct.error) as error:
-            reason = getattr(error, "strerror", error)
-            raise Unreadable(f"{DEVICE} cannot be read: {reason}") from None
-
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        if not tree.is_live:
-            raise Absent("nobody can hold a file of a recorded machine")
-        return [WakeUp(int(value))]
+def _held(tree: Tree, _purpose: Purpose, value: str) -> Sequence[Resource]:
+    if not tree.is_live:
+        raise Absent("nobody can hold a file of a recorded machine")
+    return [WakeUp(int(value))]
 
 
 def _driven(tree: Tree, name: str) -> Wish:
@@ -145,10 +127,6 @@ def _short(_purpose: Purpose, tree: Tree) -> Wish:
     """haltpoll heeds no limit but the shortest; drivers/cpuidle/governors/haltpoll.c."""
     driver(tree)
     return Wish("n/a") if governor(tree) == "haltpoll" else Wish(str(QUICK_US), also=("n/a",))
-
-
-def _latency(tree: Tree, switch: str) -> int:
-    return int(tree.text(f"{switch.rpartition('/')[0]}/latency"))
 
 
 row = partial(Knob, group="frequency")
@@ -209,7 +187,7 @@ ROWS = (
     ),
     row(
         "lowest-frequency",
-        Floor(f"{CPU}/cpu{{cpu}}/cpufreq/scaling_min_freq"),
+        _floor(f"{CPU}/cpu{{cpu}}/cpufreq/scaling_min_freq"),
         fixed(FIXED),
         "The governor chooses between a lowest and a highest frequency. With one alone the core "
         "is never slower.",
@@ -221,7 +199,7 @@ ROWS = (
     ),
     row(
         "uncore-frequency",
-        Floor(f"{CPU}/intel_uncore_frequency/package_*_die_*/min_freq_khz"),
+        _floor(f"{CPU}/intel_uncore_frequency/package_*_die_*/min_freq_khz"),
         fixed(FIXED),
         "Caches between cores and the way to memory slow down when cores rarely use them, and "
         "take time to become fast.",
@@ -232,7 +210,7 @@ ROWS = (
     ),
     row(
         "wake-up-time",
-        WakeUpTime(),
+        Place(DEVICE, _wakeup_time, "number", _held, held=True),
         fixed(Wish(str(QUICK_US), "at-most")),
         "All idle processors sleep as deeply as they like. An experiment that names this knob "
         "holds the wish for short sleeps while it runs. For the device's cores alone resume-"
@@ -253,7 +231,14 @@ ROWS = (
     ),
     row(
         "deep-idle-states",
-        DeepStates(),
+        Place(
+            f"{CPU}/cpu*/cpuidle/state*/disable of slow states",
+            _slow_states,
+            "number",
+            lambda tree, purpose, value: written(
+                tree, _slow_states(tree, purpose), value, "number"
+            ),
+        ),
         fixed("1"),
         "A core that sleeps deeply takes tens of microseconds to wake up.",
         f"{ABI}: cpuidle; how-low-can-you-go, section 4.1",

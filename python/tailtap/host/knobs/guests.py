@@ -11,7 +11,7 @@ from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.frequency import Driven
-from tailtap.host.knobs.knob import Files, Knob, Told, fixed
+from tailtap.host.knobs.knob import Files, Knob, Place, fixed, others
 from tailtap.host.knobs.purpose import Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
@@ -77,7 +77,7 @@ row = partial(Knob, group="guests")
 ROWS = (
     row(
         "virtual-cores",
-        Told("Cpus_allowed_list of CPU n/KVM in /proc/*/task/*/status", _pinned),
+        Place("Cpus_allowed_list of CPU n/KVM in /proc/*/task/*/status", _pinned),
         fixed(PINNED),
         "The scheduler moves virtual cores between the host's, and lets them wait for each other.",
         "libvirt: domain XML format, CPU Tuning, vcpupin",
@@ -86,12 +86,12 @@ ROWS = (
     ),
     row(
         "emulator-threads",
-        Told(
+        Place(
             "Cpus_allowed_list of QEMU's other threads in /proc/*/task/*/status",
             lambda tree, _purpose: _threads(tree, virtual=False),
             "cpus",
         ),
-        lambda purpose, _tree: Wish(purpose.others, "within"),
+        others,
         "QEMU's own work, such as a guest's disks and timers, runs on the cores of virtual ones.",
         "libvirt: domain XML format, CPU Tuning, emulatorpin and iothreadpin",
         removes=("task", "waiting"),
@@ -99,7 +99,7 @@ ROWS = (
     ),
     row(
         "steal",
-        Told("steal in /proc/stat, of all time since boot", _stolen, "percent"),
+        Place("steal in /proc/stat, of all time since boot", _stolen, "percent"),
         fixed(Wish(f"{facts.STEAL_SHARE:.2%}", "at-most")),
         "The host runs something else on the core of a virtual one. Only the host can mend it, "
         "with a core for each virtual one.",

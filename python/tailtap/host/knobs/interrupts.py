@@ -1,4 +1,4 @@
-"""Interrupts of devices and of the firmware, and the kernel's workers, off the device's cores."""
+"""What interrupts the device's cores: devices, the firmware, the kernel's workers and timers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
-from tailtap.host.changes.kernel_values import Form, KernelValue, Wish, parse
+from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.facts import machine as facts
-from tailtap.host.knobs.knob import Files, Knob, Told, Where, fixed
+from tailtap.host.knobs.knob import Files, Knob, Place, fixed, others, written
 from tailtap.host.knobs.purpose import PHYSICAL, Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 
+KERNEL = "Documentation/admin-guide/sysctl/kernel.rst"
+LATENCY = "tuned: profile network-latency"
 WORKQUEUE = "Documentation/core-api/workqueue.rst: affinity scopes"
-
-
-def _others(purpose: Purpose, _tree: Tree) -> Wish:
-    return Wish(purpose.others, "within")
 
 
 def others_mask(purpose: Purpose, _tree: Tree) -> Wish:
@@ -46,47 +43,39 @@ def of_cards(tree: Tree, purpose: Purpose) -> set[str]:
     return found
 
 
-@dataclass(frozen=True)
-class Interrupts(Where):
-    """The CPUs that interrupts with a handler may go to: those of the cards, or all others.
+def _handled(*, of: bool) -> Place:
+    """The CPUs that interrupts with a handler may go to: those `of` the cards, or all others.
 
     Interrupts that the kernel places itself refuse other CPUs: they are read, and left.
     """
 
-    whose: Literal["cards", "others"]
-    form: Form = "cpus"
-    optional: bool = True
-
-    @property
-    def place(self) -> str:
-        of = "of the cards" if self.whose == "cards" else "of all else"
-        return f"/proc/irq/*/smp_affinity_list {of}"
-
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+    def find(tree: Tree, purpose: Purpose) -> Mapping[str, str]:
         cards = of_cards(tree, purpose)
         found: dict[str, str] = {}
         for path in tree.glob("/proc/irq/*/smp_affinity_list"):
             folder = path.rpartition("/")[0]
-            number = folder.rpartition("/")[2]
             handled = any(tree.at(one).is_dir() for one in tree.glob(f"{folder}/*"))
-            if handled and (number in cards) == (self.whose == "cards"):
+            if handled and (folder.rpartition("/")[2] in cards) == of:
                 found[path] = tree.text(path)
         if not found:
-            raise Absent("the cards have no interrupts of their own" if self.whose == "cards"
+            raise Absent("the cards have no interrupts of their own" if of
                          else "no device interrupts this machine")  # fmt: skip
         return found
 
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        wanted = parse(value, "cpus")
+    def change(tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
         paths = [
             path
-            for path, text in self.read(tree, purpose).items()
-            if not Wish(value, "within").holds(text, "cpus") or not wanted
+            for path, text in find(tree, purpose).items()
+            if not Wish(value, "within").holds(text, "cpus")
         ]
-        return [KernelValue(paths, value, "cpus", optional=True, root=str(tree.root))]
+        return written(tree, paths, value, "cpus", optional=True)
+
+    whose = "the cards" if of else "all else"
+    return Place(f"/proc/irq/*/smp_affinity_list of {whose}", find, "cpus", change, optional=True)
 
 
 row = partial(Knob, group="interrupts")
+timer = partial(Knob, group="timers")
 
 SMI_COUNT = 0x34
 """MSR_SMI_COUNT of arch/x86/include/asm/msr-index.h: interrupts since reset."""
@@ -134,6 +123,21 @@ def _counted_by_perf() -> str:
         raise Unreadable(f"perf does not tell: {error}") from None
 
 
+@dataclass(frozen=True)
+class Watchdog(Files):
+    """The switch of one watchdog, which `kernel.watchdog` and `watchdog_thresh` of 0 overrule.
+
+    Its file keeps what was written there; kernel/watchdog.c.
+    """
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        found = super().read(tree, purpose)
+        masters = (
+            tree.look(f"/proc/sys/kernel/{name}") for name in ("watchdog", "watchdog_thresh")
+        )
+        return dict.fromkeys(found, "0") if "0" in masters else found
+
+
 ROWS = (
     row(
         "interrupt-default",
@@ -147,15 +151,15 @@ ROWS = (
     ),
     row(
         "device-interrupts",
-        Interrupts("others"),
-        _others,
+        _handled(of=False),
+        others,
         "Disks, timers and other devices interrupt the device's cores.",
         "Documentation/admin-guide/cpu-isolation.rst; hardware-supported-containers, section III-B",
         removes=("device-interrupt",),
     ),
     row(
         "card-interrupts",
-        Interrupts("cards"),
+        _handled(of=True),
         lambda purpose, _tree: Wish(purpose.isolated, "within"),
         "The core that a card interrupts receives its packets. That belongs on the device's cores"
         " for a forwarder in the kernel, and not for one that polls.",
@@ -181,7 +185,7 @@ ROWS = (
     ),
     row(
         "firmware-interrupts",
-        Told(f"MSR {SMI_COUNT:#x} of a core, for a second", _interrupts, "number"),
+        Place(f"MSR {SMI_COUNT:#x} of a core, for a second", _interrupts, "number"),
         fixed("0"),
         "The firmware takes all cores for tens of microseconds and more (System Management "
         "Interrupts), unseen by tracers. Its settings for power, memory errors and legacy USB "
@@ -190,5 +194,77 @@ ROWS = (
         removes=("gap",),
         risk=0,
         roles=PHYSICAL,
+    ),
+    timer(
+        "stat-interval",
+        Files("/proc/sys/vm/stat_interval", "number"),
+        fixed(Wish("3600", "at-least")),
+        "A kernel worker folds each core's memory counters every so many seconds.",
+        "how-low-can-you-go, section 4.1; Documentation/admin-guide/sysctl/vm.rst",
+        removes=("kernel-thread",),
+        risk=0,
+    ),
+    timer(
+        "soft-watchdog",
+        Watchdog("/proc/sys/kernel/soft_watchdog", "number"),
+        fixed("0"),
+        "A timer on each core and a thread of the highest priority look for cores that hang.",
+        f"{KERNEL}; how-low-can-you-go, Table 1; "
+        "packet-processing-in-virtualized-environments, Table 2",
+        removes=("timer", "kernel-thread"),
+        does="Turns the watchdog off that looks for cores that hang, with its timer and thread.",
+        word=lambda _purpose, _tree: "nosoftlockup",
+    ),
+    timer(
+        "nmi-watchdog",
+        Watchdog("/proc/sys/kernel/nmi_watchdog", "number"),
+        fixed("0"),
+        "A counter of each core raises an interrupt that nothing can mask, and is taken from perf.",
+        f"{KERNEL}; how-low-can-you-go, Table 1; {LATENCY}",
+        removes=("nmi",),
+        does="Turns the watchdog off that raises an interrupt which nothing can mask.",
+        word=lambda _purpose, _tree: "nmi_watchdog=0",
+    ),
+    timer(
+        "watchdog-cores",
+        Files("/proc/sys/kernel/watchdog_cpumask", "cpus"),
+        others,
+        "Where the watchdogs are wanted they need not look at the device's cores. Without any "
+        "watchdog this changes nothing.",
+        f"{KERNEL}: watchdog_cpumask",
+        removes=("timer", "kernel-thread", "nmi"),
+        recommended=False,
+        absent="this kernel has no watchdogs",
+    ),
+    timer(
+        "hung-task",
+        Files("/proc/sys/kernel/hung_task_timeout_secs", "number"),
+        fixed(Wish("600", "at-least", also=("0",))),
+        "A kernel thread looks at all tasks every so many seconds, which takes long with many.",
+        f"{KERNEL}; {LATENCY}",
+        removes=("kernel-thread",),
+        risk=0,
+        absent="this kernel has no detector of hung tasks",
+    ),
+    timer(
+        "timer-migration",
+        Files("/proc/sys/kernel/timer_migration", "number"),
+        fixed("0"),
+        "Timers of idle cores move to busy ones. Of those who tune for low latency some switch "
+        "this off, and some insist on it.",
+        "tuned: profile realtime (0); cluster node-tuning-operator: profile openshift-node (1)",
+        removes=("timer",),
+        recommended=False,
+    ),
+    timer(
+        "rcu-normal",
+        Files("/sys/kernel/rcu_normal", "switch"),
+        fixed("1"),
+        "Whoever wants a grace period of RCU in a hurry interrupts every core.",
+        "Documentation/admin-guide/kernel-parameters.txt: rcupdate.rcu_normal; tuned: profile "
+        "realtime",
+        removes=("function-call-ipi",),
+        does="Makes hurried grace periods of RCU normal ones, which do not interrupt every core.",
+        word=lambda _purpose, _tree: "rcupdate.rcu_normal_after_boot=1",
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -38,18 +38,25 @@ Word = Callable[[Purpose, Tree], str]
 """What stands on the kernel's command line, such as ``nohz_full=2-5``. May raise `Absent`."""
 
 
+Read = Callable[[Tree, Purpose], Mapping[str, str]]
+Change = Callable[[Tree, Purpose, str], Sequence[Resource]]
+
+
 class Where(abc.ABC):
-    """Where the value of a knob is. `Files` is the usual kind; others are small dataclasses."""
+    """Where the value of a knob is: in `Files`, or in a `Place` that a function knows."""
 
     form: Form = "text"
     """How values are written there."""
-    settable: bool = True
-    """Whether `changes` can set it while the machine runs."""
     optional: bool = False
     """Whether single places may refuse a value, such as the affinities of managed interrupts."""
     held: bool = False
     """Whether it lasts as long as the process that sets it: a measurement's, not `tailtap host
     apply`."""
+
+    @property
+    @abc.abstractmethod
+    def settable(self) -> bool:
+        """Whether `changes` can set it while the machine runs."""
 
     @property
     @abc.abstractmethod
@@ -152,6 +159,11 @@ def fixed(value: str | Wish) -> Want:
     return lambda _purpose, _tree: value
 
 
+def others(purpose: Purpose, _tree: Tree) -> Wish:
+    """No core of the device's."""
+    return Wish(purpose.others, "within")
+
+
 @dataclass(frozen=True)
 class Files(Where):
     """Files of /proc and /sys with one value each.
@@ -178,8 +190,7 @@ class Files(Where):
         return {path: tree.text(path) for path in dict.fromkeys(paths)}
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        paths = list(self.read(tree, purpose))
-        return [KernelValue(paths, value, self.form, optional=self.optional, root=str(tree.root))]
+        return written(tree, self.read(tree, purpose), value, self.form, optional=self.optional)
 
     def patterns(self, purpose: Purpose) -> list[str]:
         """The pattern for each core or interface of the purpose. Raises `Absent` without any."""
@@ -197,15 +208,28 @@ class Files(Where):
         return [self.pattern]
 
 
+def written(
+    tree: Tree, paths: Iterable[str], value: str, form: Form, *, optional: bool = False
+) -> Sequence[Resource]:
+    """What writes `value` to files of the machine."""
+    return [KernelValue(list(paths), value, form, optional=optional, root=str(tree.root))]
+
+
 @dataclass(frozen=True)
-class Told(Where):
-    """What a function finds out, and nothing sets."""
+class Place(Where):
+    """What a function finds out and another one sets; without that nothing sets it."""
 
     what: str
     """The place, as documentation shows it."""
-    find: Callable[[Tree, Purpose], Mapping[str, str]]
+    find: Read
     form: Form = "text"
-    settable: bool = False
+    change: Change | None = None
+    optional: bool = False
+    held: bool = False
+
+    @property
+    def settable(self) -> bool:
+        return self.change is not None
 
     @property
     def place(self) -> str:
@@ -215,10 +239,11 @@ class Told(Where):
         return self.find(tree, purpose)
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        raise ValueError(f"{self.place} cannot be set")
+        assert self.change is not None
+        return self.change(tree, purpose, value)
 
 
-def on_the_line(parameter: str, form: Form = "text", *, otherwise: str = "") -> Told:
+def on_the_line(parameter: str, form: Form = "text", *, otherwise: str = "") -> Place:
     """The last value of a parameter of the kernel's command line; `otherwise` when it is not there.
 
     Use a file that shows the effect where the kernel has one: a word may have been refused.
@@ -228,4 +253,4 @@ def on_the_line(parameter: str, form: Form = "text", *, otherwise: str = "") -> 
         values = tree.word(parameter)
         return {f"{parameter} in /proc/cmdline": values[-1] if values else otherwise}
 
-    return Told(f"{parameter} in /proc/cmdline", find, form)
+    return Place(f"{parameter} in /proc/cmdline", find, form)

@@ -5,10 +5,8 @@ The latter are the device's cores' own part of the last cache and of the way to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.kernel_values import Wish, chosen
@@ -21,7 +19,7 @@ from tailtap.host.cpu.resctrl import (
     parse_schemata,
 )
 from tailtap.host.facts import machine as facts
-from tailtap.host.knobs.knob import Files, Knob, Told, Where, fixed
+from tailtap.host.knobs.knob import Files, Knob, Place, fixed
 from tailtap.host.knobs.purpose import HOST, Purpose
 from tailtap.host.knobs.tree import Absent, Tree
 
@@ -86,26 +84,18 @@ Masks = Mapping[str, int]
 """The ways that a group may fill, a bit each, by the number of the cache."""
 
 
-@dataclass(frozen=True)
-class Part(Where):
-    """What the device's cores have to themselves: ways of the last cache, or bandwidth."""
+def _part(
+    line: str, find: Callable[[Tree, Purpose], str], *, bandwidth: int | None = None
+) -> Place:
+    """What the device's cores have to themselves: ways of the last cache, or `bandwidth`."""
+    place = f"{line} in {FOLDER}/*/schemata"
 
-    what: Literal["ways", "bandwidth"]
-
-    @property
-    def place(self) -> str:
-        return f"{'L3' if self.what == 'ways' else 'MB'} in {FOLDER}/*/schemata"
-
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        find = _ways if self.what == "ways" else _bandwidth
-        return {self.place: find(tree, purpose)}
-
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+    def change(tree: Tree, purpose: Purpose, _value: str) -> Sequence[Resource]:
         group = ResourceGroup(
             purpose.isolated,
             _shares(tree, purpose),
-            ways=self.what == "ways",
-            bandwidth=OTHERS_PERCENT if self.what == "bandwidth" else None,
+            ways=bandwidth is None,
+            bandwidth=bandwidth,
             root=str(tree.root),
         )
         found = group.read()
@@ -120,6 +110,8 @@ class Part(Where):
         if "resctrl" not in (tree.look("/proc/filesystems") or "").split():
             raise Absent("this kernel was built without resctrl (CONFIG_X86_CPU_RESCTRL)")
         return [ResctrlMount(), group]
+
+    return Place(place, lambda tree, purpose: {place: find(tree, purpose)}, change=change)
 
 
 def _cache_of(tree: Tree, cpu: int) -> str | None:
@@ -305,7 +297,7 @@ ROWS = (
     ),
     row(
         "swap",
-        Told("/proc/swaps", _swaps),
+        Place("/proc/swaps", _swaps),
         fixed("none"),
         "A page that was swapped out is read from a disk when it is touched.",
         "swapoff(8)",
@@ -335,7 +327,7 @@ ROWS = (
     ),
     row(
         "cache-ways",
-        Part("ways"),
+        _part("L3", _ways),
         fixed(OWN),
         "Other cores displace the device's data from the last cache. With ways of their own, as "
         "many as their share of the cores, the device's cores fill no others.",
@@ -345,7 +337,7 @@ ROWS = (
     ),
     row(
         "memory-bandwidth",
-        Part("bandwidth"),
+        _part("MB", _bandwidth, bandwidth=OTHERS_PERCENT),
         fixed(LIMITED),
         "Other cores use up what the memory can transfer. They have at most half of it then, by "
         "the processor's own estimate, and are slower for it.",

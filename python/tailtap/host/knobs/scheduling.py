@@ -13,13 +13,13 @@ from functools import partial
 
 from tailtap.base.proc import ALLOWED, stats, status
 from tailtap.host.changes.journal import is_ours
-from tailtap.host.changes.kernel_values import Form, KernelValue, Wish
+from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import RUNNING, SliceCpus
 from tailtap.host.containers.cgroups import having
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority
 from tailtap.host.facts import machine as facts
-from tailtap.host.knobs.knob import Files, Knob, Where, fixed
+from tailtap.host.knobs.knob import Files, Knob, Place, fixed, others, written
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
@@ -32,27 +32,21 @@ def _unthrottled(_purpose: Purpose, tree: Tree) -> str:
     return "-1"
 
 
-@dataclass(frozen=True)
-class Preemption(Where):
+PREEMPTION = Files("/sys/kernel/debug/sched/preempt", "choice")
+
+
+def _preemption(tree: Tree, purpose: Purpose) -> Mapping[str, str]:
     """The preemption model, by the kernel's switch, or by its log where debugfs is closed."""
-
-    form: Form = "choice"
-    place: str = "/sys/kernel/debug/sched/preempt"
-
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        try:
-            return Files(self.place).read(tree, purpose)
-        except (Absent, Unreadable):
-            told = _told_model(tree)
-            if told is None:
-                raise
-            return {"Dynamic Preempt in the kernel's log": told}
-
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        return Files(self.place, self.form).changes(tree, purpose, value)
+    try:
+        return PREEMPTION.read(tree, purpose)
+    except (Absent, Unreadable):
+        model = _first_model(tree)
+        if model is None:
+            raise
+        return {"Dynamic Preempt in the kernel's log": model}
 
 
-def _told_model(tree: Tree) -> str | None:
+def _first_model(tree: Tree) -> str | None:
     """What the kernel's log says that it began with; None without such a line."""
     try:
         found = (re.search(r"Dynamic Preempt: (\w+)", line) for line in tree.messages())
@@ -69,10 +63,6 @@ the device where it is a virtual machine or a container.
 """
 
 _CGROUPS = "Documentation/admin-guide/cgroup-v2.rst: cpuset.cpus"
-
-
-def _within(purpose: Purpose, _tree: Tree) -> Wish:
-    return Wish(purpose.others, "within")
 
 
 def _top(tree: Tree, version: int) -> str:
@@ -108,64 +98,48 @@ def partitioned(tree: Tree) -> set[int]:
     }
 
 
-@dataclass(frozen=True)
-class Slices(Where):
+def _slices(tree: Tree, _purpose: Purpose) -> Mapping[str, str]:
     """The CPUs of systemd's units, in the hierarchy of version 2."""
-
-    form: Form = "cpus"
-    place: str = f"AllowedCPUs of {', '.join(UNITS)}"
-
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        if not tree.exists(RUNNING):
-            raise Absent("systemd does not run here")
-        top = _top(tree, 2)
-        online = tree.text("/sys/devices/system/cpu/online")
-        own = _own(tree, 2).split("/")[1]
-        found = {
-            unit: tree.look(f"{top}/{unit}/cpuset.cpus.effective") or online
-            for unit in UNITS
-            if unit != own and tree.exists(f"{top}/{unit}")
-        }
-        if not found:
-            raise Absent("there is no slice but that of this process")
-        return found
-
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        return [SliceCpus(list(self.read(tree, purpose)), value)]
+    if not tree.exists(RUNNING):
+        raise Absent("systemd does not run here")
+    top = _top(tree, 2)
+    online = tree.text("/sys/devices/system/cpu/online")
+    own = _own(tree, 2).split("/")[1]
+    found = {
+        unit: tree.look(f"{top}/{unit}/cpuset.cpus.effective") or online
+        for unit in UNITS
+        if unit != own and tree.exists(f"{top}/{unit}")
+    }
+    if not found:
+        raise Absent("there is no slice but that of this process")
+    return found
 
 
-@dataclass(frozen=True)
-class Groups(Where):
+def _groups(tree: Tree, _purpose: Purpose) -> Mapping[str, str]:
     """The CPUs of groups in the hierarchy of version 1, which systemd does not look after."""
+    top = _top(tree, 1)
+    own = f"{top}{_own(tree, 1)}/"
+    found = {
+        path: text
+        for path in tree.glob(f"{top}/**/cpuset.cpus")
+        if not own.startswith(path.removesuffix("cpuset.cpus"))
+        if not is_ours(path[len(top) :].split("/")[1])
+        if (text := tree.look(path))
+    }
+    if not found:
+        raise Absent("there is no other group with CPUs")
+    return found
 
-    form: Form = "cpus"
-    place: str = "cpuset.cpus of other groups (version 1)"
 
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        top = _top(tree, 1)
-        own = f"{top}{_own(tree, 1)}/"
-        found = {
-            path: text
-            for path in tree.glob(f"{top}/**/cpuset.cpus")
-            if not own.startswith(path.removesuffix("cpuset.cpus"))
-            if not is_ours(path[len(top) :].split("/")[1])
-            if (text := tree.look(path))
-        }
-        if not found:
-            raise Absent("there is no other group with CPUs")
-        return found
-
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        """A resource for each depth, the deepest first: a group has what those below it have."""
-        wish = Wish(value, "within")
-        depths: dict[int, list[str]] = {}
-        for path, text in self.read(tree, purpose).items():
-            if not wish.holds(text, self.form):
-                depths.setdefault(path.count("/"), []).append(path)
-        return [
-            KernelValue(depths[depth], value, self.form, root=str(tree.root))
-            for depth in sorted(depths, reverse=True)
-        ]
+def _moved_groups(tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+    """A resource for each depth, the deepest first: a group has what those below it have."""
+    wish = Wish(value, "within")
+    depths: dict[int, list[str]] = {}
+    for path, text in _groups(tree, purpose).items():
+        if not wish.holds(text, "cpus"):
+            depths.setdefault(path.count("/"), []).append(path)
+    order = sorted(depths, reverse=True)
+    return [one for depth in order for one in written(tree, depths[depth], value, "cpus")]
 
 
 KTHREAD = 0x00200000
@@ -212,75 +186,62 @@ def threads(tree: Tree) -> Iterator[Thread]:
             yield Thread(str(one.pid), one.name, free, policy, priority, cpus)
 
 
-@dataclass(frozen=True)
-class Affinity(Where):
-    """Which CPUs those threads of the kernel may run on that can be moved."""
+def _affinity(*, rcu: bool) -> Place:
+    """Which CPUs those threads of the kernel may run on that can be moved.
 
-    rcu: bool
-    """Those that run callbacks of RCU, or all others."""
-    form: Form = "cpus"
-    optional: bool = True
-    """Threads that the kernel makes after the others were moved are where it put them."""
+    These are the ones that run callbacks of RCU, or all others. Threads that the kernel makes after
+    the others were moved are where it put them.
+    """
 
-    @property
-    def place(self) -> str:
-        names = "rcuo threads" if self.rcu else "other threads of the kernel"
-        return f"Cpus_allowed_list of {names} in /proc/*/status"
+    def mine(tree: Tree) -> Iterator[Thread]:
+        for one in threads(tree):
+            is_rcu = _RCU.fullmatch(one.name) is not None
+            if one.movable and is_rcu == rcu and not _OWN_RULES.fullmatch(one.name):
+                yield one
 
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        found = {f"{one.name} ({one.number})": one.cpus for one in self._mine(tree)}
+    def find(tree: Tree, _purpose: Purpose) -> Mapping[str, str]:
+        found = {f"{one.name} ({one.number})": one.cpus for one in mine(tree)}
         if not found:
-            raise Absent("no core has its callbacks offloaded (rcu_nocbs)" if self.rcu
+            raise Absent("no core has its callbacks offloaded (rcu_nocbs)" if rcu
                          else "no thread of the kernel can be seen here")  # fmt: skip
         return found
 
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+    def change(tree: Tree, _purpose: Purpose, value: str) -> Sequence[Resource]:
         if not tree.is_live:
             raise Absent("threads of a recorded machine cannot be moved")
         wish = Wish(value, "within")
-        away = {
-            one.number: one.name for one in self._mine(tree) if not wish.holds(one.cpus, self.form)
-        }
+        away = {one.number: one.name for one in mine(tree) if not wish.holds(one.cpus, "cpus")}
         return [ThreadAffinity(away, value)]
 
-    def _mine(self, tree: Tree) -> Iterator[Thread]:
-        for one in threads(tree):
-            is_rcu = _RCU.fullmatch(one.name) is not None
-            if one.movable and is_rcu == self.rcu and not _OWN_RULES.fullmatch(one.name):
-                yield one
+    names = "rcuo threads" if rcu else "other threads of the kernel"
+    return Place(
+        f"Cpus_allowed_list of {names} in /proc/*/status", find, "cpus", change, optional=True
+    )
 
 
-@dataclass(frozen=True)
-class Priority(Where):
-    """The real-time priority of those threads of the device's cores that do softirqs' work."""
-
-    form: Form = "number"
-    place: str = "real-time priority of ksoftirqd, ktimers and rcuc in /proc/*/stat"
-
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        found = {one.name: _priority(one) for one in self._mine(tree, purpose)}
-        if not found:
-            raise Absent("no thread of softirqs can be seen here")
-        return found
-
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        if not tree.is_live:
-            raise Absent("threads of a recorded machine cannot be changed")
-        wish = Wish(value, "at-least")
-        low = {one.number: one.name for one in self._mine(tree, purpose)
-               if not wish.holds(_priority(one), self.form)}  # fmt: skip
-        return [ThreadPriority(low, int(value))]
-
-    def _mine(self, tree: Tree, purpose: Purpose) -> Iterator[Thread]:
-        if not facts.is_realtime(tree.root):
-            raise Absent("softirqs run in threads only on kernels with PREEMPT_RT")
-        for one in threads(tree):
-            if (match := _SOFTIRQ.fullmatch(one.name)) and int(match[2]) in purpose.cpus:
-                yield one
+def _of_softirqs(tree: Tree, purpose: Purpose) -> Iterator[tuple[Thread, str]]:
+    """Threads of the device's cores that do softirqs' work, and their real-time priority."""
+    if not facts.is_realtime(tree.root):
+        raise Absent("softirqs run in threads only on kernels with PREEMPT_RT")
+    for one in threads(tree):
+        if (match := _SOFTIRQ.fullmatch(one.name)) and int(match[2]) in purpose.cpus:
+            yield one, str(one.priority if one.policy == _FIFO else 0)
 
 
-def _priority(thread: Thread) -> str:
-    return str(thread.priority if thread.policy == _FIFO else 0)
+def _priorities(tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+    found = {one.name: priority for one, priority in _of_softirqs(tree, purpose)}
+    if not found:
+        raise Absent("no thread of softirqs can be seen here")
+    return found
+
+
+def _raised(tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+    if not tree.is_live:
+        raise Absent("threads of a recorded machine cannot be changed")
+    wish = Wish(value, "at-least")
+    low = {one.number: one.name for one, priority in _of_softirqs(tree, purpose)
+           if not wish.holds(priority, "number")}  # fmt: skip
+    return [ThreadPriority(low, int(value))]
 
 
 ROWS = (
@@ -319,7 +280,7 @@ ROWS = (
     ),
     row(
         "preemption",
-        Preemption(),
+        Place(PREEMPTION.place, _preemption, "choice", PREEMPTION.changes),
         fixed("full"),
         "A task waits until the kernel work of another one has ended (none, voluntary), interrupts "
         "it (full), or at the next tick if it is no real-time task (lazy, from Linux 6.13).",
@@ -332,8 +293,13 @@ ROWS = (
     ),
     row(
         "slices",
-        Slices(),
-        _within,
+        Place(
+            f"AllowedCPUs of {', '.join(UNITS)}",
+            _slices,
+            "cpus",
+            lambda tree, purpose, value: [SliceCpus(list(_slices(tree, purpose)), value)],
+        ),
+        others,
         "Services and people's programs run on the device's cores. A device that is itself one of"
         " them moves, too.",
         f"systemd.resource-control(5): AllowedCPUs; {_CGROUPS}",
@@ -342,8 +308,8 @@ ROWS = (
     ),
     row(
         "groups",
-        Groups(),
-        _within,
+        Place("cpuset.cpus of other groups (version 1)", _groups, "cpus", _moved_groups),
+        others,
         "Containers and services in groups of their own run on the device's cores.",
         "Documentation/admin-guide/cgroup-v1/cpusets.rst; cpuset(7)",
         removes=("task",),
@@ -351,23 +317,28 @@ ROWS = (
     ),
     row(
         "rcu-threads",
-        Affinity(rcu=True),
-        lambda purpose, _tree: Wish(purpose.others, "within"),
+        _affinity(rcu=True),
+        others,
         "Offloaded callbacks of RCU run in threads, which the scheduler may put on any core.",
         f"{JITTER}: rcuo; packet-processing-in-virtualized-environments, section 3",
         removes=("kernel-thread",),
     ),
     row(
         "kernel-threads",
-        Affinity(rcu=False),
-        lambda purpose, _tree: Wish(purpose.others, "within"),
+        _affinity(rcu=False),
+        others,
         "Threads that reclaim memory, write files or clean up run on any core.",
         f"{JITTER}: bind others to a housekeeping CPU; Documentation/admin-guide/cpu-isolation.rst",
         removes=("kernel-thread", "waiting"),
     ),
     row(
         "softirq-priority",
-        Priority(),
+        Place(
+            "real-time priority of ksoftirqd, ktimers and rcuc in /proc/*/stat",
+            _priorities,
+            "number",
+            _raised,
+        ),
         fixed(Wish("11", "at-least")),
         "On real-time kernels packets and timers wait for a thread that any other task delays.",
         "OpenShift node tuning operator: openshift-node-performance, group.ksoftirqd, group.rcuc",

@@ -5,28 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from tailtap.base.errors import MachineError
 from tailtap.base.proc import names
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import DEVICE, RUNNING, STATE, StoppedTimers, properties
-from tailtap.host.knobs.knob import Knob, Told, Where, fixed
+from tailtap.host.knobs.knob import Knob, Place, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
 NOBODY = "nobody"
 
 
-def runs(program: str) -> Told:
+def runs(program: str) -> Place:
     """Whether a program of that name runs, by the names of all processes."""
 
     def find(tree: Tree, _purpose: Purpose) -> Mapping[str, str]:
         running = names(tree.at("/proc")).values()
         return {f"{program} in /proc/*/comm": "runs" if program in running else "does not run"}
 
-    return Told(f"{program} in /proc/*/comm", find)
+    return Place(f"{program} in /proc/*/comm", find)
 
 
 TIMERS = (
@@ -38,29 +37,25 @@ TIMERS = (
 """Of Debian, Ubuntu and Fedora: what reads disks or networks for minutes when its time has come."""
 
 
-@dataclass(frozen=True)
-class Maintenance(Where):
+def _timers(tree: Tree, _purpose: Purpose) -> Mapping[str, str]:
     """Timers of systemd that start maintenance."""
-
-    place: str = f"systemctl show {TIMERS[0]} and others"
-
-    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
-        if not tree.exists(RUNNING):
-            raise Absent("systemd does not run here")
-        try:
-            found = properties(TIMERS, STATE)
-        except MachineError as error:
-            raise Unreadable(str(error)) from None
-        if not found:
-            raise Absent("systemd has none of the usual timers")
-        return found
-
-    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
-        found = self.read(tree, purpose)
-        return [StoppedTimers([unit for unit, state in found.items() if state != value])]
+    if not tree.exists(RUNNING):
+        raise Absent("systemd does not run here")
+    try:
+        found = properties(TIMERS, STATE)
+    except MachineError as error:
+        raise Unreadable(str(error)) from None
+    if not found:
+        raise Absent("systemd has none of the usual timers")
+    return found
 
 
-def _open_in(file: str) -> Told:
+def _stopped(tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+    found = _timers(tree, purpose)
+    return [StoppedTimers([unit for unit, state in found.items() if state != value])]
+
+
+def _open_in(file: str) -> Place:
     """The programs that have a file open, but this one; only root sees those of others."""
 
     def find(tree: Tree, _purpose: Purpose) -> Mapping[str, str]:
@@ -74,14 +69,14 @@ def _open_in(file: str) -> Told:
                     found.add(tree.look(path) or process)
         return {f"{file} in /proc/*/fd": " ".join(sorted(found)) or NOBODY}
 
-    return Told(f"{file} in /proc/*/fd", find)
+    return Place(f"{file} in /proc/*/fd", find)
 
 
 row = partial(Knob, group="services")
 ROWS = (
     row(
         "maintenance",
-        Maintenance(),
+        Place(f"systemctl show {TIMERS[0]} and others", _timers, change=_stopped),
         fixed("inactive"),
         "Updates, indexes and rotations of logs begin when their time has come. Until this is put "
         "back none of them begins; what runs already is not stopped.",
