@@ -56,7 +56,7 @@ class ServedBy(Record, kw_only=True):
 class Segment(Record, kw_only=True):
     """A part of the device."""
 
-    segment: Annotated[Width, says("Its number, from 1")]
+    segment: Width
     nodes: Texts
     by: str
     cpus: list[Cpu]
@@ -115,8 +115,8 @@ class CauseRow(Record, kw_only=True):
     ]
     p_value: Number | None
     shifts: Annotated[Count | None, says("Random shifts that it was held against")]
-    basis: Annotated[str, says("What the claim rests on")]
-    without: Annotated[Without | None, says("The tail without its time")]
+    basis: str
+    without: Without | None
     knobs: Annotated[Texts, says("Candidates against it: they were not tried")]
 
     @property
@@ -160,10 +160,10 @@ class Remove(Record, kw_only=True):
     """What removes causes."""
 
     knobs: Texts
-    packets: Annotated[Count, says("Late packets of these causes")]
+    packets: Count
     share: Share
     causes: list[CauseName]
-    lines: Annotated[Texts, says("What to type, line by line")]
+    lines: Texts
     without: Without | None
     words: str
     proven: Annotated[
@@ -175,7 +175,7 @@ class ChanceTest(Record, kw_only=True):
     """How coincidences were told from chance."""
 
     seed: Count
-    false_claims: Annotated[Share, says("How often chance alone is called a cause")]
+    false_claims: Share
 
 
 class TraceTold(Record, kw_only=True):
@@ -283,7 +283,7 @@ class CausesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.causes
     control: Control | None
     clock: Annotated[HostClockTold | None, says("Null where trace and stamps have one clock")]
     guest: GuestTold | None
-    worst: Annotated[list[LatePacket], says("The worst packets, one by one")]
+    worst: list[LatePacket]
     warnings: list[Notice]
     made: Annotated[str | None, says("What the tables beside it say, too")] = None
     undisturbed: Annotated[

@@ -62,7 +62,7 @@ class RepeatRow(Record, kw_only=True, omit_defaults=True):
         bool | None, says("Whether ten packets lie above it; null where nobody says")
     ]
     interval: Within | None
-    no_interval: Annotated[str | None, says("Why it has no interval")]
+    no_interval: str | None
     max: Whole | None
     within_ns: Annotated[Count, says("What each latency may be off by, to either side")] = 0
 
@@ -75,7 +75,7 @@ class Predictability(Record, kw_only=True):
     bursts_above: Annotated[
         Number | None, says("Clusters above the level that one is expected above")
     ]
-    bounded: Annotated[Share | None, says("The share of bounded models")]
+    bounded: Share | None
     papers_bursts_above: Annotated[Number | None, says("By the published method")]
     papers_bounded: Annotated[Share | None, says("By the published method")]
 
@@ -153,10 +153,10 @@ class Standing(Configured, kw_only=True):
     """A configuration with good runs; a floor has no rank."""
 
     rank: Rank | None
-    worst: Annotated[str | None, says("The worst repeat")]
+    worst: str | None
     repeats: list[RepeatRow]
     worst_first: Annotated[list[Count], says("Places in `repeats`, that of the worst one first")]
-    over_first: Annotated[str | None, says("The ratio to the first configuration")] = None
+    over_first: str | None = None
 
 
 class PairRow(Record, kw_only=True):
@@ -207,7 +207,7 @@ class CounterPair(Record, kw_only=True):
     difference: Annotated[Number | None, says("How many more per packet in the second one")]
     difference_low: Number | None
     difference_high: Number | None
-    ratio: Annotated[Number | None, says("The second over the first")]
+    ratio: Number | None
     ratio_low: Number | None
     ratio_high: Number | None
     p: Number
@@ -228,15 +228,15 @@ class LoadRow(Record, kw_only=True):
     """The configurations under one load."""
 
     load: str
-    traffic: Annotated[Anything, says("What is known of it")]
+    traffic: Anything
     percentile: Annotated[Share | None, says("What they are ranked by; 1 is the maximum")]
     percentile_text: str | None
     percentile_by: Choice | None
     configurations: list[Standing]
     floors: Annotated[list[Standing], says("The lab without a device")]
-    unranked: Annotated[list[Configured], says("Those without a good run")]
+    unranked: list[Configured]
     comparisons: list[PairRow]
-    reason: Annotated[str | None, says("Why there is no ranking")]
+    reason: str | None
     counters: Counters = Counters()
 
 
@@ -279,7 +279,7 @@ class GateRow(Record, kw_only=True):
     reason: str
     base: list[RepeatRow]
     new: list[RepeatRow]
-    ratio: Annotated[Number | None, says("Of the new one to the base")]
+    ratio: Number | None
     ratio_low: Annotated[Number | None, says("Its 95 % interval")]
     ratio_high: Number | None
     p_worse: Annotated[
@@ -302,7 +302,7 @@ class GateRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.gate/1")
     answers: Annotated[dict[GateAnswer, Count], says("How many rows have which answer")]
     base: str
     new: str
-    margin: Annotated[Share, says("What may be added to the latency, as a share of it")]
+    margin: Share
     alpha: Annotated[Share, says("The probability that any `worse`, or any `better`, is false")]
     alpha_no_worse: Annotated[Share, says("The probability of a false `no worse`")]
     rows: list[GateRow]
@@ -313,10 +313,10 @@ class AgainstRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.again
     """``against.json``, which ``tailtap run --against --json`` prints, too."""
 
     name: str
-    base: Annotated[str, says("The name of the other experiment")]
+    base: str
     status: Literal["running", "done", "interrupted", "failed"]
     error: str | None
-    p: Annotated[Share, says("The percentile that is compared")]
+    p: Share
     margin: Annotated[Number, says("More than this is worse: 0.05 is 5 %")]
     error_rate: Annotated[Share, says("The probability of a wrong answer but `worse`")]
     error_rate_worse: Annotated[Share, says("The probability of a wrong `worse`")]
@@ -344,7 +344,7 @@ class AddedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.history
     history: str
     commit: str
     date: str
-    runs: Annotated[Count, says("Those that were put in")]
+    runs: Count
     replaced: Annotated[Count, says("How many of them were there already")]
     left_out: Annotated[Texts, says("Runs without a good result, with the reason")]
 
@@ -370,7 +370,7 @@ class Mark(Record, kw_only=True):
     """A change between two commits of a series."""
 
     place: Annotated[Count, says("That of the first commit behind it, from 0")]
-    before: Annotated[str, says("The last commit before it")]
+    before: str
     suspects: Annotated[Texts, says("Commits, the most probable one first")]
     ratio: Annotated[Number | None, says("Of the medians behind and before it")]
     origin: Origin

@@ -134,17 +134,15 @@ class Side(Record, kw_only=True, omit_defaults=True):
     packets: Count
     first_ns: Whole
     last_ns: Whole
-    resolution_ns: Annotated[Width, says("The step of its stamps")]
+    resolution_ns: Width
     fcs_bytes: Annotated[Count, says("Bytes of the checksum at the end of each frame")]
     trailer: Annotated[str | None, says("The switch whose trailers the stamps were taken from")] = (
         None
     )
     unread: Annotated[dict[str, Count], says("Packets that passed and were not read, by reason")]
-    files: Annotated[list[FileRecord] | None, says("Its files, where there are several")] = None
+    files: list[FileRecord] | None = None
     chosen: Annotated[str | None, says("Which packets of its files were taken, if not all")] = None
-    others: Annotated[
-        Count, says("Packets of its files that are of the other side or direction")
-    ] = 0
+    others: Count = 0
     copies: Annotated[
         Count, says("Exact copies within moments, as mirror ports make them; left out")
     ] = 0
@@ -215,7 +213,7 @@ class ClocksRecord(Record, kw_only=True, omit_defaults=True):
     at_ns: Annotated[list[Whole] | None, says("When it was: the first and the last time")] = None
     drifts: Annotated[Ends | None, says("How much faster it runs, at least and at most")] = None
     packets: PacketsBothWays | None = None
-    back: Annotated[Texts | None, says("The captures of the packets that went back")] = None
+    back: Texts | None = None
     widest_ns: Count
     within_ns: Annotated[Count, says("What a latency may be off by, to either side")]
 
@@ -244,14 +242,14 @@ class WorstRecord(Record, kw_only=True, omit_defaults=True):
 class LossRecord(Record, kw_only=True):
     """A packet that came to the device and did not leave it."""
 
-    ingress_ns: Annotated[Whole, says("Its stamp before the device")]
+    ingress_ns: Whole
     position: Annotated[Count, says("How many packets with a key the capture has before it")]
     length: Annotated[
         Count | None,
         says("Bytes, without the check sequence; null where the capture does not say"),
     ]
     burst: Annotated[Width, says("Packets in a row that were lost, itself among them")]
-    flow: Annotated[str, says("Its flow; empty where the capture holds no frames")]
+    flow: str
     key: str
 
 
@@ -280,7 +278,7 @@ Part = Literal["node", "queue"]
 class HopRecord(Record, kw_only=True):
     """A hop of an evaluation: from one tap point to the next."""
 
-    hop: Annotated[Width, says("Its number, from 1")]
+    hop: Width
     node: str
     part: Part
     counts: Counts
@@ -313,14 +311,14 @@ class Change(Record, kw_only=True):
         says("What it was in most of the packets that it was changed in, if anything"),
     ]
     after: Annotated[str, says("What it became in these, if anything")]
-    packets: Annotated[Width, says("In how many packets it was changed")]
-    ways: Annotated[Width, says("How many ways of changing it there were")]
+    packets: Width
+    ways: Width
 
 
 class Device(Record, kw_only=True):
     """What the device did to packets, as the first ones that are in both captures show."""
 
-    looked_at: Annotated[Width, says("How many packets were compared")]
+    looked_at: Width
     changes: list[Change]
 
 
@@ -432,7 +430,7 @@ class KindRecord(Record, kw_only=True):
 class TransactionsRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.transactions/1"):
     """``transactions.json``."""
 
-    captures: Annotated[Texts, says("The capture of both, or those of requests and of answers")]
+    captures: Texts
     reason: Annotated[
         str | None,
         says("Why transactions were looked for, where nobody asked for them"),
@@ -440,7 +438,7 @@ class TransactionsRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.
     since: Annotated[From, says("What waits count from, where requests were sent several times")]
     window_ns: Count
     kinds: list[KindRecord]
-    warnings: Annotated[list[Notice], says("Of the captures as a whole")]
+    warnings: list[Notice]
 
 
 By = Literal["steal", "stop", "generator"]
@@ -454,7 +452,7 @@ class PausesRow(Record, kw_only=True):
     by: By
     cpu: Annotated[Cpu | None, says("Null where that is not known")]
     pauses: Count
-    pause_ns: Annotated[Count, says("How long all of them took")]
+    pause_ns: Count
     longest_ns: Count
 
 
@@ -471,24 +469,24 @@ class UndisturbedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.u
     """``undisturbed/undisturbed.json``."""
 
     run: str
-    shown: Annotated[bool, says("Whether its percentiles are those of the device")]
-    reason: Annotated[str | None, says("Why they are not")]
+    shown: bool
+    reason: str | None
     words: str
     known_by: Annotated[Texts, says("What tells of pauses; others are not known")]
     pauses: list[PausesRow]
-    of_ns: Annotated[Count, says("From the first packet to the last")]
-    left_out_ns: Annotated[Count, says("How much of that time is left out")]
+    of_ns: Count
+    left_out_ns: Count
     stretches: Count
     while_ns: Annotated[
         Count,
         says("By how much stretches begin before a pause, and end after it, at most"),
     ]
-    packets: Annotated[Count, says("Packets that are left")]
+    packets: Count
     left_out: Annotated[Count, says("Packets that came in a stretch that is left out")]
     independence: Independence
     latency_ns: Annotated[Latency | None, says("Null where it is not shown")]
-    plain_ns: Annotated[Latency, says("That of all packets")]
-    of: Annotated[str | None, says("`made` of the evaluation of all packets")]
+    plain_ns: Latency
+    of: str | None
     made: Annotated[str | None, says("What the tables beside it say, too")] = None
 
 
@@ -505,7 +503,7 @@ class PartialEvaluation(
 ):
     """``evaluation.json`` of results of others that are less than an evaluation."""
 
-    key: Annotated[str, says("What packets were matched by, or the tool that measured")]
+    key: str
     counts: Annotated[
         dict[str, Count],
         says(

@@ -28,7 +28,7 @@ class RunRow(Record, kw_only=True):
     repeat: Count
     status: Status
     error: str | None
-    variables: Annotated[Anything, says("The varied values as written")]
+    variables: Anything
     parameters: Annotated[Anything, says("All of them, as in `run.json`")]
     warnings: list[Notice]
     valid: Annotated[
@@ -55,7 +55,7 @@ class LatencyOfFlow(Record, kw_only=True):
 class FlowsRow(Record, kw_only=True):
     """Flows that were measured at the same time."""
 
-    run: Annotated[str, says("The run of the first one")]
+    run: str
     flows: Texts
     valid: bool
     delivery_fairness: Annotated[Number, says("Jain's index of the shares of packets that arrived")]

@@ -27,7 +27,7 @@ class Generator(Record, kw_only=True):
     achieved_rate: Number | None = None
     slip_ns: Slip | None = None
     with_id: Annotated[Count | None, says("Measured packets with an id, which taps stamp")] = None
-    interrupted: Annotated[bool | None, says("Whether a signal ended it early")] = None
+    interrupted: bool | None = None
 
     @property
     def without_id(self) -> int:
@@ -54,12 +54,12 @@ class GeneratorRecord(Generator, kw_only=True, tag_field="schema", tag="tailtap.
     """
 
     sent: Annotated[Count | None, says("Measured packets that the device took")]
-    failed: Annotated[Count | None, says("Packets that it did not take")]
+    failed: Count | None
     scheduled_rate: Annotated[Number | None, says("Packets per second as they were due")]
     achieved_rate: Annotated[Number | None, says("Packets per second as they left")]
     slip_ns: Slip | None
     interface: str | None = None
-    rate: Annotated[Count | None, says("What was requested; null: the pace of the replay")] = None
+    rate: Count | None = None
     cpu: Cpu | None = None
     phase_ns: Annotated[
         Count | None, says("How much later than the process's first flow it began")
@@ -74,11 +74,11 @@ class GeneratorRecord(Generator, kw_only=True, tag_field="schema", tag="tailtap.
     size: Annotated[
         Count | list[Count] | str | None, says("In bytes; `imix`; null of a replay")
     ] = None
-    flows: Annotated[Count | None, says("The number of flows")] = None
+    flows: Count | None = None
     ip: Count | None = None
     vlan: Count | None = None
     ttl: Count | None = None
-    replay: Annotated[str | None, says("The capture that was sent")] = None
+    replay: str | None = None
     stamp_ids: Annotated[bool | None, says("Whether ids were written into its packets")] = None
     said: Annotated[str | None, says("What an external generator printed last")] = None
 

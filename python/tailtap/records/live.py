@@ -42,7 +42,7 @@ class LiveFlow(Record, kw_only=True, omit_defaults=True):
             "the device that nobody saw before it"
         ),
     ]
-    rate: Annotated[Number, says("Packets before the device per second, of late")]
+    rate: Number
     until_ns: Annotated[Count, says("Packets stamped before this time are counted")]
     sum_ns: Annotated[Count, says("Of the latencies of all matched packets")]
     max_ns: Count | None = None
@@ -64,17 +64,17 @@ class LiveIncidents(Record, kw_only=True):
     """What a flight recorder kept, and what it did not."""
 
     kept: Count
-    dropped: Annotated[Count, says("Not kept for a limit, or for a full disk")]
+    dropped: Count
     late: Annotated[Count, says("Packets above the threshold, kept or not")]
-    last: Annotated[str | None, says("The folder of the last one")] = None
+    last: str | None = None
 
 
 class LiveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.live/1"):
     """What is known of a measurement while it runs."""
 
-    run: Annotated[str, says("Its folder's name")]
-    number: Annotated[Count, says("Which run of the experiment it is")] = 1
-    runs: Annotated[Count, says("How many runs there are in all")] = 1
+    run: str
+    number: Count = 1
+    runs: Count = 1
     running: bool = True
     time_ns: Annotated[Count, says("When this was made, by the clock of the taps")]
     elapsed_s: Number
@@ -95,11 +95,11 @@ class RecordingRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.rec
 
     started: str
     finished: str | None = None
-    above: Annotated[Texts, says("What makes an incident, as typed")]
+    above: Texts
     keep_ns: Count
     most_incidents: Count
     memory_bytes: Annotated[Count, says("What segments may take in memory")]
-    peak_bytes: Annotated[Count, says("What they took at most")] = 0
+    peak_bytes: Count = 0
     dropped_limit: Annotated[Count, says("Incidents beyond --incidents")] = 0
     dropped_rate: Annotated[Count, says("Incidents beyond --rate")] = 0
     dropped_busy: Annotated[

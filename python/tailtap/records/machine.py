@@ -183,9 +183,9 @@ class NoisyCpu(Record, kw_only=True):
     cpu: Count
     elapsed_ns: Count
     reads: Count
-    least_ns: Annotated[Count, says("The shortest time between two reads")]
+    least_ns: Count
     gaps: Annotated[Count, says("Times between two reads that were longer than asked")]
-    gap_ns: Annotated[Count, says("The time in all of them")]
+    gap_ns: Count
     unkept: Annotated[Count, says("Gaps of which nothing but their sum is known")]
     median_ns: Annotated[Count | None, says("Of the gaps, as are the next two")]
     p99_ns: Count | None
@@ -197,9 +197,9 @@ class NoiseCause(Record, kw_only=True):
 
     cause: str
     detail: str
-    gaps: Annotated[Count, says("Gaps of which it had the most")]
-    ns: Annotated[Count, says("All its time in gaps")]
-    worst_ns: Annotated[Count, says("Its most in one gap")]
+    gaps: Count
+    ns: Count
+    worst_ns: Count
     share: Annotated[Share, says("Of the time of all cores")]
 
 
@@ -223,7 +223,7 @@ class WorstGap(Record, kw_only=True):
 class NoiseRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.noise/1"):
     """``noise.json``, and what ``tailtap host noise --json`` prints."""
 
-    above_ns: Annotated[Count, says("Shorter times are no gaps")]
+    above_ns: Count
     boot_id: str
     kernel: str
     cpus: list[NoisyCpu]

@@ -34,17 +34,17 @@ class ReportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.report
     page: str
     bytes: Count
     figures: Texts
-    runs: Annotated[Count, says("Runs that are shown")]
-    failed: Annotated[Count, says("Runs without a result")]
+    runs: Count
+    failed: Count
     imported: Annotated[Count, says("Runs that were measured by others")]
 
 
 class ExportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.export/1"):
     """``tailtap export --json``."""
 
-    to: Annotated[str, says("The kind of exporter")]
+    to: str
     runs: Count
-    written: Annotated[Texts, says("Files, or the tables of a database")]
+    written: Texts
     invalid: Annotated[Texts, says("Invalid runs: few formats have a place for that")]
 
 
@@ -92,7 +92,7 @@ class CleanRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.clean/1
     dry_run: bool
     removed: list[LeftoverRow]
     kept: list[LeftoverRow]
-    left: Annotated[Texts, says("A sentence for whatever could not be removed")]
+    left: Texts
 
 
 class ProfileRow(Record, kw_only=True):
@@ -168,7 +168,7 @@ class AuditRow(Record, kw_only=True):
     settable: Literal["runtime", "boot", "no"]
     disruptive: bool
     risk: Annotated[Count, says("From 0, harmless, to 3")]
-    removes: Annotated[Texts, says("Causes of late packets that it removes")]
+    removes: Texts
     recommended: Annotated[bool, says("False of a knob that is there to compare")]
     elsewhere: Annotated[bool, says("Whether something else than tailtap sets it")]
 
@@ -235,8 +235,8 @@ class UninstalledRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.b
     """``tailtap host bootline --remove --json``."""
 
     dry_run: bool
-    removed: Annotated[Texts, says("Files")]
-    left: Annotated[Texts, says("A sentence for whatever stays")]
+    removed: Texts
+    left: Texts
     then: Annotated[str, says("What the user does for the next boot")]
 
 
@@ -264,7 +264,7 @@ class RunCheckRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.chec
     can_run: bool
     as_root: Annotated[bool, says("Whether root asked, who can ask everything")]
     runs: list[CheckedRun]
-    problems: Annotated[list[Message], says("What prevents all runs")]
+    problems: list[Message]
     notes: list[Message]
     traffic_seconds: Annotated[Number, says("How long packets are sent, all runs together")]
     stamp_bytes: Count
@@ -274,7 +274,7 @@ class HostRow(Record, kw_only=True):
     """A host of a testbed."""
 
     name: str
-    kernel: Annotated[str | None, says("Its release; null when it is not there")]
+    kernel: str | None
     said: str
 
 
@@ -311,7 +311,7 @@ class BootRecord(
     boot_id: str
     release: str
     command_line: str
-    cgroup: Annotated[Count, says("The version of control groups")]
+    cgroup: Count
     seconds: Number | None = None
 
 

@@ -12,7 +12,6 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -25,15 +24,6 @@ from tailtap.base.files import write_text
 from tailtap.records.record import Open, Record, tag_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-TYPES = {
-    "boolean": "true or false",
-    "integer": "whole number",
-    "null": "null",
-    "number": "number",
-    "object": "mapping",
-    "string": "text",
-}
-"""What JSON Schema calls a type, and the page."""
 HEAD = """# Records
 
 For authors of programs that read what tailtap writes.
@@ -41,9 +31,13 @@ For authors of programs that read what tailtap writes.
 Made from the program's own types by `make docs`; a test fails when it is stale.
 
 JSON files and what commands print as JSON name their form in `schema`. This page lists the other
-fields of each; `python -m tailtap.records.schemas DIR` writes a JSON Schema of each into DIR, and a
-wheel brings them in share/tailtap/schemas. Later versions may add fields. Times are integer
-nanoseconds. A field with a question mark is left out where there is nothing to say.
+fields, first those whose names say all; `python -m tailtap.records.schemas DIR` writes a JSON
+Schema of each record into DIR, and a wheel brings them in share/tailtap/schemas. Later versions may
+add fields.
+
+Types are those of JSON Schema: `T[]` is an array of T, `{T}` an object with any names and values T,
+`|` an alternative. A field with a question mark is left out where there is nothing to say. Fields
+that end in `_ns` are nanoseconds.
 """
 
 
@@ -149,38 +143,43 @@ def _described(definition: Mapping[str, Any]) -> Iterator[str]:
     if text:
         yield text.replace("``", "`") + "\n"
     required = definition.get("required", ())
-    rows = [
-        (f"`{name}`" if name in required else f"`{name}`?", _type(field, name in required), field)
-        for name, field in definition.get("properties", {}).items()
-        if name != "schema"  # the heading says it
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, field in definition.get("properties", {}).items():
+        if name != "schema":  # the heading says it
+            shown, content = f"`{name}`", _type(field)
+            if name not in required:
+                shown, content = f"{shown}?", content.removesuffix("|null")
+            alike.setdefault((content, field.get("description", "")), []).append(shown)
+    plain = [
+        f"{', '.join(names)}: {content}" for (content, said), names in alike.items() if not said
     ]
-    same = groupby(rows, key=lambda row: (row[1], row[2].get("description")))
-    for (content, meaning), alike in same:
-        names = ", ".join(name for name, *_ in alike)
-        yield f"- {names}: {content}{f'. {meaning}' if meaning else ''}"
+    if plain:
+        yield f"- {'; '.join(plain)}"
+    for (content, said), names in alike.items():
+        if said:
+            yield f"- {', '.join(names)}: {content}. {said}"
     yield ""
 
 
-def _type(field: Mapping[str, Any], required: bool = True) -> str:
-    """What a field holds, in words."""
-    if not required:
-        return _type(field).removesuffix(" or null")
+def _type(field: Mapping[str, Any]) -> str:
+    """What a field holds, in the notation of the page's head."""
     if "$ref" in field:
         name = str(field["$ref"]).rpartition("/")[2]
         heading = HEADED.get(name, name)
         return f"[{heading}](#{re.sub('[^a-z0-9-]', '', heading.lower())})"
     if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"])
+        return "|".join(f"`{value}`" for value in field["enum"])
     if "anyOf" in field:
         found = [_type(one) for one in field["anyOf"]]
-        return " or ".join(sorted(found, key=lambda text: text == "null"))
-    kind = field.get("type")
-    if kind == "array":
-        return f"list of {_type(field['items'])}" if field.get("items") else "list"
+        return "|".join(sorted(found, key=lambda text: text == "null"))
+    kind = str(field.get("type", "anything"))
+    if kind == "array" and field.get("items"):
+        inner = _type(field["items"])
+        return f"({inner})[]" if "|" in inner else f"{inner}[]"
     inner = field.get("additionalProperties")
     if kind == "object" and isinstance(inner, Mapping) and inner:
-        return f"mapping to {_type(inner)}"
-    return TYPES.get(str(kind), "anything")
+        return f"{{{_type(inner)}}}"
+    return kind
 
 
 def write(folder: Path) -> None:

@@ -35,7 +35,7 @@ class SearchSettings(Record, kw_only=True, rename={"low": "from", "high": "to"})
     """The settings of a search."""
 
     method: str
-    losses: Annotated[list[Share], says("One answer for each")]
+    losses: list[Share]
     low: Width
     high: Width
     precision: Number
@@ -51,7 +51,7 @@ class AtRate(Record, kw_only=True):
 
     rate: Width
     trials: Count
-    exceeding: Annotated[Count, says("How many of them lost more than allowed")]
+    exceeding: Count
     duration_ns: Count
     packets: Count
     lost: Annotated[Count, says("Of all of them; at least so many where one was given up")]
@@ -66,9 +66,7 @@ class SearchAnswer(Record, kw_only=True):
     ] = {}
     loss: Share
     rate: Annotated[Count | None, says("Null where none holds")]
-    upper: Annotated[
-        Count | None, says("The next one that does not hold; null where none was tried")
-    ]
+    upper: Count | None
     reason: Reason
     width: Annotated[Number | None, says("The distance of the bounds as a share of the upper one")]
     loss_limit: Annotated[
@@ -82,7 +80,7 @@ class SearchAnswer(Record, kw_only=True):
 class TrialRow(Record, kw_only=True):
     """A trial that was made."""
 
-    variables: Annotated[Anything, says("As those of an answer")] = {}
+    variables: Anything = {}
     number: Count
     slug: InnerFile
     rate: Width
@@ -94,7 +92,7 @@ class TrialRow(Record, kw_only=True):
     achieved_rate: Number
     doubt: Annotated[str | None, says("Why the generator did not send what was asked of it")]
     given_up: bool
-    warnings: Annotated[Texts, says("Codes")]
+    warnings: Texts
 
     @property
     def valid(self) -> bool:
@@ -167,7 +165,7 @@ class FoundCause(Record, kw_only=True):
 
     cause: str
     detail: str
-    share: Annotated[Share, says("Of all packets, those late by it")]
+    share: Share
     knobs: Texts
 
 
@@ -194,8 +192,8 @@ class KnobTrial(Record, kw_only=True):
     share_after: Annotated[Share | None, says("The same once it was kept; null where it was not")]
     threshold_ns: Whole
     pairs: Annotated[list[list[Number]], says("Late shares with it, and without")]
-    before: Annotated[Measured | None, says("The percentile without it")]
-    after: Annotated[Measured | None, says("The percentile with it")]
+    before: Measured | None
+    after: Measured | None
     ratio: Annotated[Number | None, says("Late packets with it, as a multiple of those without")]
     low: Annotated[Number | None, says("The ratio is above it, at the test's error")]
     high: Number | None
@@ -212,9 +210,9 @@ class ImproveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.impro
     status: Status
     error: str | None
     requirement: str
-    p: Annotated[Share, says("The percentile that is required")]
+    p: Share
     settings: ImproveSettings
-    parameters: Annotated[Anything, says("Those of the experiment")]
+    parameters: Anything
     purpose: Annotated[str, says("Options of `tailtap host` for the same machine")]
     seed: Annotated[Count, says("Of the order of runs")] = 0
     started: str
@@ -223,6 +221,6 @@ class ImproveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.impro
     answer: Annotated[Answer, says("Of the requirement, with all that was kept")]
     stages: list[Stage]
     trials: list[KnobTrial]
-    left: Annotated[list[Left], says("Candidates that were not tried, and why")]
+    left: list[Left]
     kept: Annotated[Texts, says("The knobs that helped, in this order")]
     applied: Annotated[bool, says("Whether they stay set on this machine")]

@@ -37,18 +37,18 @@ class Redacted(Record, kw_only=True):
     """What of one kind was replaced; never the values."""
 
     kind: RedactedKind
-    values: Annotated[Count, says("How many different ones there were")]
-    places: Annotated[Count, says("How often they stood in what was published")]
-    example: Annotated[str, says("What stands in place of one")]
+    values: Count
+    places: Count
+    example: str
 
 
 class SiteMachine(Record, kw_only=True):
     """A machine that took part."""
 
-    name: Annotated[str, says("What the site calls it")]
+    name: str
     roles: Texts
     file: Annotated[InnerFile, says("What it is, as `environment` of a run")]
-    runs: Annotated[Texts, says("The runs that it took part in, by their slugs")]
+    runs: Texts
 
 
 class SiteCapture(Record, kw_only=True, omit_defaults=True):
@@ -70,7 +70,7 @@ class SiteRun(Record, kw_only=True, omit_defaults=True):
     status: Status
     valid: bool | None = None
     error: str | None = None
-    variables: Annotated[Anything, says("The varied values as written")]
+    variables: Anything
     parameters: Annotated[Anything, says("All of them, as in `run.json`")]
     folder: Annotated[InnerFile, says("Its run folder: `run.json`, `evaluation`, …")]
     page: InnerFile
@@ -82,9 +82,9 @@ class SiteFigure(Record, kw_only=True):
     name: str
     title: str
     page: InnerFile
-    files: Annotated[list[InnerFile], says("The drawing, in each format")]
+    files: list[InnerFile]
     data: Annotated[list[InnerFile], says("The numbers drawn, as CSV and as Parquet")]
-    command: Annotated[Texts, says("What draws it, typed in the folder of the site")]
+    command: Texts
     drawn: Annotated[str, says("Where the command puts the drawing, less the end of its name")]
 
 
@@ -99,7 +99,7 @@ class SiteSoftware(Record, kw_only=True):
 class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1"):
     """``site.json``; paths are within the site."""
 
-    name: Annotated[str, says("The experiment's name")]
+    name: str
     software: SiteSoftware
     scales: Annotated[Texts, says("Other sizes of it that the experiment file has, by their names")]
     published: Annotated[
@@ -123,8 +123,8 @@ class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1")
 class PublishRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.publish/1"):
     """``tailtap publish --json``."""
 
-    folder: Annotated[str | None, says("The site; null with --check")]
-    bytes: Annotated[Count, says("The size of these files")]
+    folder: str | None
+    bytes: Count
     files: Annotated[
         list[InnerFile],
         says("What leaves; with --check less what is made of it: figures, tables, pages"),
@@ -151,10 +151,10 @@ class RepeatedStep(Record, kw_only=True):
     """One way of repeating."""
 
     level: Level
-    what: Annotated[str, says("What was looked at, in a few words")]
+    what: str
     answer: Answer
-    checked: Annotated[Count, says("How many things were looked at")]
-    reason: Annotated[str, says("What came of it, in a sentence")]
+    checked: Count
+    reason: str
     findings: Annotated[list[Finding], says("Everything that is not as it was published")]
 
 
@@ -166,7 +166,7 @@ class ClaimAnswer(Record, kw_only=True):
     test: str
     answer: Answer
     reason: str
-    published: Annotated[ClaimRow, says("What the site says")]
+    published: ClaimRow
     again: Annotated[ClaimRow, says("What its runs show when they are judged again")]
     here: Annotated[ClaimRow | None, says("What runs here show; null where none were made")] = None
 
@@ -183,15 +183,15 @@ class Difference(Record, kw_only=True):
 class ReproductionRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.reproduction/1"):
     """``tailtap reproduce --json``."""
 
-    place: Annotated[str, says("What was given")]
+    place: str
     kind: Kind
     name: str
-    about: Annotated[Texts, says("What it is, in its own words")] = []
+    about: Texts = []
     answer: Annotated[Answer, says("The worst of all")]
     steps: list[RepeatedStep]
     claims: list[ClaimAnswer] = []
     differences: Annotated[
         list[Difference], says("Of the machine there and this one, where it measured")
     ] = []
-    folder: Annotated[str | None, says("Where new runs are")] = None
+    folder: str | None = None
     warnings: list[Notice] = []

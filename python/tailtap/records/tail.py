@@ -78,7 +78,7 @@ class ThresholdRecord(Record, kw_only=True):
     """One threshold, and the fit above it."""
 
     threshold: str
-    percentile: Annotated[Number | None, says("In per cent")]
+    percentile: Number | None
     latency_ns: Number | None
     exceedances: Count
     bursts: Count | None
@@ -156,7 +156,7 @@ class PapersThreshold(Record, kw_only=True):
     """The published method at one threshold."""
 
     threshold: str
-    percentile: Annotated[Number | None, says("In per cent")]
+    percentile: Number | None
     latency_ns: Number | None
     exceedances: Count
     xi: Number | None
@@ -183,11 +183,11 @@ class TailRecord(
 
     run: str
     packets: ModelledPackets
-    rate: Annotated[Number, says("Packets a second before the device")]
-    tick_ns: Annotated[Number, says("The step of the latencies")]
+    rate: Number
+    tick_ns: Number
     within_ns: Annotated[Count, says("What latencies may be off by, to either side")] = 0
     resolution_ns: Annotated[Count, says("How much of it is the stamps' step")] = 0
-    fit: Annotated[Share, says("The share of the packets that was fitted")]
+    fit: Share
     stationarity: list[StationarityRow]
     thresholds: list[ThresholdRecord]
     chosen: Annotated[str | None, says("The threshold whose levels are told")]

@@ -57,14 +57,14 @@ class TraceFacts(Record, kw_only=True):
     ended_ns: Annotated[Count, says("When the first of them was taken away")]
     records: Count | None = None
     lost: Annotated[dict[CpuText, Count], says("Records that had no room, by CPU")] = {}
-    missing: Annotated[Texts, says("Tracepoints that this kernel does not have")] = []
-    substitutes: Annotated[Texts, says("What stands in for them")] = []
+    missing: Texts = []
+    substitutes: Texts = []
     steal: Annotated[bool | None, says("Whether the hypervisor tells what it takes")] = None
     floor_ns: Annotated[Count, says("Interrupts and softirqs that are shorter are added up")] = 0
     usual: Annotated[
         dict[CpuText, UsualPasses], says("By CPU; empty: every packet has its records")
     ] = {}
-    writes: Annotated[Count, says("How often it was written before its end")] = 0
+    writes: Count = 0
     paused_ns: Annotated[Count, says("So long nothing was traced, to keep the budget")] = 0
     share: Annotated[
         Number | None,
@@ -89,7 +89,7 @@ class TraceRecord(TraceFacts, kw_only=True, tag_field="schema", tag="tailtap.tra
 class Taken(TraceFacts, kw_only=True):
     """What ``tailtap trace`` says at its end, and the record of a run keeps."""
 
-    kinds: Annotated[dict[str, Count], says("Records by kind")]
+    kinds: dict[str, Count]
     hooks: Annotated[
         dict[str, tuple[Count, Count, Count]],
         says(

@@ -19,10 +19,10 @@ class ClaimEvidence(Record, kw_only=True):
     answer: Held
     measured: str
     reason: str
-    runs: Annotated[Count, says("Runs that count")]
+    runs: Count
     against_runs: Count | None = None
     ratio: Annotated[Number | None, says("The latency as a multiple of that held against")] = None
-    low: Annotated[Number | None, says("95 % bounds of the ratio")] = None
+    low: Number | None = None
     high: Number | None = None
 
 
@@ -49,8 +49,8 @@ class RunFinding(Record, kw_only=True):
     answer: Answer
     reason: str
     measured: str
-    figures: Annotated[Anything, says("The numbers behind it, by their names")]
-    doubts: Annotated[Texts, says("Codes of the run's warnings")]
+    figures: Anything
+    doubts: Texts
 
 
 class VerdictRow(Record, kw_only=True):
