@@ -190,19 +190,12 @@ def _observed(
     """The plan for a device that is there already. Raises `InputError`."""
     from tailtap.base.errors import InputError
     from tailtap.measure.improve import Goal, plan_of_observed
-    from tailtap.measure.observe.interfaces import parse_target
-    from tailtap.measure.observe.look import Asked
+    from tailtap.measure.observe.look import Options
 
     if not stretch:
         raise InputError("--for: give a time above zero")
-    asked = Asked(
-        ingress=parse_target(ends[0]),
-        egress=parse_target(ends[1]),
-        duration_ns=stretch,
-        cpus=cpus or (),
-        filter=filter_,
-    )
-    return plan_of_observed(asked, Goal.of([] if require is None else [require]), settings)
+    options = Options.of(*ends, duration_ns=stretch, cpus=cpus or (), filter=filter_)
+    return plan_of_observed(options, Goal.of([] if require is None else [require]), settings)
 
 
 def _export(found: Improvement, name: str) -> Path:

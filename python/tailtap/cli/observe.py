@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,142 +11,14 @@ import click
 
 from tailtap.cli.command import CPUS, SHARE, SIZE, TIME, command
 from tailtap.cli.options import watched, writes_into
-from tailtap.cli.terminal import say, steps, warn
+from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.folder import RunFolder
-    from tailtap.measure.observe.look import Asked, Prepared
+    from tailtap.measure.campaign import Campaign
+    from tailtap.measure.observe.look import Options, Prepared
     from tailtap.measure.observe.recorder import Recording
     from tailtap.records.live import RecordingRecord
-
-Function = Callable[..., Any]
-
-
-def recorded(function: Function) -> Function:
-    """The options of the flight recorder, which the function gets as its `recording`."""
-    options = [
-        click.option(
-            "--above",
-            multiple=True,
-            metavar="WHAT",
-            help="Keep incidents only: what was stamped and traced around packets that took longer "
-            "than a time ('200 us'), packets that were lost ('loss'), or a percentile that rose "
-            "('p99.9 > 1 ms over 10 s'). May be given several times. All else goes, but for its "
-            "counts.",
-        ),
-        click.option(
-            "--keep",
-            default="1 s",
-            type=TIME,
-            help="How long before its cause an incident begins; a packet that has not come after "
-            "this time is lost.",
-        ),
-        click.option(
-            "--incidents",
-            type=click.IntRange(min=1),
-            default=100,
-            help="At most so many incidents. What comes then is counted.",
-        ),
-        click.option(
-            "--rate",
-            metavar="NUMBER/TIME",
-            help="At most so many incidents in a time: 1/min, 10/h. What is more is counted.",
-        ),
-        click.option(
-            "--then",
-            metavar="COMMAND",
-            help="Run this by sh for each incident that was kept, with its folder as "
-            "$TAILTAP_INCIDENT, what made it as $TAILTAP_WHY, and its late packets as "
-            "$TAILTAP_PACKETS.",
-        ),
-        click.option(
-            "--memory",
-            default="1 GB",
-            type=SIZE,
-            help="What waits in memory (/dev/shm) takes this much at most.",
-        ),
-    ]
-
-    @functools.wraps(function)
-    def with_recording(
-        *,
-        above: tuple[str, ...],
-        keep: int,
-        incidents: int,
-        rate: str | None,
-        then: str | None,
-        memory: int,
-        **others: Any,
-    ) -> Any:
-        from tailtap.analysis.live.numbers import parse_trigger
-        from tailtap.base.errors import InputError
-        from tailtap.base.units import format_time
-        from tailtap.measure.observe.recorder import Recording, parse_rate
-
-        for text in above:
-            parse_trigger(text)
-        if not 100_000_000 <= keep <= 60_000_000_000:
-            raise InputError(f"--keep {format_time(keep)!r}: give a time from 100 ms to 60 s")
-        recording = Recording(
-            above=above,
-            keep_ns=keep,
-            incidents=incidents,
-            rate=None if rate is None else parse_rate(rate),
-            then=then,
-            memory=memory,
-        )
-        return function(recording=recording, **others)
-
-    declared: Function = with_recording
-    for option in reversed(options):
-        declared = option(declared)
-    return declared
-
-
-def record_incidents(
-    asked: Asked,
-    recording: Recording,
-    out: Path,
-    *,
-    live: bool,
-    metrics: str | None,
-    json: bool,
-    quiet: bool,
-) -> None:
-    """Observe, keep incidents in `out`, and print what became of all packets.
-
-    Raises what `record` raises, and `MachineError` when not all incidents could be kept.
-    """
-    from tailtap.analysis.live.numbers import Board
-    from tailtap.base.errors import MachineError
-    from tailtap.cli.caller import results_of_caller
-    from tailtap.cli.progress import showing
-    from tailtap.measure.campaign import Campaign
-    from tailtap.measure.live import away_from
-    from tailtap.measure.observe.recorder import record
-    from tailtap.records.record import printed
-    from tailtap.results.database import kept_current
-
-    board = Board()
-
-    def begun(prepared: Prepared) -> None:
-        cpus = away_from(prepared.serving.cpus)
-        stack.enter_context(showing(board, live=live, metrics=metrics, quiet=quiet, cpus=cpus))
-        for line in () if quiet else told_of(prepared):
-            warn(line)
-
-    def made(path: Path) -> None:
-        if not quiet:
-            warn(f"incident: {path}")
-
-    with results_of_caller(out), kept_current(out), contextlib.ExitStack() as stack:
-        told = record(asked, recording, Campaign(out), board=board, on_begin=begun, on_made=made)
-    if json:
-        print(printed(told))
-    else:
-        _print(told, out)
-    if told.ended is not None:
-        raise MachineError(told.ended)
 
 
 def _print(told: RecordingRecord, out: Path) -> None:
@@ -194,7 +63,7 @@ def _print(told: RecordingRecord, out: Path) -> None:
     help="The same behind the device. Without it IN is a server's: requests come in by it, and are "
     "answered.",
 )
-@click.option("--for", "duration", type=TIME, help="How long, '60 s'; else until SIGINT.")
+@click.option("--for", "duration_ns", type=TIME, help="How long, '60 s'; else until SIGINT.")
 @click.option(
     "--packets",
     type=click.IntRange(min=1),
@@ -227,7 +96,6 @@ def _print(told: RecordingRecord, out: Path) -> None:
 )
 @click.option(
     "--filter",
-    "filter_",
     metavar="EXPRESSION",
     help="Only packets of which this is true, as `tailtap tap --filter`: 'udp port 53'.",
 )
@@ -244,23 +112,71 @@ def _print(told: RecordingRecord, out: Path) -> None:
     "half for the taps and one for the trace: the taps stamp fewer packets, and the trace is taken "
     "for a part of the time. '100 %' for any.",
 )
-@recorded
+@click.option(
+    "--above",
+    multiple=True,
+    metavar="WHAT",
+    help="Keep incidents only: what was stamped and traced around packets that took longer "
+    "than a time ('200 us'), packets that were lost ('loss'), or a percentile that rose "
+    "('p99.9 > 1 ms over 10 s'). May be given several times. All else goes, but for its "
+    "counts.",
+)
+@click.option(
+    "--keep",
+    "keep_ns",
+    default="1 s",
+    type=TIME,
+    help="How long before its cause an incident begins; a packet that has not come after "
+    "this time is lost.",
+)
+@click.option(
+    "--incidents",
+    type=click.IntRange(min=1),
+    default=100,
+    help="At most so many incidents. What comes then is counted.",
+)
+@click.option(
+    "--rate",
+    metavar="NUMBER/TIME",
+    help="At most so many incidents in a time: 1/min, 10/h. What is more is counted.",
+)
+@click.option(
+    "--then",
+    metavar="COMMAND",
+    help="Run this by sh for each incident that was kept, with its folder as "
+    "$TAILTAP_INCIDENT, what made it as $TAILTAP_WHY, and its late packets as "
+    "$TAILTAP_PACKETS.",
+)
+@click.option(
+    "--memory",
+    default="1 GB",
+    type=SIZE,
+    help="What waits in memory (/dev/shm) takes this much at most.",
+)
 @watched
 @click.option(
     "--look",
+    "look_ns",
     default="1 s",
     type=TIME,
     help="How long packets are looked at before, twice.",
 )
 def observe(
     *,
-    recording: Recording,
+    above: tuple[str, ...],
+    keep_ns: int,
+    incidents: int,
+    rate: str | None,
+    then: str | None,
+    memory: int,
+    cpus: list[int] | None,
+    sample: str | None,
     out: Path | None,
     live: bool,
     metrics: str | None,
     json: bool,
     quiet: bool,
-    **asked: Any,
+    **others: Any,
 ) -> None:
     """Stamp the packets that pass a device which is there already, and trace who serves them.
 
@@ -276,109 +192,68 @@ def observe(
     exit status is 3 when the run has no result.
     """
     from tailtap.analysis.runs.flows import summarize
-    from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.progress import campaign_in
     from tailtap.cli.results import problem_of
-    from tailtap.experiment.plan import default_folder
-    from tailtap.measure.campaign import Campaign
+    from tailtap.cli.tap import parse_sample
     from tailtap.measure.observe import observe as observe_devices
+    from tailtap.measure.observe.look import Options
+    from tailtap.measure.observe.recorder import Recording, parse_rate
     from tailtap.records.record import printed
-    from tailtap.results.database import kept_current
 
-    wanted = replace(_asked(**asked), on_step=steps("observe", quiet=quiet))
-    folder = out or default_folder("observed")
-    if recording.above or live or metrics is not None:
-        if not recording.above and not quiet:
-            warn("without --above nothing but numbers is kept")
-        record_incidents(
-            wanted, recording, folder, live=live, metrics=metrics, json=json, quiet=quiet
-        )
-        return
-
-    def begun(prepared: Prepared) -> None:
-        if not quiet:
-            for line in told_of(prepared):
-                warn(line)
-
-    with results_of_caller(folder):
-        with kept_current(folder):
-            runs = observe_devices(wanted, Campaign(folder), on_begin=begun)
-        summary = summarize(folder, runs)
+    pace = None if rate is None else parse_rate(rate)
+    recording = Recording(above, keep_ns, incidents, pace, then, memory)
+    one_of = 1 if sample is None else 1 << parse_sample(sample)
+    options = Options.of(**others, cpus=cpus or (), sample=one_of)
+    with campaign_in(out, "observed", quiet=quiet) as campaign:
+        if above or live or metrics is not None:
+            if not above and not quiet:
+                warn("without --above nothing but numbers is kept")
+            _record(options, recording, campaign, live, metrics, json, quiet)
+            return
+        runs = observe_devices(options, campaign)
+        summary = summarize(campaign.out, runs)
         if json:
             print(printed(summary))
         else:
-            _show(folder, runs, quiet=quiet)
+            _show(campaign.out, runs, quiet=quiet)
     if problem := problem_of(summary.runs):
         raise problem
 
 
-def _asked(
-    *,
-    ingress: str,
-    egress: str | None,
-    duration: int | None,
-    packets: int | None,
-    both: bool,
-    trace: str,
-    cpus: list[int] | None,
-    served: tuple[str, ...],
-    key: str | None,
-    filter_: str | None,
-    sample: str | None,
-    budget: float,
-    look: int,
-) -> Asked:
-    """What the options amount to. Raises `InputError`."""
-    from tailtap.base.errors import InputError
-    from tailtap.cli.tap import parse_sample
-    from tailtap.lab.forwarders.served import Server, server_records
-    from tailtap.measure.observe.interfaces import parse_target
-    from tailtap.measure.observe.look import Asked
+def _record(
+    options: Options,
+    recording: Recording,
+    campaign: Campaign,
+    live: bool,
+    metrics: str | None,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Keep incidents, and print what became of all packets.
 
-    servers = [Server.parse(one) for one in served]
-    server_records(servers, cpus or ())
-    if not look:
-        raise InputError("--look: give a time above zero")
-    return Asked(
-        ingress=parse_target(ingress),
-        egress=None if egress is None else parse_target(egress),
-        both=both,
-        duration_ns=duration,
-        packets=packets,
-        trace=trace,
-        cpus=cpus or (),
-        served=servers,
-        key=key,
-        filter=filter_,
-        sample=1 if sample is None else 1 << parse_sample(sample),
-        budget=budget,
-        look_ns=look,
-    )
+    Raises what `record` raises, and `MachineError` when not all incidents could be kept.
+    """
+    from tailtap.analysis.live.numbers import Board
+    from tailtap.base.errors import MachineError
+    from tailtap.cli.progress import showing
+    from tailtap.measure.live import away_from
+    from tailtap.measure.observe.recorder import record
+    from tailtap.records.record import printed
 
+    board = Board()
+    with contextlib.ExitStack() as stack:
 
-def told_of(prepared: Prepared) -> list[str]:
-    """What was found, before it begins."""
-    from tailtap.measure.observe.interfaces import xdp_words
+        def show(prepared: Prepared) -> None:
+            cpus = away_from(prepared.serving.cpus)
+            stack.enter_context(showing(board, live=live, metrics=metrics, quiet=quiet, cpus=cpus))
 
-    said = []
-    for way in prepared.ways:
-        before, behind = prepared.points(way)
-        said.append(
-            f"observing {before.target} ({before.kind}, {before.at}) to {behind.target} "
-            f"({behind.kind}, {behind.at}), {_matched(prepared)}"
-        )
-    said += [
-        f"{xdp_words(programs, target)}: what it drops or redirects is not seen there"
-        for target, (programs, _) in prepared.xdp().items()
-        if programs
-    ]
-    said += prepared.serving.found
-    said += [f"not known: {one}" for one in prepared.serving.unknown]
-    return [*said, "SIGINT (Ctrl-C) ends it"]
-
-
-def _matched(prepared: Prepared) -> str:
-    return "requests and their answers" if prepared.match == "transactions" else (
-        f"matched by {prepared.key}")  # fmt: skip
+        recorded = record(options, recording, campaign, board=board, on_begin=show)
+    if json:
+        print(printed(recorded))
+    else:
+        _print(recorded, campaign.out)
+    if recorded.ended is not None:
+        raise MachineError(recorded.ended)
 
 
 def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:

@@ -9,16 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import asdict, replace
 
-from tailtap.analysis.evaluation.evaluate import evaluate_by
-from tailtap.analysis.evaluation.settings import of_run
-from tailtap.analysis.runs.folder import (
-    ExperimentFolder,
-    RunFolder,
-    are_requests,
-    evaluate_requests,
-    hop_captures,
-)
-from tailtap.base.bugs import STORAGE, kept
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, hop_captures
 from tailtap.base.document import load
 from tailtap.base.errors import Occupied, TailtapError
 from tailtap.base.files import remove, write_json
@@ -35,6 +26,7 @@ from tailtap.measure.campaign import (
     now,
     wanted_of,
 )
+from tailtap.measure.flow import FlowRun, why_failed
 from tailtap.measure.preconditions import (
     Beside,
     other_measurements,
@@ -173,20 +165,18 @@ def make_run(
     """
     here = stations is None
     stations = stations or everywhere(Here())
-    flows = [_Flow(one, beside(folder, one), _first_record(one)) for one in run.group]
+    flows = [_Flow(beside(folder, one), _first_record(one), one) for one in run.group]
     for flow in flows:
         if keep_stamps:
             flow.folder.put_aside()
-        flow.folder.start_anew()
-        flow.store()
+        flow.begin()
 
-    def end(status: Status, error: str | None) -> None:
+    def end(status: Status, error: str | None = None) -> None:
         # The first one last: when it is done, so are the others.
         for flow in reversed(flows):
             for stamps in flow.folder.stamps if not keep_stamps else ():
                 remove(stamps, below=flow.folder.top)
-            flow.record.status, flow.record.error, flow.record.finished = status, error, now()
-            flow.store()
+            flow.end(status, error)
 
     try:
         if boots is not None:
@@ -208,7 +198,10 @@ def make_run(
         for flow in flows:
             flow.keep(measured)
             flow.record.warnings += notices(others)
-            flow.share(flows[0].folder, measured)
+        names = [name for brought in measured.brought.values() for name in brought.files]
+        for flow in flows[1:]:
+            for name in names:
+                (flow.folder.path / name).hardlink_to(folder.path / name)
         for flow in flows:
             flow.evaluate(measured.sent[flow.run.flow])
         # The load is that of all flows.
@@ -216,19 +209,20 @@ def make_run(
         for flow in flows:
             flow.record.valid = valid
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in STORAGE:
-            raise  # of the results of the others as well
+        # Whatever happened in it, a bug of ours included, costs this run and no other one.
+        why = why_failed(error, folder)
         if isinstance(error, StillWarmingUp):
             for flow in flows:
                 flow.record.generator = _of_any(error.sent[flow.run.flow])
-        # Whatever else happened in it, a bug of ours included, costs this run and no other one.
-        end("failed", kept(error, folder.path))
-        _clean(stations)
+        end("failed", why)
+        for station in {id(one): one for one in stations.values()}.values():
+            with contextlib.suppress(TailtapError):  # who cannot be reached: the next run says why
+                station.clean()
     except KeyboardInterrupt:
         end("interrupted", "stopped by the user")
         raise
     else:
-        end("done", None)
+        end("done")
     return flows[0].record
 
 
@@ -238,15 +232,8 @@ def beside(folder: RunFolder, run: PlannedRun) -> RunFolder:
 
 
 @dataclass
-class _Flow:
-    """One flow of a measurement: what is known of its run, and where it is kept."""
-
+class _Flow(FlowRun):
     run: PlannedRun
-    folder: RunFolder
-    record: RunRecord
-
-    def store(self) -> None:
-        self.folder.write(self.record)
 
     def keep(self, measured: Measured) -> None:
         """Enter what was measured into the record."""
@@ -268,23 +255,10 @@ class _Flow:
             warnings=warnings_of(self.run.experiment, measured, self.run.flow),
         )
 
-    def share(self, first: RunFolder, measured: Measured) -> None:
-        """Have the files that instruments left in the folder of the first flow in this one too."""
-        if self.folder.path == first.path:
-            return
-        for brought in measured.brought.values():
-            for name in brought.files:
-                (self.folder.path / name).hardlink_to(first.path / name)
-
     def evaluate(self, sent: Sent) -> None:
         """Evaluate the stamps and enter the warnings about them. Raises `TailtapError`."""
         experiment = self.run.experiment
-        asked = self.record.parameters.known.evaluation
-        settings = of_run(asked)
-        if asked is not None and are_requests(asked):
-            evaluation = evaluate_requests(self.folder, settings, asked.transaction)
-        else:
-            evaluation = evaluate_by(settings, self.folder.ingress, self.folder.egress)
+        evaluation, settings = self.evaluated()
         hops = hop_captures(self.record, self.folder.path)
         if hops:
             from tailtap.analysis.evaluation.hops import evaluate_hops  # `--check` needs no arrays
@@ -324,13 +298,6 @@ class _Flow:
 def _of_any(told: Open[GeneratorRecord]) -> Open[Generator]:
     """What a generator says, as a run has it of any."""
     return opened("the generator", told.whole, Generator)
-
-
-def _clean(stations: Stations) -> None:
-    """Have the stations undo what a failed run left, as far as they can be reached."""
-    for station in {id(one): one for one in stations.values()}.values():
-        with contextlib.suppress(TailtapError):  # the next run says why
-            station.clean()
 
 
 def _first_record(run: PlannedRun) -> RunRecord:

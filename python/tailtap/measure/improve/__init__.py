@@ -51,7 +51,7 @@ from tailtap.measure.improve.trials import (
     tried_at_once,
     try_together,
 )
-from tailtap.measure.observe.look import Asked
+from tailtap.measure.observe.look import Options
 from tailtap.measure.pairs import Made, Runs
 from tailtap.measure.preconditions import require_here
 from tailtap.measure.roles.foresee import purpose_for
@@ -140,7 +140,7 @@ class Plan:
     """What is kept beside the runs: the experiment, or what was asked for."""
     parameters: dict[str, Any]
     """What the record says of it."""
-    of_it: Experiment | Asked
+    of_it: Experiment | Options
     """What is measured; of a device that is observed, `duration_ns` is the length of a stretch."""
 
 
@@ -178,23 +178,23 @@ def plan_of_experiment(
     )  # fmt: skip
 
 
-def plan_of_observed(asked: Asked, goal: Goal, settings: ImproveSettings) -> Plan:
+def plan_of_observed(options: Options, goal: Goal, settings: ImproveSettings) -> Plan:
     """The plan for a device that was there before, under its own load: stretches of observing it.
 
     Raises `InputError` for what cannot be improved.
     """
-    if asked.trace == "none":
+    if options.trace == "none":
         raise InputError("--trace none: without a trace nobody can say why packets are late")
-    name = asked.ingress.text + ("" if asked.egress is None else f" to {asked.egress.text}")
+    name = options.ingress.text + ("" if options.egress is None else f" to {options.egress.text}")
     parameters = {
-        "in": asked.ingress.text,
-        "out": None if asked.egress is None else asked.egress.text,
-        "stretch_ns": asked.duration_ns,
-        "filter": asked.filter,
-        "sample": asked.sample,
+        "in": options.ingress.text,
+        "out": None if options.egress is None else options.egress.text,
+        "stretch_ns": options.duration_ns,
+        "filter": options.filter,
+        "sample": options.sample,
     }
     text = yaml.safe_dump({"observed": parameters}, sort_keys=False)  # nothing runs it
-    return Plan(name, goal, settings, REPEATS, text, parameters, asked)
+    return Plan(name, goal, settings, REPEATS, text, parameters, options)
 
 
 IMPROVE = "improve.json"

@@ -17,8 +17,8 @@ from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import plan, tuned
-from tailtap.measure.observe import begun, ended, observe_prepared
-from tailtap.measure.observe.look import Asked, Prepared, prepare
+from tailtap.measure.observe import ObservedRun, observe_prepared
+from tailtap.measure.observe.look import Options, Prepared, prepare
 from tailtap.measure.pairs import Made, Runs
 from tailtap.records.run import RunRecord
 from tailtap.records.search import Measured
@@ -112,12 +112,12 @@ class Observable:
     purpose: Purpose
 
 
-def prepare_stretches(asked: Asked) -> Observable:
+def prepare_stretches(options: Options) -> Observable:
     """Find out how a device is observed, and which cores serve it.
 
     Raises what `prepare` raises, and `MachineError` where nobody knows which cores serve.
     """
-    prepared = prepare(asked)
+    prepared = prepare(options)
     if not prepared.traced:
         raise MachineError(
             "nobody can say why these packets are late: what serves them is not known, or they are "
@@ -156,9 +156,10 @@ class Stretches(Measuring):
                 record = self._observed(folder, knobs, trace=trace)
             except MachineError as error:  # a knob that cannot be set here, say
                 prepared = self.of_it.prepared
-                folder.start_anew()
-                record = begun(prepared, number, prepared.ways[0])
-                ended(record, folder, "failed", str(error))
+                failed = ObservedRun.of(prepared, number, prepared.ways[0], folder)
+                failed.begin()
+                failed.end("failed", str(error))
+                record = failed.record
             except Interrupted as error:
                 raise KeyboardInterrupt from error
             record.slug, record.repeat, record.number = slug, repeat, number
@@ -174,10 +175,10 @@ class Stretches(Measuring):
         draft = ExperimentFolder(self.runs.campaign.out / DRAFT, below)
         remove_tree(draft.path, below=below)
         make_folder(draft.runs, below=below)
-        asked = of_it.prepared.asked
+        options = of_it.prepared.options
         # What the trace of a stage costs is no matter: nothing is compared with it.
-        asked = replace(asked, budget=None) if trace else replace(asked, trace="none")
-        prepared = replace(of_it.prepared, asked=asked)
+        options = replace(options, budget=None) if trace else replace(options, trace="none")
+        prepared = replace(of_it.prepared, options=options)
         with ExitStack() as stack:
             if knobs:
                 steps = plan(

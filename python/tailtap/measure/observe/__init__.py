@@ -11,25 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.settings import Settings, of_run
+from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.sources import source_of
 from tailtap.analysis.evaluation.transactions import transactions_by
-from tailtap.analysis.runs.folder import (
-    ExperimentFolder,
-    RunFolder,
-    are_requests,
-    evaluate_requests,
-    main_kind,
-)
-from tailtap.base.bugs import STORAGE, kept
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, are_requests, main_kind
 from tailtap.base.errors import InputError, Interrupted
 from tailtap.base.files import make_link, remove
 from tailtap.base.units import format_count
@@ -40,14 +32,15 @@ from tailtap.lab.instruments.taps.inline import of_tap, warning
 from tailtap.lab.instruments.tracer import EVENTS
 from tailtap.lab.instruments.tracer import RECORD as TRACE
 from tailtap.measure.campaign import Campaign, now
+from tailtap.measure.flow import FlowRun, why_failed
 from tailtap.measure.observe.at_work import MARKS, AtWork, Stopped
 from tailtap.measure.observe.interfaces import xdp_words
-from tailtap.measure.observe.look import PACKETS, SLUGS, Asked, Prepared, Way, prepare
+from tailtap.measure.observe.look import PACKETS, SLUGS, Options, Prepared, Way, prepare
 from tailtap.measure.observe.serving import cpus_at
 from tailtap.measure.preconditions import Beside, other_measurements
 from tailtap.records.live import Observed
 from tailtap.records.record import Notice, opened
-from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord, Status
+from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord
 from tailtap.records.stamps import MARK, keep, read_marks, write
 from tailtap.records.taps import Tap, Tapped
 from tailtap.records.warnings import notices
@@ -63,129 +56,115 @@ BACK = "back"
 """The name of the variable that tells the way back from the way there."""
 
 
-def begun(prepared: Prepared, number: int, way: Way) -> RunRecord:
-    """The record of the run of a way, of which nothing is known yet but how it is observed."""
-    asked, serving = prepared.asked, prepared.serving
-    settings = {"key": prepared.key, "match": prepared.match}
-    trace = asked.trace if prepared.traced else "none"
-    cpus = list(serving.cpus)
-    return RunRecord(
-        number=number,
-        slug="",
-        repeat=1,
-        variables={"direction": "reverse" if number > 1 else "forward"} if asked.both else {},
-        parameters=opened(
-            "what was asked for", {"evaluation": settings, "trace": trace}, Parameters
-        ),
-        name=NAME,
-        status="running",
-        started=now(),
-        warnings=[],
-        traits=prepared.traits,
-        nodes=[Node(name=DEVICE, task="dut", kind=NAME, cpus=cpus)],
-        environment=environment.describe(),
-        observed=Observed(
-            points=prepared.points(way),
-            servers=list(serving.rows),
-            traced=cpus if prepared.traced else [],
-            found=list(serving.found),
-            unknown=list(serving.unknown),
-            looked_ns=prepared.looked.took_ns,
-            filter=asked.filter,
-            sample=asked.sample,
-        ),
-    )
+class ObservedRun(FlowRun):
+    """The run of one way through a device."""
 
+    @classmethod
+    def of(cls, prepared: Prepared, number: int, way: Way, folder: RunFolder) -> ObservedRun:
+        """One of which nothing is known yet but how it is observed."""
+        options, serving = prepared.options, prepared.serving
+        settings = {"key": prepared.key, "match": prepared.match}
+        trace = options.trace if prepared.traced else "none"
+        cpus = list(serving.cpus)
+        record = RunRecord(
+            number=number,
+            slug=folder.path.name,
+            repeat=1,
+            variables={"direction": "reverse" if number > 1 else "forward"} if options.both else {},
+            parameters=opened(
+                "what was asked for", {"evaluation": settings, "trace": trace}, Parameters
+            ),
+            name=NAME,
+            status="running",
+            started=now(),
+            warnings=[],
+            traits=prepared.traits,
+            nodes=[Node(name=DEVICE, task="dut", kind=NAME, cpus=cpus)],
+            environment=environment.describe(),
+            observed=Observed(
+                points=prepared.points(way),
+                servers=list(serving.rows),
+                traced=cpus if prepared.traced else [],
+                found=list(serving.found),
+                unknown=list(serving.unknown),
+                looked_ns=prepared.looked.took_ns,
+                filter=options.filter,
+                sample=options.sample,
+            ),
+        )
+        return cls(folder, record)
 
-def stopped_into(record: RunRecord, folder: RunFolder, stopped: Stopped, facts: Facts) -> None:
-    """Enter what taps, tracer and counters left into the record of the run in `folder`."""
-    taps = stopped.taps[folder.path.name]
-    record.taps = {name: opened(name, tap.whole, Tap) for name, tap in taps.items()}
-    known = {side: tap.known for side, tap in taps.items()}
-    record.warnings += notices([*stopped.warnings, *_of_taps(known)])
-    files = sorted(tap.file for tap in known.values())
-    record.instruments["taps"] = Instrument(facts=["taps"], files=files)
-    record.softnet, record.steal_ns, record.cpu_ns = facts.softnet, facts.steal_ns, facts.cpu_ns
-    record.elapsed_ns = facts.elapsed_ns
-    counted = ["softnet", "steal_ns", "cpu_ns", "elapsed_ns"]
-    record.instruments["kernel-counters"] = Instrument(facts=counted, files=[])
-    if stopped.trace is not None:
-        record.trace = stopped.trace
-        record.instruments["trace"] = Instrument(facts=["trace"], files=[EVENTS, TRACE])
-    if record.observed is not None:
-        record.observed.cost = stopped.cost
-        for point in record.observed.points:
-            if point.at == "arrival" and (xdp := stopped.xdp.get(point.target)):
-                point.xdp, point.xdp_dropped = list(xdp.programs), xdp.dropped
-        if stopped.trace is None:
-            record.observed.traced = []
+    def take(self, stopped: Stopped, facts: Facts) -> None:
+        """Enter what taps, tracer and counters left."""
+        record, taps = self.record, stopped.taps[self.folder.path.name]
+        record.taps = {name: opened(name, tap.whole, Tap) for name, tap in taps.items()}
+        known = {side: tap.known for side, tap in taps.items()}
+        record.warnings += notices([*stopped.warnings, *_of_taps(known)])
+        files = sorted(tap.file for tap in known.values())
+        record.instruments["taps"] = Instrument(facts=["taps"], files=files)
+        record.softnet, record.steal_ns, record.cpu_ns = facts.softnet, facts.steal_ns, facts.cpu_ns
+        record.elapsed_ns = facts.elapsed_ns
+        counted = ["softnet", "steal_ns", "cpu_ns", "elapsed_ns"]
+        record.instruments["kernel-counters"] = Instrument(facts=counted, files=[])
+        if stopped.trace is not None:
+            record.trace = stopped.trace
+            record.instruments["trace"] = Instrument(facts=["trace"], files=[EVENTS, TRACE])
+        if record.observed is not None:
+            record.observed.cost = stopped.cost
+            for point in record.observed.points:
+                if point.at == "arrival" and (xdp := stopped.xdp.get(point.target)):
+                    point.xdp, point.xdp_dropped = list(xdp.programs), xdp.dropped
+            if stopped.trace is None:
+                record.observed.traced = []
 
+    def evaluate(self, span_ns: tuple[int, int] | None = None) -> None:
+        """Evaluate the stamps, enter the warnings about them, and store that it is done.
 
-def share_trace(first: Path, other: Path) -> None:
-    """Have the trace in the run folder of the way there in that of the way back, too."""
-    for name in (EVENTS, TRACE):
-        if (first / name).exists():
-            make_link(other / name, (first / name).resolve(), below=other)
-
-
-def evaluated(
-    record: RunRecord, folder: RunFolder, span_ns: tuple[int, int] | None = None
-) -> Evaluation:
-    """Evaluate the stamps of a run and enter the warnings about them.
-
-    With `span_ns` only packets count that came between these moments, where files say which these
-    are. Raises `TailtapError`.
-    """
-    if span_ns is not None and folder.ingress.suffix == f".{MARKS}":
-        came, left = cut(folder.ingress, folder.egress, *span_ns, below=folder.top)
-        if not came or not left:
-            raise InputError(
-                f"nothing can be matched: {format_count(came, 'packet')} came, and {left:,} left; "
-                "observe while traffic passes both interfaces"
-            )
-    asked = record.parameters.known.evaluation
-    settings = of_run(asked)
-    if asked is not None and are_requests(asked):
-        found = evaluate_requests(folder, settings, asked.transaction)
-        record.warnings += _unstamped(record)
-        _mark_requests(record, folder, settings, found.key)
-    else:
-        found = evaluate_by(settings, folder.ingress, folder.egress)
-        record.warnings += [*_elsewhere(found), *_unstamped(record, found)]
-    found.write(folder.evaluation, below=folder.top)
-    return found
-
-
-def _mark_requests(record: RunRecord, folder: RunFolder, settings: Settings, kind: str) -> None:
-    """Leave marks of requests and answers in place of the heads of their packets.
-
-    A request and its answer have the same key. Where there is a trace, an answer has the CPU on
-    which what serves was at work then.
-    """
-    captures = folder.ingress, folder.egress
-    whole = transactions_by(
-        replace(settings, worst=MOST_REQUESTS), *(source_of(path) for path in captures)
-    )
-    worst = main_kind(whole, kind).worst_packets
-    for path, times in zip(captures, (worst.ingress_ns, worst.egress_ns), strict=True):
-        marks = np.zeros(len(times), MARK)
-        marks["time_ns"], marks["key"] = times, np.arange(len(times))
-        if path is captures[1] and record.trace is not None and record.observed is not None:
-            pids = [int(pid) for one in record.observed.servers for pid in one.threads]
-            marks["cpu"] = cpus_at(folder.path, marks["time_ns"], pids)
-        write(path.with_suffix(f".{MARKS}"), marks, link=path.stem, key=KEY_OF_REQUESTS,
-              below=folder.top)  # fmt: skip
-        remove(path, below=folder.top)
-    files = sorted(path.with_suffix(f".{MARKS}").name for path in captures)
-    record.instruments["taps"].files = files
-
-
-def ended(record: RunRecord, folder: RunFolder, status: Status, error: str | None = None) -> None:
-    """Store the record of a run that has come to its end."""
-    record.status, record.error, record.finished = status, error, now()
-    if status == "done":
+        With `span_ns` only packets count that came between these moments, where files say which
+        these are. Raises `TailtapError`.
+        """
+        record, folder = self.record, self.folder
+        if span_ns is not None and folder.ingress.suffix == f".{MARKS}":
+            came, left = cut(folder.ingress, folder.egress, *span_ns, below=folder.top)
+            if not came or not left:
+                raise InputError(
+                    f"nothing can be matched: {format_count(came, 'packet')} came, and {left:,} "
+                    "left; observe while traffic passes both interfaces"
+                )
+        found, settings = self.evaluated()
+        if are_requests(record.parameters.known.evaluation):
+            record.warnings += _unstamped(record)
+            self._mark_requests(settings, found.key)
+        else:
+            record.warnings += [*_elsewhere(found), *_unstamped(record, found)]
+        found.write(folder.evaluation, below=folder.top)
         record.valid = True
-    folder.write(record)
+        self.end("done")
+
+    def _mark_requests(self, settings: Settings, kind: str) -> None:
+        """Leave marks of requests and answers in place of the heads of their packets.
+
+        A request and its answer have the same key. Where there is a trace, an answer has the CPU on
+        which what serves was at work then.
+        """
+        record, folder = self.record, self.folder
+        captures = folder.ingress, folder.egress
+        whole = transactions_by(
+            replace(settings, worst=MOST_REQUESTS), *(source_of(path) for path in captures)
+        )
+        worst = main_kind(whole, kind).worst_packets
+        files = []
+        for path, times in zip(captures, (worst.ingress_ns, worst.egress_ns), strict=True):
+            marks = np.zeros(len(times), MARK)
+            marks["time_ns"], marks["key"] = times, np.arange(len(times))
+            if path is captures[1] and record.trace is not None and record.observed is not None:
+                pids = [int(pid) for one in record.observed.servers for pid in one.threads]
+                marks["cpu"] = cpus_at(folder.path, marks["time_ns"], pids)
+            target = path.with_suffix(f".{MARKS}")
+            write(target, marks, link=path.stem, key=KEY_OF_REQUESTS, below=folder.top)
+            remove(path, below=folder.top)
+            files.append(target.name)
+        record.instruments["taps"].files = sorted(files)
 
 
 def _elsewhere(found: Evaluation) -> Iterator[Notice]:
@@ -261,13 +240,7 @@ def cut(
     return int(kept.sum()), int(chosen.sum())
 
 
-Begun = Callable[[Prepared], object]
-"""Called when the first packet counts."""
-
-
-def observe(
-    asked: Asked, campaign: Campaign, *, on_begin: Begun = lambda prepared: None
-) -> list[RunFolder]:
+def observe(options: Options, campaign: Campaign) -> list[RunFolder]:
     """Observe packets that pass a device which is there already.
 
     Ends when it has lasted as long as was `asked`, when so many packets have passed, and at SIGINT,
@@ -276,13 +249,15 @@ def observe(
 
     Raises what `opened_for` raises.
     """
-    with opened_for(asked, campaign) as prepared:
-        return observe_prepared(prepared, campaign.folder, on_begin)
+    with opened_for(options, campaign) as prepared:
+        for sentence in prepared.sentences():
+            campaign.note(sentence)
+        return observe_prepared(prepared, campaign.folder)
 
 
 @contextlib.contextmanager
 def opened_for(
-    asked: Asked, campaign: Campaign, *, packets_alone: bool = False
+    options: Options, campaign: Campaign, *, packets_alone: bool = False
 ) -> Iterator[Prepared]:
     """All that is prepared, in a folder that was empty.
 
@@ -292,7 +267,7 @@ def opened_for(
     """
     with campaign.opened():
         campaign.require_empty()
-        prepared = prepare(asked)
+        prepared = prepare(replace(options, on_step=lambda step: campaign.note(f"observe: {step}")))
         if packets_alone and prepared.match != PACKETS:
             raise InputError(
                 "a flight recorder follows packets from one interface to another: name both"
@@ -302,63 +277,48 @@ def opened_for(
 
 
 def observe_prepared(
-    prepared: Prepared,
-    folder: ExperimentFolder,
-    on_begin: Begun = lambda prepared: None,
-    *,
-    ends_early: bool = True,
+    prepared: Prepared, folder: ExperimentFolder, *, ends_early: bool = True
 ) -> list[RunFolder]:
     """The same of what is prepared, into a folder that is there and locked.
 
     With `ends_early` false an interruption leaves no result: it raises `Interrupted`.
     """
     early = contextlib.suppress(KeyboardInterrupt) if ends_early else contextlib.nullcontext()
-    runs: list[tuple[RunFolder, RunRecord]] = []
-    for number, (slug, way) in enumerate(zip(SLUGS, prepared.ways, strict=False), 1):
-        run, record = folder.run(slug), begun(prepared, number, way)
-        record.slug = slug
-        run.start_anew()
-        run.write(record)
-        runs.append((run, record))
-    first = runs[0][0]
+    runs = [
+        ObservedRun.of(prepared, number, way, folder.run(slug))
+        for number, (slug, way) in enumerate(zip(SLUGS, prepared.ways, strict=False), 1)
+    ]
+    for run in runs:
+        run.begin()
     try:
         beside, before, began = Beside.look(), Counters.read(), time.monotonic_ns()
         with AtWork.start(prepared, folder.runs) as work:
-            on_begin(prepared)
             with early:  # it ends it, and no other one reaches us
                 work.watch()
             elapsed, after = time.monotonic_ns() - began, Counters.read()
             stopped = work.stop()
-        facts = after.since(before).facts(elapsed)
         others = [
             *other_measurements(beside, Beside.look()),
             *warnings_of(after.since(before), elapsed, prepared.serving.cpus),
         ]
-        for run, record in runs:
-            stopped_into(record, run, stopped, facts)
-            record.warnings += notices(others)
-            if run is not first:
-                share_trace(first.path, run.path)
+        for run in runs:
+            run.take(stopped, after.since(before).facts(elapsed))
+            run.record.warnings += notices(others)
+        for run in runs[1:] if stopped.trace is not None else ():
+            for name in (EVENTS, TRACE):
+                target = (runs[0].folder.path / name).resolve()
+                make_link(run.folder.path / name, target, below=run.folder.path)
     except KeyboardInterrupt:
-        for run, record in runs:
-            ended(record, run, "interrupted", "stopped by the user")
+        for run in runs:
+            run.end("interrupted", "stopped by the user")
         raise Interrupted("interrupted before anything was measured") from None
     except Exception as error:
-        _fail(runs, error)
+        for run in runs:
+            run.end("failed", why_failed(error, run.folder))
     else:
-        for run, record in runs:
+        for run in runs:
             try:
-                evaluated(record, run, stopped.span_ns)
+                run.evaluate(stopped.span_ns)
             except Exception as error:  # the other way may have a result
-                _fail([(run, record)], error)
-            else:
-                ended(record, run, "done")
-    return [run for run, _ in runs]
-
-
-def _fail(runs: Sequence[tuple[RunFolder, RunRecord]], error: Exception) -> None:
-    """Store why these runs have no result. Raises what the disk is to blame for."""
-    if isinstance(error, OSError) and error.errno in STORAGE:
-        raise error
-    for run, record in runs:
-        ended(record, run, "failed", kept(error, run.path))
+                run.end("failed", why_failed(error, run.folder))
+    return [run.folder for run in runs]

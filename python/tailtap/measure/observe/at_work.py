@@ -95,19 +95,20 @@ class AtWork:
         """
         for slug, _ in zip(SLUGS, prepared.ways, strict=False):
             make_folder(folder / slug, below=folder)
-        prepared.asked.on_step("loading the taps" + (" and the tracer" if prepared.traced else ""))
+        and_tracer = " and the tracer" if prepared.traced else ""
+        prepared.options.on_step(f"loading the taps{and_tracer}")
         host = LocalHost()
         words = _tap_words(prepared, folder, rotate_ns, tell_ns)
         traced = _trace_words(prepared, folder / SLUGS[0], rotate_ns)
         with contextlib.ExitStack() as stack:
-            tracer = None
+            tracing = None
             if prepared.traced:
                 # It takes longer to load, and has to see what all packets waited for.
-                tracer = host.start([*host.program, *traced]).ready(BUSY_SECONDS)
-                stack.callback(tracer.close)
+                tracing = host.start([*host.program, *traced]).ready(BUSY_SECONDS)
+                stack.callback(tracing.close)
             tap = host.start([*host.program, *words]).ready(READY_SECONDS)
             stack.pop_all()
-        return cls(prepared, folder, tap, tracer, prepared.xdp())
+        return cls(prepared, folder, tap, tracing, prepared.xdp())
 
     def watch(self, look: Callable[[float | None], object] | None = None) -> None:
         """Return when the time that was asked for is over, or so many packets have passed.
@@ -116,7 +117,7 @@ class AtWork:
         for. Raises `MachineError` when a tap or the tracer ended.
         """
         began = time.monotonic()
-        duration_ns = self.prepared.asked.duration_ns
+        duration_ns = self.prepared.options.duration_ns
         end = inf if duration_ns is None else began + duration_ns / 1e9
         costs = began + COST_AFTER_SECONDS
         with selectors.DefaultSelector() as selector:
@@ -153,10 +154,10 @@ class AtWork:
                 self.told = parsed(self.tap.title, json.loads(line), TapsSoFar, MachineError)
         if self.tracer is not None and self.tracer.readable():
             raise MachineError(self.tracer.failure())
-        asked = self.prepared.asked.packets
-        if asked is None or self.told is None:
+        options = self.prepared.options.packets
+        if options is None or self.told is None:
             return False
-        return all(link.seen >= asked for link in self.told.links.values())
+        return all(link.seen >= options for link in self.told.links.values())
 
     def _measure_cost(self) -> None:
         """Find out what all of this costs now."""
@@ -167,7 +168,7 @@ class AtWork:
             self._warning("observing-cost", str(error))
             return
         taps, trace = (one / self.prepared.serving.cores for one in found)
-        budget = self.prepared.asked.budget
+        budget = self.prepared.options.budget
         self.cost = ObservedCost(budget=budget, taps=taps, trace=trace, measured_ns=took)
 
     def stop(self) -> Stopped:
@@ -227,28 +228,28 @@ def _tap_words(
     prepared: Prepared, folder: Path, rotate_ns: int | None, tell_ns: int | None
 ) -> list[str]:
     """The command of the taps, without the program."""
-    asked = prepared.asked
+    options = prepared.options
     links = [
         str(end.link(f"{slug}/{side}"))
         for slug, way in zip(SLUGS, prepared.ways, strict=False)
         for side, end in zip(SIDES, way, strict=True)
     ]
     words = ["tap", *links, "--json", "--clock", "monotonic"]
-    if tell_ns is not None or asked.packets is not None:
+    if tell_ns is not None or options.packets is not None:
         words += ["--tell", f"{tell_ns or TELL_NS} ns"]
     words += ["--write", str(folder / f"{{link}}.{suffix_of(prepared)}")]
     if suffix_of(prepared) == MARKS:
         words += ["--hash", prepared.key]
-        if asked.budget is not None:
+        if options.budget is not None:
             words += _budget(prepared)
             behind = [f"{slug}/{SIDES[1]}" for slug, _ in zip(SLUGS, prepared.ways, strict=False)]
             words += [word for name in behind for word in ("--behind", name)]
     else:
         words += ["--snap-length", SNAP]
-    if asked.filter is not None:
-        words += ["--filter", asked.filter]
-    if asked.sample > 1:
-        words += ["--sample", f"1/{asked.sample}"]
+    if options.filter is not None:
+        words += ["--filter", options.filter]
+    if options.sample > 1:
+        words += ["--sample", f"1/{options.sample}"]
     return [*words, *_rotated(rotate_ns), *_on(prepared)]
 
 
@@ -261,19 +262,19 @@ def _trace_words(prepared: Prepared, folder: Path, rotate_ns: int | None) -> lis
     """The command of the tracer, without the program."""
     serving = prepared.serving
     words = ["trace", "--cpus", list_cpus(serving.cpus), "--out", str(folder), "--json"]
-    words += ["--mode", prepared.asked.trace]
+    words += ["--mode", prepared.options.trace]
     for server in serving.servers:
         words += ["--served", str(server)]
     if serving.networks and any(one.served.by == "softirq" for one in serving.servers):
         words += ["--networks", ",".join(map(str, serving.networks))]
-    if prepared.asked.budget is not None:
+    if prepared.options.budget is not None:
         words += _budget(prepared)
     return [*words, *_rotated(rotate_ns), *_on(prepared)]
 
 
 def _budget(prepared: Prepared) -> list[str]:
     """What taps may take, and so much a tracer: of one core, of which several may serve."""
-    share = (prepared.asked.budget or 0.0) * prepared.serving.cores
+    share = (prepared.options.budget or 0.0) * prepared.serving.cores
     return ["--budget", f"{min(100.0, 100 * share / (2 if prepared.traced else 1)):g} %"]
 
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import subprocess
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tailtap.analysis.live.numbers import CauseSums, Episode
-from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
+from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.base.bugs import STORAGE, kept
 from tailtap.base.errors import InputError, TailtapError
 from tailtap.base.files import move, remove_tree
 from tailtap.base.units import format_time
 from tailtap.measure.live import settle
+from tailtap.measure.observe import ObservedRun
 from tailtap.records.causes import CausesRecord
 from tailtap.records.record import read
-from tailtap.records.run import RunRecord
 from tailtap.remote.local import LocalHost
 
 WAITING = 4
@@ -30,18 +30,13 @@ THEN_SECONDS = 60.0
 """How long the command of the user may take; it is ended then."""
 LOW = ("nice", "-n", "19")
 
-Evaluate = Callable[[RunRecord, RunFolder], object]
-
 
 @dataclass(frozen=True)
 class Draft:
     """An incident whose stamps and trace are in a folder aside."""
 
     episode: Episode
-    number: int
-    folder: RunFolder
-    record: RunRecord
-    traced: bool
+    run: ObservedRun
     kept: bool = True
     """Whether its folder stays; else only its causes are of interest."""
 
@@ -66,16 +61,14 @@ class Maker:
     def __init__(
         self,
         out: ExperimentFolder,
-        evaluate: Evaluate,
         *,
         then: str | None,
         cpus: Collection[int],
-        on_made: Callable[[Path], object] = lambda path: None,
+        note: Callable[[str], object] = lambda sentence: None,
     ) -> None:
         """Into `out`, on `cpus`; `then` is a command of the user's for each one."""
         self.made = Made()
-        self._out, self._evaluate = out, evaluate
-        self._then, self._cpus, self._on_made = then, cpus, on_made
+        self._out, self._then, self._cpus, self._note = out, then, cpus, note
         self._drafts: queue.Queue[Draft | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="tt-incidents", daemon=True)
         self._thread.start()
@@ -119,24 +112,24 @@ class Maker:
         self.made.ended = self.made.ended or f"incidents are not kept any more: {why}"
 
     def _failed(self, draft: Draft, error: Exception) -> None:
-        said = kept(error, draft.folder.path)
-        self.made.notes.append(f"incident {draft.number}: {said}")
+        said = kept(error, draft.run.folder.path)
+        self.made.notes.append(f"incident {draft.run.record.number}: {said}")
         self._drop(draft)
 
     def _drop(self, draft: Draft) -> None:
         try:
-            remove_tree(draft.folder.path, below=self._out.path)
+            remove_tree(draft.run.folder.path, below=self._out.path)
         except (OSError, InputError):
-            self.made.notes.append(f"{draft.folder.path} could not be removed")
+            self.made.notes.append(f"{draft.run.folder.path} could not be removed")
 
     def _make(self, draft: Draft) -> None:
-        record, aside = draft.record, draft.folder
+        record, aside = draft.run.record, draft.run.folder
         if self.made.ended is not None:
             self.made.disk += 1
             self._drop(draft)
             return
-        self._evaluate(record, aside)
-        if draft.traced:
+        draft.run.evaluate()
+        if record.trace is not None:
             self._explain(draft)
         if not draft.kept:
             self._drop(draft)
@@ -147,34 +140,29 @@ class Maker:
         self.made.last = record.slug
         self._program("report", str(self._out.path), "--runs", str(record.number), "--out",
                       str(whole.path / "report"), "--no-figures")  # fmt: skip
-        self._on_made(whole.path)
+        self._note(f"incident: {whole.path}")
         if self._then is not None:
-            self._run_then(draft, whole.path)
+            environment = {
+                "TAILTAP_INCIDENT": str(whole.path),
+                "TAILTAP_PACKETS": str(draft.episode.packets),
+                "TAILTAP_WHY": "; ".join(draft.episode.words),
+            }
+            said = self._run(["sh", "-c", self._then], THEN_SECONDS, environment)
+            if said is not None:
+                self.made.notes.append(f"--then: {said}")
 
     def _explain(self, draft: Draft) -> None:
         """Say why its packets were late. One that nobody can explain is kept all the same."""
-        self._program("explain", str(draft.folder.path))
-        try:
-            causes = read(draft.folder.path / "causes.json", CausesRecord).causes
-        except TailtapError:
-            return
-        self.made.causes.add(causes)
+        folder = draft.run.folder.path
+        self._program("explain", str(folder))
+        with contextlib.suppress(TailtapError):
+            self.made.causes.add(read(folder / "causes.json", CausesRecord).causes)
 
     def _program(self, *words: str) -> None:
         """Run a command of this program at low priority; what it says is kept if it fails."""
         said = self._run([*LOW, *LocalHost().program, *words, "--quiet"], STEP_SECONDS)
         if said is not None:
             self.made.notes.append(f"tailtap {words[0]}: {said}")
-
-    def _run_then(self, draft: Draft, folder: Path) -> None:
-        environment = {
-            "TAILTAP_INCIDENT": str(folder),
-            "TAILTAP_PACKETS": str(draft.episode.packets),
-            "TAILTAP_WHY": "; ".join(draft.episode.words),
-        }
-        said = self._run(["sh", "-c", self._then or ":"], THEN_SECONDS, environment)
-        if said is not None:
-            self.made.notes.append(f"--then: {said}")
 
     @staticmethod
     def _run(

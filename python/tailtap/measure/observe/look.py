@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from tailtap.host.changes.processes import Folder
 from tailtap.host.cpu.cpus import usable
 from tailtap.host.facts.needs import require_root
 from tailtap.host.facts.timekeeping import require_kernel_clock
-from tailtap.lab.forwarders.served import Server
+from tailtap.lab.forwarders.served import Server, server_records
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.lab.instruments.tracer import spare_cpu
 from tailtap.measure.observe.interfaces import (
@@ -36,6 +37,7 @@ from tailtap.measure.observe.interfaces import (
     Target,
     Xdp,
     look_at,
+    parse_target,
     passed,
     xdp_of,
     xdp_words,
@@ -53,8 +55,8 @@ BUDGET = 0.02
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One observation."""
+class Options:
+    """What is observed, and how; the options of `tailtap observe`."""
 
     ingress: Target
     egress: Target | None = None
@@ -80,6 +82,24 @@ class Asked:
     """How long packets are looked at before, at least."""
     on_step: Callable[[str], object] = field(default=lambda step: None, compare=False)
     """Called with what is done before it begins: it may take a while."""
+
+    @classmethod
+    def of(
+        cls, ingress: str, egress: str | None = None, served: Sequence[str] = (), **others: Any
+    ) -> Options:
+        """Those with what is typed of interfaces and servers; `others` are fields. Raises
+        `InputError` for what is no target, no server and no time.
+        """
+        options = cls(
+            ingress=parse_target(ingress),
+            egress=None if egress is None else parse_target(egress),
+            served=[Server.parse(one) for one in served],
+            **others,
+        )
+        server_records(options.served, options.cpus)
+        if not options.look_ns:
+            raise InputError("--look: give a time above zero")
+        return options
 
 
 SHARED = Path("/dev/shm")
@@ -171,33 +191,33 @@ class Looked:
         return self.packets >= ENOUGH, self.way[0].at != self.way[1].at, self.packets
 
 
-def ways_of(asked: Asked, came: Interface, left: Interface) -> list[Way]:
+def ways_of(options: Options, came: Interface, left: Interface) -> list[Way]:
     """The ways that packets may take, by what the targets say."""
     through: Way = (End(came, "arrival"), End(left, "egress"))
     behind: Way = (End(came, "egress"), End(left, "arrival"))
     ways = [through, behind]
-    if asked.egress is not None:  # a packet would be its own answer
+    if options.egress is not None:  # a packet would be its own answer
         ways += [(End(came, at), End(left, at)) for at in AT]
-    first, second = asked.ingress.at, None if asked.egress is None else asked.egress.at
+    first, second = options.ingress.at, None if options.egress is None else options.egress.at
     return [way for way in ways if first in (None, way[0].at)
             and second in (None, way[1].at)]  # fmt: skip
 
 
-def look(asked: Asked, came: Interface, left: Interface) -> Looked:
+def look(options: Options, came: Interface, left: Interface) -> Looked:
     """Look at the packets that pass. Raises `InputError` where none can be told apart."""
-    ways = ways_of(asked, came, left)
+    ways = ways_of(options, came, left)
     ends = list(dict.fromkeys(end for way in ways for end in way))
     names = {end: f"look-{place}" for place, end in enumerate(ends)}
     before = {one: one.inside(passed) for one in (came, left)}
-    passing = Passing(asked, ways, dict.fromkeys(ends, 0), before)
+    passing = Passing(options, ways, dict.fromkeys(ends, 0), before)
     while passing.tries:
         with observing_folder() as folder:
             passing.watch(names, folder)
-            found = [one for way in ways if (one := _matched(asked, way, names, folder))]
+            found = [one for way in ways if (one := _matched(options, way, names, folder))]
             best = max(found, key=Looked.order, default=None)
             if best is not None and (best.packets >= ENOUGH or not passing.tries):
-                served = _served(asked, best)
-                return replace(served, took_ns=(TRIES - passing.tries + 1) * asked.look_ns)
+                served = _served(options, best)
+                return replace(served, took_ns=(TRIES - passing.tries + 1) * options.look_ns)
     raise InputError(passing.nothing())
 
 
@@ -205,7 +225,7 @@ def look(asked: Asked, came: Interface, left: Interface) -> Looked:
 class Passing:
     """What passes interfaces during a look, which lasts for so many `tries` more."""
 
-    asked: Asked
+    options: Options
     ways: Sequence[Way]
     seen: dict[End, int]
     before: Mapping[Interface, tuple[int, int]]
@@ -216,15 +236,15 @@ class Passing:
 
     def watch(self, names: Mapping[End, str], folder: Path) -> None:
         """Write packets down until enough have passed, or the look is over."""
-        asked, earlier = self.asked, dict(self.seen)
+        options, earlier = self.options, dict(self.seen)
         interfaces = " and ".join(dict.fromkeys(end.interface.target.text for end in names))
-        asked.on_step(f"looking at packets of {interfaces} for {format_time(asked.look_ns)}")
-        words = ("--snap-length", SNAP, "--clock", "monotonic", "--tell", f"{asked.look_ns} ns")
+        options.on_step(f"looking at packets of {interfaces} for {format_time(options.look_ns)}")
+        words = ("--snap-length", SNAP, "--clock", "monotonic", "--tell", f"{options.look_ns} ns")
         with contextlib.ExitStack() as stack:
-            tap = _started(_tap(names, folder, "pcap", asked, *words), stack)
+            tap = _started(_tap(names, folder, "pcap", options, *words), stack)
             tap.expect("ready", READY_SECONDS)
             while self.tries:
-                told = tap.expect("counts", asked.look_ns / 1e9 + READY_SECONDS)["links"]
+                told = tap.expect("counts", options.look_ns / 1e9 + READY_SECONDS)["links"]
                 self.tries -= 1
                 here = {end: told[name]["seen"] for end, name in names.items()}
                 now = {end: earlier[end] + count for end, count in here.items()}
@@ -233,7 +253,7 @@ class Passing:
                 if most >= ENOUGH or sum(here.values()) > MUCH:
                     break
                 if self.tries:
-                    asked.on_step(f"waiting for packets: so far {self._said()}")
+                    options.on_step(f"waiting for packets: so far {self._said()}")
             tap.interrupt()
             tap.expect("done", STOP_SECONDS)
 
@@ -246,16 +266,16 @@ class Passing:
         elif not both:
             remedy = "wait for traffic, or say with @arrival and @egress where it passes"
         elif self.idle:
-            idle = format_time(self.idle * self.asked.look_ns)
+            idle = format_time(self.idle * self.options.look_ns)
             remedy = f"none in the last {idle}: the traffic has ended, so start it again first"
-        elif self.asked.egress is not None:
+        elif self.options.egress is not None:
             remedy = (
                 "give --key (docs/explanation/latency.md), or one interface alone where "
                 "packets end and are answered"
             )
         else:
             remedy = "give --key, or a second interface where packets pass through"
-        took = format_time(TRIES * self.asked.look_ns)
+        took = format_time(TRIES * self.options.look_ns)
         return f"no packet {what} within {took}: {self._said()}; {remedy}"
 
     def _said(self) -> str:
@@ -293,11 +313,11 @@ def back_of(way: Way) -> Way:
 
 
 def _tap(
-    names: Mapping[End, str], folder: Path, suffix: str, asked: Asked, *more: str
+    names: Mapping[End, str], folder: Path, suffix: str, options: Options, *more: str
 ) -> list[str]:
     links = [str(end.link(name)) for end, name in names.items()]
     write = ["--write", str(folder / f"{{link}}.{suffix}")]
-    chosen = [] if asked.filter is None else ["--filter", asked.filter]
+    chosen = [] if options.filter is None else ["--filter", options.filter]
     return ["tap", *links, *write, "--records", str(ROOM), *chosen, *more, "--json"]
 
 
@@ -320,12 +340,12 @@ def _started(words: Sequence[str], stack: contextlib.ExitStack) -> Process:
     return process
 
 
-def _matched(asked: Asked, way: Way, names: Mapping[End, str], folder: Path) -> Looked | None:
+def _matched(options: Options, way: Way, names: Mapping[End, str], folder: Path) -> Looked | None:
     """How the packets of a way are matched; None where they do not take it."""
     before, behind = (folder / f"{names[end]}.pcap" for end in way)
-    settings = Settings(key=asked.key or "auto", losses=False, worst=1)
+    settings = Settings(key=options.key or "auto", losses=False, worst=1)
     try:
-        if asked.egress is None:
+        if options.egress is None:
             found = main_kind(transactions_by(settings, source_of(before), source_of(behind)), None)
         else:
             found = evaluate_by(settings, before, behind)
@@ -333,37 +353,36 @@ def _matched(asked: Asked, way: Way, names: Mapping[End, str], folder: Path) -> 
         return None
     if found.counts.noncausal > MOST_NONCAUSAL * found.counts.matched:
         return None
-    match = TRANSACTIONS if asked.egress is None else PACKETS
-    key = asked.key or ("auto" if asked.egress is None else found.key)
+    match = TRANSACTIONS if options.egress is None else PACKETS
+    key = options.key or ("auto" if options.egress is None else found.key)
     return Looked(way, key, match, found.counts.matched)
 
 
-def _served(asked: Asked, looked: Looked) -> Looked:
+def _served(options: Options, looked: Looked) -> Looked:
     """The same, with who served the packets that left during a second look."""
-    if asked.trace == "none" or (asked.cpus and asked.served):
+    if options.trace == "none" or (options.cpus and options.served):
         return looked
-    asked.on_step("looking at who serves them: the tracer is loaded, which takes some seconds")
+    options.on_step("looking at who serves them: the tracer is loaded, which takes some seconds")
     names = dict(zip(looked.way, SIDES, strict=True))
     with observing_folder() as folder:
         trace = ["trace", "--cpus", list_cpus(usable()), "--out", str(folder), "--floor", "0 s"]
         key = looked.key if looked.match == PACKETS and looked.key not in UNHASHED else ANY_KEY
-        tap = _tap(names, folder, "marks", asked, "--hash", key)
-        _run([[*trace, "--json"], tap], asked.look_ns)
+        tap = _tap(names, folder, "marks", options, "--hash", key)
+        _run([[*trace, "--json"], tap], options.look_ns)
         came, left = (read_marks(folder / f"{side}.marks") for side in SIDES)
         if looked.match == PACKETS and key != ANY_KEY:  # others leave there as well
             left = left[np.isin(left["key"], came["key"])]
         return replace(looked, seen=contexts(folder, left))
 
 
-def unlooked(asked: Asked, came: Interface, left: Interface) -> Iterator[Looked]:
+def unlooked(options: Options, came: Interface, left: Interface) -> Iterator[Looked]:
     """What is known without a look; nothing where something is to be found out."""
-    if asked.ingress.at is None or asked.key is None or (asked.egress and not asked.egress.at):
+    ways = ways_of(options, came, left)
+    if len(ways) > 1 or options.key is None:
         return
-    if not (asked.cpus and asked.served) and asked.trace != "none":
+    if not (options.cpus and options.served) and options.trace != "none":
         return
-    match = TRANSACTIONS if asked.egress is None else PACKETS
-    [way] = ways_of(asked, came, left)
-    yield Looked(way, asked.key, match)
+    yield Looked(ways[0], options.key, TRANSACTIONS if options.egress is None else PACKETS)
 
 
 SLUGS = ("001-observed", "002-observed-back")
@@ -374,7 +393,7 @@ SLUGS = ("001-observed", "002-observed-back")
 class Prepared:
     """An observation that can begin."""
 
-    asked: Asked
+    options: Options
     ways: Sequence[Way]
     """Where packets are stamped: the way there and, with ``both``, the way back."""
     key: str
@@ -394,7 +413,7 @@ class Prepared:
     def traced(self) -> bool:
         """Whether the cores that serve are traced: what they did is joined with marks alone."""
         marked = self.hashed or self.match == TRANSACTIONS
-        return self.asked.trace != "none" and marked and bool(self.serving.cpus)
+        return self.options.trace != "none" and marked and bool(self.serving.cpus)
 
     @property
     def traits(self) -> Traits:
@@ -419,6 +438,23 @@ class Prepared:
             for end in way
         ]
 
+    def sentences(self) -> list[str]:
+        """What was found, before it begins."""
+        requests = self.match == TRANSACTIONS
+        by = "requests and their answers" if requests else f"matched by {self.key}"
+        said = []
+        for before, behind in map(self.points, self.ways):
+            said.append(
+                f"observing {before.target} ({before.kind}, {before.at}) to {behind.target} "
+                f"({behind.kind}, {behind.at}), {by}"
+            )
+        for target, xdp in self.xdp().items():
+            if xdp.programs:
+                ran = xdp_words(xdp.programs, target)
+                said.append(f"{ran}: what it drops or redirects is not seen there")
+        unknown = (f"not known: {one}" for one in self.serving.unknown)
+        return [*said, *self.serving.found, *unknown, "SIGINT (Ctrl-C) ends it"]
+
     def xdp(self) -> Mapping[str, Xdp]:
         """The XDP programs before the stamps of packets that arrive, by the interfaces' targets."""
         found = {}
@@ -428,7 +464,7 @@ class Prepared:
         return found
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(options: Options) -> Prepared:
     """Find the interfaces, look at their packets, and find who serves them; changes nothing.
 
     Raises `InputError` where an interface is not there or packets cannot be told apart, and
@@ -436,22 +472,22 @@ def prepare(asked: Asked) -> Prepared:
     """
     require_root()
     require_kernel_clock()
-    if asked.both and asked.egress is None:
+    if options.both and options.egress is None:
         raise InputError("--both is for two interfaces: one has requests and their answers")
-    came = look_at(asked.ingress)
-    left = came if asked.egress is None else look_at(asked.egress)
+    came = look_at(options.ingress)
+    left = came if options.egress is None else look_at(options.egress)
     if left is not came and (left.inode, left.index) == (came.inode, came.index):
         raise InputError(
-            f"{asked.ingress.text} and {left.target.text} are one interface: name it once, and its "
-            "requests and answers are observed"
+            f"{options.ingress.text} and {left.target.text} are one interface: name it once, and "
+            "its requests and answers are observed"
         )
-    looked = next(unlooked(asked, came, left), None) or look(asked, came, left)
+    looked = next(unlooked(options, came, left), None) or look(options, came, left)
     ways = [looked.way]
-    if asked.both:
+    if options.both:
         ways.append(back_of(looked.way))
-    serving = _serving(asked, came, left, looked)
+    serving = _serving(options, came, left, looked)
     return Prepared(
-        asked=asked,
+        options=options,
         ways=ways,
         key=looked.key,
         match=looked.match,
@@ -461,24 +497,24 @@ def prepare(asked: Asked) -> Prepared:
     )
 
 
-def _serving(asked: Asked, came: Interface, left: Interface, looked: Looked) -> Serving:
+def _serving(options: Options, came: Interface, left: Interface, looked: Looked) -> Serving:
     """Who serves, as it was said, or else as it was found."""
     is_behind = [end.at for end in looked.way] == ["egress", "arrival"]
     found = serving_of(came, left, looked.seen, is_behind=is_behind)
-    cpus = sorted(asked.cpus or found.cpus)
+    cpus = sorted(options.cpus or found.cpus)
     if missing := set(cpus) - usable():
         raise InputError(f"there is no CPU {min(missing)} here").at("--cpus")
     servers, rows, said = list(found.servers), list(found.rows), list(found.found)
-    if asked.served:
-        servers = list(asked.served)
-        rows = list(_said(asked, cpus))
+    if options.served:
+        servers = list(options.served)
+        rows = list(_said(options, cpus))
         said.append("by what packets are served was told by --served")
-    if asked.cpus:
+    if options.cpus:
         said.append("where packets are served was told by --cpus")
         for row in rows:
             row.cpus = cpus
         servers = [_on(one, cpus) for one in servers]
-    unknown = [] if asked.cpus and asked.served else list(found.unknown)
+    unknown = [] if options.cpus and options.served else list(found.unknown)
     return Serving(
         servers=servers,
         rows=rows,
@@ -486,12 +522,12 @@ def _serving(asked: Asked, came: Interface, left: Interface, looked: Looked) -> 
         found=said,
         unknown=unknown,
         networks=found.networks,
-        cores=len(cpus) if asked.cpus else found.cores,
+        cores=len(cpus) if options.cpus else found.cores,
     )
 
 
-def _said(asked: Asked, cpus: Sequence[int]) -> Iterator[ObservedServer]:
-    for one in asked.served:
+def _said(options: Options, cpus: Sequence[int]) -> Iterator[ObservedServer]:
+    for one in options.served:
         threads = {str(pid): "" for pid in one.served.pids}
         yield ObservedServer(by=one.served.by, cpus=list(one.cpus or cpus), threads=threads)
 

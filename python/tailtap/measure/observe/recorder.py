@@ -25,17 +25,17 @@ from tailtap.analysis.live.numbers import (
     parse_trigger,
 )
 from tailtap.analysis.live.written import Row
-from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
+from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.base.bugs import STORAGE
-from tailtap.base.errors import MachineError, WrongValue
+from tailtap.base.errors import InputError, MachineError, WrongValue
 from tailtap.base.files import remove_tree, write_json
-from tailtap.base.units import format_size
+from tailtap.base.units import format_size, format_time
 from tailtap.measure.campaign import Campaign, now
 from tailtap.measure.live import away_from
-from tailtap.measure.observe import begun, ended, evaluated, opened_for, stopped_into
+from tailtap.measure.observe import ObservedRun, opened_for
 from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped
 from tailtap.measure.observe.incidents import Draft, Maker
-from tailtap.measure.observe.look import SLUGS, Asked, Prepared, observing_folder
+from tailtap.measure.observe.look import SLUGS, Options, Prepared, observing_folder
 from tailtap.measure.observe.segments import (
     TraceRow,
     bytes_in,
@@ -45,7 +45,7 @@ from tailtap.measure.observe.segments import (
 )
 from tailtap.records.live import LiveIncidents, LiveRecord, RecordingRecord
 from tailtap.records.record import as_json, opened
-from tailtap.records.run import Facts, RunRecord
+from tailtap.records.run import Facts
 from tailtap.records.taps import Tapped, TapsSoFar
 from tailtap.records.trace import Taken
 
@@ -77,25 +77,34 @@ class Recording:
     memory: int = 1 << 30
     """What is kept in memory takes so many bytes at most."""
 
+    def __post_init__(self) -> None:
+        """Raise `InputError` for what is no trigger, and for a time that is too long or short."""
+        for text in self.above:
+            parse_trigger(text)
+        if not 100_000_000 <= self.keep_ns <= 60_000_000_000:
+            raise InputError(
+                f"--keep {format_time(self.keep_ns)!r}: give a time from 100 ms to 60 s"
+            )
+
 
 def record(
-    asked: Asked,
+    options: Options,
     recording: Recording,
     campaign: Campaign,
     *,
     board: Board | None = None,
     on_begin: Callable[[Prepared], object] = lambda prepared: None,
-    on_made: Callable[[Path], object] = lambda path: None,
 ) -> RecordingRecord:
     """Observe a device until SIGINT or the time that was `asked`, and keep incidents.
 
     Each is a run folder; `RECORD` says what all packets became, and what was not kept. Numbers
-    hang on `board` meanwhile. Raises what `observe` raises.
+    hang on `board` meanwhile; `on_begin` is called before the first packet counts. Raises what
+    `observe` raises.
     """
-    with opened_for(asked, campaign, packets_alone=True) as prepared:
+    with opened_for(options, campaign, packets_alone=True) as prepared:
         cpus, folder = away_from(prepared.serving.cpus), campaign.folder
         with _on(cpus), observing_folder() as memory, observing_folder(campaign.out) as aside:
-            maker = Maker(folder, _evaluated, then=recording.then, cpus=cpus, on_made=on_made)
+            maker = Maker(folder, then=recording.then, cpus=cpus, note=campaign.note)
             recorder = Recorder(prepared, recording, folder, memory, aside, maker)
             looks = itertools.count()
 
@@ -111,6 +120,8 @@ def record(
                     prepared, memory, rotate_ns=SEGMENT_NS, tell_ns=SEGMENT_NS
                 ) as work:
                     on_begin(prepared)
+                    for sentence in prepared.sentences():
+                        campaign.note(sentence)
                     recorder.began_ns = work.began_ns
                     with contextlib.suppress(KeyboardInterrupt):
                         work.watch(look)
@@ -121,12 +132,6 @@ def record(
             if board is not None:
                 board.hang(told.numbers)
             return told
-
-
-def _evaluated(record: RunRecord, folder: RunFolder) -> None:
-    """Evaluate an incident, and store its record."""
-    evaluated(record, folder)
-    ended(record, folder, "done")
 
 
 @contextlib.contextmanager
@@ -351,15 +356,13 @@ class Recorder:
 
     def _draft(self, slug: str, episode: Episode, *, kept: bool = True) -> Draft:
         """Copy the segments of an episode, from memory into a folder aside."""
-        place = SLUGS.index(slug)
         number = self._drafted
         what = "incident" if kept else f"of-{slug}"
-        slug_of = f"{number:03}-{what}-{time.strftime('%Y%m%d-%H%M%S')}"
-        folder = self._aside.run(slug_of)
+        folder = self._aside.run(f"{number:03}-{what}-{time.strftime('%Y%m%d-%H%M%S')}")
         folder.start_anew()
-        record = begun(self._prepared, number, self._prepared.ways[place])
-        record.slug = slug_of
-        record.variables = {"incident": number, **record.variables}
+        way = self._prepared.ways[SLUGS.index(slug)]
+        run = ObservedRun.of(self._prepared, number, way, folder)
+        run.record.variables = {"incident": number, **run.record.variables}
         until_ns = episode.end_ns + (self._recording.keep_ns if kept else 0)
         taps = {}
         for side, row in zip(SIDES, self._rows[slug], strict=True):
@@ -381,8 +384,8 @@ class Recorder:
             cost=None,
             span_ns=(episode.begin_ns, until_ns),
         )
-        stopped_into(record, folder, stopped, Facts(elapsed_ns=until_ns - episode.begin_ns))
-        return Draft(episode, number, folder, record, traced is not None, kept)
+        run.take(stopped, Facts(elapsed_ns=until_ns - episode.begin_ns))
+        return Draft(episode, run, kept)
 
     def _drop(self) -> None:
         """Remove the segments that nobody needs any more, and older ones where there is no room."""

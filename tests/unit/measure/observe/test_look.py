@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailtap.measure.observe.interfaces import Interface, Place, parse_target, passed
-from tailtap.measure.observe.look import Asked, Looked, Passing, ways_of
+from tailtap.measure.observe.look import Looked, Options, Passing, ways_of
 
 HERE = Place("/proc/self/ns/net", "this namespace")
 
@@ -33,8 +33,8 @@ def interface(text: str) -> Interface:
 def test_ways_that_packets_may_take(first: str, second: str | None, expected: list[str]) -> None:
     came = interface(first)
     left = came if second is None else interface(second)
-    asked = Asked(came.target, None if second is None else left.target)
-    ways = ways_of(asked, came, left)
+    options = Options(came.target, None if second is None else left.target)
+    ways = ways_of(options, came, left)
     assert [f"{one.at} {other.at}" for one, other in ways] == expected
     assert {end.interface for way in ways for end in way} == {came, left}
 
@@ -47,7 +47,7 @@ def test_the_usual_ways_are_taken_where_they_have_enough(
     packets: tuple[int, ...], chosen: int
 ) -> None:
     came, left = interface("lo"), interface("lo")
-    ways = ways_of(Asked(came.target, left.target), came, left)
+    ways = ways_of(Options(came.target, left.target), came, left)
     found = [Looked(way, "", "", count) for way, count in zip(ways, packets, strict=True)]
     assert max(found, key=Looked.order) is found[chosen]
 
@@ -55,11 +55,11 @@ def test_the_usual_ways_are_taken_where_they_have_enough(
 def nothing(seen: tuple[int, int], idle: int = 0, before: int = 0) -> str:
     """What is said of so many packets seen, of `before` more that the interface has counted."""
     came, left = interface("lo@arrival"), interface("lo@egress")
-    asked = Asked(came.target, left.target)
-    ways = ways_of(asked, came, left)
+    options = Options(came.target, left.target)
+    ways = ways_of(options, came, left)
     received, sent = passed("lo")
     earlier = dict.fromkeys((came, left), (received - before, sent - before))
-    return Passing(asked, ways, dict(zip(ways[0], seen, strict=True)), earlier, 0, idle).nothing()
+    return Passing(options, ways, dict(zip(ways[0], seen, strict=True)), earlier, 0, idle).nothing()
 
 
 def test_traffic_that_is_not_there_is_not_the_key() -> None:

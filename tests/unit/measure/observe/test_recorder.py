@@ -16,7 +16,7 @@ from tailtap.analysis.evaluation.evaluate import evaluate
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
 from tailtap.base.errors import InputError
 from tailtap.base.files import make_folder, write_json
-from tailtap.measure.observe import incidents, recorder
+from tailtap.measure.observe import ObservedRun, incidents, recorder
 from tailtap.measure.observe.incidents import Maker
 from tailtap.measure.observe.look import SLUGS
 from tailtap.measure.observe.recorder import Recorder, Recording, parse_rate
@@ -31,24 +31,23 @@ HELD = {1500: 50_000_000, 1510: 40_000_000, 9_200: 30_000_000}
 """Two late packets near to each other, and a third one eight seconds later."""
 
 
-def record_of(prepared: object, number: int, way: object) -> RunRecord:
-    asked = opened("what was asked for", {"evaluation": {"key": "moonsniff"}}, Parameters)
-    return RunRecord(
-        number=number, slug="", repeat=1, variables={}, parameters=asked, name="observed",
-        status="running", warnings=[],
-    )  # fmt: skip
+class Run(ObservedRun):
+    """One of which no machine is asked."""
 
-
-def evaluated(record: RunRecord, folder: RunFolder) -> None:
-    evaluate(folder.ingress, folder.egress).write(folder.evaluation, below=folder.top)
-    record.status = "done"
-    folder.write(record)
+    @classmethod
+    def of(cls, prepared: object, number: int, way: object, folder: RunFolder) -> ObservedRun:
+        asked = opened("what was asked for", {"evaluation": {"key": "moonsniff"}}, Parameters)
+        record = RunRecord(
+            number=number, slug=folder.path.name, repeat=1, variables={}, parameters=asked,
+            name="observed", status="running", warnings=[],
+        )  # fmt: skip
+        return cls(folder, record)
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other program is run, and nobody's place is changed."""
-    monkeypatch.setattr(recorder, "begun", record_of)
+    monkeypatch.setattr(recorder, "ObservedRun", Run)
     monkeypatch.setattr(incidents, "settle", lambda cpus: None)
     monkeypatch.setattr(Maker, "_program", lambda self, *words: None)
 
@@ -64,7 +63,7 @@ class Bench:
         prepared: Any = SimpleNamespace(key="moonsniff", ways=[("in", "out")], traced=traced)
         out = ExperimentFolder(self.out)
         make_folder(out.runs, below=self.out)
-        self.maker = Maker(out, evaluated, then=recording.then, cpus=(0,))
+        self.maker = Maker(out, then=recording.then, cpus=(0,))
         self.recorder = Recorder(prepared, recording, out, self.memory, self.aside, self.maker)
 
     def watch(
@@ -184,13 +183,14 @@ def test_a_full_disk_ends_the_keeping_and_nothing_else(
 def test_an_incident_that_cannot_be_made_costs_no_other_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(record: RunRecord, folder: RunFolder) -> None:
-        if record.number == 1:
+    def fail(run: ObservedRun) -> None:
+        if run.record.number == 1:
             raise InputError("this one is damaged")
-        evaluated(record, folder)
+        evaluate_run(run)
 
+    evaluate_run = Run.evaluate
+    monkeypatch.setattr(Run, "evaluate", fail)
     bench = Bench(tmp_path, Recording(above=["20 ms"]))
-    monkeypatch.setattr(bench.maker, "_evaluate", fail)
     told = bench.watch(Traffic.made(14, late=HELD), 14)
     assert [path.name[:3] for path in bench.incidents] == ["002"]
     assert any("this one is damaged" in note for note in told.numbers.notes)
