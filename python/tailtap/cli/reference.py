@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -24,7 +25,8 @@ HEAD = """# Commands
 
 For whoever types or scripts them.
 
-Made from the program's own help by `make docs`; a test fails when it is stale.
+Made from the program's own help by `make docs`; a test fails when it is stale. `--help` and the
+manual pages show examples as well.
 
 Every command has `--json` (print one JSON object to standard output), `--quiet` (print the result
 and nothing else) and `--help`.
@@ -33,33 +35,72 @@ Exit status of every command: 0 done; 1 the answer is no; 2 bad input or usage; 
 cannot do it, or runs failed; 4 interrupted, finished runs kept; 70 a bug of tailtap; 141 nobody
 reads the output any more. An error is one line on standard error. That of a bug says where its
 traceback is.
+
+## What several commands take
+
+A command names these where it has them.
 """
-COMMON = re.compile(
-    r"\n  (--json +Print one JSON object|--quiet +Print the result|-h, --help +Show this message).*"
-)
-"""What is said once, in the head."""
+COMMON = ("--json", "--quiet", "-h, --help")
+"""Those that the head says."""
 WIDTH = 96
 
 
 def reference() -> str:
     """The reference of all commands as Markdown."""
-    parts = [HEAD]
     with program.make_context("tailtap", [], resilient_parsing=True) as root:
+        rows: Counter[tuple[str, str]] = Counter()
         for name in COMMANDS:
-            command = find(name)
-            assert command is not None
-            with command.make_context(
-                name,
-                [],
-                parent=root,
-                resilient_parsing=True,
-                max_content_width=WIDTH,
-                terminal_width=WIDTH,
-            ) as context:
-                text = COMMON.sub("", command.get_help(context).rstrip())
-            text = re.sub(r"\n\nOptions:(?=\n\n|$)", "", text)
-            parts.append(f"## tailtap {name}\n\n```text\n{text}\n```\n")
-    return "\n".join(parts)
+            rows.update(_page(name, root, frozenset()).rows)
+        shared = frozenset(row for row, commands in rows.items() if commands > 1)
+        formatter = click.HelpFormatter(width=WIDTH)
+        formatter.write_dl([row for row in rows if row in shared and row[0] not in COMMON])
+        pages = [_page(name, root, shared) for name in COMMANDS]
+    parts = [f"{HEAD}\n", _block(formatter)]
+    for name, page in zip(COMMANDS, pages, strict=True):
+        parts += [f"\n## tailtap {name}\n\n", _block(page)]
+    return "".join(parts)
+
+
+def _block(formatter: click.HelpFormatter) -> str:
+    return f"```text\n{formatter.getvalue().strip()}\n```\n"
+
+
+def _page(name: str, root: click.Context, shared: frozenset[tuple[str, str]]) -> Page:
+    command = find(name)
+    assert command is not None
+    page = Page(shared)
+    with command.make_context(name, [], parent=root, resilient_parsing=True) as context:
+        command.format_usage(context, page)
+        command.format_help_text(context, page)
+        command.format_options(context, page)
+    return page
+
+
+class Page(click.HelpFormatter):
+    """Writes the help of a command without what stands at the top of the reference."""
+
+    def __init__(self, shared: frozenset[tuple[str, str]]) -> None:
+        """Of these terms with their meanings it writes the names alone."""
+        super().__init__(width=WIDTH)
+        self.shared = shared
+        self.rows: list[tuple[str, str]] = []
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        """Write what is typed."""
+        super().write_usage(prog, args, prefix="")
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        """Write terms, each with what it means, and the names of the shared ones."""
+        own = list(rows)
+        self.rows += own
+        told = [row for row in own if row[0] not in COMMON]
+        own = [row for row in told if row not in self.shared]
+        if own:
+            super().write_dl(own, col_max, col_spacing)
+        if named := [term.split()[0].rstrip(",") for term, _ in told if (term, _) in self.shared]:
+            self.write(f"{'':{self.current_indent}}{' '.join(named)}\n")
 
 
 class Manual(click.HelpFormatter):
