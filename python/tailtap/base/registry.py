@@ -15,12 +15,15 @@ asked for. So a package that does not work stops nobody who does not use it.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel
 
+from tailtap.base.check import Check
 from tailtap.base.errors import InputError, MachineError, TailtapError
 from tailtap.base.suggest import did_you_mean, shown
 
@@ -28,6 +31,36 @@ Row = TypeVar("Row")
 
 OURS = "tailtap"
 """The package of the built-in rows."""
+
+
+class Kind(Protocol):
+    """What a kind says of itself, whatever it is a kind of."""
+
+    summary: str
+    """What it is, in one sentence."""
+
+    documentation: str
+    """What its users should know, as a paragraph of Markdown."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """The checks of `tailtap doctor`: find out whether it works here. Leaves nothing behind."""
+        ...
+
+
+@dataclass
+class OwnKind:
+    """A kind of ours that opens what its options name."""
+
+    summary: str
+    documentation: str
+    Options: type[BaseModel]
+    open: Callable[..., Any]
+    needs: Callable[[], Check]
+    """Whether what it calls is there."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """Its one check."""
+        yield self.needs()
 
 
 class Registry(Mapping[str, Row], Generic[Row]):
@@ -49,7 +82,10 @@ class Registry(Mapping[str, Row], Generic[Row]):
         """
         self.what, self.group = what, group
         self._classes = classes
-        self._members = sorted({*seam.__annotations__, *vars(seam)})
+        members = {
+            name for part in seam.__mro__ for name in (*inspect.get_annotations(part), *vars(part))
+        }
+        self._members = sorted(name for name in members if not name.startswith("_"))
         self._built_in = functools.cache(built_in)
         self._loaded: dict[str, Row] = {}
 
@@ -131,9 +167,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
             row = found() if isinstance(found, type) and not self._classes else found
         except Exception as error:  # whatever a package of others does when it is imported
             raise self._unusable(point, f"{type(error).__name__}: {error}") from error
-        lacking = [
-            name for name in self._members if not name.startswith("_") and not hasattr(row, name)
-        ]
+        lacking = [name for name in self._members if not hasattr(row, name)]
         if lacking:
             raise self._unusable(point, f"it has no {', '.join(lacking)}")
         return cast("Row", row)

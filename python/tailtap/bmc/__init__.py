@@ -12,14 +12,14 @@ logins are told and answered up to a limit. ipmitool and pyghmi's client are the
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Literal, Protocol
 
 from pydantic import BaseModel
 
 from tailtap.base.check import Check
-from tailtap.base.registry import Registry
+from tailtap.base.registry import Kind, OwnKind, Registry
 from tailtap.remote import ProgramMissing
 from tailtap.remote.local import require_program
 
@@ -77,21 +77,11 @@ class Machine(Protocol):
         ...
 
 
-class MachineKind(Protocol):
+class MachineKind(Kind, Protocol):
     """One kind of machines that can have a controller."""
-
-    summary: str
-    """What it is, in one sentence."""
-
-    documentation: str
-    """What its users should know, as a paragraph of Markdown."""
 
     Options: type[BaseModel]
     """The keys beside ``kind`` and ``listen``; one of them is ``name``."""
-
-    def diagnose(self) -> Iterator[Check]:
-        """The checks of `tailtap doctor`: whether what it calls is there."""
-        ...
 
     def open(self, options: BaseModel) -> Machine:
         """The machine that `options` name. Raises `MachineError` when there is none."""
@@ -123,37 +113,52 @@ class Switches(abc.ABC):
         self._device = device
 
 
-@dataclass
-class OwnKind:
-    """A kind that needs no more than some programs of this machine."""
-
-    name: str
-    summary: str
-    documentation: str
-    Options: type[BaseModel]
-    machine: Callable[[Any], Machine]
-    """Makes one of its options."""
-    programs: Sequence[str] = ()
-    remedy: str = ""
-    """What brings the programs."""
-
-    def diagnose(self) -> Iterator[Check]:
-        area = "machines with a controller"
-        try:
-            found = ", ".join(map(require_program, self.programs)) or "needs nothing of its own"
-        except ProgramMissing as error:
-            yield Check(area, self.name, "missing", error.what, self.remedy)
-        else:
-            yield Check(area, self.name, "ok", found)
-
-    def open(self, options: BaseModel) -> Machine:
-        return self.machine(options)
+def look_for(kind: str, programs: Sequence[str] = (), remedy: str = "") -> Check:
+    """Whether the programs of a `kind` are there; `remedy` brings them."""
+    area = "machines with a controller"
+    try:
+        found = ", ".join(map(require_program, programs)) or "needs nothing of its own"
+    except ProgramMissing as error:
+        return Check(area, kind, "missing", error.what, remedy)
+    return Check(area, kind, "ok", found)
 
 
 def _built_in() -> Mapping[str, MachineKind]:
-    from tailtap.bmc import command, libvirt, lxc
+    from tailtap.bmc.command import Switched, SwitchedOptions
+    from tailtap.bmc.libvirt import Domain, LibvirtOptions
+    from tailtap.bmc.lxc import PROGRAMS, Container, LxcOptions
 
-    return {kind.name: kind for kind in (lxc.KIND, libvirt.KIND, command.KIND)}
+    return {
+        "lxc": OwnKind(
+            "A container of LXC.",
+            "A boot device is kept and told, and changes nothing. Needs the Debian package lxc, "
+            "and the rights to start that container.",
+            LxcOptions,
+            Container,
+            partial(look_for, "lxc", PROGRAMS, "apt-get install --no-install-recommends lxc"),
+        ),
+        "libvirt": OwnKind(
+            "A domain of libvirt.",
+            "A boot device is put first in the domain's definition, where it stays. It serves from "
+            "the next start on: after off and on or a cycle, not after a reset. Needs the Debian "
+            "packages libvirt-clients and, for guests of this machine, libvirt-daemon-system.",
+            LibvirtOptions,
+            Domain,
+            partial(
+                look_for,
+                "libvirt",
+                ["virsh"],
+                "apt-get install --no-install-recommends libvirt-clients",
+            ),
+        ),
+        "command": OwnKind(
+            "Whatever commands switch.",
+            "No shell runs them. A boot device is kept and told, and changes nothing.",
+            SwitchedOptions,
+            Switched,
+            partial(look_for, "command"),
+        ),
+    }
 
 
 MACHINES: Registry[MachineKind] = Registry("machine", "tailtap.machines", MachineKind, _built_in)

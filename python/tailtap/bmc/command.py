@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from tailtap.base.errors import MachineError
-from tailtap.bmc import OwnKind, Switches
+from tailtap.bmc import Switches
 from tailtap.measure.testbed.power import Command, CommandOptions, CommandPower
 
 
@@ -45,12 +45,3 @@ class Switched(CommandPower, Switches):
         if self.options.shutdown is None:
             raise MachineError(f"{self.options.name} has no command for shutdown")
         self.run(self.options.shutdown)
-
-
-KIND = OwnKind(
-    "command",
-    "Whatever commands switch.",
-    "No shell runs them. A boot device is kept and told, and changes nothing.",
-    SwitchedOptions,
-    Switched,
-)

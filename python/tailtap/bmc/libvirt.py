@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Matching, Strict
-from tailtap.bmc import BootDevice, OwnKind, State, Switches
+from tailtap.bmc import BootDevice, State, Switches
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, require_program
 
@@ -166,16 +166,3 @@ def _kind(device: ET.Element) -> BootDevice:
 
 for _prefix, _namespace in EXTENSIONS.items():
     ET.register_namespace(_prefix, _namespace)
-
-
-KIND = OwnKind(
-    "libvirt",
-    "A domain of libvirt.",
-    "A boot device is put first in the domain's definition, where it stays. It serves from the "
-    "next start on: after off and on or a cycle, not after a reset. Needs the Debian packages "
-    "libvirt-clients and, for guests of this machine, libvirt-daemon-system.",
-    LibvirtOptions,
-    Domain,
-    ("virsh",),
-    "apt-get install --no-install-recommends libvirt-clients",
-)

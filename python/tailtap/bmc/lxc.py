@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tailtap.base.schema import Matching, Strict
-from tailtap.bmc import OwnKind, State, Switches
+from tailtap.bmc import State, Switches
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, require_program
 
@@ -65,15 +65,3 @@ class Container(Switches):
         if done.status != 0:  # some of them say why on standard output
             raise CommandFailed(command, done.stderr or done.stdout or f"status {done.status}")
         return done.stdout
-
-
-KIND = OwnKind(
-    "lxc",
-    "A container of LXC.",
-    "A boot device is kept and told, and changes nothing. Needs the Debian package lxc, and "
-    "the rights to start that container.",
-    LxcOptions,
-    Container,
-    PROGRAMS,
-    "apt-get install --no-install-recommends lxc",
-)

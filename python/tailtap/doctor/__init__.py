@@ -7,11 +7,11 @@ removed, not from a list of its options.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from tailtap.base.check import Check
 from tailtap.base.errors import TailtapError
-from tailtap.base.registry import OURS, Registry
+from tailtap.base.registry import OURS, Kind, Registry
 from tailtap.bmc import MACHINES
 from tailtap.doctor.machine import check_kernel, check_machine, check_nics
 from tailtap.doctor.programs import check_folder, check_programs
@@ -28,14 +28,6 @@ from tailtap.records.printed import CheckRow, DoctorRecord
 from tailtap.records.record import made
 
 __all__ = ["Check", "can_run", "examine", "record"]
-
-
-class Diagnosed(Protocol):
-    """A row of a registry, as far as doctor knows it."""
-
-    def diagnose(self) -> Iterator[Check]:
-        """Find out whether it works here. Leaves nothing behind."""
-        ...
 
 
 REGISTRIES: Mapping[str, Registry[Any]] = {
@@ -76,7 +68,7 @@ def check_kinds(area: str, kinds: Registry[Any]) -> Iterator[Check]:
     """What the rows of a registry say. A package that does not work is a check, too."""
     for name in kinds:
         try:
-            row: Diagnosed = kinds[name]
+            row: Kind = kinds[name]
         except TailtapError as error:
             remedy = "repair or uninstall the package"
             yield Check(area, name, "missing", str(error), remedy)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.registry import Registry
+from tailtap.base.check import Findings
+from tailtap.base.registry import Kind, Registry
 from tailtap.lab.forwarders.served import Served
 from tailtap.lab.forwarders.setting import Asked, CpuTime, Need, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
@@ -61,14 +61,8 @@ class Running(Protocol):
         """Release everything. Does nothing after `stop`."""
 
 
-class Forwarder(Protocol):
+class Forwarder(Kind, Protocol):
     """One kind of forwarder."""
-
-    summary: str
-    """What it is, in one sentence."""
-
-    documentation: str
-    """What its users should know, as a paragraph of Markdown."""
 
     in_kernel: bool
     """Whether the kernel forwards; else a program does."""
@@ -87,9 +81,6 @@ class Forwarder(Protocol):
 
     needs: Sequence[Need]
     """The programs that it runs."""
-
-    def diagnose(self) -> Iterator[Check]:
-        """The checks of `tailtap doctor`: find out whether it works here. Leaves nothing behind."""
 
     def foresee(self, options: Any, asked: Asked, findings: Findings) -> None:
         """Find out what `start` would miss on this machine besides `needs`; changes nothing."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.registry import Registry
+from tailtap.base.check import Findings
+from tailtap.base.registry import Kind, Registry
 from tailtap.lab.generators.flows import Sending
 from tailtap.lab.generators.model import Traffic
 from tailtap.records.generator import GeneratorRecord
@@ -18,20 +18,11 @@ from tailtap.remote.process import Process
 __all__ = ["GENERATORS", "Generator", "Sending"]
 
 
-class Generator(Protocol):
+class Generator(Kind, Protocol):
     """One kind of load generator."""
-
-    summary: str
-    """What it is, in one sentence."""
-
-    documentation: str
-    """What its users should know, as a paragraph of Markdown."""
 
     Options: type[BaseModel]
     """What ``traffic.options`` may hold."""
-
-    def diagnose(self) -> Iterator[Check]:
-        """The checks of `tailtap doctor`: find out whether it works here. Leaves nothing behind."""
 
     def foresee(self, traffic: Traffic, findings: Findings) -> None:
         """Find out what `start` would miss on this machine; changes nothing."""

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check
-from tailtap.base.registry import Registry
+from tailtap.base.registry import Kind, Registry
 from tailtap.records import run as records
 from tailtap.remote import Host
 from tailtap.remote.process import STOP_SECONDS, Process
@@ -20,18 +19,13 @@ from tailtap.remote.process import STOP_SECONDS, Process
 __all__ = ["NEIGHBOURS", "Neighbour"]
 
 
-class Neighbour(Protocol):
+class Neighbour(Kind, Protocol):
     """A kind of load; it runs as ``tailtap load``, a process on each of its CPUs."""
 
-    summary: str
-    documentation: str
     unit: str
     """What it counts, such as ``bytes``."""
     Options: type[BaseModel]
     """Its options; `cpus` are among them."""
-
-    def diagnose(self) -> Iterator[Check]:
-        """What `tailtap doctor` says of it."""
 
     def arguments(self, options: Any) -> Sequence[str]:
         """Those of ``tailtap load`` that say how much."""

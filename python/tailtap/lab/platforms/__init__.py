@@ -5,15 +5,15 @@ A platform gives a DuT with an ingress and an egress port, which are ends of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check, Findings
+from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
-from tailtap.base.registry import Registry
+from tailtap.base.registry import Kind, Registry
 from tailtap.host.changes.resource import Resource
 from tailtap.host.facts import machine as facts
 from tailtap.lab.platforms.dut import Dut, DutSpec
@@ -36,14 +36,8 @@ __all__ = [
 ]
 
 
-class Platform(Protocol):
+class Platform(Kind, Protocol):
     """One kind of platform."""
-
-    summary: str
-    """What it is, in one sentence."""
-
-    documentation: str
-    """What its users should know, as a paragraph of Markdown."""
 
     traits: Traits
     """What the rest of the program has to know of it."""
@@ -56,9 +50,6 @@ class Platform(Protocol):
 
     Platforms may share a key; each checks its values itself.
     """
-
-    def diagnose(self) -> Iterator[Check]:
-        """What `tailtap doctor` says of it: find out whether it works here. Leaves nothing."""
 
     def foresee(
         self,

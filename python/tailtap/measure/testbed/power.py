@@ -12,7 +12,6 @@ import shlex
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -22,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from tailtap.base.check import Check
 from tailtap.base.document import dotted, explain
 from tailtap.base.errors import InputError, MachineError, PackageMissing
-from tailtap.base.registry import Registry
+from tailtap.base.registry import Kind, OwnKind, Registry
 from tailtap.base.schema import Matching, Strict, Time, check_command
 from tailtap.base.writing import read_password
 from tailtap.remote import CommandFailed
@@ -66,21 +65,11 @@ class Power(ABC):
         self.on()
 
 
-class PowerKind(Protocol):
+class PowerKind(Kind, Protocol):
     """One kind of power control."""
-
-    summary: str
-    """What it is, in one sentence."""
-
-    documentation: str
-    """What its users should know, as a paragraph of Markdown."""
 
     Options: type[BaseModel]
     """The keys beside ``kind``."""
-
-    def diagnose(self) -> Iterator[Check]:
-        """The checks of `tailtap doctor`: whether what it calls is there."""
-        ...
 
     def open(self, options: BaseModel, /) -> Power:
         """The power of the machine that `options` name.
@@ -90,25 +79,9 @@ class PowerKind(Protocol):
         ...
 
 
-@dataclass
-class Kind:
-    """A kind of ours."""
-
-    summary: str
-    documentation: str
-    Options: type[BaseModel]
-    open: Callable[[Any], Power]
-    needs: Callable[[], Check]
-    """Whether what it calls is there."""
-
-    def diagnose(self) -> Iterator[Check]:
-        """The one check of `tailtap doctor`."""
-        yield self.needs()
-
-
 def _built_in() -> Mapping[str, PowerKind]:
     return {
-        "ipmi": Kind(
+        "ipmi": OwnKind(
             "A server's management controller, by IPMI 2.0.",
             "Needs the Debian package ipmitool. What ipmitool is called with is in this machine's "
             "list of processes, the password excepted.",
@@ -116,14 +89,14 @@ def _built_in() -> Mapping[str, PowerKind]:
             IpmiPower,
             _look_for_ipmitool,
         ),
-        "redfish": Kind(
+        "redfish": OwnKind(
             "A server's management controller, by Redfish.",
             "Needs `pip install sushy`.",
             RedfishOptions,
             RedfishPower,
             _look_for_sushy,
         ),
-        "command": Kind(
+        "command": OwnKind(
             "Commands that switch and tell the power of a machine, such as those of an outlet.",
             "No shell runs them: for a pipe, write `sh -c '…'`.",
             CommandOptions,

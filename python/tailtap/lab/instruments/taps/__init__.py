@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import Field, field_validator
 
-from tailtap.base.check import Check
-from tailtap.base.registry import Registry, one_of
+from tailtap.base.registry import Kind, Registry, one_of
 from tailtap.base.schema import Ports, Size, Strict, Written
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.topology.graph import Flow
@@ -36,17 +35,8 @@ class Stamped(NamedTuple):
     """Where its files go, relative to the folder of the taps."""
 
 
-class Tap(Protocol):
+class Tap(Kind, Protocol):
     """One kind of taps: those before and behind the DuT, and between the nodes of a line."""
-
-    summary: str
-    """What it is, in one sentence."""
-
-    documentation: str
-    """What its users should know, as a paragraph of Markdown."""
-
-    def diagnose(self) -> Iterator[Check]:
-        """What `tailtap doctor` says of it: find out whether it works here. Leaves nothing."""
 
     def start(
         self,

@@ -7,7 +7,7 @@ is, so that a power cycle brings that back.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ModelWrapValidatorHandler, PrivateAttr, m
 
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
-from tailtap.base.registry import Registry
+from tailtap.base.registry import Kind, OwnKind, Registry
 from tailtap.base.schema import Matching, NoOptions, Strict, Time, as_value_error
 from tailtap.lab.platforms.boot import check_boot
 from tailtap.remote import CommandFailed, NoAnswer, ProgramMissing
@@ -158,64 +158,39 @@ class Way(Protocol):
         ...
 
 
-class WayKind(Protocol):
+class WayKind(Kind, Protocol):
     """One kind of way."""
-
-    summary: str
-    """What it is, in one sentence."""
-
-    documentation: str
-    """What its users should know, as a paragraph of Markdown."""
 
     Options: type[BaseModel]
     """The keys beside those that all ways have."""
-
-    def diagnose(self) -> Iterator[Check]:
-        """The checks of `tailtap doctor`: whether what it needs here is there."""
-        ...
 
     def open(self, name: str, options: BaseModel, /) -> Way:
         """The way of the host `name`. Nothing is done yet."""
         ...
 
 
-@dataclass
-class Kind:
-    """A kind of ours."""
-
-    summary: str
-    documentation: str
-    Options: type[BaseModel]
-    open: Callable[[str, Any], Way]
-    check: Check
-
-    def diagnose(self) -> Iterator[Check]:
-        """Nothing is needed on this machine."""
-        yield self.check
-
-
 def _built_in() -> Mapping[str, WayKind]:
     from tailtap.measure.testbed.boot.ipxe import Ipxe, IpxeOptions
 
     return {
-        "kexec": Kind(
+        "kexec": OwnKind(
             "The running kernel loads the next one and jumps into it.",
             "It skips the firmware, and takes seconds where a reset of a server takes minutes; "
             "network cards keep what the last driver left in them. The host needs kexec-tools.",
             NoOptions,
             lambda *_: Kexec(),
-            Check("boot way", "kexec", "ok", "needs nothing on this machine"),
+            lambda: Check("boot way", "kexec", "ok", "needs nothing on this machine"),
         ),
-        "grub": Kind(
+        "grub": OwnKind(
             "GRUB boots an entry of ours once; its default stays.",
             "Through the firmware, as after a reset. GRUB must be able to write its `grubenv`: on "
             "a plain disk, not on LVM, RAID, btrfs or ZFS, which is checked. The host needs "
             "grub-common.",
             GrubOptions,
             lambda _, options: Grub(options),
-            Check("boot way", "grub", "ok", "needs nothing on this machine"),
+            lambda: Check("boot way", "grub", "ok", "needs nothing on this machine"),
         ),
-        "ipxe": Kind(
+        "ipxe": OwnKind(
             "iPXE boots a live image that this machine serves over HTTP while the host boots.",
             "For hosts without disks. The host boots from its network first. Its iPXE script "
             "chains `http://ADDRESS:PORT/HOST.ipxe`, and goes on with its default when nobody "
@@ -225,7 +200,7 @@ def _built_in() -> Mapping[str, WayKind]:
             "for a boot, and a second one who asks for it is told.",
             IpxeOptions,
             Ipxe,
-            Check("boot way", "ipxe", "ok", "needs nothing of its own"),
+            lambda: Check("boot way", "ipxe", "ok", "needs nothing of its own"),
         ),
     }
 
