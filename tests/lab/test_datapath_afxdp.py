@@ -83,48 +83,8 @@ traffic: {generator: af_xdp, rate: 10 kpkt/s, duration: 500 ms, warm_up: 100 ms,
     assert len(stamps(run / "egress.stamps")) == 5_000
 
 
-BAD: list[tuple[list[str], str]] = [
-    (["--size", "4101 B"], "--generator af_packet"),
-    (["--no-bypass"], "--no-bypass"),
-]
-
-
-def test_bad_options(namespace: Namespace) -> None:
-    namespace.veth("gen", "in")
-    namespace.run("ip", "link", "set", "gen", "mtu", "9000")
-    command = ("generate", "gen", "--rate", "1 kpkt/s", "--count", "1", *XDP)
-    namespace.refuses(*(([*command, *words], 2, said) for words, said in BAD))
-
-
-def test_too_little_locked_memory(namespace: Namespace) -> None:
-    namespace.veth("gen", "in")
-    result = namespace.run(
-        *("prlimit", "--memlock=65536", "setpriv", "--bounding-set=-ipc_lock"),
-        *("--inh-caps=-ipc_lock", TAILTAP, "generate", "gen"),
-        *("--rate", "1 kpkt/s", "--count", "1", *XDP),
-        check=False,
-    )
-    assert result.returncode == 3, result.stderr
-    assert "64 KiB are allowed" in result.stderr
-    assert "ulimit -l 16384" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 WITHOUT = (sys.executable, without_af_xdp.__file__)
 """Starts a command on what is to it a kernel without AF_XDP."""
-
-
-def test_a_kernel_without_it(namespace: Namespace) -> None:
-    namespace.veth("gen", "in")
-    command = (*WITHOUT, TAILTAP, "generate", "gen", "--rate", "1 kpkt/s", "--count", "1")
-    result = namespace.run(*command, *XDP, check=False)
-    assert result.returncode == 3, result.stderr
-    assert result.stderr == (
-        "tailtap: this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, Linux 5.4): send with "
-        "--generator af_packet\n"
-    )
-    # The same kernel does everything else.
-    assert namespace.run(*command).returncode == 0
 
 
 @pytest.mark.slow
@@ -140,14 +100,6 @@ def test_runs_on_a_kernel_without_it(machine: Machine, tmp_path: Path) -> None:
     found = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
     assert found["af_xdp"]["state"] == "missing"
     assert found["af_xdp"]["remedy"] == "a kernel with CONFIG_XDP_SOCKETS"
-
-
-def test_without_the_privilege(namespace: Namespace) -> None:
-    namespace.veth("gen", "in")
-    bare = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", TAILTAP, "generate", "gen")
-    result = namespace.run(*bare, "--rate", "1 kpkt/s", "--count", "1", *XDP, check=False)
-    assert result.returncode == 3, result.stderr
-    assert "run as root" in result.stderr
 
 
 def test_a_queue_that_is_taken_and_an_interface_that_vanishes(namespace: Namespace) -> None:

@@ -168,25 +168,3 @@ def test_a_link_without_a_clock_is_refused(namespace: Namespace, tmp_path: Path)
         assert "MachineError: interface in cannot stamp" in result.stderr
         assert "its driver has no hardware stamps" in result.stderr
     assert not (tmp_path / "in.stamps").exists()
-
-
-BAD: list[tuple[list[str], int, str]] = [
-    (["in", "--clock", "atomic"], 2, "'atomic' is not one of"),
-    (["tt-none", "--clock", "hardware"], 2, "no interface 'tt-none'"),
-    (["tt-none", "--clock", "software"], 2, "no interface 'tt-none'"),
-    (["in:gen", *SOFTWARE], 2, "forwards nothing"),
-    (["in@egress", *SOFTWARE], 2, "forwards nothing"),
-    (["in:drop", *SOFTWARE], 2, "leave :drop out"),
-    (["in", *SOFTWARE, "--cost"], 2, "--cost"),
-    (["in", *SOFTWARE, "--records", "5"], 2, "--records"),
-    (["in", *SOFTWARE, "--cpu", "4000"], 2, "--cpu"),
-    (["asleep", *SOFTWARE], 2, "ip link set asleep up"),
-]
-
-
-def test_bad_options(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    namespace.veth("asleep", "awake")
-    namespace.run("ip", "link", "set", "asleep", "down")
-    write = ("--write", f"{tmp_path}/x.stamps")
-    namespace.refuses(*((["tap", *words, *write], status, said) for words, status, said in BAD))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from frames import udp_frame
+from captures import MICROSECONDS, pcap
+from frames import tcp_frame, udp_frame
 from namespaces import Namespace
 from stamps import read_stamps
 
@@ -176,60 +176,25 @@ def test_flows_and_tags_as_another_program_sees_them(
         assert status == ("1" if fields[1] else "3")
 
 
-BAD: list[tuple[list[str], str]] = [
-    (["--pattern", "burst"], "packets"),
-    (["--pattern", "burst:packets=x"], "packets: 'x' is wrong, wanted: a whole number"),
-    (["--pattern", "wave"], "known: constant, burst"),
-    (["--pattern", "ramp:to=1 Mpkt/s"], "over=10 s"),
-    (["--src", "10.0.0.1", "--flows", "2"], "--flows or --src"),
-    (["--src", "fd00::1"], "IPv4"),
-    (["--ip", "5"], "--ip 4 or 6"),
-    (["--ip", "6"], "71 B"),
-    (["--vlan", "9", "--ip", "6", "--size", "74 B"], "75 B"),
-    (["--sport", "9-8"], "empty"),
-    (["--warm-up", "1 s", "--warm-up-packets", "1"], "--warm-up or --warm-up-packets"),
-    (["--size", "64 B,"], "not a size"),
-    (["--flows", "65535"], "65534"),
-]
-
-
-def test_bad_options(namespace: Namespace) -> None:
-    namespace.veth("gen", "in")
-    command = ("generate", "gen", "--rate", "1 kpkt/s", "--count", "1")
-    namespace.refuses(*(([*command, *words], 2, said) for words, said in BAD))
-
-
 TAG = bytes.fromhex("81000005")
-GAPS_US = [0, 1_000, 1_500, 50_000, 50_000, 120_000]
+GAPS_NS = [0, 1_000_000, 1_500_000, 50_000_000, 50_000_000, 120_000_000]
 """When the packets of the capture were taken."""
 
 
-def write_pcap(path: Path, frames: list[bytes], *, wire: int | None = None) -> Path:
-    """A capture with microseconds."""
-    data = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1)
-    for time, frame in zip(GAPS_US, frames, strict=False):
-        data += struct.pack("<IIII", 1_000, time, len(frame), wire or len(frame)) + frame
-    path.write_bytes(data)
-    return path
-
-
-def tcp_frame() -> bytes:
-    frame = udp_frame(0)
-    return frame[:23] + b"\x06" + frame[24:]
-
-
 def replay(
-    namespace: Namespace, tmp_path: Path, capture: Path, *options: str
+    namespace: Namespace, tmp_path: Path, frames: list[bytes], *options: str
 ) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """The generator's report, what the tap counted, and its stamps."""
+    capture = tmp_path / "x.pcap"
+    capture.write_bytes(pcap(zip(GAPS_NS, frames, strict=False), magic=MICROSECONDS))
     sent = namespace.sent(tmp_path, "--replay", str(capture), *options)
     return sent.report, sent.link, sent.stamps
 
 
 def test_packets_leave_as_they_are_at_their_own_pace(namespace: Namespace, tmp_path: Path) -> None:
     frames = [udp_frame(7), udp_frame(8, tags=TAG), udp_frame(9, ipv6=True), tcp_frame()]
-    capture = write_pcap(tmp_path / "x.pcap", [*frames, udp_frame(1), udp_frame(65_535)])
-    report, counted, stamps = replay(namespace, tmp_path, capture)
+    frames += [udp_frame(1), udp_frame(65_535)]
+    report, counted, stamps = replay(namespace, tmp_path, frames)
     assert (report["sent"], report["with_id"], report["rate"]) == (6, 5, None)
     assert report["pattern"] == {"kind": "recorded"}
     assert (counted["seen"], counted["other"]) == (5, 1)
@@ -249,9 +214,8 @@ def test_ids_are_written_again_and_again(
 ) -> None:
     frames = [udp_frame(7), udp_frame(7, tags=TAG), tcp_frame(), udp_frame(7, ipv6=True)]
     paced = ("--stamp-ids", "--rate", "10 kpkt/s", "--count", "400", "--warm-up-packets", "9")
-    capture = write_pcap(tmp_path / "x.pcap", frames)
     options = (*paced, "--generator", generator)
-    report, counted, stamps = replay(namespace, tmp_path, capture, *options)
+    report, counted, stamps = replay(namespace, tmp_path, frames, *options)
     assert (report["sent"], report["with_id"], report["warm_up"]["sent"]) == (400, 300, 9)
     assert (counted["seen"], counted["other"]) == (300, 100 + 9)
     # Every third packet of four has no UDP, and its number is left out.
@@ -283,43 +247,3 @@ def test_checksums_stay_right(namespace: Namespace, tmp_path: Path) -> None:
         numbers.append(int.from_bytes(bytes.fromhex(payload)[:4], "little"))
         assert bytes.fromhex(payload)[4] == 0x55
     assert np.diff(numbers).tolist() == [1] * 4
-
-
-BAD_CAPTURES: list[tuple[list[bytes], int | None, list[str], str]] = [
-    ([tcp_frame()], None, ["--stamp-ids"], "no packet is UDP"),
-    ([udp_frame(1)[:30]], 60, [], "packet 1 was cut off to 30 of 60 B"),
-    ([], None, [], "there is no packet"),
-    ([udp_frame(1)], None, ["--count", "2", "--rate", "1 pkt/s"], "--stamp-ids"),
-    ([udp_frame(1)], None, ["--warm-up-packets", "1"], "a warm-up needs ids of its own"),
-    ([udp_frame(1)], None, ["--vlan", "5"], "--vlan does not go with --replay"),
-    ([udp_frame(1)], None, ["--pattern", "poisson"], "--pattern needs a --rate"),
-    ([udp_frame(1) + bytes(1500)], None, [], "its MTU of 1500 B"),
-]
-
-
-def test_captures_that_cannot_be_replayed(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    refused = []
-    for number, (frames, wire, words, said) in enumerate(BAD_CAPTURES):
-        capture = write_pcap(tmp_path / f"{number}.pcap", frames, wire=wire)
-        refused.append((["generate", "gen", "--replay", str(capture), *words], 2, said))
-    namespace.refuses(*refused)
-
-
-def test_files_that_are_no_captures(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path))
-    namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "3")
-    tap.stop()
-    damaged = write_pcap(tmp_path / "d.pcap", [udp_frame(1), udp_frame(2)])
-    damaged.write_bytes(damaged.read_bytes()[:-5])
-    for file, said in (
-        (path, "holds stamps"),
-        (tmp_path / "none", "No such file"),
-        (damaged, "damaged after packet 1"),
-    ):
-        result = namespace.tailtap("generate", "gen", "--replay", str(file), check=False)
-        assert result.returncode == 2, result.stderr
-        assert said in result.stderr
-        assert result.stderr.count("\n") == 1

@@ -85,46 +85,6 @@ def test_the_interface_vanishes(namespace: Namespace) -> None:
     assert err.count("\n") == 1
 
 
-BAD: list[tuple[list[str], str]] = [
-    (["--count", "1", "--size", "63 B"], "--size"),
-    (["--count", "1", "--size", "64 B", "--ip", "6"], "71 B"),
-    (["--count", "1", "--size", "1519 B"], "MTU"),
-    (["--duration", "0 s"], "--duration"),
-    (["--count", "1", "--duration", "1 s"], "--duration or --count"),
-    ([], "--duration or --count"),
-    (["--count", "1", "--cpu", "999"], "--cpu"),
-    (["--count", "1", "--flows", "0"], "--flows"),
-    (["--count", "1", "--src-mac", "1:2:3"], "hardware address"),
-]
-
-
-def test_bad_options(namespace: Namespace) -> None:
-    namespace.veth("gen", "in")
-    command = ("generate", "gen", "--rate", "1 kpkt/s")
-    namespace.refuses(*(([*command, *words], 2, said) for words, said in BAD))
-
-
-def test_an_interface_that_is_not_ethernet(namespace: Namespace) -> None:
-    namespace.run("ip", "link", "set", "lo", "up")
-    for generator in ("af_packet", "af_xdp"):
-        options = ("--rate", "1 pkt/s", "--count", "1", "--generator", generator)
-        result = namespace.tailtap("generate", "lo", *options, check=False)
-        assert result.returncode == 2
-        assert result.stderr == "tailtap: interface lo is not Ethernet: choose another one\n"
-
-
-def test_an_interface_that_is_down(namespace: Namespace) -> None:
-    namespace.veth("gen", "in")
-    namespace.run("ip", "link", "set", "gen", "down")
-    for command in (
-        ["generate", "gen", "--rate", "1 pkt/s", "--count", "1"],
-        ["forward", "gen", "in"],
-    ):
-        result = namespace.tailtap(*command, check=False)
-        assert result.returncode == 2
-        assert "ip link set gen up" in result.stderr
-
-
 @pytest.mark.apart
 def test_the_fault_injector_does_what_was_asked_and_nothing_else(
     namespace: Namespace, tmp_path: Path
@@ -177,17 +137,3 @@ def test_tags_survive_the_fault_injector(namespace: Namespace, tmp_path: Path) -
     stamps = read_stamps(tmp_path / "far.stamps")[1]
     assert stamps["id"].tolist() == [6, 8]
     assert stamps["len"].tolist() == [len(frames[0]), len(frames[2])]
-
-
-BAD_FORWARD: list[tuple[list[str], str]] = [
-    (["gen", "gen"], "two interfaces"),
-    (["gen", "tt-none"], "tt-none"),
-    (["gen", "in", "--hold", "1,x"], "--hold"),
-    (["gen", "in", "--drop", "4294967296"], "--drop"),
-]
-
-
-def test_bad_forward_options(namespace: Namespace) -> None:
-    namespace.veth("gen", "in")
-    command = ("forward",)
-    namespace.refuses(*(([*command, *words], 2, said) for words, said in BAD_FORWARD))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import struct
 import subprocess
 from pathlib import Path
 
 import pytest
+from captures import pcap
 from forms import fits
 from frames import udp_frame
 from labtools import (
@@ -232,7 +232,8 @@ def test_folders_that_do_not_fit(machine: Machine, tmp_path: Path) -> None:
 def test_a_capture_is_replayed(tmp_path: Path) -> None:
     """Packets of three sizes at their own pace, one of which has no place for an id."""
     frames = [udp_frame(9), udp_frame(9, ipv6=True), udp_frame(9)[:23] + b"\x06" + bytes(36)]
-    capture = write_pcap(tmp_path / "x.pcap", frames)
+    capture = tmp_path / "x.pcap"
+    capture.write_bytes(pcap((n * 1_000_000, frame) for n, frame in enumerate(frames)))
     text = EXPERIMENT.partition("traffic:")[0]
     text += f"traffic: {{replay: {capture}, duration: 150 ms, warm_up_packets: 7, cpu: 0}}\n"
     made = measured(tmp_path, text)
@@ -243,15 +244,6 @@ def test_a_capture_is_replayed(tmp_path: Path) -> None:
     assert counts_of(made.run)["matched"] == 100
     assert "without-id" in codes_of(made.run)
     assert sorted(ids_of(made.run)) == [number for number in range(150) if number % 3 != 2]
-
-
-def write_pcap(path: Path, frames: list[bytes]) -> Path:
-    """A capture with a packet every millisecond."""
-    data = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1)
-    for number, frame in enumerate(frames):
-        data += struct.pack("<IIII", 1_000, 1_000 * number, len(frame), len(frame)) + frame
-    path.write_bytes(data)
-    return path
 
 
 def test_what_this_machine_cannot_is_refused_before_a_run(machine: Machine, tmp_path: Path) -> None:

@@ -175,25 +175,6 @@ def test_a_filter_says_what_libpcap_says(
     assert all(frame in data for frame in kept)
 
 
-@needs_libpcap
-def test_what_is_no_filter_or_no_sample_is_refused(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    marks = ("tap", "in", "--write", f"{tmp_path}/x.marks")
-    namespace.refuses(
-        ((*marks, "--hash", "packet", "--filter", "prot 5"), 2, "--filter 'prot 5': "),
-        ((*marks,), 2, "give --hash packet-nat"),
-        ((*marks, "--hash", "signature"), 2, "--hash signature is not possible"),
-        ((*marks, "--hash", "nonsense"), 2, "--hash: 'nonsense' is not a key"),
-        ((*marks, "--hash", "packet", "--sample", "1/3"), 2, "3 is no power of two"),
-        ((*marks, "--hash", "packet", "--sample", "1/131072"), 2, "a sample of 1/131072"),
-        ((*marks, "--hash", "ip.id", "--sample", "1/2"), 2, "'ip.id' is not found there"),
-        ((*marks, "--hash", "packet", "--behind", "out"), 2, "the links are in"),
-        (("tap", "in", "--write", f"{tmp_path}/x.pcap", "--budget", "2%"), 2, "--budget is for"),
-        (("tap", "in", "--write", f"{tmp_path}/x.pcap", "--hash", "packet"), 2, "--hash is of"),
-    )
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_budget_is_kept_by_thinner_samples_and_no_packet_looks_lost(
     namespace: Namespace, tmp_path: Path
 ) -> None:
@@ -296,21 +277,6 @@ def test_kinds_of_interfaces(kind: str, namespace: Namespace, tmp_path: Path) ->
     done = tap.stop()["links"][tapped]
     assert len(set(read_marks(tmp_path / "x.marks").records["key"])) == 50
     assert done["lost"] == 0
-
-
-@needs_libpcap
-def test_what_only_frames_have_is_refused_without_ethernet(
-    namespace: Namespace, tmp_path: Path
-) -> None:
-    namespace.run("ip", "tuntap", "add", "tun0", "mode", "tun")
-    namespace.run("ip", "link", "set", "tun0", "up")
-    marks = ("tap", "tun0", "--write", f"{tmp_path}/x.marks", "--hash", "packet")
-    stamps = ("tap", "tun0", "--write", f"{tmp_path}/x.stamps")
-    namespace.refuses(
-        ((*marks, "--filter", "ether broadcast"), 2, "what only frames of Ethernet have"),
-        ((*stamps, "--key", "42:4:le"), 2, "packets of tun0 begin with IP"),
-        (("tap", "lo", "--write", f"{tmp_path}/y.stamps"), 2, "interface lo is not Ethernet"),
-    )
 
 
 def test_files_of_marks_go_on_in_the_next(namespace: Namespace, tmp_path: Path) -> None:

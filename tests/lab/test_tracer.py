@@ -9,7 +9,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -214,22 +214,6 @@ def test_a_person_sees_what_there_was(tmp_path: Path) -> None:
     assert "  task " in done.stdout
     assert "cost: " in done.stdout
     assert " % of one CPU" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--cpus", "4095"], "CPU 4095 cannot be traced"),
-        (["--cpus", "1", "--records", "0"], "0 records are not possible"),
-        (["--cpus", "1", "--mode", "thick"], "'thick' is not one of"),
-    ],
-)
-def test_what_cannot_be_traced_is_refused(tmp_path: Path, words: Sequence[str], says: str) -> None:
-    """In one line, with the option that mends it."""
-    done = run("trace", "--out", str(tmp_path), *words)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "--" in done.stderr
 
 
 @pytest.mark.alone

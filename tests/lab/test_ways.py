@@ -170,24 +170,6 @@ def test_one_tap_stamps_in_several_namespaces(lab: Spaces, tmp_path: Path) -> No
         assert "clsact" not in namespace.run("tc", "qdisc", "show").stdout
 
 
-@pytest.mark.parametrize(
-    ("link", "status", "said"),
-    [
-        ("tt-none/in", 2, "no network namespace 'tt-none'"),
-        ("/in", 2, "is not a link"),
-        ("/proc/self/status/in", 3, "cannot work in network namespace"),
-    ],
-)
-def test_a_namespace_that_cannot_be_tapped_is_named(
-    namespace: Namespace, tmp_path: Path, link: str, status: int, said: str
-) -> None:
-    write = ("--write", f"{tmp_path}/x.stamps")
-    done = namespace.tailtap("tap", link, *write, check=False)
-    assert done.returncode == status
-    assert said in done.stderr.replace('"', "'")
-    assert len(done.stderr.splitlines()) == 1
-
-
 PROGRAM = """
 #include <linux/bpf.h>
 __attribute__((section("tc"), used)) int {name}(struct __sk_buff *skb) {{ return -1; }}

@@ -21,6 +21,12 @@ def send_frames(namespace: Namespace, interface: str, frames: list[bytes]) -> No
     namespace.run(sys.executable, "-c", script)
 
 
+def tcp_frame() -> bytes:
+    """One without an id."""
+    frame = udp_frame(0)
+    return frame[:23] + b"\x06" + frame[24:]
+
+
 def udp_frame(
     number: int,
     *,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import threading
@@ -143,15 +144,15 @@ class Namespace:
         """Run a tailtap command inside."""
         return self.run(TAILTAP, *arguments, check=check)
 
-    def refuses(self, *commands: tuple[Sequence[str], int, str]) -> None:
-        """Fails unless each `tailtap` command ends with its status and says so in one line."""
+    def refuses(self, *commands: tuple[str, int, str]) -> None:
+        """Fails unless each `tailtap` command line ends with its status and says so in one line."""
         with subprocess.Popen(self.inside("sleep", "infinity")) as holder:
             try:
                 for words, status, said in commands:
-                    done = tailtap(*words, beside=holder.pid)
-                    assert done.returncode == status, (words, done.stderr)
-                    assert said in done.stderr.replace('"', "'"), words
-                    assert done.stderr.count("\n") == 1, words
+                    done = tailtap(*shlex.split(words), beside=holder.pid)
+                    told = (done.returncode, done.stderr.count("\n"))
+                    assert told == (status, 1), (words, done.stderr)
+                    assert said in done.stderr.replace('"', "'"), (words, done.stderr)
             finally:
                 holder.kill()
 
