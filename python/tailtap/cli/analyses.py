@@ -63,9 +63,8 @@ BRIEF_RUNS = 8
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Explain the runs side by side on the cluster of the Dask scheduler at ADDRESS, such as "
-    "tcp://10.0.0.1:8786, whose workers have the same tailtap and see the run folders under the "
-    "same paths. Needs `pip install distributed`.",
+    help="Work on the cluster of this Dask scheduler, tcp://10.0.0.1:8786, whose workers have "
+    "the same tailtap and see the same files. Needs `pip install distributed`.",
 )
 def explain(
     runs: tuple[Path, ...],
@@ -77,16 +76,14 @@ def explain(
 ) -> Answer:
     """Say why packets of a run were late, and which knobs may answer the causes.
 
-    Needs runs that were measured with `trace: thin` (or full). The late packets are joined with
-    what the kernel did on the cores that served them, on one clock: each nanosecond of a late
-    packet belongs to one thing. A stall is a time in which a core did not serve while packets
-    waited; a packet is late directly, or behind a stall. What had the core while a packet waited is
-    a fact. What merely coincides is held against random shifts of the same events, and what does
-    not pass is only present. Knobs are candidates: they were not tried.
+    Needs runs with `trace: thin` (or full). The late packets are joined with what the kernel did on
+    the cores that served them: each nanosecond of a late packet belongs to one thing. What had the
+    core while a packet waited is a fact. What merely coincides is held against random shifts of the
+    same events, and what does not pass is only present. Knobs are candidates: they were not tried.
 
-    causes.json and three tables go into each run's folder, and their rows into the results.duckdb
-    of its experiment. A run that cannot be explained keeps what it had; the others go on, and the
-    exit status is not 0. docs/explanation/causes.md explains the model, and what it cannot know.
+    causes.json and three tables go into each run's folder, and their rows into results.duckdb. A
+    run that cannot be explained keeps what it had; the others go on, and the exit status is not 0.
+    docs/explanation/causes.md explains the model, and what it cannot know.
     """
     from contextlib import nullcontext
 
@@ -246,20 +243,19 @@ def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
     type=PATH,
     metavar="FILE",
     help="Samples of /proc/interrupts by another recorder, for one run or evaluation: CSV as "
-    "docs/explanation/interrupts.md describes it. By default the run's own interrupts.csv.",
+    "docs/explanation/interrupts.md describes it.",
 )
 @click.option(
     "--offset",
     metavar="TIME",
-    help="What to add to a sample's time for the captures' time, such as '12.5 s' or '-300 ms'. "
-    "By default nothing where a run sampled itself by the taps' clock; otherwise the offset that "
-    "fits best, where the data can tell.",
+    help="What to add to a sample's time for the captures' time, such as '12.5 s' or '-300 "
+    "ms'. By default nothing where a run sampled itself; else the offset that fits best.",
 )
 @click.option(
     "--worst",
     type=click.IntRange(min=1),
     help="How many of the worst packets count as late, by default 5000 and at most 1 % of all. "
-    "An evaluation keeps 5000 unless `tailtap evaluate --worst` says otherwise.",
+    "`tailtap evaluate --worst` says how many are kept.",
 )
 @click.option(
     "--figures",
@@ -283,15 +279,14 @@ def interrupts(
 ) -> Answer:
     """Say which interrupts rise where packets are late, as far as samples can tell.
 
-    Runs with `interrupts: counters` sampled /proc/interrupts and /proc/softirqs. For each counter,
-    its increments from sample to sample are held against the lateness of the worst packets in
-    between, and both against the same packets at shifted times. A counter is associated when at
-    most 1 % of the shifts do as well with any counter. The rest is only present.
+    Runs with `interrupts: counters` sampled /proc/interrupts and /proc/softirqs. Each counter's
+    increments are held against the lateness of the worst packets in between, and against the same
+    packets at shifted times. A counter is associated when at most 1 % of the shifts do as well with
+    any counter; the rest is only present.
 
-    An association names no cause: everything within a window between two samples looks
-    simultaneous, and what starts a stall can make counters rise that do not. Where there are too
-    few windows, or the offset of the clocks is not known and the data do not show it, the answer
-    is that nothing can be told. docs/explanation/interrupts.md explains the statistics.
+    An association names no cause. Where there are too few windows, or the offset of the clocks is
+    not known and the data do not show it, nothing can be told. docs/explanation/interrupts.md
+    explains the statistics.
     """
 
     from tailtap.analysis.interrupts import Options, interrupts_of
@@ -339,9 +334,8 @@ def _offset(text: str) -> int:
     "--method",
     default="tailtap",
     type=click.Choice(["tailtap", "papers"]),
-    help="What is printed. tailtap: clusters over each threshold, with intervals and "
-    "diagnostics. papers: the published method, every exceedance and no intervals. "
-    "tail.json and --json always have both.",
+    help="What is printed. tailtap: clusters over each threshold. papers: the published "
+    "method, every exceedance and no intervals. tail.json and --json have both.",
 )
 @click.option(
     "--fit",
@@ -354,16 +348,16 @@ def _offset(text: str) -> int:
     "--threshold",
     multiple=True,
     metavar="P|TIME",
-    help="A threshold: a percentile of the fitted part, such as 99.95, or a latency such "
-    "as '30 us'. May be given several times; by default the papers' five (99.5, 99.9, "
-    "99.95, 99.99, 99.999).",
+    help="A threshold: a percentile of the fitted part, such as 99.95, or a latency such as "
+    "'30 us'; may be repeated. By default the papers' five (99.5, 99.9, 99.95, 99.99, "
+    "99.999).",
 )
 @click.option(
     "--horizon",
     multiple=True,
     type=TIME,
-    help="Give the level that one cluster exceeds in this time. May be given several "
-    "times; 1 h and 24 h by default.",
+    help="Give the level that one cluster exceeds in this time; may be repeated. By default 1 "
+    "h and 24 h.",
 )
 @click.option(
     "--figures",
@@ -386,18 +380,16 @@ def model(
 ) -> Answer:
     """Predict the tail on a longer horizon, and check the prediction.
 
-    The first part of each run is fitted; the rest checks the prediction. Packets stall together, so
-    latencies over a threshold are grouped into clusters, and a generalised Pareto distribution is
-    fitted to the maxima of the clusters by maximum likelihood, at the lowest threshold whose
+    The first part of each run is fitted; the rest checks the prediction. A generalised Pareto
+    distribution is fitted to the maxima of clusters of late packets, at the lowest threshold whose
     diagnostics hold. Its return levels (such as the latency that one cluster exceeds in 24 h) come
-    with 95 % profile likelihood intervals. Where no threshold passes, or the rest of the run
-    contradicts the prediction, no number is printed, and the reason is.
+    with 95 % intervals. Where no threshold passes, or the rest of the run contradicts the
+    prediction, no number is printed, and the reason is.
 
-    Apart from it stands what needs no model: how many packets to expect over latencies that the run
-    has shown, and how likely later ones are.
+    What needs no model stands apart: how many packets to expect over latencies that the run has
+    shown, and how likely later ones are.
 
-    Everything comes from the stored evaluation. docs/explanation/model.md explains every column,
-    and how far to trust the intervals.
+    docs/explanation/model.md explains the statistics and how far to trust the intervals.
     """
 
     from tailtap.analysis.tail.analysis import Options

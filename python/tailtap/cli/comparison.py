@@ -93,9 +93,8 @@ def status_of(answer: GateAnswer, *, bisect: bool) -> int:
     nargs=-1,
     required=True,
     metavar="[NAME=]RUN|DIR…",
-    help="Run folders, experiment folders, what `tailtap evaluate --out` wrote, folders or "
-    "databases with imported results. Evaluations with the same NAME are repeats of one "
-    "configuration.",
+    help="Run or experiment folders, what `tailtap evaluate --out` wrote, or imported results. "
+    "Those with the same NAME are repeats of one configuration.",
 )
 @click.option(
     "--percentile",
@@ -103,22 +102,22 @@ def status_of(answer: GateAnswer, *, bisect: bool) -> int:
     "percentile",
     type=PERCENTILE,
     metavar="P",
-    help="What configurations are ranked by: a percentile such as 99.9 or p99.9, or max. When not "
-    "given, what `require` in their experiment files asks for, or else the highest that every run "
-    "has ten packets above.",
+    help="What configurations are ranked by: a percentile such as 99.9 or p99.9, or max. By "
+    "default what the experiment files require, else the highest that every run has ten "
+    "packets above.",
 )
 @click.option(
     "--worse-than",
     type=SHARE,
     metavar="SHARE",
-    help="Say of the first and the second whether the second one is worse by more than this, such "
-    "as '5 %', of the latency: better, no worse, worse, or not shown.",
+    help="Say whether the second is worse than the first by more than this share of the "
+    "latency, such as '5 %'.",
 )
 @click.option(
     "--bisect",
     is_flag=True,
-    help="With --worse-than: end as `git bisect run` wants it, with 125 where nothing is shown, "
-    "and with 128 where no answer can be had.",
+    help="With --worse-than: end as `git bisect run` wants it: 125 where nothing is shown, 128 "
+    "where no answer can be had.",
 )
 @click.option(
     "--junit",
@@ -132,7 +131,7 @@ def status_of(answer: GateAnswer, *, bisect: bool) -> int:
     metavar="FILE",
     help="With --worse-than: also write a summary in Markdown, as for a pull request.",
 )
-@undisturbed_latencies("compare")
+@undisturbed_latencies
 def compare(
     runs: tuple[str, ...],
     percentile: float | None,
@@ -146,13 +145,12 @@ def compare(
 ) -> Answer:
     """Rank configurations by their tail, as far as the data can distinguish them.
 
-    Runs that differ only in the repeat are one configuration. Configurations with the same traffic
-    are ranked together. Packets of one run are late together, so differences are tested over
-    repeats: by exact rank tests, corrected for their number (Holm). The probability that noise
-    makes a ranking is 5 % at most. Configurations that the tests cannot distinguish share their
-    ranks. Further tables show how predictable each tail is, what it costs, how well its platform
-    isolates (a judgement), and whether the data meets the five recommendations of "How low can you
-    go?". docs/howto/compare.md explains every column.
+    Runs that differ only in the repeat are one configuration. Those with the same traffic are
+    ranked together, by exact rank tests over repeats: noise makes a ranking with a probability of 5
+    % at most. Configurations that the tests cannot distinguish share their ranks. Further tables
+    show how predictable each tail is, what it costs, how well its platform isolates (a judgement),
+    and whether the data meets the five recommendations of "How low can you go?".
+    docs/howto/compare.md explains every column.
 
     With --worse-than, the question is whether a change made the tail worse. The exit status is the
     answer: 0 for better and no worse, 1 for worse, 5 for not shown.
@@ -219,16 +217,14 @@ history_file: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "folder",
     type=PATH,
     metavar="DIR",
-    help="An experiment folder, a run folder, what `tailtap evaluate --out` wrote, or a folder or "
-    "database with imported results.",
+    help="A run or experiment folder, what `tailtap evaluate --out` wrote, or imported results.",
 )
 @click.option("--commit", required=True, metavar="SHA", help="What was measured.")
 @click.option(
     "--date",
     metavar="ISO",
-    help="When the commit was made, as 2026-11-26T10:00:00+00:00: commits are in the order of "
-    "their dates. By default git is asked, in this folder; where it does not know the commit, its "
-    "first run decides.",
+    help="When the commit was made, as 2026-11-26T10:00:00+00:00: this orders commits. By "
+    "default git is asked in this folder; else the first run decides.",
 )
 @history_file
 def add(
@@ -237,8 +233,8 @@ def add(
     """Put the good runs of a folder into a history, as measurements of a commit.
 
     The history is one DuckDB file, made if missing. It keeps the percentiles of each run, and what
-    of its machine changes latencies. What was added before is replaced, so that it can be added
-    again. Runs that failed or are invalid are left out. docs/howto/history.md says more.
+    of its machine changes latencies. What was added before is replaced. Runs that failed or are
+    invalid are left out. docs/howto/history.md says more.
     """
     from tailtap.results.history import add as put
 
@@ -280,8 +276,8 @@ def date_of(commit: str) -> str:
     "--at",
     type=PERCENTILE,
     metavar="P",
-    help="A percentile such as p99.9, or max. By default for each series the highest that all its "
-    "runs have ten packets above.",
+    help="A percentile such as p99.9, or max; by default of each series the highest that all "
+    "its runs have ten packets above.",
 )
 @click.option(
     "--page",

@@ -44,27 +44,27 @@ from tailtap.cli.terminal import beginning, say, warn
     "--served",
     multiple=True,
     metavar="[NODE=]BY[:PID,...][@CPUS]",
-    help="By what packets are served: softirq; or task, poll or vcpu with the ids of its threads, "
-    "'task:812,813', whose waking and waiting is then recorded. Where nodes are served by "
-    "different things, or on different CPUs, once for each: 'dut1=softirq@2', 'dut2=task:812@3'.",
+    help="By what packets are served: softirq; or task, poll or vcpu with the ids of its "
+    "threads, 'task:812,813', whose waking and waiting is then recorded. Once for each "
+    "node that is served differently: 'dut1=softirq@2', 'dut2=task:812@3'.",
 )
 @click.option(
     "--networks",
     metavar="INODE,...",
     help="The network namespaces whose packets softirqs serve, as `stat -c %i /run/netns/NAME` "
-    "prints them: what softirqs spend on packets of others is then recorded.",
+    "prints them: what softirqs spend on others is then recorded.",
 )
 @click.option(
     "--senders",
     type=CPUS,
-    help="CPUs that tell the traced ones of packets, as a generator's does: steal, interrupts and "
-    "tasks that hold them for 5 us or more are recorded, and nothing of the usual packet.",
+    help="CPUs that tell the traced ones of packets, as a generator's does: what holds them "
+    "for 5 us or more is recorded.",
 )
 @click.option(
     "--steered",
     is_flag=True,
     help="Packets come to the CPUs by function calls of other CPUs alone (receive packet "
-    "steering), and no XDP program passes them on: what tells of nothing else is then left out.",
+    "steering), and no XDP program passes them on: what else tells is left out.",
 )
 @click.option(
     "--floor",
@@ -74,21 +74,21 @@ from tailtap.cli.terminal import beginning, say, warn
 @click.option(
     "--records",
     type=int,
-    help="Room for records in the kernel for each CPU, rounded up to a power of two; 1048576 (32 "
-    "MiB) unless given. What finds no room is lost, and counted.",
+    help="Room for records in the kernel for each CPU, by default 1048576 (32 MiB). What finds "
+    "no room is lost, and counted.",
 )
 @click.option(
     "--rotate",
     type=TIME,
-    help="Go on to the next file after this time: trace-00001.events, trace-00002.events, … Each "
-    "is a trace with a .json of its own, which is there once the file is complete.",
+    help="Go on to the next file after this time: trace-00001.events, ... Each is a trace with "
+    "a .json of its own.",
 )
 @click.option(
     "--flush",
     default="1 s",
     type=TIME,
-    help="Write at least this often. With '0 s' nothing is written, and nobody wakes, while less "
-    "than half of the room is used, so that nothing disturbs a measurement.",
+    help="Write at least this often. With '0 s' nothing is written while less than half of the "
+    "room is used, so that nothing disturbs a measurement.",
 )
 @click.option(
     "--cpu",
@@ -99,13 +99,13 @@ from tailtap.cli.terminal import beginning, say, warn
     "--budget",
     type=SHARE,
     help="The share of one core's time that the programs may take, '2 %'. Where they need more "
-    "they are taken away for a part of the time, a second at least; what happens then is unseen.",
+    "they are taken away for a second at least; what happens then is unseen.",
 )
 @click.option(
     "--cost",
     is_flag=True,
-    help="Measure how long each program takes. Meanwhile the kernel times all eBPF programs, which "
-    "itself costs some tens of nanoseconds.",
+    help="Measure how long each program takes. The kernel then times all eBPF programs, which "
+    "costs some tens of nanoseconds.",
 )
 def trace(
     cpus: list[int],
@@ -128,15 +128,15 @@ def trace(
 ) -> None:
     """Record what the kernel does on chosen CPUs: who had them when, and what was in between.
 
-    eBPF programs on the kernel's tracepoints store an interval when it has ended: interrupts,
-    functions that other CPUs called with their sender, softirqs, tasks, work of kernel threads, TLB
-    flushes, idle states. They wake nobody. The clock is that of `tailtap tap`. The files are in
-    docs/reference/files.md, what is recorded in docs/explanation/tracing.md.
+    eBPF programs on the kernel's tracepoints store intervals: interrupts, functions that other CPUs
+    called with their sender, softirqs, tasks, work of kernel threads, TLB flushes, idle states.
+    They wake nobody. The clock is that of `tailtap tap`. docs/explanation/tracing.md says what is
+    recorded, docs/reference/files.md in which form.
 
     The trace runs until SIGINT, SIGTERM or the duration; trace.json comes last, so that a trace
-    without it was cut off. What a kernel does not tell is named, and the rest is recorded. With
-    --json it prints {"event": "ready"} when it has begun, and at the end {"event": "done", "trace":
-    ...} with the content of trace.json and what each tracepoint's program did.
+    without it was cut off. What a kernel does not tell is named. With --json it prints {"event":
+    "ready"} when it has begun, and at the end {"event": "done", "trace": ...} with the content of
+    trace.json and what each tracepoint's program did.
     """
     import json as json_module
 
@@ -291,19 +291,16 @@ def forward(
 ) -> None:
     """Pass packets from one interface to another in user space, and inject known faults.
 
-    Chosen packets are dropped, sent twice, or held for a chosen time while the others pass. A
-    measurement around this forwarder must find exactly those packets, that late. --drop comes
-    before the other faults; a packet that is held and duplicated leaves twice after its time. With
-    --limit it is a device of known speed: packets leave at that rate at most, up to --queue
-    packets wait, and more are dropped.
+    Chosen packets are dropped, sent twice, or held for a chosen time while the others pass. --drop
+    comes before the other faults; a packet that is held and duplicated leaves twice after its time.
+    With --limit it is a device of known speed: packets leave at that rate at most, up to --queue
+    packets wait, and more are dropped. With --xdp an XDP program redirects all packets, in the
+    driver (native) or in the kernel's receive path (generic), without any fault.
 
-    With --xdp no packet comes to user space: an XDP program redirects all of them, in the driver
-    (native) or in the kernel's receive path (generic), without any fault.
-
-    Runs until SIGINT or SIGTERM. With --json prints {"event": "ready"} and at the end
-    {"event": "done", ...} with the counts: limited are packets that came
-    when too many were waiting; lost are packets that found no room in the input's
-    buffer, that the output did not take, or that were still held at the end.
+    Runs until SIGINT or SIGTERM. With --json prints {"event": "ready"} and at the end {"event":
+    "done", ...} with the counts: limited are packets that came when too many were waiting; lost are
+    packets that found no room in the input's buffer, that the output did not take, or that were
+    still held at the end.
     """
     import json as json_module
 
@@ -437,12 +434,11 @@ def load(
 
     cpu computes, and cache reads cache lines in a random order, both for a share of each period.
     memory copies memory at a rate. interrupts is woken by a timer at a rate. packets has the CPU's
-    receive softirq deliver datagrams at a rate, in a network namespace of its own (needs root). One
-    thread does it. Experiments do the same with dut.neighbours.
+    receive softirq deliver datagrams at a rate, in a network namespace of its own (needs root).
 
-    Runs until SIGINT or SIGTERM. With --json it prints {"event": "ready"} and at the end
-    {"event": "done", ...} with what was done (cpu: ns of CPU time; cache: lines; memory: bytes;
-    interrupts: wake-ups; packets: datagrams), the CPU time cpu_ns and the time elapsed_ns.
+    Runs until SIGINT or SIGTERM. With --json it prints {"event": "ready"} and at the end {"event":
+    "done", ...} with what was done (cpu: ns of CPU time; cache: lines; memory: bytes; interrupts:
+    wake-ups; packets: datagrams), the CPU time cpu_ns and the time elapsed_ns.
     """
     import json as json_module
 

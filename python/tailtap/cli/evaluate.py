@@ -65,16 +65,16 @@ if TYPE_CHECKING:
 @click.argument(
     "ingress",
     type=PATH,
-    help="Capture from before the device under test: a file, a pipe, '-' for the standard input, "
-    "or several files that follow each other in time, as a folder or a pattern in quotes. "
-    "Alone: a capture of both sides, or of requests and answers; or the folder of an "
-    "experiment.",
+    help="Capture from before the device under test: a file, a pipe, '-' for the standard "
+    "input, or several files that follow each other in time, as a folder or a pattern in "
+    "quotes. Alone: a capture of both sides, or of requests and answers; or an "
+    "experiment's folder.",
 )
 @click.argument(
     "egress",
     required=False,
     type=PATH,
-    help="Capture from after the device under test, given in the same ways.",
+    help="Capture from after the device, given in the same ways.",
 )
 @click.option(
     "--ingress",
@@ -101,15 +101,14 @@ if TYPE_CHECKING:
 @click.option(
     "--filter-after",
     metavar="EXPRESSION",
-    help="The same for EGRESS, where the device changes what --filter names: a NAT addresses, a "
-    "tunnel headers. '' takes all: those without a packet before the device count as "
-    "unmatched.",
+    help="The same for EGRESS, where the device changes what --filter names. '' takes all: "
+    "those without a packet before the device count as unmatched.",
 )
 @click.option(
     "--direction",
     type=click.Choice(("there", "back", "both")),
-    help="Where both captures hold both directions: show the way 'there' or 'back' alone, by "
-    "default both; 'both' takes all packets as one.",
+    help="Where both captures hold both directions: show the way 'there' or 'back' alone; "
+    "'both' takes all packets as one. By default each way by itself.",
 )
 @click.option(
     "--key",
@@ -122,15 +121,15 @@ if TYPE_CHECKING:
 @click.option(
     "--key-after",
     metavar="KEY",
-    help="Where the number that --key names stands in EGRESS, or in answers, if elsewhere: both "
-    "are integers of the same width.",
+    help="Where the number that --key names stands in EGRESS, or in answers, if elsewhere; of "
+    "the same width.",
 )
 @click.option(
     "--match",
     default="auto",
     type=click.Choice(("auto", "packets", "transactions")),
-    help="What to look for: 'packets' before and behind a device; 'transactions' in one capture, "
-    "or the requests in INGRESS and the answers in EGRESS. 'auto' looks for transactions "
+    help="What to look for: 'packets' before and behind a device; 'transactions' in one "
+    "capture, or the requests in INGRESS and the answers in EGRESS. 'auto': transactions "
     "where there is one capture, or no packet is in both.",
 )
 @click.option(
@@ -144,14 +143,13 @@ if TYPE_CHECKING:
     "--trim",
     "trim_ns",
     type=TIME,
-    help="Leave out packets that left the device this soon after the first; by default none.",
+    help="Leave out packets that left the device this soon after the first.",
 )
 @click.option(
     "--window",
     "window_ns",
     type=TIME,
-    help="A packet must leave the device within this time, by default 5 s. The same key "
-    "after a longer time is another packet.",
+    help="A packet must leave the device within this time, by default 5 s.",
 )
 @click.option(
     "--percentiles",
@@ -169,14 +167,12 @@ if TYPE_CHECKING:
     "--losses",
     default=0,
     type=click.IntRange(min=0),
-    help="Print the first so many lost packets: when, after how many packets with a key, and how "
-    "many were lost in a row.",
+    help="Print the first so many lost packets.",
 )
 @click.option(
     "--by",
     type=click.Choice(("flow",)),
-    help="Losses and latencies of each flow as well, as it is before the device. Keeps 24 bytes "
-    "of each packet in memory.",
+    help="Losses and latencies of each flow as well. Keeps 24 bytes of each packet in memory.",
 )
 @click.option(
     "--bucket",
@@ -196,14 +192,13 @@ if TYPE_CHECKING:
     nargs=2,
     type=PATH,
     metavar="BEFORE AFTER",
-    help="Align two clocks, offset and drift, by packets that went the other way at the same "
-    "time: BEFORE has the clock of EGRESS, AFTER that of INGRESS.",
+    help="Align two clocks by packets that went the other way at the same time: BEFORE has the "
+    "clock of EGRESS, AFTER that of INGRESS.",
 )
 @click.option(
     "--format",
     type=click.Choice(("pcap", "pcapng", "erf", "mscap", "stamps", "marks")),
-    help="Format of both captures where the content does not say: ERF and mscap have no magic "
-    "number, and the suffix decides.",
+    help="Format of both captures where neither content nor suffix says it.",
 )
 @click.option(
     "--nanoseconds",
@@ -216,20 +211,19 @@ if TYPE_CHECKING:
     "--stamps",
     metavar="SOURCE",
     type=click.Choice(("record", "trailer")),
-    help="Take the stamps of switches behind each frame ('trailer'), or of the capturing program "
-    "('record'). By default trailers count where both captures have them.",
+    help="Take the stamps of switches behind each frame ('trailer'), or of the capturing "
+    "program ('record'); by default trailers where both captures have them.",
 )
 @click.option(
     "--throughout",
     is_flag=True,
     default=None,
-    help="Both captures ran all the time: what EGRESS misses before its first packet or after "
-    "its last one is lost. By default it is outside of the common time.",
+    help="Both captures ran all the time: what EGRESS misses at its ends is lost, not outside "
+    "of the common time.",
 )
 @writes_into(
-    "Write all tables as Parquet files, and evaluation.json, into DIR; those of the way back "
-    "into DIR/back. Of a folder: put the "
-    "results into DIR, a new experiment folder, and leave those of the runs alone."
+    "Write all tables as Parquet files, and evaluation.json, into DIR (DIR/back: the way "
+    "back). Of a folder: put the results into DIR, a new experiment folder."
 )
 @click.option(
     "--replace",
@@ -240,19 +234,17 @@ if TYPE_CHECKING:
     "--scheduler",
     metavar="ADDRESS",
     help="Work on the cluster of this Dask scheduler, tcp://10.0.0.1:8786, whose workers have "
-    "the same tailtap and see the captures under the same paths. Needs `pip install "
-    "distributed`.",
+    "the same tailtap and see the same files. Needs `pip install distributed`.",
 )
 @click.option(
     "--chunk",
     type=SIZE,
-    help="Evaluate larger captures in pieces of this size side by side, by default 1 GiB; the "
-    "result is the same.",
+    help="Evaluate larger captures in pieces of this size side by side, by default 1 GiB.",
 )
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
-    help="How many pieces to evaluate at once without a cluster; by default one for each CPU.",
+    help="How many pieces to evaluate at once; by default one for each CPU.",
 )
 def evaluate(
     ingress: Path,
@@ -283,27 +275,25 @@ def evaluate(
 
     Reads pcap, pcapng, ERF, MoonSniff's mscap and tailtap's files of stamps and marks, also
     compressed, with or without Ethernet headers (docs/reference/captures.md). Needs no privileges.
-    Percentiles are exact; each comes with its 95 % confidence interval, and one with fewer than ten
-    packets above it is marked as not supported by the data.
+    Percentiles are exact, with 95 % confidence intervals; one with fewer than ten packets above it
+    is marked as not supported.
 
-    A folder, or a pattern in quotes, is one capture of several files, such as tcpdump writes with
-    -C or -G. One capture with both sides is evaluated alone: its interfaces, VLANs, hardware
-    addresses or copies tell which packet is from before the device. Where both captures hold both
-    directions, each is evaluated by itself.
+    One capture with both sides is evaluated alone: its interfaces, VLANs, hardware addresses or
+    copies tell which packet is from before the device. Where both captures hold both directions,
+    each is evaluated by itself.
 
-    Of a folder that `tailtap run` made, all finished runs are evaluated again, as their experiment
-    says, and their results replaced. With other settings (--key, --trim, --window, --bucket,
-    --worst) the results go into a folder of their own (--out) or take the place of the old ones
-    (--replace). A run that cannot be evaluated keeps its results; the others go on, and the exit
-    status is not 0.
+    Of a folder that `tailtap run` made, all finished runs are evaluated again and their results
+    replaced. With other settings (--key, --trim, --window, --bucket, --worst) the results go into a
+    folder of their own (--out) or take the place of the old ones (--replace). A run that cannot be
+    evaluated keeps its results; the others go on, and the exit status is not 0.
 
     With --match transactions, requests and answers are evaluated like packets: TCP's handshake,
-    TLS, DNS, HTTP, ping, QUIC, NTP, PTP, GTP-U's echo, and with --key an id at any place. A request
-    without an answer within --window is unanswered. --out gets a folder for each kind.
+    TLS, DNS, HTTP, ping, QUIC, NTP, PTP, GTP-U's echo, and with --key an id at any place. --out
+    gets a folder for each kind.
 
     Captures of two clocks need their offset: --egress-ahead, --back, or both directions in both
-    captures. What the latencies may be off by is in every bound, and part of every verdict. A
-    clock that stepped is refused.
+    captures. What the latencies may be off by is in every bound and verdict. A clock that stepped
+    is refused.
     """
     from tailtap.analysis.evaluation.clocks import known, parse_interval
     from tailtap.analysis.evaluation.percentiles import parse_list

@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     default=Path(),
     type=PATH,
     metavar="DIR",
-    help="The folder of an experiment, or of imported runs alone: run folders are made in it, "
-    "and its report shows them. Made if missing.",
+    help="The experiment folder that gets the run folders. Made if missing.",
 )
 @click.option(
     "--unit",
     type=click.Choice(("ns", "us", "ms", "s")),
-    help="The unit of values in logs and texts of HdrHistogram, which do not say it. By default "
-    "logs count as ns, and texts as us, with a warning.",
+    help="The unit of values in logs and texts of HdrHistogram, which do not say it. By "
+    "default ns in logs, and us in texts, with a warning.",
 )
 def import_(
     tree: Path,
@@ -48,20 +47,17 @@ def import_(
     """Import results of others as runs beside your own.
 
     Reads captures of both sides (`latencies-pre….pcap.zst` and `-post`), which are evaluated, with
-    samples of interrupts beside them; the published trees, which have nine CSV files for each run
-    (`tailtap export --to papers` writes such files); and result trees of the testbed service pos
-    with or without a RISE crate (`tailtap export --to pos` writes such trees; docs/howto/pos.md).
-    It also reads results of other
-    tools: logs and texts of HdrHistogram, wrk, wrk2, fortio, ghz, vegeta, k6, hey, oha, iperf2,
-    sockperf, netperf, TRex, cyclictest and rtla (docs/howto/other-tools.md). Imported runs have the
-    status 'imported'; rate, repeat and trim come from the files' names, in trees of pos variables
-    and repeat from `.loop` files. Missing or broken files become warnings, and so do links to
-    places outside of TREE, files that are far too large for what they are, and runs in which more
-    than 0.1 % of the packets after the device have no match: stored with the run and printed here.
-    A run is identified by the content of its files: importing a tree again, also from another
-    place, changes nothing; files that have changed replace what was imported from their place.
-    Each run becomes a run folder: whatever works on runs works on it where it has the files that
-    this needs. `tailtap report` shows imported runs together with the folder's own.
+    samples of interrupts beside them; the published trees, which have nine CSV files for each run;
+    result trees of the testbed service pos with or without a RISE crate (docs/howto/pos.md); and
+    results of other tools: HdrHistogram, wrk, wrk2, fortio, ghz, vegeta, k6, hey, oha, iperf2,
+    sockperf, netperf, TRex, cyclictest and rtla (docs/howto/other-tools.md).
+
+    Each becomes a run folder with the status 'imported'. Rate, repeat and trim come from the files'
+    names, in trees of pos variables and repeat from `.loop` files. What is missing, broken, far too
+    large, or a link out of TREE becomes a warning, and so do runs in which more than 0.1 % of the
+    packets after the device have no match. A run is identified by the content of its files:
+    importing again changes nothing; files that have changed replace what was imported from their
+    place.
     """
     from tailtap.results.importers.importer import import_tree
     from tailtap.results.importers.tools.reading import UNITS
@@ -96,8 +92,7 @@ def described(tree: ImportedTree) -> str:
     "source",
     type=PATH,
     metavar="RUN|DIR",
-    help="A run folder, what `tailtap evaluate --out` wrote, or an experiment folder: then "
-    "all its finished runs; or a folder or database with imported results.",
+    help="A run or experiment folder, what `tailtap evaluate --out` wrote, or imported results.",
 )
 @click.option(
     "--to",
@@ -112,8 +107,8 @@ def described(tree: ImportedTree) -> str:
 @click.option(
     "--packets",
     is_flag=True,
-    help="Also write every matched packet (parquet, csv, postgresql; perfetto, and then the whole "
-    "trace). The captures must still be where they were evaluated, or in the run folder.",
+    help="Also write every matched packet (parquet, csv, postgresql), or the whole trace "
+    "(perfetto). The captures must still be where they were.",
 )
 def export(
     source: Path,

@@ -64,11 +64,9 @@ class Several(Command):
 @click.option(
     "--pattern",
     default="constant",
-    help="How packets follow each other: constant; burst:packets=32 (so many at once, at "
-    "the same mean rate); poisson:seed=1 (independent exponential gaps); "
-    "on-off:on_time=10 ms,off_time=90 ms (the rate, then silence, in turn); "
-    "ramp:to=1 Mpkt/s,over=10 s (from the rate evenly to another one; without a time over "
-    "the whole duration).",
+    help="How packets follow each other: constant; burst:packets=32 (so many at once, at the "
+    "same mean rate); poisson:seed=1 (independent exponential gaps); on-off:on_time=10 "
+    "ms,off_time=90 ms; ramp:to=1 Mpkt/s,over=10 s (from the rate evenly to another).",
 )
 @click.option(
     "--size",
@@ -89,8 +87,8 @@ class Several(Command):
 @click.option(
     "--warm-up",
     type=TIME,
-    help="Before the measurement, send at the same rate for this time. These packets have "
-    "the type byte 0x00 instead of 0x55; taps count them as other packets.",
+    help="Before the measurement, send at the same rate for this time, with the type byte "
+    "0x00: taps count them as other packets.",
 )
 @click.option(
     "--warm-up-packets",
@@ -152,8 +150,8 @@ class Several(Command):
 @click.option(
     "--stamp-ids",
     is_flag=True,
-    help="Write id and type byte over the first 5 bytes of the UDP payloads of a --replay, "
-    "and correct the UDP checksums. Needed for a warm-up, and to send it more than once.",
+    help="Write id and type byte over the first 5 bytes of the UDP payloads of a --replay, and "
+    "correct the checksums. Needed for a warm-up, and to send it more than once.",
 )
 @click.option(
     "--cpu",
@@ -164,9 +162,9 @@ class Several(Command):
     "--generator",
     default="af_packet",
     type=click.Choice(("af_packet", "af_xdp")),
-    help="How packets get to the interface: af_packet, by a system call for each; or af_xdp, "
-    "through memory shared with the kernel, which is faster (packets up to 4100 B). It uses "
-    "native mode where the driver has it, else generic mode: the report says which.",
+    help="How packets get to the interface: af_packet, by a system call for each; or the "
+    "faster af_xdp, through shared memory (packets up to 4100 B), in native mode where "
+    "the driver has it.",
 )
 @click.option(
     "--no-bypass",
@@ -178,9 +176,8 @@ class Several(Command):
     NEXT,
     is_flag=True,
     expose_value=False,
-    help="What follows is another flow: its interface and options, none of which it has from the "
-    "flows before. --cpu, --json and --quiet stand before the first --next, as they are of all "
-    "flows.",
+    help="What follows is another flow: its interface and options, none of which it has from "
+    "the flows before. --cpu, --json and --quiet stand before the first --next.",
 )
 @click.option(
     "--src-mac",
@@ -199,8 +196,8 @@ def generate(
     """Send UDP packets with unique ids on a fixed schedule, in open loop.
 
     Rate and pattern fix the time at which each packet is due. It leaves then, whatever happened to
-    earlier packets. The report states the slip: how late packets left. A measurement is only as
-    good as the slip is small. One thread spins on the clock; give it a CPU of its own.
+    earlier packets. The report states the slip: how late packets left. One thread spins on the
+    clock; give it a CPU of its own.
 
     The packets are in MoonSniff's layout: Ethernet, IPv4 from 10.0.0.1 to 10.1.0.1 (or IPv6 from
     fd00::1 to fd00:0:0:1::1), UDP from port 1024 to 53, and as payload the id (32 bits,
@@ -208,7 +205,7 @@ def generate(
     report is still printed, and the exit status is 4.
 
     With --next the same thread sends several flows, each with ids and a report of its own. Flow k
-    of n begins k/n of the shortest gap later, so that they are not due in the same nanosecond.
+    of n begins k/n of the shortest gap later.
     """
     from tailtap import _core
     from tailtap.cli.flow import FlowOptions

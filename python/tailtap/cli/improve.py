@@ -48,8 +48,8 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
     "--observe",
     nargs=2,
     metavar="IN OUT",
-    help="Improve what forwards packets between these interfaces, as `tailtap observe` names them, "
-    "under its own load. Each run is a stretch of observing it.",
+    help="Improve what forwards packets between these interfaces, as `tailtap observe` names "
+    "them, under its own load. Each run is a stretch of that.",
 )
 @click.option(
     "--for", "stretch", default="10 s", type=TIME, help="How long a stretch of --observe is."
@@ -57,7 +57,7 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
 @click.option(
     "--cpus",
     type=CPUS,
-    help="The CPUs on which packets are served, with --observe; unless given, they are found out.",
+    help="The CPUs on which packets are served, with --observe; by default found out.",
 )
 @click.option(
     "--filter",
@@ -81,10 +81,10 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
 @click.option(
     "--disruptive",
     is_flag=True,
-    help="Also try what takes links of the experiment's own cards down, and what can harm the "
+    help="Also try what takes links of the experiment's cards down, and what can harm the "
     "machine or others.",
 )
-@undisturbed_latencies("compare and judge")
+@undisturbed_latencies
 @click.option(
     "--keep",
     is_flag=True,
@@ -122,19 +122,19 @@ def improve(
 
     Measures the experiment with a trace, explains it, and takes the knobs of `tailtap host` that
     answer the causes found, can be set while the machine runs, and are not as they should be. They
-    are tried in blocks of runs: one with each, and one with none, in random order, until the runs
+    are tried in blocks of runs, one with each and one with none, in random order, until the runs
     decide: a knob helps, has no effect (less than --margin), harms, or nothing is shown. What helps
-    is kept for the runs that follow, and the causes are looked for again. It ends when the
-    requirement holds, when nothing is left that may help, or when the time is over.
+    is kept for the runs that follow, and causes are looked for again, until the requirement holds,
+    nothing is left that may help, or the time is over.
 
-    The share of packets that are later than required, or lost, is compared. The probability that a
-    knob without effect is said to help is at most 5 %, over all knobs together: nine pairs show a
-    clear effect. The requirement is judged on as many runs without a trace as the file says by
-    `repeat` (with --observe two); all must hold.
+    Compared is the share of packets that are later than required, or lost. The probability that any
+    knob without effect is said to help is at most 5 %; nine pairs show a clear effect. The
+    requirement must hold in as many runs without a trace as the file's `repeat` says (with
+    --observe two).
 
-    Each run sets the knobs itself and puts the machine back. --out holds every run as `tailtap run`
-    stores it, and improve.json. The exit status is 0 when the requirement holds in the end, 1 when
-    it is violated, 5 when that is not shown.
+    Each run sets the knobs itself and puts the machine back. --out holds every run, and
+    improve.json. The exit status is 0 when the requirement holds in the end, 1 when it is violated,
+    5 when that is not shown.
     """
     from tailtap.base.errors import InputError
     from tailtap.cli.progress import campaign_in

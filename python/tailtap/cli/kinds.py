@@ -6,8 +6,9 @@ compares it with docs/reference/kinds.md.
 
 from __future__ import annotations
 
-import inspect
+from typing import Any
 
+from tailtap.base.registry import Registry
 from tailtap.doctor import REGISTRIES
 from tailtap.host.changes.clean import KINDS as RESOURCES
 from tailtap.host.knobs import TABLE
@@ -67,21 +68,20 @@ def page() -> str:
             f"## {title.capitalize()}\n\n"
             f"Entry points `{kinds.group}`; the protocol is in `python/tailtap/{FILES[title]}`.\n"
         )
-        rows = ["| name | what it is | package |", "|---|---|---|"]
-        for name, row in kinds.working():
-            more = "" if title in DESCRIBED else f" {row.documentation}"
-            rows.append(f"| `{name}` | {row.summary}{more} | {kinds.package(name)} |")
+        if title in DESCRIBED:
+            parts.append(f"{_names(kinds)}\n")
+            continue
+        rows = [
+            f"- `{name}`{_from(kinds, name)}: {row.summary} {row.documentation}"
+            for name, row in kinds.working()
+        ]
         parts.append("\n".join(rows) + "\n")
     parts.append(
         f"## Resources\n\nEntry points `{RESOURCES.group}`: classes, under the name that is their "
         "`kind`; the class that\nthey are derived from is `Resource` in "
-        "`python/tailtap/host/changes/resource.py`. `tailtap clean` undoes them.\n"
+        "`python/tailtap/host/changes/resource.py`. `tailtap clean` undoes them.\n\n"
+        f"{_names(RESOURCES)}\n"
     )
-    rows = ["| name | what it is | package |", "|---|---|---|"]
-    for name, kind in RESOURCES.working():
-        what = (inspect.getdoc(kind) or "").partition("\n")[0]
-        rows.append(f"| `{name}` | {what} | {RESOURCES.package(name)} |")
-    parts.append("\n".join(rows) + "\n")
     parts.append(
         f"## Knobs\n\nEntry points `{TABLE.group}`: objects of the class `Knob` in "
         "`python/tailtap/host/knobs/knob.py`, which says\nwhat each field means. `tailtap host` "
@@ -89,6 +89,16 @@ def page() -> str:
         "`details` fit to a cause that was found. Those of tailtap are in [host.md](host.md).\n"
     )
     return "\n".join(parts)
+
+
+def _names(kinds: Registry[Any]) -> str:
+    return ", ".join(f"`{name}`{_from(kinds, name)}" for name, _ in kinds.working())
+
+
+def _from(kinds: Registry[Any], name: str) -> str:
+    """The package that a kind comes from, unless it is tailtap."""
+    package = kinds.package(name)
+    return "" if package == "tailtap" else f" (of {package})"
 
 
 if __name__ == "__main__":

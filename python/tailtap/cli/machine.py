@@ -24,11 +24,10 @@ def doctor(
 ) -> Answer:
     """Check what this machine can measure, and say what to install or change for the rest.
 
-    Kernel features are tried: a small lab is built and removed, and a container of each kind is
-    started. Only root can try most of them. It also tells whether others can write to the current
-    folder, and so change results there. States: ok; poor, which works but harms measurements;
-    missing, which matters only to who needs it; untested. The exit status is 0 when `tailtap run`
-    can work here, and 3 when it cannot.
+    Kernel features are tried, most of them by root alone: a small lab is built and removed, and a
+    container of each kind is started. It also tells whether others can write to the current folder.
+    States: ok; poor, which works but harms measurements; missing, which matters only to who needs
+    it; untested. The exit status is 0 when `tailtap run` can work here, and 3 when it cannot.
     """
     from tailtap import doctor as library
     from tailtap.results.exporters import EXPORTERS
@@ -68,19 +67,15 @@ def clean(
 ) -> Answer:
     """Undo what tailtap left changed on this machine, after a crash, a kill -9 or a reboot.
 
-    Every tailtap keeps a journal of its changes. This command reads the journals of processes that
-    have ended, newest change first. Cards, drivers, huge pages and settings become what they were
-    before. A setting that somebody else has changed since then stays as it is, and is reported.
-    Virtual machines, containers, namespaces and links of a run are removed, with the processes in
-    them and the containers' control groups and mounts. Their names show that they are tailtap's:
-    tt-, six hexadecimal digits and a part, such as tt-0a1b2c-dut. What a running tailtap uses is
-    kept unless --all is given. Nothing else on the machine changes, and a second call finds nothing
-    to do.
+    Reads the journals of processes that have ended, newest change first. Cards, drivers, huge pages
+    and settings become what they were; a setting that somebody else has changed since then stays,
+    and is reported. Virtual machines, containers, namespaces and links of a run are removed, with
+    their processes, control groups and mounts: they are named tt-, six hexadecimal digits and a
+    part, such as tt-0a1b2c-dut. What a running tailtap uses is kept unless --all is given.
 
     A journal that says what this version does not know, such as a change of a plug-in that is not
-    installed, stays and is named, also by later commands that change this machine.
-
-    What `tailtap host apply` has set stays, with --all too: `tailtap host revert` puts it back.
+    installed, stays and is named, also by later commands that change this machine. What `tailtap
+    host apply` has set stays, with --all too: `tailtap host revert` puts it back.
 
     Journals are in /var/lib/tailtap/journals, or in /run/tailtap where that cannot be written.
     """
@@ -145,8 +140,8 @@ def clean(
     "--serve",
     metavar="KIND:NAME@LISTEN",
     multiple=True,
-    help="One more machine, such as lxc:web@6230 or libvirt:guest1@127.0.0.1:6231. May be given "
-    "several times.",
+    help="One more machine, such as lxc:web@6230 or libvirt:guest1@127.0.0.1:6231; may be "
+    "repeated.",
 )
 @click.option(
     "--credentials",
@@ -163,12 +158,12 @@ def bmc(
 ) -> None:
     """Give containers of LXC, domains of libvirt and other machines a management controller.
 
-    Whatever speaks IPMI 2.0 then controls them as it does servers: ipmitool, pyghmi, other
-    testbeds. Power status, on, off, cycle, reset and graceful shutdown, boot device, chassis
-    status, device id, GUID and name. docs/howto/bmc.md shows the file.
+    Whatever speaks IPMI 2.0 then controls them as it does servers: power status, on, off, cycle,
+    reset and graceful shutdown, boot device, chassis status, device id, GUID and name.
+    docs/howto/bmc.md shows the file.
 
-    A port alone listens on 127.0.0.1. Any other address is told, because whoever reaches it can
-    ask for what helps to guess passwords. Sessions use cipher suite 17 only. The file with the
+    A port alone listens on 127.0.0.1. Any other address is told, because whoever reaches it can ask
+    for what helps to guess passwords. Sessions use cipher suite 17 only. The file with the
     passwords must be its owner's alone (mode 0600).
 
     Runs until SIGINT or SIGTERM. The machines stay as they are then. Says what happens on standard

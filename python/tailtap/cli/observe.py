@@ -50,11 +50,10 @@ def _print(told: RecordingRecord, out: Path) -> None:
 @click.argument(
     "ingress",
     metavar="IN",
-    help="[PLACE/]INTERFACE[@arrival|@egress]: where packets are stamped before the device. PLACE "
-    "is a network namespace by its name or a path, container:NAME, pid:NUMBER or pod:NAME; without "
-    "it the interface is in the current namespace. @arrival is for packets that come in by the "
-    "interface, @egress for those that leave through it; without either, a look at the packets "
-    "tells.",
+    help="[PLACE/]INTERFACE[@arrival|@egress]: where packets are stamped before the device. "
+    "PLACE is a network namespace by name or path, container:NAME, pid:NUMBER or "
+    "pod:NAME; by default the current one. @arrival is for packets that come in, @egress "
+    "for those that leave; without either, a look tells.",
 )
 @click.argument(
     "egress",
@@ -75,24 +74,23 @@ def _print(told: RecordingRecord, out: Path) -> None:
     "--trace",
     default="thin",
     type=click.Choice(("thin", "full", "none")),
-    help="What is recorded of the cores that serve: thin or full, as `tailtap trace "
-    "--mode`; none: nothing, and nobody can say why packets were late.",
+    help="What is recorded of the cores that serve, as `tailtap trace --mode`; with none "
+    "nobody can say why packets were late.",
 )
 @click.option(
     "--cpus",
     type=CPUS,
-    help="The CPUs on which packets are served, '2-3,5'. Unless given, they are found out.",
+    help="The CPUs on which packets are served, '2-3,5'; by default found out.",
 )
 @click.option(
     "--served",
     multiple=True,
     metavar="BY[:PID,...]",
-    help="By what packets are served, as `tailtap trace --served`: softirq, or task, poll or vcpu "
-    "with the ids of its threads. Unless given, it is found out.",
+    help="By what packets are served, as `tailtap trace --served`; by default found out.",
 )
 @click.option(
     "--key",
-    help="What packets are matched by, as `tailtap evaluate --key`. Unless given, it is found out.",
+    help="What packets are matched by, as `tailtap evaluate --key`; by default found out.",
 )
 @click.option(
     "--filter",
@@ -108,9 +106,9 @@ def _print(told: RecordingRecord, out: Path) -> None:
     "--budget",
     default="2 %",
     type=SHARE,
-    help="The share of the serving cores' time that observing may take, one "
-    "half for the taps and one for the trace: the taps stamp fewer packets, and the trace is taken "
-    "for a part of the time. '100 %' for any.",
+    help="The share of the serving cores' time that observing may take, half for the taps and "
+    "half for the trace: fewer packets are stamped, and the trace is taken for a part of "
+    "the time. '100 %' for any.",
 )
 @click.option(
     "--above",
@@ -118,8 +116,7 @@ def _print(told: RecordingRecord, out: Path) -> None:
     metavar="WHAT",
     help="Keep incidents only: what was stamped and traced around packets that took longer "
     "than a time ('200 us'), packets that were lost ('loss'), or a percentile that rose "
-    "('p99.9 > 1 ms over 10 s'). May be given several times. All else goes, but for its "
-    "counts.",
+    "('p99.9 > 1 ms over 10 s'); may be repeated. All else goes, but for its counts.",
 )
 @click.option(
     "--keep",
@@ -143,9 +140,8 @@ def _print(told: RecordingRecord, out: Path) -> None:
 @click.option(
     "--then",
     metavar="COMMAND",
-    help="Run this by sh for each incident that was kept, with its folder as "
-    "$TAILTAP_INCIDENT, what made it as $TAILTAP_WHY, and its late packets as "
-    "$TAILTAP_PACKETS.",
+    help="Run this by sh for each incident, with its folder as $TAILTAP_INCIDENT, what made it "
+    "as $TAILTAP_WHY, and its late packets as $TAILTAP_PACKETS.",
 )
 @click.option(
     "--memory",
@@ -180,16 +176,14 @@ def observe(
 ) -> None:
     """Stamp the packets that pass a device which is there already, and trace who serves them.
 
-    IN and OUT are interfaces that packets pass on their way through the device: ports of a bridge,
-    of a router or a firewall, of a container or a pod, or the tap devices of a virtual machine.
-    Nothing is rebuilt and nothing is changed: what is attached are eBPF programs, which vanish with
-    the process.
+    IN and OUT are interfaces that packets pass on their way: ports of a bridge, a router, a
+    firewall, a container or a pod, or tap devices of a virtual machine. Nothing is changed: eBPF
+    programs are attached, which vanish with the process.
 
-    First a look at the packets, in memory, shows which way they go, what they are matched by and
-    which cores serve them. Then they are stamped until the time is over (--for), so many packets
-    have passed (--packets), or SIGINT ends it. The folder has a run like those of `tailtap run`,
-    for report, explain, verdict, compare, model and export. docs/howto/observe.md has more. The
-    exit status is 3 when the run has no result.
+    A look at the packets, in memory, shows which way they go, what they are matched by and which
+    cores serve them. Then they are stamped until --for or --packets is reached, or SIGINT ends it.
+    The folder has a run like those of `tailtap run`. The exit status is 3 when the run has no
+    result. docs/howto/observe.md has more.
     """
     from tailtap.analysis.runs.flows import summarize
     from tailtap.cli.progress import campaign_in

@@ -51,15 +51,13 @@ def writes_into(text: str) -> Decorator:
     return click.option("--out", type=PATH, metavar="DIR", help=text)
 
 
-def undisturbed_latencies(verb: str) -> Decorator:
-    """The option --undisturbed, by which a command does what `verb` says with such latencies."""
-    return click.option(
-        "--undisturbed",
-        is_flag=True,
-        help=f"{verb.capitalize()} latencies without the time around pauses from outside: a "
-        "hypervisor that took the core, a generator that was late. Of a run of which these are not "
-        "shown, nothing is.",
-    )
+undisturbed_latencies: Decorator = click.option(
+    "--undisturbed",
+    is_flag=True,
+    help="Take latencies without the time around pauses from outside: a hypervisor that took the "
+    "core, a generator that was late. A run of which these are not known shows nothing.",
+)
+"""The option --undisturbed."""
 
 
 def measuring(*, resume: str) -> Decorator:
@@ -95,15 +93,15 @@ def watched(function: Function) -> Function:
         click.option(
             "--live",
             is_flag=True,
-            help="Show the numbers so far on a page for browsers of this machine, whose address is "
-            "printed, and in the terminal. For this the taps write every second, and a thread "
-            "counts at low priority on CPUs that the device does not serve packets on.",
+            help="Show the numbers so far in the terminal, and on a page for browsers of this "
+            "machine, whose address is printed. The taps then write every second, and a "
+            "thread counts at low priority on CPUs that the device does not use.",
         ),
         click.option(
             "--metrics",
             metavar="[HOST]:PORT",
-            help="Give the numbers so far to a monitoring system, as OpenMetrics at "
-            "http://HOST:PORT/metrics; ':9400' listens on all addresses of this machine.",
+            help="Give the numbers so far as OpenMetrics at http://HOST:PORT/metrics; ':9400' "
+            "listens on all addresses of this machine.",
         ),
     ]
     for option in reversed(options):

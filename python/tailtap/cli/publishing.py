@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     "folder",
     type=PATH,
     metavar="DIR",
-    help="The folder that `tailtap run --out`, `tailtap search --out`, "
-    "`tailtap evaluate --out` or "
-    "`tailtap import --into` wrote.",
+    help="A folder that a command wrote by --out, or `tailtap import` by --into.",
 )
 @writes_into("The folder for the report; by default DIR/report.")
 @selected_runs(
@@ -38,8 +36,7 @@ if TYPE_CHECKING:
     "--figures-from",
     type=PATH,
     metavar="FILE",
-    help="An experiment file, or one with `figures` alone, whose figures are drawn in place of "
-    "those of the experiment's own file.",
+    help="A file with `figures` that are drawn in place of those of the experiment's own file.",
 )
 @click.option(
     "--figures/--no-figures",
@@ -57,24 +54,21 @@ def report(
 ) -> Answer:
     """Write the report of an experiment as one page.
 
-    The page (index.html) holds everything it shows and needs no network: the result of each
-    configuration, an HDR diagram of all runs, loss against the packet rate where that varies, the
-    worst latencies and the losses over time, inter-packet gaps and packet rates, counts, warnings
-    and the environment; of a search, its result. The folder `figures` holds the figures for print.
-    Failed runs are listed with their reason. Nothing is measured again.
+    The page (index.html) needs no network. It shows the result of each configuration, an HDR
+    diagram of all runs, loss against a packet rate that varies, the worst latencies and the losses
+    over time, gaps and packet rates, counts, warnings, failed runs and the environment; of a
+    search, its result; why packets were late of runs with a trace; which counters rose of runs with
+    `interrupts: counters`; how long each node took of lines with `dut.taps: hops`. Nothing is
+    measured again.
 
     What the experiment file asks for as `figures` comes first, with the data of each as CSV. Change
     that section in DIR/experiment.yaml and make the report again, or give another file by
     --figures-from.
 
-    Runs with a trace show why packets were late, as `tailtap explain` does; runs with `interrupts:
-    counters` which counters rose where packets were late; lines with `dut.taps: hops` how long each
-    node took.
-
-    Imported runs are marked as such; what their files do not contain is shown as not published.
-    Tables show all of them, figures eight. Each word of --runs is `own` or `imported`, a packet
-    rate, a run's number, or a name: a value that was varied, the platform, or a folder in an
-    imported run's path, where * and ? stand for any letters: `--runs 'container, 10 kpkt/s'`.
+    Imported runs are marked; what their files do not contain is shown as not published. Tables show
+    all runs, figures eight. Each word of --runs is `own` or `imported`, a packet rate, a run's
+    number, or a name: a value that was varied, the platform, or a folder in an imported run's path,
+    where * and ? stand for any letters: `--runs 'container, 10 kpkt/s'`.
     """
 
     from tailtap.library import remedies
@@ -122,33 +116,32 @@ def report(
     "--out",
     type=PATH,
     metavar="SITE",
-    help="The folder for the site; by default DIR/site. An earlier site there is replaced, nothing "
-    "else is.",
+    help="The folder for the site; by default DIR/site. Only an earlier site is replaced.",
 )
 @click.option(
     "--check",
     is_flag=True,
-    help="Only list what would leave, and what would be replaced: write nothing.",
+    help="Only list what would leave, and what would be replaced.",
 )
 @click.option(
     "--captures",
     default="refer",
     metavar="embed|refer[=URL]",
-    help="Whether captures, stamps and traces are in the site, or named with their checksums, and "
-    "with URL as the address of the folder that they are in. By default they are named alone.",
+    help="Whether captures, stamps and traces are in the site, or named with their checksums, "
+    "and the URL of the folder that they are in.",
 )
 @click.option(
     "--allow",
     default="",
     metavar="KIND,…",
-    help="Publish these as they are: serials, macs, hostnames, users, addresses (of IP), ids (of "
-    "machines and boots). By default all are replaced.",
+    help="Publish these as they are: serials, macs, hostnames, users, addresses (of IP), ids "
+    "(of machines and boots).",
 )
 @click.option(
     "--hide",
     multiple=True,
     metavar="TEXT",
-    help="Replace this text as well, such as a name. May be given several times.",
+    help="Replace this text as well, such as a name; may be repeated.",
 )
 @click.option(
     "--anonymous",
@@ -159,15 +152,14 @@ def report(
     "--license",
     "licence",
     metavar="NAME",
-    help="The licence of the site by its name in the SPDX list, such as CC-BY-4.0.",
+    help="The licence of the site by its SPDX name, such as CC-BY-4.0.",
 )
 @click.option(
     "--author",
     "authors",
     multiple=True,
     metavar="NAME",
-    help="An author: NAME <ORCID> (AFFILIATION), the last two if you like. May be given several "
-    "times.",
+    help="An author: NAME <ORCID> (AFFILIATION), the last two if you like; may be repeated.",
 )
 def publish(
     folder: Path,
@@ -184,15 +176,14 @@ def publish(
 ) -> Answer:
     """Make a site of an experiment that others can read, check and run again.
 
-    The site is a plain folder: it works from a disk and from any web server. It has an index, a
-    page for each figure with its numbers and the command that draws it, a page for each run, the
-    interactive report, all tables as Parquet, the machines, checksums, a citation and an RO-Crate.
-    It is an experiment's folder, too. The same runs make the same files, byte by byte.
+    The site is a plain folder, for a disk or any web server: an index, a page for each figure with
+    its numbers and the command that draws it, a page for each run, the report, all tables as
+    Parquet, the machines, checksums, a citation and an RO-Crate. It is an experiment's folder, too.
+    The same runs make the same files, byte by byte.
 
-    Whatever identifies people or machines is replaced, the same value by the same name everywhere:
-    serial numbers, hardware and IP addresses, host and user names, ids, passwords. How testbeds are
-    logged in to is left out. Names are known by their fields and forms: look at the site before you
-    publish it, and replace what is left by --hide.
+    Whatever identifies people or machines is replaced, the same value by the same name everywhere.
+    How testbeds are logged in to is left out. Names are known by their fields and forms: look at
+    the site before you publish it, and replace what is left by --hide.
 
     Needs `pip install 'tailtap[publish]'`.
     """
@@ -253,15 +244,15 @@ STATUS: dict[str, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
 @click.argument(
     "site",
     metavar="SITE",
-    help="What `tailtap publish` made: a folder, or its address (file, http or https). Or a folder "
-    "with a crate of the RISE profile, or with published result files.",
+    help="What `tailtap publish` made: a folder, or its address (file, http or https). Or a "
+    "crate of the RISE profile, or published result files.",
 )
 @click.option(
     "--level",
     type=click.Choice(["checksums", "captures", "figures", "small", "full"]),
     default="figures",
-    help="How far to go; each includes what is before it, but full takes the place of small. The "
-    "last two measure on this machine, and need root.",
+    help="How far to go; each includes what is before it, but full takes the place of small. "
+    "The last two need root.",
 )
 @click.option(
     "--captures",
@@ -273,8 +264,8 @@ STATUS: dict[str, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
 @click.option(
     "--fetch",
     type=SIZE,
-    help="Fetch captures that are neither there nor in the site, from the addresses that it names: "
-    "so many bytes together at most, such as '2 GB'. Each is used only if its checksum is right.",
+    help="Fetch captures that are missing from the addresses that the site names: so many "
+    "bytes at most, such as '2 GB'. Each is used only if its checksum is right.",
 )
 @writes_into("The folder for new runs; by default the experiment's name and the time of day.")
 @click.option(
@@ -282,8 +273,7 @@ STATUS: dict[str, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
     "set_",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Replace one value of the experiment that is measured, such as its CPUs or scale. May be "
-    "given several times.",
+    help="Replace one value of the experiment that is measured; may be repeated.",
 )
 @click.option(
     "--testbed",
@@ -293,8 +283,8 @@ STATUS: dict[str, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
 @click.option(
     "--allow-commands",
     is_flag=True,
-    help="Measure an experiment that runs commands or images of whoever published it, or takes "
-    "network cards, files, huge pages or settings of this machine.",
+    help="Measure an experiment that runs its publisher's commands or images, or takes network "
+    "cards, files, huge pages or settings of this machine.",
 )
 def reproduce(
     site: str,
@@ -320,9 +310,9 @@ def reproduce(
     contradicted only if nothing that matters differs between the machines, and else not shown.
     Latencies of two machines are never compared.
 
-    Nothing of a site is executed but the experiment that it describes, and that only for small and
-    full. The exit status is 0 when all is reproduced, 1 when something is contradicted, 5 when
-    something is not shown.
+    Nothing of a site is executed but its experiment, and that only for small and full. The exit
+    status is 0 when all is reproduced, 1 when something is contradicted, 5 when something is not
+    shown.
     """
     from tailtap.base.errors import InputError
     from tailtap.library import remedies

@@ -42,6 +42,8 @@ A command names these where it has them.
 """
 COMMON = ("--json", "--quiet", "-h, --help")
 """Those that the head says."""
+SHORT = 40
+"""Letters: what is no longer is said by each command."""
 WIDTH = 96
 
 
@@ -51,7 +53,9 @@ def reference() -> str:
         rows: Counter[tuple[str, str]] = Counter()
         for name in COMMANDS:
             rows.update(_page(name, root, frozenset()).rows)
-        shared = frozenset(row for row, commands in rows.items() if commands > 1)
+        shared = frozenset(
+            row for row, commands in rows.items() if commands > 1 and len(row[1]) > SHORT
+        )
         formatter = click.HelpFormatter(width=WIDTH)
         formatter.write_dl([row for row in rows if row in shared and row[0] not in COMMON])
         pages = [_page(name, root, shared) for name in COMMANDS]
@@ -62,7 +66,8 @@ def reference() -> str:
 
 
 def _block(formatter: click.HelpFormatter) -> str:
-    return f"```text\n{formatter.getvalue().strip()}\n```\n"
+    text = re.sub(r"\n\nOptions:(?=\n\n|$)", "", formatter.getvalue().strip())
+    return f"```text\n{text}\n```\n"
 
 
 def _page(name: str, root: click.Context, shared: frozenset[tuple[str, str]]) -> Page:
@@ -72,6 +77,7 @@ def _page(name: str, root: click.Context, shared: frozenset[tuple[str, str]]) ->
     with command.make_context(name, [], parent=root, resilient_parsing=True) as context:
         command.format_usage(context, page)
         command.format_help_text(context, page)
+        command.format_arguments(context, page)
         command.format_options(context, page)
     return page
 
@@ -205,9 +211,8 @@ if __name__ == "__main__":
 def completion(shell: Literal["bash", "zsh", "fish"], json: bool, quiet: bool) -> Answer:
     """Print a script that lets a shell complete what is typed after `tailtap`.
 
-    It completes commands, options, files and folders, and what options take, such as the names of
-    profiles and knobs. Save the script where the shell looks for such scripts, and start a new
-    shell.
+    It completes commands, options, files and folders, and what options take. Save the script where
+    the shell looks for such scripts, and start a new shell.
     """
 
     from click.shell_completion import get_completion_class

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     "--against",
     type=PATH,
     metavar="BASE",
-    help="Another experiment file, or this one with --against-set: measure both in turn, until it "
-    "is decided whether this one is worse.",
+    help="Another experiment file, or this one with --against-set: measure both in turn until "
+    "it is decided whether this one is worse.",
 )
 @click.option(
     "--against-set",
@@ -104,7 +104,8 @@ def run(
 ) -> Answer | None:
     """Measure the latency of every packet through a device under test, on this machine.
 
-    The experiment file describes the traffic and the device that it passes:
+    The experiment file describes the traffic and the device that it passes
+    (docs/reference/experiment.md):
 
     \b
         name: container-vs-bare-metal
@@ -113,24 +114,18 @@ def run(
         vary: {dut.platform: [wire, bare-metal, container]}
         repeat: 3
 
-    docs/reference/experiment.md describes every key; `python -m tailtap.experiment.reference`
-    prints that page.
-
-    The generator, the taps and the device are network namespaces joined by virtual links; this
-    needs root. With --check nothing is measured: every planned run is shown with what is missing
-    for it, and how to get it. Each run is stored with its evaluation in a folder of its own, and
-    all evaluations in results.duckdb. Ctrl-C keeps the finished runs, and --resume makes the rest.
-    A run that fails is recorded with its reason while the others go on. A run is invalid when its
-    generator did not send what was asked of it. If the file has `require`, the verdict follows, and
-    if it has `claims`, whether the runs show them. Of up to eight runs with small traces it says in
-    few words why packets were late. The exit status is 3 when runs failed or are invalid, else 1
-    unless everything that is required holds.
+    Needs root: generator, taps and device are network namespaces joined by virtual links. Each run
+    is stored with its evaluation in a folder of its own, all evaluations in results.duckdb. Ctrl-C
+    keeps the finished runs. A run that fails is recorded with its reason while the others go on; it
+    is invalid when its generator did not send what was asked of it. The verdict follows where the
+    file has `require`, and whether the runs show its `claims`. Of up to eight runs with small
+    traces it says why packets were late. The exit status is 3 when runs failed or are invalid, else
+    1 unless everything that is required holds.
 
     With --against both experiments are measured in pairs of runs, in random order, until the pairs
-    decide about the percentile --at: better or no worse (exit status 0), worse by more than
-    --worse-than (1) or, when --within is over, not shown (5). The answer "worse" is wrong in at
-    most 1 % of all cases, each other answer in at most 5 %, however many pairs it took. `vary`,
-    `repeat` and `require` are left out.
+    decide: better or no worse (exit status 0), worse by more than --worse-than (1) or, when
+    --within is over, not shown (5). The answer "worse" is wrong in at most 1 % of all cases, each
+    other answer in at most 5 %. `vary`, `repeat` and `require` are left out.
     """
     from tailtap.base.errors import InputError
     from tailtap.experiment.plan import default_folder

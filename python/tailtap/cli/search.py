@@ -115,10 +115,9 @@ def search(
 ) -> Answer:
     """Find the highest rate at which a device loses no more than allowed, and measure it there.
 
-    The experiment file is that of `tailtap run`; the trials use rates and durations of their own.
-    With vary and cases there is a search for each combination, and the report can draw the highest
-    rate over what varies. With --loss 0 the result is the throughput of RFC 2544, also called
-    non-drop rate; with a higher loss, the partial drop rate. One search can have several losses.
+    Trials use rates and durations of their own. With vary and cases there is a search for each
+    combination. With --loss 0 the result is the throughput of RFC 2544, also called non-drop rate;
+    with a higher loss, the partial drop rate.
 
     The method mlr works like MLRsearch: short trials guide the search, and --trials long trials
     decide about a bound; the share --exceed of them may disagree. The method binary is that of RFC
@@ -127,9 +126,8 @@ def search(
 
     The result states the distance of the bounds, the trials behind them, the upper limit of the
     loss with 95 % confidence, and trials that disagree. Then latency is measured, as the file
-    describes it, at the shares --latency-at of each rate found. --out holds every trial as a run,
-    and search.json. The exit status is 1 when no rate holds, and 3 when a measurement at the rates
-    found failed or is invalid.
+    describes it. --out holds every trial as a run, and search.json. The exit status is 1 when no
+    rate holds, and 3 when a measurement at the rates found failed or is invalid.
     """
     from tailtap.cli.results import problem_of
     from tailtap.cli.run import stations_of_file

@@ -24,40 +24,33 @@ if TYPE_CHECKING:
     required=True,
     metavar="LINK...",
     help="[NAME=][NETNS/]INTERFACE[@arrival|@egress|@receipt][:FORWARD]. NAME defaults to the "
-    "interface. "
-    "NETNS is the network namespace of its interfaces, by its name in `ip netns list` or by a path "
-    "such as /proc/PID/ns/net; without it they are in the current one. FORWARD is "
-    "another interface, through which every packet leaves after its stamp (inline tap), or "
-    "'drop', which absorbs it; 'dev:drop' is an interface of that name. Without FORWARD the packet "
-    "goes on its way (passive tap). "
-    "With @egress the packets that leave through the interface are stamped (of a "
-    "generator: with --no-bypass), which saves a pair of links, else those that arrive. "
-    "With @arrival packets that leave through FORWARD are stamped when they were handed over to "
-    "the interface, not as they leave. "
-    "With @receipt packets that arrive are stamped when the interface's receive work comes to "
-    "them, not when they were handed over: tapped both ways, an interface tells how long packets "
-    "waited for it. Such a tap listens only, and has no FORWARD.",
+    "interface. NETNS is the network namespace of its interfaces, by name or path, by "
+    "default the current one. FORWARD is another interface, through which every packet "
+    "leaves after its stamp (inline tap), or 'drop', which absorbs it; 'dev:drop' is an "
+    "interface of that name. Without FORWARD the packet goes on its way (passive tap). "
+    "@egress stamps packets that leave through the interface (of a generator: with "
+    "--no-bypass). @arrival stamps packets that leave through FORWARD when they were "
+    "handed over to the interface. @receipt stamps packets when the interface's receive "
+    "work comes to them, passively: tapped both ways, an interface tells how long packets "
+    "waited for it.",
 )
 @click.option(
     "--write",
     required=True,
-    help="The file; its suffix, .stamps, .pcap or .marks, decides the format. With several links "
-    "it must contain {link}, which stands for the link's name. A name such as a/in puts the file "
-    "into the folder a, which must be there.",
+    help="The file; its suffix, .stamps, .pcap or .marks, decides the format. With several "
+    "links it must contain {link}, which stands for the link's name.",
 )
 @click.option(
     "--format",
     type=click.Choice(("stamps", "pcap", "marks")),
-    help="stamps: time, id and length of each packet with an id, 16 B each, and the "
-    "counts; pcap: the first bytes of every packet, with nanoseconds; marks: time, hash of the key "
-    "and length of each packet, 24 B each and no byte of it, and the counts. Needed where the "
-    "suffix does not say it.",
+    help="stamps: time, id and length of each packet with an id, 16 B each; pcap: the first "
+    "bytes of every packet; marks: time, hash of the key and length of each packet, 24 B "
+    "each. By default the suffix says it.",
 )
 @click.option(
     "--snap-length",
-    help="Bytes to keep of each packet in a pcap, up to 65535 B; 128 B unless given, which "
-    "has all headers and the id. Of marks, bytes to look at; 320 B unless given, as 160 B of the "
-    "payload are in a key.",
+    help="Bytes to keep of each packet in a pcap, up to 65535 B, by default 128 B, which has "
+    "all headers and the id. Of marks, bytes to look at, by default 320 B.",
 )
 @click.option(
     "--hash",
@@ -65,83 +58,80 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="[NAME=]KEY",
     help="Of marks, what their hashes are of: packet, packet-nat, packet-flow, packet-payload, "
-    "packet-id, moonsniff or a number, as in `tailtap evaluate --key`. The key must be what the "
-    "device leaves of packets: `tailtap evaluate` finds it on pcaps of a moment. Give it again "
-    "with a link's name for one whose packets carry their number elsewhere.",
+    "packet-id, moonsniff or a number, as in `tailtap evaluate --key`, which finds a key "
+    "that the device leaves on pcaps of a moment. Again with a link's name for one whose "
+    "packets carry their number elsewhere.",
 )
 @click.option(
     "--filter",
     "filter_",
     metavar="EXPRESSION",
-    help="Stamp only packets of which this is true, in the words of libpcap (`man pcap-filter`): "
-    "'udp port 53'. It says of a packet what `tcpdump -r FILE EXPRESSION` says: a VLAN tag counts "
-    "as in the frame. Others are counted as filtered, and cost little.",
+    help="Stamp only packets of which this is true, in the words of libpcap (`man "
+    "pcap-filter`): 'udp port 53'. A VLAN tag counts as in the frame. Others are counted "
+    "as filtered, and cost little.",
 )
 @click.option(
     "--sample",
     metavar="1/N",
-    help="Stamp one packet of N, a power of two up to 65536: those whose hash ends in so many "
-    "zeros. The hash is of what the key is made of, so that all links choose the same packets.",
+    help="Stamp one packet of N, a power of two up to 65536, by a hash of what the key is made "
+    "of: all links choose the same packets.",
 )
 @click.option(
     "--budget",
     type=SHARE,
     help="Of marks: take no more than this share of one core's time, '2 %', for all links "
-    "together. What the taps take is measured once a second, and the sample becomes thinner and "
-    "denser accordingly, never denser than --sample. The files say when.",
+    "together. The sample becomes thinner and denser accordingly, never denser than "
+    "--sample.",
 )
 @click.option(
     "--behind",
     multiple=True,
     metavar="NAME",
-    help="With --budget: a link whose packets were through the device, so that there a thinner "
-    "sample is taken later. Those with @egress are, without this option.",
+    help="With --budget: a link behind the device, where a thinner sample is taken later; "
+    "those with @egress are.",
 )
 @click.option(
     "--tell",
     type=TIME,
     help="Say so often what was counted, how many packets passed a second, and what share of a "
-    'core\'s time this took; with --json a line {"event": "counts", ...}.',
+    "core's time this took.",
 )
 @click.option(
     "--key",
     default="moonsniff",
     help="Where packets carry the id that is stamped: moonsniff, or OFFSET:WIDTH:le|be, an "
-    "integer of 1 to 4 bytes at that byte of the frame, as in `tailtap evaluate --key`; "
-    "every packet that is long enough has such an id, whatever it is.",
+    "integer of 1 to 4 bytes at that byte of the frame.",
 )
 @click.option(
     "--clock",
     type=click.Choice(("monotonic", "realtime", "hardware", "software")),
-    help="Whose clock. monotonic (stamps, unless given) or realtime (pcap, unless given): "
-    "the kernel's, read by an eBPF program; realtime is the monotonic clock put on the "
-    "time of day once, at the start: it does not jump when somebody sets the clock. "
-    "hardware: that of the network card, refused unless the card can stamp every packet "
-    "that it receives (`tailtap doctor` tells which can); links are listened to, nothing "
-    "is forwarded, and stamps are written. software: the kernel's when a packet socket "
-    "receives, for comparison with hardware.",
+    help="Whose clock. monotonic (by default of stamps) or realtime (of pcap): the kernel's; "
+    "realtime is the monotonic clock put on the time of day once, at the start. hardware: "
+    "that of the network card, refused unless it can stamp every packet that it receives; "
+    "links are listened to, and stamps are written. software: the kernel's when a packet "
+    "socket receives, for comparison.",
 )
 @click.option(
     "--rotate",
     multiple=True,
     metavar="SIZE|TIME",
-    help="Go on to the next file before one exceeds this size, '1 GB', or spans this time, "
-    "'10 min'; give it twice for both. Files are numbered: x-00001.pcap, x-00002.pcap, ...",
+    help="Go on to the next file before one exceeds this size, '1 GB', or spans this time, '10 "
+    "min'; give it twice for both. Files are numbered: x-00001.pcap, ...",
 )
 @click.option(
     "--records",
     multiple=True,
     metavar="[NAME=]NUMBER",
-    help="Room for packets in the kernel for each link, rounded up to a power of two; 64 "
-    "MiB unless given, which is 4194304 stamps. What finds no room is lost, and counted. Give it "
-    "again with a link's name for a link that needs more or less.",
+    help="Room for packets in the kernel for each link, by default 64 MiB, 4194304 stamps. "
+    "What finds no room is lost, and counted. Again with a link's name for a link that "
+    "needs more or less.",
 )
 @click.option(
     "--flush",
     default="1 s",
     type=TIME,
-    help="Write at least this often. With '0 s' nothing is written, and nobody wakes, while less "
-    "than half of the room is used, so that nothing disturbs a measurement.",
+    help="Write at least this often. With '0 s' nothing is written while less than half of the "
+    "room is used, so that nothing disturbs a measurement.",
 )
 @click.option(
     "--duration",
@@ -162,9 +152,8 @@ if TYPE_CHECKING:
 @click.option(
     "--cost",
     is_flag=True,
-    help="Measure how long the tap's program takes for a packet, compared with a program "
-    "that only reads the clock and one that does nothing. Meanwhile the kernel times all eBPF "
-    "programs, which itself costs some tens of nanoseconds.",
+    help="Measure how long the tap's program takes for a packet, compared with one that only "
+    "reads the clock and one that does nothing.",
 )
 def tap(
     links: tuple[str, ...],
@@ -194,12 +183,12 @@ def tap(
     A packet that leaves through another interface (but for @arrival), or with @egress, is stamped
     as it leaves. Any other packet is stamped when the interface gets it, from a network card's
     driver or from the sender at the other end of a veth pair. For this the kernel stamps all
-    packets of the machine while the tap runs, as for tcpdump.
+    packets of the machine while the tap runs, as for tcpdump. The links must be up.
 
     A stamp file holds packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, in MoonSniff's
     layout, or with --key all packets with an id at that place. A pcap holds all packets, cut to the
-    snap length. A file of marks is for traffic whose bytes nobody may keep: it holds no byte of a
-    packet, and `tailtap evaluate` takes it as any capture. The links must be up.
+    snap length. A file of marks holds no byte of a packet; `tailtap evaluate` takes it as any
+    capture.
 
     The tap runs until SIGINT, SIGTERM, the duration or the number of packets. The files of a tap
     that was killed can be read. With --json it prints {"event": "ready", ...} when all links are

@@ -29,10 +29,10 @@ host_name = click.argument("host", help="The name of a host in that file.")
 def check(testbed: Path, json: bool, quiet: bool) -> Answer:
     """Log in to all hosts of a testbed and send packets over each of its cables.
 
-    Says which cables are dead, and which end at another card than the file says; and of the cards
-    behind splitters, whether they stamp every packet in hardware. The cards are lent to network
-    namespaces of their own meanwhile, and given back. Exit status 0 when all is as the
-    file says, 1 when a cable is not, 3 when a host cannot be asked.
+    Says which cables are dead or end at another card than the file says, and whether the cards
+    behind splitters stamp every packet in hardware. The cards are in network namespaces of their
+    own meanwhile. Exit status 0 when all is as the file says, 1 when a cable is not, 3 when a host
+    cannot be asked.
     """
     from tailtap.measure.testbed import check as library
     from tailtap.measure.testbed.model import read_testbed
@@ -203,10 +203,10 @@ def image(
     """Make a live image: a kernel, and an initrd with a whole Debian root, made by mmdebstrap.
 
     Hosts boot it by kexec, GRUB or iPXE, and have the same files after every boot. It has ssh,
-    python3, the kernel's drivers and what tailtap calls. The host key is made once and kept in the
-    folder, so that ssh knows the host, in host-key.cpio beside the image, which has no secret. No
-    file in it is newer than SOURCE_DATE_EPOCH, or than now without it: with the same time, keys and
-    packages the image is the same.
+    python3, the kernel's drivers and what tailtap calls. The host key is made once and kept in
+    host-key.cpio beside the image, which has no secret. No file in it is newer than
+    SOURCE_DATE_EPOCH, or than now without it: with the same time, keys and packages the image is
+    the same.
     """
     from tailtap.measure.testbed.image import make_image
     from tailtap.records.printed import ImageRecord

@@ -55,15 +55,15 @@ def _profiles() -> Iterable[str]:
     "--require",
     multiple=True,
     metavar="REQUIREMENT",
-    help="What must hold, such as 'p99.999 < 1 ms'. May be given several times. Without this "
-    "and --profile, `require` in the experiment file applies.",
+    help="What must hold, such as 'p99.999 < 1 ms'; may be repeated. By default, without "
+    "--profile, the `require` of the experiment file.",
 )
 @click.option(
     "--profile",
     multiple=True,
     metavar="NAME",
     shell_complete=known(_profiles),
-    help="The requirements of a standard, such as urllc-5g. May be given several times.",
+    help="The requirements of a standard, such as urllc-5g; may be repeated.",
 )
 @click.option(
     "--list-profiles",
@@ -77,7 +77,7 @@ def _profiles() -> Iterable[str]:
     type=SHARE,
     help="How sure 'holds' and 'violated' must be.",
 )
-@undisturbed_latencies("judge")
+@undisturbed_latencies
 @click.option(
     "--junit",
     type=PATH,
@@ -105,15 +105,13 @@ def verdict(
     """Judge runs by requirements: each holds, is violated, or is not shown.
 
     Requirements: p99.999 < 1 ms (median, mean, max alike) of the packets that arrived;
-    reliability(1 ms) >= 99.999 %, the share of all packets that arrived within 1 ms, which counts
-    lost ones as late; loss == 0, or < 0.1 % (or ppm), and duplicates and reordered alike;
-    return_level(24 h) < 1 ms, by the tail model; gap(p99.9) < 200 us or gap(max), between packets
-    after the device. <= is accepted, too.
+    reliability(1 ms) >= 99.999 %, the share of all packets that arrived within 1 ms; loss == 0, or
+    < 0.1 % (or ppm), and duplicates and reordered alike; return_level(24 h) < 1 ms, by the tail
+    model; gap(p99.9) < 200 us or gap(max), between packets after the device. <= is accepted, too.
 
-    An answer about a share or a percentile is about the device, with 95 % confidence; too few
-    packets do not show it. Answers about max, mean, and == 0 are about the run alone. A requirement
-    must hold in all repeats. Runs that failed or are invalid show nothing. The rules are in
-    docs/reference/verdict.md.
+    An answer about a share or a percentile is about the device, with 95 % confidence; those about
+    max, mean, and == 0 are about the run alone. A requirement must hold in all repeats.
+    docs/reference/verdict.md has the rules.
 
     Where neither --require, --profile nor --runs is given, the claims of the experiment file are
     judged, too. The exit status is 0 when everything holds and 1 otherwise.

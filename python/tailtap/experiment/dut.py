@@ -71,24 +71,23 @@ class Dut(Strict):
     line: Line = Field(
         default=1,
         description="How many such devices packets pass one after the other, or which of "
-        "dut.nodes, in their order. Each has two ports of its own; veth pairs join them. "
-        "docs/howto/lines.md says what a line can show.",
+        "dut.nodes, in their order (docs/howto/lines.md).",
         examples=[16, ["router", "firewall", "router"]],
     )
     nodes: Annotated[
         dict[NodeName, dict[str, Any]], Written("mapping from names to keys of dut")
     ] = Field(
         default_factory=dict,
-        description="Nodes that dut.line or dut.links names. Each has the keys of dut that differ "
-        "from those of dut: platform, forwarder, options, cpus (some of dut.cpus), irq, napi, and "
-        "those of its platform. count makes several of it: with count: 3 node r is r1, r2 and r3.",
+        description="Nodes that dut.line or dut.links names, each with what differs from dut: "
+        "platform, forwarder, options, cpus (some of dut.cpus), irq, napi, and the "
+        "keys of its platform. With count: 3 node r is r1, r2 and r3.",
         examples=[{"router": {"forwarder": "kernel-route"}, "firewall": {"platform": "container"}}],
     )
     links: Links = Field(
         default_factory=list,
-        description="What joins dut.nodes, instead of dut.line: chains of names. in and out are "
-        "before and behind the DuT. What no flow passes is not made. docs/howto/graphs.md says "
-        "what a graph can be.",
+        description="What joins dut.nodes, instead of dut.line: chains of names "
+        "(docs/howto/graphs.md). in and out are before and behind the DuT. What no "
+        "flow passes is not made.",
         examples=[["in - fw - r1 - r2 - out", "fw - r3 - out"]],
     )
     flows: Annotated[
@@ -96,8 +95,8 @@ class Dut(Strict):
     ] = Field(
         default_factory=dict,
         description="Flows that are measured at the same time, each as a run of its own. path has "
-        "the nodes that it passes, and may be left out where links leave one way only. It may have "
-        "a rate, pattern, size, flows, ttl and cpu of its own; the rest is as in traffic.",
+        "the nodes that it passes, and may be left out where links leave one way "
+        "only. rate, pattern, size, flows, ttl and cpu may be its own.",
         examples=[
             {
                 "a": {"path": ["in", "fw", "r1", "r2", "out"], "rate": "10 kpkt/s"},
@@ -107,74 +106,70 @@ class Dut(Strict):
     )
     route_by: Literal["address", "port"] | None = Field(
         default=None,
-        description="By what kernel-route tells flows apart. address is a route for each flow's "
-        "destination. port is a rule and a table for each flow's UDP destination port, as in "
-        "hardware-supported-containers. By default address where there are dut.flows, else port.",
+        description="By what kernel-route tells flows apart: a route for each flow's destination "
+        "(address), or a rule and a table for each flow's UDP destination port "
+        "(port). By default address where there are dut.flows, else port.",
         examples=["port"],
     )
     functions: bool = Field(
         default=False,
         description="Whether a virtual function (SR-IOV) of each of dut.ports, or of the DuT's "
-        "cards of a testbed, is the DuT's port in place of the card. tailtap makes it, and removes "
-        "it again.",
+        "cards of a testbed, is the DuT's port in place of the card.",
         examples=[True],
     )
     over: Over = Field(
         default=VETH,
-        description="What the nodes are reached by: veth pairs, a macvlan on the end of each link, "
-        "or a bridge between that and a veth pair (bridge) or a netkit (netkit) of the node, as a "
-        "host has them for containers. "
-        "Or virtual functions of two network cards (SR-IOV) between nodes, which a cable joins. "
-        "docs/howto/virtual-functions.md says what that needs.",
+        description="What the nodes are reached by: veth pairs, a macvlan on the end of each "
+        "link, a bridge or a netkit as a host has them for containers; or virtual "
+        "functions of two network cards that a cable joins "
+        "(docs/howto/virtual-functions.md).",
         examples=[{"sriov": ["enp1s0f0", "enp2s0f0"]}],
     )
     taps: Literal["ends", "hops", "queues"] = Field(
         default="ends",
-        description="Where packets of a line are stamped. ends is before the first node and behind "
-        "the last. hops is also between two nodes, which tells how long each node took. queues is, "
-        "besides, where a node receives packets, which tells how long they waited for that. The "
-        "taps between are part of the latency: docs/howto/lines.md says what they cost.",
+        description="Where packets of a line are stamped. ends: before the first node and behind "
+        "the last. hops: also between two nodes. queues: also where a node receives "
+        "packets, which tells how long they waited. The taps between are part of the "
+        "latency (docs/howto/lines.md).",
         examples=["hops"],
     )
     cpus: Cpus = Field(
         default=(1,),
-        description="The CPUs that the DuT works on. The nodes of a line share them out if there "
-        "are as many CPUs as nodes, and else all work on all of them.",
+        description="The CPUs that the DuT works on. The nodes of a line share them out where "
+        "there are as many CPUs as nodes.",
         examples=[[2, 3]],
     )
     irq: IrqOption = Field(
         default="core",
-        description="Where packets that come in are received: the interrupts of network cards, and "
-        "on the lab's links receive packet steering. none leaves that to the kernel. node is "
-        "every CPU of the card's NUMA node, but CPU 0 (on the lab's links, of the node of "
-        "dut.cpus). core is dut.cpus, each interrupt on one of them. A list has the CPUs. For a "
-        "line with more nodes than dut.cpus the default is the list of dut.cpus.",
+        description="Where packets that come in are received: none leaves that to the kernel, "
+        "node is every CPU of the card's NUMA node but CPU 0, core is dut.cpus. For a "
+        "line with more nodes than dut.cpus the default is the list of dut.cpus. "
+        "docs/reference/platforms.md says more.",
         examples=["none", [2, 3]],
     )
     napi: Napi = Field(
         default="softirq",
-        description="What polls the ports that packets come in at: a softirq, or a kernel thread "
-        "for each queue (threaded NAPI, Linux 5.12), on the CPUs of dut.irq. With busy-poll these "
-        "threads never sleep (Linux 6.19): each wants a CPU for itself.",
+        description="What polls the ports that packets come in at: a softirq, a kernel thread for "
+        "each queue (threaded NAPI, Linux 5.12), or such threads that never sleep "
+        "(Linux 6.19).",
         examples=["threads", "busy-poll"],
     )
     queues: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
-        description="How many queues each of dut.ports, of the DuT's cards of a testbed and of the "
-        "virtual functions of dut.over has, as the papers have one. By default as many as it has.",
+        description="How many queues each of dut.ports, of the DuT's cards of a testbed and of "
+        "the virtual functions of dut.over has. By default as many as it has.",
         examples=[1],
     )
     neighbours: Neighbours = Field(
         default_factory=dict,
-        description="What else works on the DuT's machine while packets are measured: each has a "
-        "name, a kind and options, and is counted. docs/howto/neighbours.md says what they do.",
+        description="What else works on the DuT's machine while packets are measured "
+        "(docs/howto/neighbours.md).",
         examples=[{"batch": {"cpu": {"cpus": [1], "busy": 20}}}],
     )
     silent: Port | None = Field(
         default=None,
-        description="An interface of the DuT's machine that is down while packets are measured, "
-        "such as that of its management, whose packets interrupt CPUs. It is brought up again, "
-        "with its addresses and routes, even when all of tailtap has died (docs/howto/testbed.md).",
+        description="An interface of the DuT's machine, such as that of its management, that is "
+        "down while packets are measured (docs/howto/testbed.md).",
         examples=["eno1"],
     )
     options: dict[str, Any] = Field(
@@ -185,12 +180,11 @@ class Dut(Strict):
 
     tuning: Tuning = Field(
         default="none",
-        description="What is tuned on the DuT's machine for a run, and put back after it. runtime "
-        "sets every knob that is recommended and can be set while the machine runs. full requires "
-        "the kernel's command line as well: a virtual machine boots with it, on other platforms "
-        "the run fails and names it. A list has knobs and groups. docs/reference/host.md describes "
-        "the knobs. As the values that vary, `ablation` stands for all of them, all but one "
-        "each, and none.",
+        description="What is tuned on the DuT's machine for a run, and put back after it. "
+        "runtime: every knob that is recommended and can be set while the machine "
+        "runs. full: the kernel's command line as well. A list has knobs and groups "
+        "(docs/reference/host.md). In vary, `ablation` stands for all of them, all "
+        "but one each, and none.",
         examples=["runtime", ["timers", "memory"], {"without": "transparent-huge-pages"}],
     )
 

@@ -86,12 +86,12 @@ class Experiment(Strict):
     """One experiment file after reading: quantities are integers in base units."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] = Field(
-        description="What the experiment is called, in results and in the name of its folder.",
+        description="What the experiment and its folder are called.",
         examples=["container-vs-bare-metal"],
     )
     question: Annotated[str, Field(max_length=300)] = Field(
         default="",
-        description="What it is to answer, in a sentence: the report begins with it.",
+        description="What it is to answer: the report begins with it.",
         examples=["Is a container later than bare metal?"],
     )
     dut: Dut = Field(
@@ -125,14 +125,14 @@ class Experiment(Strict):
     cases: Annotated[list[dict[str, Any]], Written("list of mappings from key paths")] = Field(
         default_factory=list,
         description="Values that change together. Each case is combined with all that varies, and "
-        "all cases name the same key paths. `case` is what a case is called in names of runs and "
-        "in figures.",
+        "all name the same key paths. `case` is what a case is called in names of "
+        "runs and in figures.",
         examples=[[{"dut.cpus": [1], "traffic.cpu": 0}, {"dut.cpus": [0], "traffic.cpu": 1}]],
     )
     exclude: Annotated[list[dict[str, Any]], Written("list of mappings from key paths")] = Field(
         default_factory=list,
-        description="Combinations to leave out. Each mapping excludes the combinations that have "
-        "all of its values; a list stands for any of its values.",
+        description="Combinations to leave out: those that have all values of a mapping, in which "
+        "a list stands for any of its values.",
         examples=[[{"dut.platform": "vm", "traffic.rate": ["1 Mpkt/s", "2 Mpkt/s"]}]],
     )
     repeat: Annotated[int, Field(ge=1, le=10_000)] = Field(
@@ -144,8 +144,8 @@ class Experiment(Strict):
         dict[str, dict[str, Any]], Written("mapping from names to mappings from key paths")
     ] = Field(
         default_factory=dict,
-        description="Other sizes of the experiment: `--set scale=NAME` puts the "
-        "values of that scale into the file.",
+        description="Other sizes of the experiment: `--set scale=NAME` takes the values of that "
+        "scale.",
         examples=[
             {"paper": {"traffic.rate": "1 Mpkt/s", "traffic.duration": "160 s", "repeat": 10}}
         ],
@@ -153,59 +153,57 @@ class Experiment(Strict):
     counters: Counters = Field(
         default=False,
         description="Whether instructions, TLB misses and migrations are counted in each run, or "
-        "which other events of processors and kernel; interrupts and softirqs by kind are counted "
-        "with them.",
+        "which other events; interrupts and softirqs by kind are counted with them.",
         examples=[True, {"events": ["instructions", "page-faults"], "by": "machine"}],
     )
     trace: Literal["none", "thin", "full"] = Field(
         default="none",
-        description="Whether it is recorded what the kernel does on the DuT's CPUs. thin records "
-        "what names the context that had a CPU, full also single timers, page faults, reclaim, "
-        "compaction, frequencies and every migration. "
-        "docs/explanation/tracing.md says what each costs.",
+        description="Whether it is recorded what the kernel does on the DuT's CPUs, thin or full "
+        "as of `tailtap trace --mode`. docs/explanation/tracing.md says what each "
+        "costs.",
         examples=["thin"],
     )
     interrupts: Interrupts = Field(
         default="none",
-        description="Whether the kernel's counters of interrupts and softirqs are sampled, and how "
-        "often; docs/explanation/interrupts.md says what that shows.",
+        description="Whether the kernel's counters of interrupts and softirqs are sampled, and "
+        "how often (docs/explanation/interrupts.md).",
         examples=["counters", {"counters": {"period": "10 ms"}}],
     )
     events: Annotated[list[Event], Written("list of mappings")] = Field(
         default_factory=list,
-        description="Commands that run while packets are measured: a reload of rules, a change of "
-        "a route, a link that goes down. The run says how long nothing came out around each, and "
-        "what was lost. docs/howto/events.md shows some.",
+        description="Commands that run while packets are measured: a reload of rules, a link that "
+        "goes down. The run says how long nothing came out around each, and what was "
+        "lost (docs/howto/events.md).",
         examples=[[{"at": "3 s", "run": ["nft", "-f", "/srv/new.nft"]}]],
     )
     require: Annotated[
         list[Annotated[str, AfterValidator(_is_requirement)]], Written("list of requirements")
     ] = Field(
         default_factory=list,
-        description="What all runs must meet. The verdict follows the last run, and `tailtap run` "
-        "ends with status 1 unless everything holds. docs/reference/verdict.md has the quantities.",
+        description="What all runs must meet (docs/reference/verdict.md): `tailtap run` ends with "
+        "status 1 unless everything holds.",
         examples=[["p99.9 < 1 ms", "loss == 0"]],
     )
     claims: Annotated[list[Claim], Written("list of mappings")] = Field(
         default_factory=list,
         description="What the experiment is to show: sentences, each with the test behind it. "
-        "`tailtap run`, `verdict` and `report` say which are held, contradicted, or not shown, and "
-        "`tailtap reproduce` asks the same on another machine.",
+        "`tailtap run`, `verdict`, `report` and `reproduce` say which are held, "
+        "contradicted, or not shown.",
         examples=[[{"says": "No packet is lost.", "require": ["loss == 0"]}]],
     )
     figures: Annotated[
         list[Figure], Field(max_length=MOST_FIGURES), Written("list of mappings")
     ] = Field(
         default_factory=list,
-        description="Figures and tables that the report has besides its own, with the panels, the "
-        "lines and the axes that are asked for; docs/howto/figures.md shows some.",
+        description="Figures and tables that the report has besides its own "
+        "(docs/howto/figures.md).",
         examples=[[{"kind": "hdr", "panels": "dut.kernel", "series": "dut.platform"}]],
     )
     differs: Annotated[list[Annotated[str, Field(min_length=1)]], Written("list of sentences")] = (
         Field(
             default_factory=list,
-            description="How this experiment differs from the one that it follows. `tailtap run` "
-            "prints these sentences and stores them.",
+            description="How this experiment differs from the one that it follows: sentences that "
+            "`tailtap run` prints and stores.",
             examples=[["The forwarder is DPDK's l2fwd; the paper's was libmoon's."]],
         )
     )

@@ -79,6 +79,10 @@ In brackets behind each key stands what it takes, and its default.
 """
 
 
+PLAIN = ("`", "whole number", "time", "size", "packet rate", "CPU number")
+"""Types that need no example: how they begin."""
+
+
 def reference() -> str:
     """The page as Markdown."""
     parts = [HEAD, "## The file", _list(Experiment)]
@@ -103,8 +107,9 @@ def reference() -> str:
         parts += list(_options(f"Forwarder {name}", forwarder.Options, "dut.options.", first_of))
     parts += ["### Neighbours", "In `dut.neighbours`, below a name and a kind."]
     for name, neighbour in NEIGHBOURS.working():
-        parts += [f"**{name}**: {_about(neighbour)}"]
-        parts += [_list(neighbour.Options, f"dut.neighbours.NAME.{name}.")]
+        parts += [f"#### Neighbour {name}", _about(neighbour)]
+        below = "dut.neighbours.NAME.KIND."
+        parts += list(_own(f"Neighbour {name}", neighbour.Options, below, first_of))
     parts += ["## traffic", "What is sent: UDP packets with ids.", _list(Traffic, "traffic.")]
     parts += ["### Generators", _kinds(GENERATORS)]
     for name, generator in GENERATORS.working():
@@ -175,7 +180,8 @@ def _keys(model: type[BaseModel], prefix: str, without: tuple[str, ...] = ()) ->
             continue
         kind, default = type_text(field), default_text(field)
         examples = ", ".join(f"`{example_text(value)}`" for value in field.examples or ())
-        such = f" Such as {examples}." if examples and not kind.startswith("`") else ""
+        such = f" E.g. {examples}." if examples and not kind.startswith(PLAIN) else ""
+        kind = kind.replace("` or `", "`|`")
         if field.is_required():
             kind += "; required"
         elif default is not None:

@@ -38,23 +38,20 @@ class Matching(Strict):
 
     match: Literal["packets", "transactions"] = Field(
         default="packets",
-        description="What is measured: packets is how long each took through the DuT, transactions "
-        "how long requests waited for their answers, where dut.forwarder is server.",
+        description="What is measured: how long each packet took through the DuT, or how long "
+        "requests waited for their answers, where dut.forwarder is server.",
         examples=["transactions"],
     )
     transaction: str | None = Field(
         default=None,
-        description="Which kind of transactions is the run's result, where there are several: one "
-        "that `tailtap evaluate --match transactions` finds. By default that with most "
+        description="Which kind of transactions is the run's result. By default that with most "
         "requests.",
         examples=["dns"],
     )
     key: str = Field(
         default="auto",
-        description="How packets are matched. Stamps have the packets' ids (moonsniff), which auto "
-        "finds. With tap.format: pcap it is any key of `"
-        "tailtap evaluate --key"
-        "`.",
+        description="How packets are matched. Stamps have ids (moonsniff), which auto finds; with "
+        "tap.format: pcap it is any key of `tailtap evaluate --key`.",
         examples=["moonsniff", "packet-nat"],
     )
     trim: Time = Field(
@@ -126,8 +123,8 @@ class Event(Strict):
     )
     where: str = Field(
         default=DUT,
-        description="Where it runs: dut, generator, host (the device's machine, outside of both), "
-        "or one of dut.nodes. In a line dut is the first node.",
+        description="Where it runs: dut (in a line its first node), generator, host (the device's "
+        "machine, outside of both), or one of dut.nodes.",
         examples=[HOST],
     )
     every: Time | None = Field(

@@ -81,8 +81,8 @@ class Claim(Strict):
     )
     against: Chosen | None = Field(
         default=None,
-        description="Instead of `require`: which runs they are held against. Keys that are not "
-        "here are as in `for`, and all other values that vary are equal.",
+        description="Instead of `require`: which runs they are held against. All values that are "
+        "not here are equal.",
         examples=[{"dut.platform": "bare-metal"}],
     )
     at: Annotated[str, AfterValidator(_is_percentile)] | None = Field(

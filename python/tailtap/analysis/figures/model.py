@@ -132,11 +132,10 @@ class Beside(Strict):
 
     path: str | None = Field(
         default=None,
-        description="A tree of published results, or what "
-        "`tailtap import --into` wrote. In a file for --figures-from it "
-        "is seen from the folder in which `tailtap report` is typed; the experiment file of a "
-        "results folder names what is in that folder. By default the runs that were imported into "
-        "the folder of the results.",
+        description="A tree of published results, or what `tailtap import --into` wrote. In a "
+        "file for --figures-from it is seen from the folder in which `tailtap report` "
+        "is typed. By default the runs that were imported into the folder of the "
+        "results.",
         examples=["containerized-low-latency"],
     )
     name: str = Field(
@@ -149,10 +148,8 @@ class Beside(Strict):
         dict[str, dict[str, Any]], Written("mapping from words of --runs to values")
     ] = Field(
         min_length=1,
-        description="Which of its runs belong to which of ours: words as "
-        "`tailtap report --runs` "
-        "takes them, and the values of our variables. Without a rate among the words, runs at our "
-        "rate are taken.",
+        description="Which of its runs belong to which of ours: words as `tailtap report --runs` "
+        "takes them, and the values of our variables.",
         examples=[{"container/rt/optimized": {"dut.platform": "container"}}],
     )
 
@@ -169,8 +166,8 @@ class Figure(Strict):
     name: Annotated[str, Matching(r"^[a-z][a-z0-9-]{0,39}$", name_words(40, "figure-5"))] | None = (
         Field(
             default=None,
-            description="What its files are called. By default its kind behind asked-, and a "
-            "number where there are several of a kind.",
+            description="What its files are called. By default asked- and its kind, with a number "
+            "where there are several.",
             examples=["figure-5"],
         )
     )
@@ -224,9 +221,8 @@ class Figure(Strict):
     )
     counter: str | None = Field(
         default=None,
-        description="Which counter: an event of `counters`, such as dTLB-load-misses, or a kind of "
-        "interrupt or softirq, such as LOC or NET_RX softirq, which `counters` and `interrupts: "
-        "counters` count.",
+        description="Which counter: an event of `counters`, or a kind of interrupt or softirq, "
+        "such as LOC or NET_RX softirq.",
         examples=["dTLB-load-misses"],
     )
     per: Literal["packet", "second", "run"] | None = Field(
@@ -242,8 +238,8 @@ class Figure(Strict):
     )
     sign: dict[str, list[str]] | None = Field(
         default=None,
-        description="Columns with a check mark for some values of a variable, as in the papers' "
-        "tables: the column's name, and VARIABLE=VALUE, of which any will do.",
+        description="Columns with a check mark for some values of a variable: the column's name, "
+        "and VARIABLE=VALUE, of which any will do.",
         examples=[{"RT": ["dut.kernel=rt"]}],
     )
     repeats: Literal["all", "worst"] = Field(
@@ -268,7 +264,7 @@ class Figure(Strict):
     beside: Beside | None = Field(
         default=None,
         description="Published results beside ours: their curves, and the ratio of percentiles as "
-        "a table. They are shown, never judged: their machine is another.",
+        "a table. They are never judged.",
         examples=[{"path": "published", "where": {"vm": {"dut.platform": "vm"}}}],
     )
 

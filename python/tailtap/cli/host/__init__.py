@@ -89,8 +89,8 @@ def purpose_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "interface",
             multiple=True,
             metavar="NAME",
-            help="A network interface that packets come or go by; may be repeated. By default all "
-            "that have a device.",
+            help="A network interface of the packets; may be repeated. By default all that have a "
+            "device.",
         ),
     )
     declared: Callable[..., Any] = of_purpose

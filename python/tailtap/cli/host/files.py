@@ -82,15 +82,14 @@ def bootline(
     """Print the words for the kernel's command line, what each does and why; or install them.
 
     The last line is the words alone. A word that this kernel was not built for, or does not know,
-    is left out, and so is what is only there to compare, unless it is named. Conflicts on the
-    line that runs, and with these words, are listed on standard error.
+    is left out, and so is what is only there to compare, unless it is named. Conflicts are listed
+    on standard error.
 
-    --install writes /etc/default/grub.d/99-tailtap.cfg for GRUB, for the normal entries only. For
-    systemd-boot it copies the entry that was booted, as _-tailtap.conf. It shows the difference
-    and says what to call next. It changes no file of anybody else's, so that it calls no
-    update-grub, and it never reboots. A word with another value in such a file is an error.
-    --remove and `tailtap host revert` undo it. After the reboot `tailtap host audit` says whether
-    the kernel took the words.
+    --install writes /etc/default/grub.d/99-tailtap.cfg for GRUB, for the normal entries only; for
+    systemd-boot it copies the entry that was booted, as _-tailtap.conf. It shows the difference,
+    says what to call next, changes no other file and never reboots. A word with another value in
+    such a file is an error. --remove and `tailtap host revert` undo it. After the reboot `tailtap
+    host audit` says whether the kernel took the words.
     """
 
     from msgspec.structs import replace
@@ -222,7 +221,7 @@ def export(
 
     The values are those of `tailtap host apply` and `tailtap host bootline` for the same options,
     each with the reason as a comment. Comments at the end name what such a file cannot set, what
-    does not apply to this machine, and what takes links down. Nothing on this machine is changed.
+    does not apply to this machine, and what takes links down.
     """
 
     from tailtap.base.files import named

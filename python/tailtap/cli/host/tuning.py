@@ -47,9 +47,9 @@ def audit(
     """Judge what on this machine adds tail latency: what it should be, why, and who says so.
 
     Nothing is changed, and no root is needed; what only root may read is unknown to others. A knob
-    is met, not-met, unknown, or not-applicable, which is decided by what is there, not by the
-    kernel's version. Exit status 1 when a knob is known to be other than it should be, else 0. What
-    only the host of a virtual machine can mend is shown, and does not count.
+    is met, not-met, unknown, or not-applicable. Exit status 1 when a knob is known to be other than
+    it should be, else 0. What only the host of a virtual machine can mend is shown, and does not
+    count.
     """
 
     from tailtap.host.tuning import audit as library
@@ -135,10 +135,9 @@ def apply(
 ) -> Answer:
     """Set the knobs that `tailtap host audit` finds not met, as far as the running kernel can.
 
-    All of them, or those that are named. A knob that is only there to compare is set when it is
-    named itself. What is met is not touched. Each value is read back; when the machine refuses one,
-    all are put back, and the message names it. The tuning stays until `tailtap host revert` or a
-    reboot; `tailtap clean` leaves it. A second apply adds to the first.
+    A knob that is only there to compare is set when it is named itself. Each value is read back;
+    when the machine refuses one, all are put back, and the message names it. The tuning stays until
+    `tailtap host revert` or a reboot. A second apply adds to the first.
     """
 
     from tailtap.host.facts.needs import require_superuser
@@ -183,9 +182,9 @@ def apply(
 def revert(dry_run: bool, json: bool, quiet: bool) -> Answer:
     """Put back all that `tailtap host apply` has set, newest first, also when it was killed.
 
-    A value that somebody else has changed in the meantime is left as it is, and named. A reboot
-    has ended what was set while the machine ran: that is named, and files are put back, such as
-    that of `tailtap host bootline --install`. A second call finds nothing to do.
+    A value that somebody else has changed in the meantime is left as it is, and named. After a
+    reboot, which ended what was set, files are put back, such as that of `tailtap host bootline
+    --install`.
     """
 
     from tailtap.host.facts.needs import require_superuser
@@ -249,11 +248,10 @@ def noise(
 ) -> Answer:
     """Measure what takes cores that nobody asks for anything, and name it.
 
-    A loop on each CPU does nothing but read the clock. A gap is a time between two reads that was
-    longer than --above. The tracer follows the CPUs meanwhile, so that what took the time has its
-    name: a timer, an interrupt, a task, the hypervisor. A gap that the kernel knows nothing of was
-    the hypervisor's or the firmware's. No packet that a core serves is faster than its gaps allow:
-    they are the floor of the core, as `platform: wire` is that of the links.
+    A loop on each CPU reads the clock. A gap is a time between two reads that was longer than
+    --above. The tracer names what took it: a timer, an interrupt, a task, the hypervisor; what the
+    kernel knows nothing of was the hypervisor's or the firmware's. No packet that a core serves is
+    faster than its gaps allow.
 
     Nothing is changed on the machine. The loops run at ordinary priority. The tracer itself takes
     some tenths of a microsecond of each interrupt and each switch of tasks.

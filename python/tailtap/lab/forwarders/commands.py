@@ -52,9 +52,9 @@ class ExternalOptions(Strict):
     command: Command | None = Field(
         default=None,
         description="The command. {ingress} and {egress}, the two ports, {cpu}, the first of the "
-        "DuT's CPUs, {cpus}, all of them with commas, and {folder}, a folder for its files, are "
-        "filled in; {{ is a brace. Where dut.image has the files, that of "
-        "the image is the default; it finds both ports as TAILTAP_INGRESS and TAILTAP_EGRESS.",
+        "DuT's CPUs, {cpus}, all of them with commas, and {folder}, a folder for its "
+        "files, are filled in; {{ is a brace. By default that of dut.image, which "
+        "finds the ports as TAILTAP_INGRESS and TAILTAP_EGRESS.",
         examples=["tailtap forward {ingress} {egress} --cpu {cpu}"],
     )
     arguments: Command | None = Field(
@@ -70,10 +70,10 @@ class ExternalOptions(Strict):
     )
     driver: PciDriver | None = Field(
         default=None,
-        description="The driver that both ports are given before the command starts, and taken "
-        "from afterwards: {ingress} and {egress} are their PCI addresses then. vfio-pci is for the "
-        "network cards in dut.ports, and in a virtual machine with dut.iommu for whatever its "
-        "ports are; uio_pci_generic is for those of one without.",
+        description="The driver that both ports are given for the command: {ingress} and {egress} "
+        "are their PCI addresses then. vfio-pci is for the network cards in "
+        "dut.ports, and in a virtual machine with dut.iommu; uio_pci_generic for "
+        "those of one without.",
         examples=["vfio-pci"],
     )
     ready: Time = Field(
@@ -216,10 +216,10 @@ class ServerOptions(Strict):
     command: ServerCommand | None = Field(
         default=None,
         description="The command, which stays in the foreground. {interface}, the DuT's port, "
-        "{address}, the address that clients ask, {client}, theirs, {cpu}, the first of the DuT's "
-        "CPUs, {cpus}, all of them with commas, and {folder}, a folder for its files, are filled "
-        "in; {{ is a brace. Where dut.image has the files, that of the image is the default; it "
-        "finds port and addresses as TAILTAP_INTERFACE, TAILTAP_ADDRESS and TAILTAP_CLIENT.",
+        "{address}, the address that clients ask, {client}, theirs, {cpu}, the first "
+        "of the DuT's CPUs, {cpus}, all of them with commas, and {folder}, a folder "
+        "for its files, are filled in; {{ is a brace. By default that of dut.image, "
+        "which finds them as TAILTAP_INTERFACE, TAILTAP_ADDRESS and TAILTAP_CLIENT.",
         examples=["dnsmasq --keep-in-foreground --listen-address={address}"],
     )
     arguments: ServerCommand | None = Field(

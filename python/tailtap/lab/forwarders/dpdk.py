@@ -137,26 +137,24 @@ class DpdkOptions(Strict):
 
     driver: Literal["af_packet", "af_xdp", "vfio-pci", "uio_pci_generic"] = Field(
         default="af_packet",
-        description="How DPDK accesses the ports. af_packet and af_xdp go through the kernel, on "
-        "any link. vfio-pci takes the network cards in dut.ports from the kernel and returns them "
-        "afterwards; it needs an IOMMU, and cards alone in their IOMMU groups. In a virtual "
-        "machine it takes whatever the ports are, and needs dut.iommu; uio_pci_generic, for "
-        "virtual machines only, needs none.",
+        description="How DPDK accesses the ports. af_packet and af_xdp go through the kernel. "
+        "vfio-pci takes the network cards in dut.ports from the kernel and returns "
+        "them; it needs an IOMMU, in a virtual machine dut.iommu. uio_pci_generic, "
+        "for virtual machines only, needs none.",
         examples=["af_xdp"],
     )
     busy_budget: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
         default=None,
         description="With driver af_xdp: how many packets the kernel takes at most when the "
-        "program has it poll a port (preferred busy polling, Linux 5.11). Interrupts of the ports "
-        "are put off meanwhile, for up to 200 us after the last poll. 0: the program only looks at "
-        "its ring, and the kernel polls as always. By default 64 packets, and no interrupt is put "
-        "off.",
+        "program has it poll a port (preferred busy polling, Linux 5.11), while "
+        "interrupts are put off for up to 200 us. 0: the kernel polls as always. By "
+        "default 64 packets, and no interrupt is put off.",
         examples=[32],
     )
     huge_pages: bool | None = Field(
         default=None,
-        description="Whether DPDK's memory is on huge pages: true reserves them for the run, or "
-        "the run fails. By default huge pages are used where they are available.",
+        description="Whether DPDK's memory is on huge pages: with true or the run fails. By "
+        "default where they are available.",
         examples=[True],
     )
     memory: Size = Field(

@@ -43,7 +43,7 @@ class ExampleOptions(dpdk.DpdkOptions):
     drain: Annotated[Time, AfterValidator(_at_most)] = Field(
         default=0,
         description="How long packets may wait for others before they are sent together, 1 s at "
-        "most. It is 100 us in the original example.",
+        "most; 100 us in the original example.",
         examples=["100 us"],
     )
 

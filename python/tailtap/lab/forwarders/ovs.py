@@ -98,9 +98,9 @@ class OvsOptions(Strict):
 
     datapath: Literal["kernel", "userspace"] | None = Field(
         default=None,
-        description="Which datapath forwards: that of the kernel (module openvswitch), or the one "
-        "in user space, which takes packets from AF_PACKET sockets. By default that of the kernel "
-        "where there is one.",
+        description="Which datapath forwards: that of the kernel (module openvswitch), the "
+        "default where there is one, or that in user space, which takes packets from "
+        "AF_PACKET sockets.",
         examples=["userspace"],
     )
     rules: RuleFile | None = RULES

@@ -123,9 +123,8 @@ class SuricataOptions(dpdk.DpdkOptions):
     )
     rules: Annotated[str | list[str], AfterValidator(_rule_files)] = Field(
         default="none",
-        description="Its rules: none; many, which are 5000 rules of ours that never match, 100 of "
-        "them evaluated for every packet, and one that drops UDP port 9; or the path of a rule "
-        "file, of a folder with rule files, or of an archive (tar) with them, or a list of such "
+        description="Its rules: none; many, 5000 rules of ours that never match; or the path of a "
+        "rule file, of a folder or an archive (tar) with such files, or a list of "
         "paths.",
         examples=["many"],
     )
@@ -140,21 +139,20 @@ class SuricataOptions(dpdk.DpdkOptions):
     )
     rejected: Annotated[float, BeforeValidator(_share)] = Field(
         default=0.05,
-        description="The share of its rules up to which Suricata may reject some, with a warning "
-        "that names them; with more, the run fails.",
+        description="The share of its rules that Suricata may reject, with a warning; with more, "
+        "the run fails.",
         examples=["1 %"],
     )
     vars: dict[str, str] = Field(
         default_factory=dict,
-        description="Values of its groups of addresses and ports (names that end with _PORTS). "
-        "By default they are those that Suricata comes with, and HOME_NET and EXTERNAL_NET are "
-        "any.",
+        description="Values of its groups of addresses and ports (names that end with _PORTS). By "
+        "default Suricata's own, but HOME_NET and EXTERNAL_NET are any.",
         examples=[{"HOME_NET": "[198.18.0.0/15]", "EXTERNAL_NET": "!$HOME_NET"}],
     )
     manager: bool = Field(
         default=False,
         description="Whether the first of dut.cpus is for its managing threads alone, as in the "
-        "papers; packets are then inspected on the others.",
+        "papers.",
         examples=[True],
     )
 

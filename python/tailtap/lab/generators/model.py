@@ -52,8 +52,7 @@ class Traffic(Strict):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="Options of the generator, where it has some. tailtap's own generators have "
-        "none; those of other packages may.",
+        description="Options of the generator. tailtap's own generators have none.",
         examples=[{}],
     )
     replay: ReplaySpec | None = Field(
@@ -69,15 +68,15 @@ class Traffic(Strict):
     )
     pattern: Pattern = Field(
         default=Constant(),
-        description="How packets follow each other: the name of a pattern, a text such as "
-        "burst:packets=32, or a mapping of its kind and values.",
+        description="How packets follow each other: a pattern, with values such as "
+        "burst:packets=32, or as a mapping.",
         examples=["poisson", "burst:packets=32", {"kind": "ramp", "to": "40 kpkt/s"}],
     )
     size: Sizes = Field(
         default=MIN_SIZE,
-        description="The size of a packet on the wire with its check sequence, 64 B to 9018 B. "
-        "imix is seven packets of 64 B, four of 594 B and one of 1518 B. Sizes in a list are sent "
-        "in turn.",
+        description="The size of a packet on the wire with its check sequence, 64 B to 9018 B; of "
+        "a list in turn. imix is seven packets of 64 B, four of 594 B and one of 1518 "
+        "B.",
         examples=["128 B", "imix", ["64 B", "1518 B"]],
     )
     duration: Time = Field(
@@ -88,8 +87,8 @@ class Traffic(Strict):
     )
     warm_up: Time = Field(
         default=1_000_000_000,
-        description="How long packets are sent before the measurement, at the same rate. 0 s is "
-        "the default where warm_up_packets or replay.ids: keep is given.",
+        description="How long packets are sent before the measurement, at the same rate. 0 s "
+        "where warm_up_packets or replay.ids: keep is given.",
         examples=["500 ms"],
     )
     warm_up_packets: Annotated[int, Field(ge=0, le=MAX_WARM_UP_PACKETS)] = Field(
@@ -120,8 +119,8 @@ class Traffic(Strict):
     )
     ttl: Annotated[int, Field(ge=1, le=255)] = Field(
         default=DEFAULT_TTL,
-        description="The time to live of the packets, the hop limit of IPv6. Each router of a line "
-        "(dut.line) takes one from it, and the last of them must find more than one.",
+        description="The time to live of the packets, the hop limit of IPv6. The last router of a "
+        "line must find more than one.",
         examples=[255],
     )
     cpu: Cpu = Field(
@@ -142,14 +141,13 @@ class Traffic(Strict):
     )
     slip_limit: Time = Field(
         default=100_000,
-        description="When 1 % of the packets leave later than this after their scheduled time, the "
-        "run is invalid.",
+        description="When 1 % of the packets leave later than this after they were due, the run "
+        "is invalid.",
         examples=["1 ms"],
     )
     external: External | None = Field(
         default=None,
-        description="What the generator `external` runs. That generator needs this key, and no "
-        "other has it.",
+        description="What the generator `external` runs, which needs this key.",
         examples=[{"command": "trafgen --dev {interface} --conf udp.cfg --num {packets}"}],
     )
 

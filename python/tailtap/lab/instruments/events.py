@@ -73,14 +73,13 @@ class Events(Strict):
 
     events: Annotated[list[Name], Field(min_length=1, max_length=MOST)] = Field(
         default_factory=lambda: list(DEFAULT),
-        description="The events, as `perf list` names them: of the processor, of the kernel, "
-        "tracepoints, probes. By default those of `counters: true`.",
+        description="The events, as `perf list` names them. By default those of `counters: true`.",
         examples=[["instructions", "page-faults", "sched:sched_switch"]],
     )
     by: Literal["cpu", "group", "machine"] = Field(
         default="cpu",
-        description="What a count is of: all that ran on the CPUs of the DuT; the control group of "
-        "its containers, on any CPU; all CPUs. docs/reference/platforms.md compares them.",
+        description="What a count is of: all that ran on the CPUs of the DuT; the control group "
+        "of its containers; all CPUs. docs/reference/platforms.md compares them.",
         examples=["group"],
     )
 

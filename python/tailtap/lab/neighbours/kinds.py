@@ -110,8 +110,7 @@ class CacheOptions(Busy):
 
     size: Size = Field(
         default=8 << 20,
-        description="How much memory it reads. As much as a cache holds takes that cache from "
-        "others.",
+        description="How much memory it reads.",
         examples=["32 MiB"],
     )
 
@@ -139,8 +138,8 @@ class MemoryOptions(Rated):
     """How much per second."""
 
     rate: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        description="How many megabytes each of its CPUs copies per second; as many are read as "
-        "written. The two areas have 128 MiB each, more than most caches hold.",
+        description="How many megabytes each of its CPUs copies per second, between two areas of "
+        "128 MiB; as many are read as written.",
         examples=[1000],
     )
 
@@ -186,8 +185,8 @@ class PacketsOptions(Rated):
     )
     burst: Annotated[int, Field(ge=1, le=64)] = Field(
         default=64,
-        description="How many of them come at once. The softirq delivers these before anything "
-        "else that the CPU has received.",
+        description="How many of them come at once, before anything else that the CPU has "
+        "received.",
         examples=[16],
     )
 

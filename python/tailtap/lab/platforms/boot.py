@@ -320,8 +320,7 @@ class PortOptions(Strict):
     ports: Ports | None = Field(
         default=None,
         description="Two network cards of this machine that are the DuT's ports: before it and "
-        "behind it. tap.ports names the cards at the other ends of their cables. By default the "
-        "ports are virtual links.",
+        "behind it. By default the ports are virtual links.",
         examples=[["enp1s0f0", "enp1s0f1"]],
     )
 
@@ -331,19 +330,19 @@ class KernelOptions(PortOptions):
 
     kernel: Annotated[str, AfterValidator(check_kernel)] | None = Field(
         default=None,
-        description="The kernel that the DuT runs: vanilla, rt (real-time), a version as "
-        "`uname -r` prints it or the beginning of it, or the absolute path of a kernel image. A "
-        "virtual machine boots it, and so does a testbed's host (docs/howto/testbed.md). Elsewhere "
-        "the run fails, and says what to boot, where this machine runs another kernel. By default "
-        "any kernel will do.",
+        description="The kernel that the DuT runs: vanilla, rt (real-time), a version as `uname "
+        "-r` prints it or the beginning of it, or the absolute path of a kernel "
+        "image. A virtual machine and a testbed's host (docs/howto/testbed.md) boot "
+        "it; elsewhere the run fails where this machine runs another kernel. By "
+        "default any kernel will do.",
         examples=["rt", "6.1", "/boot/vmlinuz-6.1.0-37-rt-amd64"],
     )
     boot: Annotated[str, AfterValidator(check_boot)] = Field(
         default="",
-        description="Parameters of that kernel's command line; {cpus} stands for the DuT's CPUs. A "
-        "virtual machine boots with them, as does a testbed's host (docs/howto/testbed.md). "
-        "Elsewhere the run fails where this machine was booted without them, or with parameters "
-        "that only other runs of the experiment ask for.",
+        description="Parameters of that kernel's command line; {cpus} stands for the DuT's CPUs. "
+        "A virtual machine and a testbed's host boot with them; elsewhere the run "
+        "fails where this machine was booted without them, or with parameters that "
+        "only other runs of the experiment ask for.",
         examples=["nohz_full={cpus} isolcpus={cpus}"],
     )
 

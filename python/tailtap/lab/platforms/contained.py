@@ -59,16 +59,16 @@ class ContainedOptions(KernelOptions):
 
     root: Annotated[str, Written("`host`, `debian` or a folder")] | None = Field(
         default=None,
-        description="The container's root file system: host is this machine's own, debian is one "
-        "of Debian with systemd, which the first run makes (`container` only), and an absolute "
-        "path is a folder with your own. None is written to. host is the default.",
+        description="The container's root file system: host is this machine's own, the default; "
+        "debian is one of Debian with systemd, which the first run makes (`container` "
+        "only); an absolute path is a folder with your own. None is written to.",
         examples=["debian", "/srv/firewall"],
     )
     image: Annotated[str, AfterValidator(check_reference)] | None = Field(
         default=None,
         description="An image with the container's files: the name of one that Podman has, or an "
-        "archive, as oci-archive:/PATH or docker-archive:/PATH. It is unpacked once, and not "
-        "written to. Forwarders external and server run its command in it.",
+        "archive, as oci-archive:/PATH or docker-archive:/PATH. Forwarders external "
+        "and server run its command in it.",
         examples=["localhost/firewall:2", "oci-archive:/srv/firewall.tar"],
     )
 

@@ -98,22 +98,20 @@ class Taps(Strict):
     )
     clock: Literal["monotonic", "hardware"] = Field(
         default="monotonic",
-        description="Whose clock the stamps are of: monotonic is the kernel's CLOCK_MONOTONIC. "
-        "hardware, the clock of network cards, is for testbeds whose cables have splitters: both "
-        "cards behind them stamp every packet, by one clock. It is refused in the lab, whose taps "
-        "are on virtual links. docs/howto/hardware.md says more.",
+        description="Whose clock the stamps are of: the kernel's CLOCK_MONOTONIC, or that of "
+        "network cards behind splitters in a testbed (docs/howto/hardware.md).",
         examples=["monotonic"],
     )
     ports: Ports | None = Field(
         default=None,
         description="The network cards at the other ends of the cables of dut.ports: before the "
-        "DuT and behind it. It is given where dut.ports is.",
+        "DuT and behind it.",
         examples=[["enp2s0f0", "enp2s0f1"]],
     )
     format: Literal["stamps", "pcap"] | None = Field(
         default=None,
         description="What is written of each packet: its stamp, id and length, or in a pcap its "
-        "first bytes as well. By default stamps, and pcap where evaluation.match is transactions.",
+        "first bytes as well. By default pcap where evaluation.match is transactions.",
         examples=["pcap"],
     )
     snap_length: Size = Field(

@@ -97,15 +97,13 @@ class VmOptions(KernelOptions):
     image: Annotated[str, AfterValidator(_absolute)] | None = Field(
         default=None,
         description="The absolute path of a disk of your own, raw or qcow2, with the device's "
-        "files. It is not written to. The guest boots dut.kernel, mounts the disk, and forwarders "
-        "external and server run their command in it; the disk's own boot loader, kernel and "
-        "services are not started.",
+        "files; it is not written to. Forwarders external and server run their "
+        "command in it; its boot loader, kernel and services are not started.",
         examples=["/srv/firewall.qcow2"],
     )
     huge_pages: bool = Field(
         default=False,
-        description="Whether that memory is on huge pages. They are reserved for the run and "
-        "released afterwards.",
+        description="Whether that memory is on huge pages, which are reserved for the run.",
         examples=[True],
     )
     iommu: bool = Field(

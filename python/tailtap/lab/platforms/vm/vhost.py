@@ -54,8 +54,8 @@ class VhostOptions(VmOptions):
 
     switch: Cpus | None = Field(
         default=None,
-        description="The CPUs on which the switch polls, up to two: of each direction's ports on "
-        "one of them. By default the last CPU that is not of dut.cpus.",
+        description="The CPUs on which the switch polls, up to two. By default the last CPU that "
+        "is not of dut.cpus.",
         examples=[[3]],
     )
 
