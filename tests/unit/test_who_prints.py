@@ -11,7 +11,7 @@ import tailtap
 SOURCES = Path(tailtap.__file__).parent
 PROGRAMS = {
     "measure/roles/here.py": "a station",
-    "measure/testbed/cabling.py": "the cards of a far host",
+    "measure/testbed/check.py": "the cards of a far host",
     "remote/guest.py": "stands here for a command in a guest",
     "remote/switch.py": "the switch of a guest's connections",
     "experiment/json_schema.py": "makes a page",

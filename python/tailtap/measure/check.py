@@ -103,7 +103,6 @@ class _Far:
         """The machines that said what concerns all runs, or cannot be asked."""
 
     def foresee(self, experiment: Experiment) -> Findings:
-        """What keeps the machines from the experiment."""
         found = Findings()
         cables, document = experiment.testbed_cables, experiment.document()
         wanted = wanted_of(experiment) if self._boots is not None else None

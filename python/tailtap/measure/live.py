@@ -129,7 +129,6 @@ class Live(Listener):
             self._watching = None
 
     def _explain(self, folders: Sequence[Path]) -> None:
-        """Add what made packets of a run late, while nothing is measured."""
         self._causes.add(row for folder in folders for row in explained(folder))
         latest = self._board.latest
         if latest is not None:

@@ -90,8 +90,6 @@ def _parts(
 
 @dataclass
 class _Owners:
-    """What had the cores in all gaps so far."""
-
     ns: Counter[Named] = field(default_factory=Counter)
     gaps: Counter[Named] = field(default_factory=Counter)
     most: dict[Named, int] = field(default_factory=lambda: defaultdict(int))

@@ -244,7 +244,6 @@ class Pairs(Recorded[AgainstRecord]):
             raise MachineError("no pair of runs had a result: their run.json say why")
 
     def _decide(self, *pair: Made) -> None:
-        """Enter a pair, and what all of them say."""
         record, p = self.record, self.question.p
         record.pairs.append(
             [TAIL_LOST_NS if one.lost_heavily else max(1, one.percentile(p)) for one in pair]

@@ -183,7 +183,6 @@ class _AtWork:
 
     @classmethod
     def open(cls, stations: Stations, setup: Setup, stack: contextlib.ExitStack) -> _AtWork:
-        """Open one site on each station; leaving `stack` closes them all, the newest first."""
         opened: dict[int, Site] = {}
         for station, tasks in tasks_of(stations):
             site = opened[id(station)] = station.open(replace(setup, tasks=list(tasks)))
@@ -192,7 +191,6 @@ class _AtWork:
         return cls(sites, list(opened.values()), [])
 
     def begin(self, role: str, plan: RolePlan) -> CheckedSession:
-        """Begin a role where it belongs."""
         session = CheckedSession(self.sites[role].begin(role, plan), role, plan.flows)
         self.sessions.append(session)
         return session
@@ -203,7 +201,6 @@ class _AtWork:
             site.keep(seconds)
 
     def fetch(self) -> None:
-        """Have every file that the roles wrote in its run folder."""
         for session in self.sessions:
             session.fetch()
 
@@ -398,12 +395,10 @@ class _First:
 
 
 def _came(counts: Mapping[str, Passed]) -> int:
-    """How many packets of all flows have come to the ingress taps."""
     return sum(one.ingress for one in counts.values())
 
 
 def _counts(timestamper: CheckedSession) -> Mapping[str, Passed]:
-    """What has come to the taps' ports, by flow."""
     return timestamper.ask(COUNT).flows
 
 
@@ -447,7 +442,6 @@ def _end(
 
 
 def _unseen(told: OfFlow) -> int:
-    """How many more packets the ingress tap saw than the egress tap."""
     seen = {side: tap.known.seen for side, tap in told.taps.items()}
     return seen.get(INGRESS, 0) - seen.get(EGRESS, 0)
 
@@ -548,7 +542,6 @@ def _longest(seconds: float) -> float:
 
 
 def _sleep(sessions: Sequence[CheckedSession], seconds: float) -> None:
-    """Sleep until one of the sessions may have events, at most so many seconds."""
     with selectors.DefaultSelector() as selector:
         for descriptor in {session.fileno() for session in sessions}:
             selector.register(descriptor, selectors.EVENT_READ)

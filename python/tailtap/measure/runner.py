@@ -236,7 +236,6 @@ class _Flow(FlowRun):
     run: PlannedRun
 
     def keep(self, measured: Measured) -> None:
-        """Enter what was measured into the record."""
         sent = measured.sent[self.run.flow]
         stamped = sent.stamped
         taps = Instrument(
@@ -256,7 +255,6 @@ class _Flow(FlowRun):
         )
 
     def evaluate(self, sent: Sent) -> None:
-        """Evaluate the stamps and enter the warnings about them. Raises `TailtapError`."""
         experiment = self.run.experiment
         evaluation, settings = self.evaluated()
         hops = hop_captures(self.record, self.folder.path)
@@ -296,7 +294,6 @@ class _Flow(FlowRun):
 
 
 def _of_any(told: Open[GeneratorRecord]) -> Open[Generator]:
-    """What a generator says, as a run has it of any."""
     return opened("the generator", told.whole, Generator)
 
 

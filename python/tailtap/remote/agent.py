@@ -143,7 +143,6 @@ class Command(Handler):
             self._finish()
 
     def _feed(self) -> None:
-        """Write what the process has room for."""
         if IN not in self._pipes:
             self._used(len(self._input))
             return
@@ -165,7 +164,6 @@ class Command(Handler):
         self._channel.grant(count, IN)
 
     def _finish(self) -> None:
-        """Tell the end of a process that is gone and has said everything."""
         if self._status is not None and not {OUT, ERR} & self._pipes.keys():
             if IN in self._pipes:
                 self._forget(IN)
@@ -198,7 +196,6 @@ class Incoming:
         )
 
     def write(self, data: bytes) -> None:
-        """Write the next piece. Raises `OSError`."""
         self._hash.update(data)
         while data:
             data = data[os.write(self._descriptor, data) :]
@@ -251,7 +248,6 @@ class Outgoing(Handler):
     """A file that is sent as fast as it is taken."""
 
     def __init__(self, channel: Channel, path: str) -> None:
-        """Raises `OSError` when it cannot be read."""
         self._path = path
         self._hash = _sha256()
         self._descriptor = _open(path)

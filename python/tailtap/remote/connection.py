@@ -61,7 +61,6 @@ class Connection:
             self.loop.step(left)
 
     def look(self) -> None:
-        """Take what is there, without waiting."""
         self.loop.step(0)
 
     def hello(self, deadline: float) -> None:
@@ -161,13 +160,11 @@ class Connection:
         return result
 
     def close(self) -> None:
-        """Let go of the stream; the descriptors stay open."""
         self._link.close()
         self.loop.close()
 
     @contextlib.contextmanager
     def _abandoning(self, channel: Channel) -> Iterator[None]:
-        """Let go of a channel when something goes wrong."""
         try:
             yield
         except BaseException:

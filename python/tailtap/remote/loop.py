@@ -49,7 +49,6 @@ class Loop:
                     action()
 
     def close(self) -> None:
-        """Let go of what it waits with."""
         self._selector.close()
 
 
@@ -72,7 +71,6 @@ class Link:
         loop.before_sleep.append(self.flush)
 
     def flush(self) -> None:
-        """Send what can be sent."""
         while self._mux.over is None:
             self._sending = self._sending or self._mux.take()
             if not self._sending:

@@ -61,12 +61,10 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._child.pid
 
     @property
     def ended(self) -> bool:
-        """Whether the process is gone."""
         return self._child.poll() is not None
 
     @property
@@ -86,7 +84,6 @@ class Process:
         return self._child.stdin.fileno()
 
     def end_input(self) -> None:
-        """Close its input."""
         if self._child.stdin is not None:
             with contextlib.suppress(OSError):
                 self._child.stdin.close()

@@ -309,7 +309,6 @@ class _Lease:
         self._woken, self._waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def renew(self) -> None:
-        """Somebody has asked something."""
         self._until = max(self._until, time.monotonic() + self._seconds)
 
     def keep(self, seconds: float) -> None:
@@ -318,7 +317,6 @@ class _Lease:
         os.write(self._waking, b".")
 
     def watch(self) -> None:
-        """Begin to wait."""
         main = threading.main_thread().ident
         assert main is not None  # it runs
         threading.Thread(

@@ -55,7 +55,6 @@ class Side:
             self._flush()
 
     def close(self) -> None:
-        """Let go of it."""
         if self.open:
             self.open = False
             self._loop.watch(self._socket.fileno())

@@ -364,7 +364,6 @@ class Improvement(Recorded[ImproveRecord]):
         return steps.left
 
     def _try(self, rows: Sequence[Candidate]) -> Stopped | None:
-        """Try them together; why this was the last stage, if it was."""
         record = self.record
         count = tried_at_once(self.measuring, self.plan.settings, len(rows))
         tests = TESTS - len(self.trials)
@@ -396,7 +395,6 @@ class Improvement(Recorded[ImproveRecord]):
         return "time over" if count < len(rows) else "nothing left"
 
     def _leave(self, rows: Sequence[Candidate], why: str) -> None:
-        """Remember why these were not tried."""
         self.left |= dict.fromkeys((one.knob for one in rows), why)
 
     def _stage(self) -> Counter[Named]:
@@ -440,7 +438,6 @@ class Improvement(Recorded[ImproveRecord]):
         return causes
 
     def _threshold(self, made: Sequence[Made]) -> int:
-        """From where on packets count as late."""
         goal = self.plan.goal
         shares = [one.share(goal.limit_ns) for one in made]
         if sum(shares) <= MOST_LATE * len(shares):
@@ -468,6 +465,5 @@ class Improvement(Recorded[ImproveRecord]):
 
 
 def _share(stage: Stage, causes: Sequence[Named]) -> float:
-    """The share of all packets that were late by some causes."""
     of = [one.share for one in stage.causes if Named(one.cause, one.detail) in causes]
     return min(1.0, sum(of))

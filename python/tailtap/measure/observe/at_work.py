@@ -160,7 +160,6 @@ class AtWork:
         return all(link.seen >= options for link in self.told.links.values())
 
     def _measure_cost(self) -> None:
-        """Find out what all of this costs now."""
         pids = [self.tap.pid, None if self.tracer is None else self.tracer.pid]
         try:
             found, took = shares(pids)
@@ -227,7 +226,6 @@ class AtWork:
 def _tap_words(
     prepared: Prepared, folder: Path, rotate_ns: int | None, tell_ns: int | None
 ) -> list[str]:
-    """The command of the taps, without the program."""
     options = prepared.options
     links = [
         str(end.link(f"{slug}/{side}"))
@@ -259,7 +257,6 @@ def suffix_of(prepared: Prepared) -> str:
 
 
 def _trace_words(prepared: Prepared, folder: Path, rotate_ns: int | None) -> list[str]:
-    """The command of the tracer, without the program."""
     serving = prepared.serving
     words = ["trace", "--cpus", list_cpus(serving.cpus), "--out", str(folder), "--json"]
     words += ["--mode", prepared.options.trace]

@@ -168,7 +168,6 @@ class Maker:
     def _run(
         words: list[str], seconds: float, environment: Mapping[str, str] | None = None
     ) -> str | None:
-        """Run a command; what is wrong if it fails."""
         try:
             ran = subprocess.run(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False,

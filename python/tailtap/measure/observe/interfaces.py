@@ -54,7 +54,6 @@ def _namespace(name: str) -> Place:
 
 
 def _process(name: str) -> Place:
-    """That of a process by its number."""
     if not (name.isascii() and name.isdecimal()) or network_of(name) is None:
         raise InputError(f"pid:{name}: there is no process of this number that we may look at")
     return Place(f"/proc/{name}/ns/net", f"process {name} ({_name(name)})")

@@ -322,7 +322,6 @@ def _tap(
 
 
 def _run(commands: Sequence[Sequence[str]], look_ns: int) -> None:
-    """Have these commands of ours work together for a while. Raises `MachineError`."""
     with contextlib.ExitStack() as stack:
         running = [_started(words, stack) for words in commands]
         for process in running:
@@ -498,7 +497,6 @@ def prepare(options: Options) -> Prepared:
 
 
 def _serving(options: Options, came: Interface, left: Interface, looked: Looked) -> Serving:
-    """Who serves, as it was said, or else as it was found."""
     is_behind = [end.at for end in looked.way] == ["egress", "arrival"]
     found = serving_of(came, left, looked.seen, is_behind=is_behind)
     cpus = sorted(options.cpus or found.cpus)

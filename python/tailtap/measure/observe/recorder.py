@@ -300,7 +300,6 @@ class Recorder:
         return self._trace.until_ns >= wanted or now_ns > wanted + PATIENCE_NS
 
     def _keep(self, slug: str, episode: Episode) -> None:
-        """Draft an incident, unless a limit stands against it."""
         why = self._limit()
         if why is not None:
             self._dropped[why] += 1
@@ -341,7 +340,6 @@ class Recorder:
                 remove_tree(self._aside.path, below=self._out.path)
 
     def _limit(self) -> str | None:
-        """What keeps an incident from being kept now."""
         if self._maker.made.ended is not None:
             return "disk"
         if self._drafted >= self._recording.incidents:
@@ -388,7 +386,6 @@ class Recorder:
         return Draft(episode, run, kept)
 
     def _drop(self) -> None:
-        """Remove the segments that nobody needs any more, and older ones where there is no room."""
         assert self._numbers is not None
         needed = [self._numbers.needed_ns, self._numbers.until_ns - 2 * self._recording.keep_ns]
         if not self._recording.above:

@@ -249,7 +249,6 @@ class Workbench:
     """Counters of processors, where the experiment asks for them."""
 
     def traffic(self, flow: str) -> Traffic:
-        """What is sent as this flow."""
         return self.experiment.traffic_of(flow)
 
 

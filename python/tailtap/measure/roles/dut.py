@@ -6,13 +6,16 @@ It exists where there is no device at all, too (platform `wire`): the links are 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import MachineError, TailtapError
 from tailtap.base.units import format_time
 from tailtap.experiment.sections import GENERATOR, HOST, Due, due
 from tailtap.host.changes.journal import boot_id
@@ -52,7 +55,6 @@ from tailtap.measure.roles import (
     Why,
     Workbench,
 )
-from tailtap.measure.roles.events import Happenings
 from tailtap.measure.roles.foresee import is_steered, packets_of, spare_of, tune
 from tailtap.records.record import Notice, Open, opened, parsed
 from tailtap.records.run import Event, Facts, PlatformFacts
@@ -67,6 +69,87 @@ MOST_SAID = 300
 """How many letters of what an event said are in a warning."""
 
 
+LINES = 20
+"""How many of the last lines of a command are kept."""
+LONGEST_LINE = 500
+FOREVER_SECONDS = 1e6
+END_SECONDS = 2.0
+"""How long a command may go on after the last packet."""
+
+Place = Callable[[str], tuple[Host, Mapping[str, object]]]
+"""Where the commands of a place run, and what is filled into them."""
+
+
+class Happenings:
+    """Events of a measurement: a thread waits for each, and another one for its end."""
+
+    def __init__(self, events: Sequence[Due], place: Place, after_ns: int) -> None:
+        """The first packet that counts passes `after_ns` from now; `events` are in their order."""
+        self._began = time.monotonic_ns() + after_ns
+        self._over, self._cut = threading.Event(), False
+        self._told: list[Event] = []
+        self.missed: Sequence[Due] = []
+        """Those that were not begun: packets had ended before."""
+        self._running: dict[threading.Thread, Process | None] = {}
+        self._waiting = threading.Thread(target=self._follow, args=(events, place), daemon=True)
+        self._waiting.start()
+
+    def stop(self) -> list[Event]:
+        """What has happened, in its order: packets have ended."""
+        self._over.set()
+        self._waiting.join()
+        deadline = time.monotonic() + END_SECONDS
+        for thread in self._running:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self.close()
+        return self._told
+
+    def close(self) -> None:
+        self._over.set()
+        self._waiting.join()
+        self._cut = True
+        for thread, process in self._running.items():
+            if process is not None and thread.is_alive():
+                process.interrupt()
+            thread.join(END_SECONDS)
+
+    def _follow(self, events: Sequence[Due], place: Place) -> None:
+        for number, one in enumerate(events):
+            if self._over.wait(max(0.0, (self._began + one.at - time.monotonic_ns()) / 1e9)):
+                self.missed = events[number:]
+                return
+            event = one.event
+            told = Event(name=event.called, where=event.where, command=list(event.run),
+                         at_ns=one.at, window_ns=event.window,
+                         begin_ns=time.monotonic_ns())  # fmt: skip
+            self._told.append(told)
+            thread = threading.Thread(target=self._run, args=(told, place), daemon=True)
+            self._running[thread] = None
+            thread.start()
+
+    def _run(self, told: Event, place: Place) -> None:
+        lines: deque[str] = deque(maxlen=LINES)
+        try:
+            host, values = place(told.where)
+            told.command = [word.format_map(values) for word in told.command]
+            told.begin_ns = time.monotonic_ns()
+            process = host.start(["sh", "-c", 'exec "$@" 2>&1', "event", *told.command])
+            self._running[threading.current_thread()] = process
+            try:
+                while (line := process.read_line(FOREVER_SECONDS)) is not None:
+                    lines.append(line[:LONGEST_LINE])
+                if not self._cut:
+                    told.end_ns = time.monotonic_ns()
+                process.wait(END_SECONDS)
+                told.status = process.status
+                lines.extend([process.errors()[:LONGEST_LINE]] if process.errors() else [])
+            finally:
+                process.close()
+        except (TailtapError, OSError) as error:
+            lines.append(str(error)[:LONGEST_LINE])
+        told.output = "\n".join(lines)
+
+
 class DeviceUnderTest:
     """The forwarder's log goes into the folder of its plan.
 
@@ -75,7 +158,6 @@ class DeviceUnderTest:
     """
 
     def __init__(self, bench: Workbench, plan: RolePlan) -> None:
-        """A device that does not exist yet."""
         self._bench = bench
         assert plan.folder is not None  # it writes
         self._folder = Path(plan.folder)
@@ -89,7 +171,6 @@ class DeviceUnderTest:
         self._over = False
 
     def requests(self) -> Mapping[str, Request]:
-        """What it can be asked: each one's answer is told by its method."""
         return dict(
             (
                 PREPARE.by(self._prepare),
@@ -104,7 +185,6 @@ class DeviceUnderTest:
         )
 
     def sources(self) -> Sequence[Process]:
-        """The forwarders, which say nothing before their end, and the news of links."""
         if self._over or not self._observing:
             return []
         found = [process for one in self._observing.values() for process in one.sources()]
@@ -130,7 +210,6 @@ class DeviceUnderTest:
         return []
 
     def close(self) -> None:
-        """End the forwarders and what observes. What was built goes with the lab."""
         if self._happenings is not None:
             self._happenings.close()
         for one in self._observing.values():
@@ -212,7 +291,6 @@ class DeviceUnderTest:
         return Done()
 
     def _why(self, _: Asked) -> Why:
-        """Why no packet comes through (`reason`)."""
         if not self._running:
             return Why(reason="the lab's links are broken")
         reason = self._running[0].failure()
@@ -221,7 +299,6 @@ class DeviceUnderTest:
         return Why(reason=reason)
 
     def _observe(self, _: Asked) -> Done:
-        """Start the neighbours, and then the instruments."""
         bench = self._bench
         if bench.experiment.neighbours:
             self._neighbours = Neighbours(LocalHost(), bench.experiment.neighbours)
@@ -249,7 +326,6 @@ class DeviceUnderTest:
         return Done()
 
     def _schedule(self, asked: AskedToSchedule) -> Done:
-        """Let events happen."""
         experiment = self._bench.experiment
         events = due(experiment.events, experiment.traffic.duration)
         if events and self._devices:
@@ -257,7 +333,6 @@ class DeviceUnderTest:
         return Done()
 
     def _silence(self, asked: AskedToBeSilent) -> Done:
-        """Take `dut.silent` down in a moment. Raises `MachineError`."""
         interface = self._bench.experiment.dut.silent
         if interface is not None:
             silent = SilentLink(interface, asked.for_seconds)
@@ -358,7 +433,6 @@ class DeviceUnderTest:
         )
 
     def _guest(self) -> Guest | None:
-        """The virtual machine that is to be traced in itself."""
         if self._bench.experiment.trace == "none" or not self._own_kernel:
             return None
         if len(self._running) != 1:

@@ -218,7 +218,6 @@ def _foresee_device(
 
 
 def _foresee_counting(experiment: Experiment, forwarders: set[str], findings: Findings) -> None:
-    """Whether the host of a testbed counts the events, and whose are counted."""
     events = events_of(experiment.counters)
     if events is None:
         return
@@ -266,7 +265,6 @@ def _foresee_placement(
 
 
 def _foresee_tuning(experiment: Experiment, findings: Findings) -> None:
-    """What `dut.tuning` would set, and what keeps it from that."""
     if experiment.dut.tuning == NONE:
         return
     tree = Tree()

@@ -65,7 +65,6 @@ class LoadGenerator:
     """
 
     def __init__(self, bench: Workbench, plan: RolePlan) -> None:
-        """Generators that send nothing yet."""
         self._experiment, self._lab = bench.experiment, bench.lab
         groups: dict[tuple[str, int, str], _Group] = {}
         self._clients: list[tuple[Host, Sending]] = []
@@ -89,7 +88,6 @@ class LoadGenerator:
         self._sending: list[Process] = []
 
     def requests(self) -> Mapping[str, Request]:
-        """What it can be asked: each one's answer is told by its method."""
         return dict(
             (
                 DESCRIBE.by(self._describe),
@@ -101,7 +99,6 @@ class LoadGenerator:
         )
 
     def sources(self) -> Sequence[Process]:
-        """The generators' processes while they send."""
         return self._sending
 
     def look(self) -> Sequence[RoleEvent]:
@@ -111,7 +108,6 @@ class LoadGenerator:
         return [RoleEvent(event=FINISHED)] if before and not self._sending else []
 
     def close(self) -> None:
-        """End those that still send."""
         for group in self._groups:
             for process in group.processes:
                 process.close()
@@ -137,7 +133,6 @@ class LoadGenerator:
         return Done()
 
     def _start(self, _: Asked) -> Done:
-        """Begin with the warm-up."""
         for group in self._groups:
             group.start()
             self._sending.extend(group.processes)

@@ -57,19 +57,13 @@ class Here:
     name = "this machine"
 
     def environment(self) -> Environment:
-        """What a reader needs to know of this machine now."""
         return environment.describe()
 
     def open(self, setup: Setup) -> HereSite:
-        """Build what of the lab's generator and taps is here.
-
-        Raises `InputError`, `MachineError`.
-        """
         timekeeping.require_kernel_clock()
         return HereSite(self._experiment(setup), setup.tasks)
 
     def foresee(self, setup: Setup) -> Foreseen:
-        """What keeps this machine from its part of it. Raises `InputError`."""
         machine, run = foresee_machine(), foresee(self._experiment(setup), setup.tasks)
         return Foreseen(
             machine=machine,
@@ -118,7 +112,6 @@ class HereSite:
             self._stack = stack.pop_all()
 
     def begin(self, role: str, plan: RolePlan) -> HereSession:
-        """Begin a role. Raises `TailtapError`."""
         session = HereSession(ROLES[role](self._bench, plan), role)
         self._sessions.append(session)
         return session
@@ -127,11 +120,9 @@ class HereSite:
         """Nothing to do: it ends with this process."""
 
     def clock(self) -> int:
-        """What this machine's monotonic clock shows, in ns."""
         return time.monotonic_ns()
 
     def timekeeping(self) -> Timekeeping:
-        """How its clock is kept. Raises `MachineError`."""
         return timekeeping.describe()
 
     def close(self) -> Closed:
@@ -152,7 +143,6 @@ class HereSession:
     """A role that is an object of this process."""
 
     def __init__(self, role: Role, name: str) -> None:
-        """`role` at work; `name` is what messages call it."""
         self._role, self._name = role, name
         self._waiting = select.epoll()
         self._sources: dict[int, Process] = {}
@@ -165,7 +155,6 @@ class HereSession:
         *,
         seconds: float = ANSWER_SECONDS,
     ) -> Json:
-        """The role's answer. It keeps its own limits of time. Raises `TailtapError`."""
         answer = self._role.requests().get(request)
         if answer is None:
             raise MachineError(f"the {self._name} cannot be asked to {request}")
@@ -175,11 +164,9 @@ class HereSession:
             self._wait_for_sources()
 
     def fileno(self) -> int:
-        """Readable when one of the role's sources is."""
         return self._waiting.fileno()
 
     def events(self) -> list[RoleEvent]:
-        """What has happened since the last call, without waiting."""
         found = list(self._role.look())
         self._wait_for_sources()
         return found
@@ -188,7 +175,6 @@ class HereSession:
         """Nothing to do: the plan's folder is on this machine."""
 
     def close(self) -> None:
-        """End the role."""
         self._role.close()
         self._waiting.close()
 

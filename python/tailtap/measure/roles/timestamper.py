@@ -63,7 +63,6 @@ class Timestamper:
     """
 
     def __init__(self, bench: Workbench, plan: RolePlan) -> None:
-        """Taps that do not stamp yet."""
         assert plan.folder is not None  # it writes
         self._folders, self._folder, self._flush = plan.flows, Path(plan.folder), plan.flush
         self._flows = [bench.lab.graph.flow(name) for name in self._folders]
@@ -104,7 +103,6 @@ class Timestamper:
         self._ended = False
 
     def requests(self) -> Mapping[str, Request]:
-        """What it can be asked: each one's answer is told by its method."""
         return dict(
             (
                 DESCRIBE.by(self._describe),
@@ -116,11 +114,9 @@ class Timestamper:
         )
 
     def sources(self) -> Sequence[Process]:
-        """The process of the taps, which says nothing before its end."""
         return [self._process] if self._process is not None and not self._ended else []
 
     def look(self) -> Sequence[RoleEvent]:
-        """Its end."""
         for process in self.sources():
             if process.readable():
                 self._ended = True
@@ -128,7 +124,6 @@ class Timestamper:
         return []
 
     def close(self) -> None:
-        """End the taps if they still run."""
         if self._process is not None:
             self._process.close()
 
@@ -191,7 +186,6 @@ class Timestamper:
         )
 
     def _net_dev(self) -> str:
-        """What the kernel counts of the ports, where the taps are."""
         assert self._process is not None  # asked in order
         if self._ended:
             return self._host.run(["cat", "/proc/self/net/dev"]).stdout
@@ -248,7 +242,6 @@ def require_space(folder: Path, needed: int) -> None:
 
 
 def _allowed(pid: int) -> str | None:
-    """The CPUs that a process may run on; None when it is gone."""
     try:
         return ranges(os.sched_getaffinity(pid))
     except ProcessLookupError:

@@ -86,12 +86,10 @@ class Image:
 
     @property
     def kernel(self) -> Path:
-        """The kernel."""
         return self.folder / KERNEL
 
     @property
     def initrd(self) -> Path:
-        """The initial RAM disk."""
         return self.folder / INITRD
 
     @property
@@ -216,7 +214,6 @@ def _take_kernel(root: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _squeezed(program: str, target: Path) -> Iterator[BinaryIO]:
-    """A pipe into zstd(1), which writes `target`."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "wb") as file:
         command = [program, "--quiet", "-9", "-T0", "--stdout"]

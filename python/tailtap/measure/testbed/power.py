@@ -179,7 +179,6 @@ class CommandPower(Power):
     """Power by commands; each is split into words once, and no shell sees it."""
 
     def __init__(self, options: CommandOptions) -> None:
-        """By the commands in `options`."""
         self.options = options
 
     def status(self) -> State:
@@ -195,11 +194,9 @@ class CommandPower(Power):
         return "on" if found[1].lower() == "on" else "off"
 
     def switch(self, wanted: State) -> None:
-        """By one of the commands. Raises `MachineError`."""
         self.run(self.options.switch_on if wanted == "on" else self.options.switch_off)
 
     def cycle(self) -> None:
-        """By its own command if there is one. Raises `MachineError`."""
         if self.options.cycle is None or self.status() == "off":
             super().cycle()
         else:
@@ -207,7 +204,6 @@ class CommandPower(Power):
             settle(self.status, "on")
 
     def run(self, command: str) -> str:
-        """What `command` prints. Raises `MachineError`."""
         seconds = self.options.timeout / 1e9
         return LocalHost().run(shlex.split(command), seconds=seconds).stdout
 
@@ -269,11 +265,9 @@ class IpmiPower(Power):
         ]
 
     def command(self, *words: str) -> list[str]:
-        """How ipmitool is called for `words`."""
         return [*self._command, *words]
 
     def status(self) -> State:
-        """What the controller says. Raises `MachineError`."""
         told = self._ask("status")
         found = _STATUS.search(told)
         if found is None:
@@ -281,7 +275,6 @@ class IpmiPower(Power):
         return "on" if found[1] == "on" else "off"
 
     def switch(self, wanted: State) -> None:
-        """Let the controller do so. Raises `MachineError`."""
         self._ask(wanted)
 
     def cycle(self) -> None:
@@ -383,11 +376,9 @@ class RedfishPower(Power):
         return "off" if state in (sushy.PowerState.OFF, sushy.PowerState.POWERING_ON) else "on"
 
     def switch(self, wanted: State) -> None:
-        """By a reset of that kind. Raises `MachineError`."""
         self._reset(*(("ON", "FORCE_ON") if wanted == "on" else ("FORCE_OFF",)))
 
     def cycle(self) -> None:
-        """By its own cycle if it has one, else by off and on. Raises `MachineError`."""
         if self.status() == "on" and self._reset("POWER_CYCLE", optional=True):
             settle(self.status, "on")
         else:

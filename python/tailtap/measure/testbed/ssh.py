@@ -298,7 +298,6 @@ class FarHost:
     """A host that ssh reaches, for commands one after the other."""
 
     def __init__(self, station: SshStation) -> None:
-        """Log in. Raises `MachineError` when the host cannot be reached."""
         self.name = station.name
         self._process = station.start(MODULE)
         self._connection = Connection(
@@ -317,11 +316,9 @@ class FarHost:
             raise
 
     def __enter__(self) -> FarHost:
-        """The host itself."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Log out."""
         self.close()
 
     def run(
@@ -343,7 +340,6 @@ class FarHost:
         self._connection.put(source, Path(target))
 
     def close(self) -> None:
-        """Log out."""
         self._connection.close()
         self._process.end_input()
         self._process.wait(END_SECONDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailtap.experiment.sections import Due, Event
-from tailtap.measure.roles.events import Happenings
+from tailtap.measure.roles.dut import Happenings
 
 
 def test_what_is_not_begun_when_packets_end_is_known() -> None:

@@ -218,7 +218,6 @@ class Kexec:
 
     @contextlib.contextmanager
     def boot(self, host: FarHost, files: Files) -> Iterator[None]:
-        """Load the kernel, end the services, and jump. Raises `MachineError`."""
         try:
             kernel, *initrd = brought(host, files)
             if len(initrd) > 1:  # kexec takes one
@@ -277,13 +276,11 @@ class Grub:
     """By `next_entry` in GRUB's environment, which its configuration reads and clears."""
 
     def __init__(self, options: GrubOptions) -> None:
-        """GRUB's files are where `options` say."""
         self._folder = options.folder
         self._files = str(PurePosixPath(options.folder).parent / "tailtap")
 
     @contextlib.contextmanager
     def boot(self, host: FarHost, files: Files) -> Iterator[None]:
-        """Write an entry, name it for the next boot, and reboot. Raises `MachineError`."""
         program = self._require(host)
         kernel, *initrd = brought(host, files, self._files)
         # The path as GRUB sees it, from the root of the file system that the files are in.

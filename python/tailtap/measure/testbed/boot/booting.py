@@ -200,13 +200,11 @@ class Booting:
         self._failed: dict[tuple[int, Wanted], str] = {}
 
     def foresee(self, wanted: Wanted) -> str:
-        """As `Boots.foresee`."""
         with FarHost(self._station) as host:
             files = files_of(host, told_by(host), self._options, wanted)
         return f"{self._station.name}: it is booted with {files.release} {wanted.words}".rstrip()
 
     def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
-        """As `Boots.bring`. Raises `MachineError`."""
         if wanted is None:
             return None
         key = (repeat, wanted)

@@ -41,7 +41,6 @@ class Ipxe:
     """Serves a script, a kernel and an initial RAM disk while the host boots."""
 
     def __init__(self, name: str, options: IpxeOptions) -> None:
-        """For the host called `name`; the script is ``/NAME.ipxe``."""
         self._name, self._options = name, options
 
     @contextlib.contextmanager
@@ -121,8 +120,6 @@ def _serving(
 
 
 class _Answer(http.server.BaseHTTPRequestHandler):
-    """Answers with what is served, whole."""
-
     timeout = READ_SECONDS
 
     def __init__(
@@ -136,11 +133,9 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         super().__init__(*connection)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        """Send a file."""
         self._send(body=True)
 
     def do_HEAD(self) -> None:
-        """Tell about a file."""
         self._send(body=False)
 
     def log_message(self, format: str, *values: object) -> None:
