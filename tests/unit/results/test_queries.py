@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from experiment_folders import START, Integers, Traffic, flow_of, traffic, write_experiment
+from experiment_folders import Integers, Traffic, traffic, write_experiment
 from experiment_folders import write_run as write_counted
 from line_runs import STALL_NS, STALLED, write_line_run
 from traced import arrivals, hog, kworker, random_blocks, simulate, write_run
@@ -164,13 +163,6 @@ def nearest_rank(values: Integers, p: float) -> int:
     return int(np.sort(values)[int(np.ceil(round(p * values.size, 6))) - 1])
 
 
-def worst_of(data: Traffic, n: int) -> tuple[Integers, Integers]:
-    """Arrival and latency of the worst packets."""
-    kept = np.flatnonzero(~data.lost)
-    worst = kept[np.argsort(-data.latency[kept], kind="stable")[:n]]
-    return data.ingress[worst], data.latency[worst]
-
-
 def test_every_table_and_column_is_documented() -> None:
     text = sections()
     assert [title for title in text if title in TABLES] == list(TABLES)
@@ -229,18 +221,6 @@ def test_the_tail_by_what_was_varied(
     assert nearest_rank(invalid, 0.999) > max(nearest_rank(repeat, 0.999) for repeat in repeats)
 
 
-def test_a_percentile_against_the_rate(
-    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
-) -> None:
-    rows = ask(database, "A percentile against the rate")
-    assert [(r["platform"], r["packets_per_second"]) for r in rows] == [
-        ("bare-metal", 10_000), ("bare-metal", 50_000), ("wire", 10_000), ("wire", 50_000)
-    ]  # fmt: skip
-    repeats = [nearest_rank(latencies(measured[number]), 0.999) for number in (5, 6, 7)]
-    assert (rows[0]["best_ns"], rows[0]["worst_ns"]) == (min(repeats), max(repeats))
-    assert rows[0]["low_ns"] <= min(repeats) <= max(repeats) <= rows[0]["high_ns"]
-
-
 def test_the_worst_repeat_is_that_of_the_report(
     database: duckdb.DuckDBPyConnection, folder: Path
 ) -> None:
@@ -264,73 +244,6 @@ def test_the_floor_beside_the_result(
     floor = max(nearest_rank(latencies(measured[number]), 0.99) for number in (1, 2))
     assert (row["value_ns"], row["floor_ns"]) == (value, floor)
     assert row["above_floor_ns"] == value - floor
-
-
-def test_loss(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
-    rows = ask(database, "Loss of each run")
-    assert {r["run"]: r["lost"] for r in rows} == {n: d.lost.sum() for n, d in measured.items()}
-    assert all(r["loss"] == r["lost"] / PACKETS and r["stamps_lost"] == 12 for r in rows)
-
-
-def test_flows_that_lost_packets(
-    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
-) -> None:
-    rows = ask(database, "Which flows lost packets")
-    for number, data in measured.items():
-        flows = Counter(map(flow_of, np.flatnonzero(data.lost).tolist()))
-        expected = sorted(flows.items(), key=lambda pair: (-pair[1], pair[0]))
-        asked = [row for row in rows if row["run"] == number]
-        assert [(row["flow"], row["lost"]) for row in asked] == expected
-        assert {row["longest_burst"] for row in asked} == ({10} if flows else set())
-
-
-def test_bursts(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
-    rows = ask(database, "Losses in bursts of ten packets or more")
-    for number, data in measured.items():
-        lost = np.flatnonzero(data.lost)[2:]  # the first two are no burst
-        times = data.ingress[lost]
-        expected = [(times[0] - START, times[-1] - times[0], 10)] if lost.size else []
-        asked = [row for row in rows if row["run"] == number]
-        assert [(row["at_ns"], row["length_ns"], row["packets"]) for row in asked] == expected
-    assert len(rows) == 6
-
-
-def test_jitter(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
-    for row in ask(database, "The jitter that the device added"):
-        data = measured[row["run"]]
-        egress = np.sort((data.ingress + data.latency)[~data.lost])
-        before, after = (np.diff(t) // 100 * 100 for t in (data.ingress, egress))
-        assert row["before_ns"] == pytest.approx(before.std())
-        assert row["after_ns"] == pytest.approx(after.std())
-        assert row["added_ns"] == pytest.approx(after.std() - before.std())
-        assert row["longest_after_ns"] == after.max()
-
-
-def test_the_worst_over_time(
-    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
-) -> None:
-    rows = ask(database, "The worst packets over time")
-    for number, data in measured.items():
-        ingress, latency = worst_of(data, 5000)
-        second = (ingress - START) // SECOND
-        expected = [(s, (second == s).sum(), latency[second == s].max()) for s in np.unique(second)]
-        asked = [row for row in rows if row["run"] == number]
-        assert [(r["second"], r["among_worst"], r["slowest_ns"]) for r in asked] == expected
-        assert sum(r["packets"] for r in asked) == PACKETS
-
-
-def test_clusters(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
-    rows = ask(database, "Clusters among the worst hundred packets")
-    for number, data in measured.items():
-        ingress, latency = worst_of(data, 100)
-        order = np.argsort(ingress)
-        times, late = ingress[order], latency[order]
-        clusters = np.split(np.arange(100), np.flatnonzero(np.diff(times) > 1_000_000) + 1)
-        asked = [row for row in rows if row["run"] == number]
-        assert [(r["at_ns"], r["length_ns"], r["packets"], r["slowest_ns"]) for r in asked] == [
-            (times[c[0]] - START, np.ptp(times[c]), c.size, late[c].max()) for c in clusters
-        ]
-        assert [row["cluster"] for row in asked] == list(range(1, len(clusters) + 1))
 
 
 def test_the_distribution_function(
@@ -358,39 +271,6 @@ def test_missed_deadlines(
         late, lost = int((latencies(data) > 100_000).sum()), int(data.lost.sum())
         assert (row["late"], row["lost"]) == (late, lost)
         assert row["missed"] == pytest.approx((late + lost) / PACKETS)
-
-
-def test_the_beat_of_a_timer(
-    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
-) -> None:
-    rows = ask(database, "Late packets at the beat of a timer")
-    for number, data in measured.items():
-        phases = worst_of(data, 5000)[0] % 4_000_000 // 40_000 * 40_000
-        _, counts = np.unique(phases, return_counts=True)
-        asked = [row for row in rows if row["run"] == number]
-        assert [row["packets"] for row in asked] == np.sort(counts)[:-4:-1].tolist()
-        for row in asked:
-            assert row["packets"] == (phases == row["phase_ns"]).sum()
-            assert row["ratio"] == pytest.approx(row["packets"] * 100 / 5000)
-
-
-def test_runs_with_warnings_or_without_a_result(database: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(database, "Runs with warnings or without a result")
-    assert [(r["run"], r["code"]) for r in rows] == [
-        *((number, "steal") for number in range(1, 8)), (8, "slip"), (8, "steal"),
-        (9, "steal"), (10, "steal"), (FAILED, "failed"),
-    ]  # fmt: skip
-    assert "apt install lxc" in rows[-1]["message"]
-
-
-def test_slip_and_latency(
-    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
-) -> None:
-    rows = ask(database, "The generator's slip and the latency")
-    assert {row["run"] for row in rows} == set(measured)
-    for row in rows:
-        assert row["slip_ns"] == int(40 * (1 - row["p"]) ** -0.7)
-        assert row["latency_ns"] == nearest_rank(latencies(measured[row["run"]]), row["p"])
 
 
 def test_what_made_packets_late(

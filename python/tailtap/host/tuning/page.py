@@ -16,18 +16,15 @@ from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 HEAD = """# The knobs of a host
 
 For whoever wants to know what a knob is, why it matters and who says so. [Make a host
-ready](../howto/host.md) says how to read and set them. Made from the program's own table of knobs
-by `make docs`; a test fails when it is stale.
+ready](../howto/host.md) says how to set them. Made from the program's own table by `make docs`; a
+test fails when it is stale.
 
 ## Answers
 
-- *met*: every place has a value that will do. Values are compared by what they mean: `0000000f` and
-  `f` are one mask.
-- *not-met*: the only answer that makes the exit status 1. `steal` does not: a guest cannot mend
-  what its host takes, and the share is of all time since boot. It is *not-met* above 0.1 %, as for
-  `tailtap doctor`. Each run measures what is taken while it runs, and warns.
-- *not-applicable*: it is not there, it does not matter for this role, or it is only there to
-  compare. The answer gives the reason. What is there decides, not the kernel's version.
+- *met*: every place has a value that will do, by its meaning: `0000000f` and `f` are one mask.
+- *not-met*: the only answer that makes the exit status 1, but for `steal` (above 0.1 % of all time
+  since boot), which a guest cannot mend.
+- *not-applicable*: it is not there, does not matter for this role, or is only there to compare.
 - *unknown*: it cannot be read, mostly for want of root.
 
 ## Risk
@@ -37,10 +34,12 @@ machine or others when something goes wrong. 3 takes away protection.
 
 ## Knobs
 
-A knob is set while the machine runs (*runtime*) and has risk 1 where nothing else is said. Those
-marked *compare* help some loads and harm others, or sources disagree: they are set only when they
-are named. The wanted value is that of a bare-metal machine (or the first role that is listed) whose
-device has the cores 2 to 5, with cores 0 and 1 for the rest.
+Behind what a knob does stand its place with the value that is wanted, or the word for the kernel's
+command line; the causes of late packets that it removes; and who says so. The value is that of a
+bare-metal machine (or the first role that is listed) whose device has the cores 2 to 5, with cores
+0 and 1 for the rest. A knob is set while the machine runs (*runtime*) and has risk 1 where nothing
+else is said. Those marked *compare* help some loads and harm others, or sources disagree: they are
+set only when they are named.
 """
 EXAMPLE = ((2, 3, 4, 5), (0, 1), ("eth1",))
 TITLES: dict[Group, str] = {
@@ -82,15 +81,15 @@ def _entry(knob: Knob) -> str:
         marks.append(f"not for {left[0]}" if len(left) == 1 else f"for {', '.join(roles)}")
     wanted = word = ""
     try:
-        wanted = f" Wanted: `{knob.wish(purpose, tree).told(knob.where.form)}`."
-        word = f" Word: `{knob.word(purpose, tree)}`." if knob.word else ""
+        wanted = f": `{knob.wish(purpose, tree).told(knob.where.form)}`"
+        word = f", or `{knob.word(purpose, tree)}`" if knob.word else ""
     except (Absent, Unreadable):
         pass
-    removes = f" Removes: {', '.join(knob.removes)}." if knob.removes else ""
+    removes = f" Removes {', '.join(knob.removes)}." if knob.removes else ""
     marked = f" ({', '.join(marks)})" if marks else ""
     text = (
-        f"`{knob.name}`{marked}: {knob.why} Place: `{knob.where.place}`.{wanted}{word}{removes} "
-        f"Source: {knob.source}."
+        f"`{knob.name}`{marked}: {knob.why} `{knob.where.place}`{wanted}{word}.{removes} "
+        f"({knob.source})"
     )
     return textwrap.fill(
         text, 100, initial_indent="- ", subsequent_indent="  ", break_long_words=False,

@@ -7,10 +7,7 @@ from tailtap.records.warnings.entry import Entry
 TAIL = (
     Entry(
         "invalid-run",
-        (
-            "The generator did not send what was asked of it: the tail is that of another load. "
-            "Summaries over repeats leave the run out."
-        ),
+        ("The generator did not send what was asked of it: the tail is that of another load."),
         "Measure again at a rate that the generator reaches.",
     ),
     Entry(
@@ -50,10 +47,7 @@ TAIL = (
     ),
     Entry(
         "loss",
-        (
-            "Packets were lost, and nobody knows how late they would have been. The model or the "
-            "percentile is of those that arrived."
-        ),
+        ("Packets were lost. The model or the percentile is of those that arrived."),
         "Measure where less is lost.",
     ),
     Entry(
@@ -124,8 +118,8 @@ TAIL = (
     Entry(
         "far",
         (
-            "The horizon is more than a thousand times what was fitted. Causes too rare to "
-            "have been seen are in no interval."
+            "The horizon is more than a thousand times what was fitted. Causes that were not seen "
+            "are in no interval."
         ),
         "Measure longer, or ask for a nearer horizon.",
     ),
@@ -205,10 +199,7 @@ CAUSES = (
     ),
     Entry(
         "trace-damaged",
-        (
-            "The file of the trace is cut off or damaged; what came later is not known, and "
-            "packets of that time are unexplained."
-        ),
+        ("The file of the trace is cut off or damaged; later packets are unexplained."),
         "Look for room on the disk, and measure again.",
     ),
     Entry(
@@ -219,8 +210,8 @@ CAUSES = (
     Entry(
         "served-elsewhere",
         (
-            "Late packets left on cores that should not serve them, or nobody knows on which; they "
-            "are unexplained."
+            "Late packets left on cores that should not serve them, or on unknown ones; they are "
+            "unexplained."
         ),
         "Keep the forwarder on its cores (`dut.cpus`), or trace the others too.",
     ),
@@ -238,8 +229,8 @@ CAUSES = (
     Entry(
         "guest-clock-coarse",
         (
-            "The clock of the virtual machine is not known well enough for some late packets: what "
-            "the guest did counts as service for them."
+            "The clock of the virtual machine is not known well enough: what the guest did counts "
+            "as service."
         ),
         "Give a higher `--late`; packets that pass the guest quickly make the interval narrow.",
     ),
@@ -251,10 +242,7 @@ CAUSES = (
     ),
     Entry(
         "undisturbed",
-        (
-            "The percentiles leave out the time around pauses from outside: steal, a machine that "
-            "was stopped, a generator that was late."
-        ),
+        ("The percentiles leave out the time around pauses from outside."),
         "Nothing; the run's own percentiles stand beside them.",
         note=True,
     ),

@@ -12,85 +12,75 @@ CAPTURES = (
     ),
     Entry(
         "both-hold-requests",
-        "Requests were taken from the first capture and answers from the second, and each holds "
-        "both. Waits are from the place of the first capture to that of the second.",
+        "Each capture holds requests and answers: waits are from the place of the first to "
+        "that of the second.",
         "Give one capture alone, or captures of one direction each.",
     ),
     Entry(
         "several-places",
-        "One capture shows packets at several places: at the interfaces of a router, in VLANs, or "
-        "on links with hardware addresses of their own. Requests are matched with answers at the "
-        "same place, and each place has its own counts and waits.",
+        "One capture shows packets at several places, each of which has its own counts and waits.",
         "Nothing is wrong. Capture at one interface for the waits of one place.",
     ),
     Entry(
         "open-requests",
-        "Requests had no answer yet when the capture ended, and their window had not passed. They "
-        "count as neither answered nor unanswered; a verdict that they could change is not shown.",
+        "Requests had no answer yet when the capture ended, within their window. A verdict "
+        "that they could change is not shown.",
         "Let the capture run on for a window after the last request, or give a shorter `--window`.",
     ),
     Entry(
         "requests-given-up",
-        "Packets of connections are missing in the capture, or too many requests waited at once. "
-        "Requests whose answers nobody can tell count as neither answered nor unanswered; a "
-        "verdict that they could change is not shown.",
+        "Packets of connections are missing, or too many requests waited at once. A verdict "
+        "that requests without a known answer could change is not shown.",
         "Capture without drops and with a longer snap length.",
     ),
     Entry(
         "capture-damaged",
-        "A capture is damaged or cut off. What can be read was evaluated: behind damage, from the "
-        "next record on that makes sense.",
+        "A capture is damaged or cut off. What can be read was evaluated.",
         "Copy the capture again, or repeat the measurement.",
     ),
     Entry(
         "unread-packets",
-        "Packets of a capture were not read, for a stated reason. They look lost or unmatched and "
-        "may not be; a verdict that they could change is not shown.",
+        "Packets of a capture were not read. A verdict that they could change is not shown.",
         "Capture on an interface of Ethernet or IP, into pcap or into pcapng with enhanced packet "
         "blocks.",
     ),
     Entry(
         "payload-changed",
-        "Packets were matched by addresses and IP ids, as their payloads differ behind the device. "
-        "What it merged with others looks lost; of what it cut in pieces the first piece counts.",
+        "Packets were matched by addresses and IP ids, as their payloads differ behind the "
+        "device. What it merged with others looks lost.",
         "Turn merging (GRO, LRO) off where the capture behind the device was taken.",
     ),
     Entry(
         "sampled",
-        "A capture holds marks of a sample of the packets, which all taps choose by the same hash. "
-        "The others are in no count: losses and latencies are those of the packets in the sample. "
-        "Of two samples the thinner one counts.",
-        "Nothing where the sample is large enough. Else tap with a denser `--sample`, "
-        "or a larger `--budget`.",
+        "A capture holds marks of a sample of the packets. Losses and latencies are those of "
+        "the sample, of two samples of the thinner one.",
+        "Nothing where the sample is large enough; else a denser `--sample`, or a larger "
+        "`--budget`.",
     ),
     Entry(
         "capture-drops",
-        "The program that captured dropped packets, as the pcapng file says. They look lost or "
-        "unmatched and may not be.",
+        "The program that captured dropped packets. They look lost or unmatched and may not be.",
         "Give the capturing program larger buffers or a shorter snap length, or lower the rate.",
     ),
     Entry(
         "fcs-taken-off",
-        "The frames of a capture end in their check sequences (FCS), of which its file says "
-        "nothing. They were left out, so that keys are the same on both sides.",
+        "The frames of a capture end in their check sequences (FCS), which were left out of keys.",
         "Nothing; or capture both sides in the same way.",
     ),
     Entry(
         "copies",
-        "Most packets of a capture are there again within moments, byte for byte, as a mirror port "
-        "shows them that watches two ports. The first copy of each counts.",
+        "Most packets of a capture are there twice, as a mirror port shows them that watches "
+        "two ports. The first copy counts.",
         "Nothing; or mirror one port in one direction.",
     ),
     Entry(
         "both-directions",
-        "Both captures hold packets of both directions. Each direction is evaluated by itself; if "
-        "the clocks differ, they were aligned by the packets of both.",
+        "Both captures hold packets of both directions, which are evaluated each by itself.",
         "Nothing; or ask for one of them with `--direction`.",
     ),
     Entry(
         "direction-unknown",
-        "Captures hold both directions, and nothing tells in which of them some packets went. They "
-        "have no pair and were left out; they may be lost.",
+        "Nothing tells in which direction some packets went. They were left out, and may be lost.",
         "Capture one direction at a time, if there are many.",
     ),
     Entry(
@@ -110,8 +100,7 @@ CAPTURES = (
     ),
     Entry(
         "snap-length",
-        "The snap length cut the key off some packets, or the headers of requests and answers. "
-        "Such a request counts from the packet that was cut, and not from the end of its header.",
+        "The snap length cut the key off some packets, or the headers of requests and answers.",
         "Capture longer packets, or choose a key nearer to the start with `--key`.",
     ),
     Entry(
@@ -121,8 +110,7 @@ CAPTURES = (
     ),
     Entry(
         "no-ethernet-header",
-        "Packets were captured without their Ethernet header, from which the key counts, and were "
-        "left out.",
+        "Packets without an Ethernet header, from which the key counts, were left out.",
         "Choose a key that follows IP with `--key`, such as `packet`.",
     ),
     Entry(
@@ -134,8 +122,8 @@ CAPTURES = (
     ),
     Entry(
         "trailers-one-side",
-        "The stamps of one capture are those of a switch's trailers, and those of the other are of "
-        "its records: these are two clocks, unless something keeps them the same.",
+        "The stamps of one capture are those of a switch's trailers, and those of the other "
+        "of its records: these may be two clocks.",
         "Say how the clocks are to each other: [two clocks](../explanation/latency.md#two-clocks).",
     ),
     Entry(
@@ -150,14 +138,14 @@ CAPTURES = (
     ),
     Entry(
         "two-clocks",
-        "The captures are of two clocks. Every latency may be off, by as much as the clocks' "
-        "interval is open to either side; all bounds and answers include that.",
+        "The captures are of two clocks. Every latency may be off by the clocks' interval, "
+        "which all bounds include.",
         "Nothing, if the interval is narrow enough; else stamp both sides by one clock.",
     ),
     Entry(
         "stamp-resolution",
-        "The stamps come in steps, such as 1 us: as the file says, or as they show. Every latency "
-        "may be off by a step to either side; all bounds and answers include that.",
+        "The stamps come in steps, such as 1 us. Every latency may be off by a step to either "
+        "side, which all bounds include.",
         "Nothing, if the steps are short enough; else capture with nanoseconds (`tcpdump "
         "--time-stamp-precision=nano`), or by a card's clock.",
     ),
@@ -169,10 +157,10 @@ CAPTURES = (
     ),
     Entry(
         "equal-packets",
-        "Packets before the device are equal to others within the window. They were told apart by "
-        "their order, where as many came out as went in.",
-        "Nothing, if the device keeps the order of equal packets; else send packets that differ, "
-        "or shorten `--window`.",
+        "Packets before the device are equal to others within the window, and were told apart "
+        "by their order where as many came out as went in.",
+        "Nothing, if the device keeps their order; else send packets that differ, or shorten "
+        "`--window`.",
     ),
     Entry(
         "duplicate-ingress",
@@ -181,12 +169,9 @@ CAPTURES = (
     ),
     Entry(
         "outside-common-time",
-        "The captures did not begin or end together. What came or left when the other capture may "
-        "not have run counts as outside of the common time, and neither as lost nor as unmatched. "
-        "A capture does not say whether it was stopped or nothing came any more: where the device "
-        "failed, these packets are lost.",
-        "Nothing, if a capture was begun later or stopped earlier; `--throughout` if "
-        "both ran all the time.",
+        "The captures did not begin or end together. What came or left when the other capture "
+        "may not have run is neither lost nor unmatched.",
+        "Nothing, or `--throughout` if both ran all the time.",
     ),
     Entry(
         "unmatched-egress",
@@ -227,9 +212,8 @@ IMPORTED = (
     ),
     Entry(
         "loop-shared",
-        "Several loops of a result tree of pos number their runs alike, so that a file's run is "
-        "not certain.",
-        "Import each loop from a tree of its own: leave the `.loop` files of the others out.",
+        "Several loops of a result tree of pos number their runs alike.",
+        "Import each loop from a tree of its own.",
     ),
     Entry(
         "crate-incomplete",
@@ -238,14 +222,13 @@ IMPORTED = (
     ),
     Entry(
         "closed-loop",
-        "A tool waited for each answer before its next request. While one is late, those that "
-        "would have been late with it are not sent: percentiles are too low.",
+        "A tool waited for each answer before its next request: percentiles are too low.",
         "Measure at a rate: wrk2 -R, iperf2 with --trip-times, or sockperf under-load.",
     ),
     Entry(
         "coarse-buckets",
-        "A tool counted latencies in buckets wider than 2 % of them. A percentile counts as the "
-        "upper end of its bucket, and its interval has the whole bucket.",
+        "A tool counted latencies in buckets wider than 2 %. A percentile counts as the upper "
+        "end of its bucket.",
         "Ask the tool for finer buckets: fortio -r, iperf --histograms, or ghz with its details.",
     ),
     Entry(
@@ -270,7 +253,7 @@ IMPORTED = (
     ),
     Entry(
         "requests-failed",
-        "Requests failed, by their status or without an answer, or a tool does not say which did.",
+        "Requests failed, or a tool does not say which did.",
         "Require `errors < 0.1 %`; let the tool keep single requests, as vegeta encode does.",
     ),
     Entry(
@@ -280,7 +263,7 @@ IMPORTED = (
     ),
     Entry(
         "read-in-part",
-        "A file was cut off, holds parts that are not read, or keeps a part of what was measured.",
+        "A file was read in part: it was cut off, or holds what is not read.",
         "Nothing, where what was read stands for all; else measure again.",
     ),
     Entry(
@@ -292,13 +275,13 @@ IMPORTED = (
 PUBLISHED = (
     Entry(
         "no-licence",
-        "The site does not say under which licence it may be used, so that nobody may use it.",
+        "The site does not say under which licence it may be used.",
         "Choose one with `--license`.",
         note=True,
     ),
     Entry(
         "no-authors",
-        "The site names nobody as its author, so that it cannot be cited.",
+        "The site names nobody as its author.",
         "Name them with `--author`, or publish with `--anonymous`.",
         note=True,
     ),
@@ -310,34 +293,28 @@ PUBLISHED = (
     ),
     Entry(
         "captures-nowhere",
-        (
-            "The site names captures with their checksums, and does not say where they are. Nobody "
-            "can evaluate them again."
-        ),
+        ("The site does not say where captures are: nobody can evaluate them again."),
         "Name their place with `--captures refer=URL`, or publish them with `--captures embed`.",
         note=True,
     ),
     Entry(
         "packets",
-        (
-            "The site has captures with bytes of packets, as they were measured. Nothing in them "
-            "is replaced."
-        ),
+        ("The site has captures with bytes of packets, in which nothing is replaced."),
         "Look whether these packets may be published, or leave the captures out.",
         note=True,
     ),
     Entry(
         "ambiguous-name",
         (
-            "The name of a machine or person is also a word of the experiment, such as a host that "
-            "is called `vm`. It was replaced in the fields that hold names, and stays elsewhere."
+            "The name of a machine or person is also a word of the experiment. It was replaced "
+            "only in the fields that hold names."
         ),
         "Name such texts with `--hide`, if they must not be published.",
         note=True,
     ),
     Entry(
         "large-site",
-        "The site is larger than the 1 GB that hosts of static pages take.",
+        "The site is larger than 1 GB, which hosts of static pages take.",
         "Put its captures into an archive and name it with `--captures refer=URL`.",
         note=True,
     ),

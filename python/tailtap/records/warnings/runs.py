@@ -30,51 +30,35 @@ RUN = (
     ),
     Entry(
         "forwarded-after",
-        (
-            "The device forwarded packets after the taps had ended, 0.1 s after the last packet "
-            "was sent or when none came out any more: they were late, and count as lost."
-        ),
-        (
-            "Give the forwarder CPUs that nothing else uses (`dut.cpus`), and measure again when "
-            "the machine is quiet."
-        ),
+        ("The device forwarded packets after the taps had ended: they count as lost."),
+        ("Give the forwarder CPUs that nothing else uses (`dut.cpus`), and measure again."),
     ),
     Entry(
         "file-damaged",
         (
-            "A file is there, cannot be read, and was skipped: it is damaged, too large, no "
-            "regular file, or a link to a place outside of its folder."
+            "A file was skipped: it is damaged, too large, no regular file, or a link to a place "
+            "outside of its folder."
         ),
-        (
-            "Do what the message says. Of the results of others, copy the tree again, with the "
-            "files that links lead to."
-        ),
+        ("Do what the message says. Of the results of others, copy the tree again."),
     ),
     Entry(
         "written-meanwhile",
         (
-            "The taps wrote their stamps while packets were sent, for `--live` or "
-            "`--metrics`. Where there is no CPU besides those of generator and "
-            "device, that woke up the generator's."
+            "The taps wrote their stamps while packets were sent, for `--live` or `--metrics`, "
+            "which woke up a CPU that sends."
         ),
         "Nothing; measure without these options what must not be disturbed at all.",
         note=True,
     ),
     Entry(
         "without-id",
-        (
-            "Packets of a replayed capture are no UDP and carry no id. They load the device "
-            "and are not measured."
-        ),
+        ("Packets of a replayed capture are no UDP: they load the device and are not measured."),
         "Nothing, if the load is what matters; else replay a capture of UDP.",
     ),
     Entry(
         "rules-rejected",
-        "Suricata rejected some of the rules that it was given, and inspected packets by the rest.",
-        (
-            "Mend these rules or give their variables values (`dut.options.vars`). "
-            "`dut.options.rejected` says how many may be rejected."
-        ),
+        "Suricata rejected some of its rules.",
+        ("Mend these rules or give their variables values (`dut.options.vars`)."),
     ),
     Entry(
         "shared-cpu",
@@ -91,124 +75,105 @@ RUN = (
     ),
     Entry(
         "event-failed",
-        "The command of an event (`events`) ended with an error, did not end, or was not begun "
-        "before packets had ended; or the clocks of a testbed do not say when events happened.",
-        "Read what it said in the message, and mend `events.run`; let chrony or ptp4l slew clocks.",
+        "The command of an event (`events`) ended with an error, did not end, or was not "
+        "begun before packets had ended; or the clocks of a testbed do not say when.",
+        "Mend `events.run`; let chrony or ptp4l slew clocks.",
     ),
     Entry(
         "neighbour-short",
         "A neighbour (`dut.neighbours`) did less than nine tenths of what it was asked for.",
         (
-            "Ask for less, or give it CPUs of its own; what it reached is in `run.json`. A CPU "
-            "that it shares with the device leaves it less on purpose."
+            "Ask for less, or give it CPUs of its own. A CPU that it shares with the device "
+            "leaves it less on purpose."
         ),
     ),
     Entry(
         "stamps-lost",
-        (
-            "A tap had no room for some stamps. These packets count as lost or unmatched "
-            "though they may have passed."
-        ),
+        ("A tap had no room for some stamps: these packets count as lost or unmatched."),
         "Lower the rate, or leave more CPU time to the tap's writer.",
     ),
     Entry(
         "tap-drops",
-        (
-            "The kernel dropped packets between the device and a tap. They count as lost "
-            "though the device sent them."
-        ),
+        ("The kernel dropped packets between the device and a tap. They count as lost."),
         "Raise `net.core.netdev_max_backlog`, or lower the rate.",
     ),
     Entry(
         "taps-within",
-        (
-            "Packets were stamped between the nodes of a line as well (`dut.taps: hops` or "
-            "`queues`). The taps there delay every packet, and this is part of the latency."
-        ),
-        "Nothing to find the slow hop; for the line's own latency measure with `dut.taps: ends`.",
+        ("Packets were stamped between the nodes of a line as well. That delays every packet."),
+        "Nothing to find the slow hop; else measure with `dut.taps: ends`.",
     ),
     Entry(
         "egress-deferred",
-        (
-            "Packets were stamped later than they left the device, by an unknown time: on "
-            "receipt, or by the interrupt of a card."
-        ),
+        ("Packets were stamped later than they left the device, by an unknown time."),
         "Set `net.core.netdev_tstamp_prequeue` to 1; of cards, use those that stamp in hardware.",
     ),
     Entry(
         "stamped-on-interrupt",
         (
-            "Packets were stamped behind splitters, when the interrupts of the timestamper's cards "
-            "were served. Each of the two stamps can be late by an unknown time."
+            "Packets were stamped behind splitters, when the interrupts of the cards were served: "
+            "each stamp can be late by an unknown time."
         ),
-        "Switch interrupt moderation off (`ethtool -C`), tune the timestamper, or use cards that "
-        "stamp in hardware.",
+        "Switch interrupt moderation off (`ethtool -C`), or use cards that stamp in hardware.",
     ),
     Entry(
         "trace-lost",
-        (
-            "The trace had no room for some events. What happened on these CPUs then is not known, "
-            "and no packet of that time gets a cause."
-        ),
+        ("The trace had no room for some events. No packet of that time gets a cause."),
         "Give `tailtap trace` more `--records`, or leave more CPU time to its writer.",
     ),
     Entry(
         "trace-blind",
         (
-            "Late packets left a core, and its trace saw no softirq in which they did: the kernel "
-            "did not run the tracer's programs then. These packets get no cause."
+            "Late packets left a core in no softirq that its trace saw: the kernel did not run "
+            "the tracer's programs. These packets get no cause."
         ),
         "Keep the task that the sentence names off the device's CPUs, or use another kernel.",
     ),
     Entry(
         "trace-written",
         (
-            "The trace was written while packets were sent, on a CPU that sends or serves them: "
-            "more came than the memory for it holds. That makes packets late."
+            "The trace was written while packets were sent, on a CPU that sends or serves them. "
+            "That makes packets late."
         ),
         "Send for a shorter time, or leave a CPU to nobody; `tailtap run --check` says what fits.",
     ),
     Entry(
         "trace-incomplete",
-        "This kernel does not tell some of the events that a trace has; the rest is recorded.",
+        "This kernel does not tell some of the events that a trace has.",
         "Use a newer kernel: Linux 6.5 tells all of them.",
     ),
     Entry(
         "no-device",
         (
-            "The platform `wire` has no device, so that there are no CPUs to trace or to count on. "
-            "The run was made without a trace or counters; its latency is as good as ever."
+            "The platform `wire` has no device, so that the run was made without a trace or "
+            "counters."
         ),
         "Nothing: explain a run that has a device.",
         note=True,
     ),
     Entry(
         "guest-untraced",
-        (
-            "What the kernel in the virtual machine did is not known, or only in part. Of late "
-            "packets only the host's part is told."
-        ),
+        ("What the kernel in the virtual machine did is not known, or only in part."),
         "Take a guest's kernel with types of its own (CONFIG_DEBUG_INFO_BTF) and memory for them.",
     ),
     Entry(
         "guest-clock",
         (
-            "The clock of the virtual machine cannot be aligned with its host's by packets that "
-            "both stamped. Of late packets only the host's part is told."
+            "The clock of the virtual machine cannot be aligned with its host's. Of late packets "
+            "only the host's part is told."
         ),
         "Use a forwarder whose packets pass the guest's kernel; on a clock that stepped, repeat.",
     ),
     Entry(
         "clock-unsteady",
         (
-            "On a testbed: somebody changed the rate of a machine's clock while packets were "
-            "measured, or the machine slept. Its clock is not known during this run."
+            "On a testbed: a machine's clock changed its rate while packets were measured, or the "
+            "machine slept. Its clock is not known during this run."
         ),
         "Let the program that disciplines the clock settle (`chronyc tracking`), or stop it.",
     ),
     Entry(
         "tap",
-        "A tap said something of itself; the sentence is its own.",
+        "A tap said something of itself.",
         "What the sentence says.",
     ),
     Entry(
@@ -230,15 +195,15 @@ RUN = (
         "interrupts-elsewhere",
         "An interrupt of the device's cards was handled on other CPUs than those of `dut.irq`.",
         (
-            "Stop what moves interrupts, such as irqbalance. Some the kernel places itself, and "
-            "some CPUs have no vector left: choose others."
+            "Stop what moves interrupts, such as irqbalance, or choose other CPUs: some "
+            "interrupts cannot be moved."
         ),
     ),
     Entry(
         "numa-crossing",
         (
-            "Packets or the forwarder's memory are on another NUMA node than the CPUs that work on "
-            "them. The sentence names the crossing."
+            "Packets or the forwarder's memory are on another NUMA node than the CPUs that work "
+            "on them."
         ),
         "Choose `dut.cpus` and `dut.irq` of the card's node, and both cards of one node.",
     ),
@@ -278,33 +243,30 @@ OBSERVED = (
     Entry(
         "observed-elsewhere",
         (
-            "Packets came by the first interface and did not leave through the second one. They "
-            "count as lost, but may have been for the machine itself or for other interfaces: how "
+            "Packets came by the first interface and did not leave through the second one: how "
             "many were lost is at most that."
         ),
         (
-            "Observe with a `--filter` that has only what passes both interfaces, or "
-            "take the number as an upper bound."
+            "Observe with a `--filter` for what passes both interfaces, or take the number as an "
+            "upper bound."
         ),
     ),
     Entry(
         "dropped-before-stamp",
         (
             "XDP programs ran on an observed interface before its packets were stamped. What they "
-            "drop or redirect before the device is in no count, and not in `lost`; where the "
-            "driver counts what they drop, a verdict takes that for packets that may be lost. "
-            "Behind the device it counts as lost, though the device passed it on."
+            "drop before the device is in no count; behind the device it counts as lost."
         ),
         (
             "Observe the other end of the cable or of the veth pair, with `@egress` in place of "
-            "`@arrival`, or read the programs' own counts (`ethtool -S`, `bpftool prog`)."
+            "`@arrival`."
         ),
     ),
     Entry(
         "serving-unknown",
         (
-            "Something about who serves the packets could not be found out. What the message names "
-            "is not part of what `tailtap explain` says."
+            "Something about who serves the packets could not be found out: it is not part of the "
+            "causes."
         ),
         "Say it with `--cpus` and `--served`, where you know it.",
     ),
@@ -316,10 +278,10 @@ OBSERVED = (
     Entry(
         "trace-thinned",
         (
-            "To keep the budget, the cores were traced for a part of the time only. Packets that "
-            "were late at other times have no causes; shares of causes are of what was seen."
+            "To keep the budget, the cores were traced for a part of the time: packets that were "
+            "late at other times have no causes."
         ),
-        "Raise `--budget`, or observe for longer: causes come from more moments then.",
+        "Raise `--budget`, or observe for longer.",
     ),
 )
 INTERRUPTS = (
