@@ -146,9 +146,7 @@ class Campaign:
     stations: Stations | None = None
     """Where the roles are; None: on this machine."""
     testbed: Path | None = None
-    """The file that says where the stations are."""
     boots: Boots | None = None
-    """Boots the device's machine."""
     flush: str | None = None
     """How often taps write, for who looks meanwhile; None: when they must."""
 

@@ -99,8 +99,7 @@ class Clocks:
             until = time.monotonic() + LOOK_SECONDS
             for _ in range(EXCHANGES):
                 asked = time.monotonic_ns()
-                shown = machine.clock()
-                self._exchanges[role].append((asked, shown, time.monotonic_ns()))
+                self._exchanges[role].append((asked, machine.clock(), time.monotonic_ns()))
                 if time.monotonic() > until:
                     break
         self._looks.append(time.monotonic_ns())

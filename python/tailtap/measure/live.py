@@ -42,8 +42,7 @@ OF_PCAPS = "numbers meanwhile are counted from stamps, and this run writes pcaps
 def away_from(*occupied: Collection[int]) -> set[int]:
     """CPUs of this process that are in none of `occupied`, or at least not in the last of them."""
     allowed = os.sched_getaffinity(0)
-    free = allowed.difference(*occupied) or allowed.difference(occupied[-1])
-    return free or allowed
+    return allowed.difference(*occupied) or allowed.difference(occupied[-1]) or allowed
 
 
 def settle(cpus: Collection[int]) -> None:
@@ -75,8 +74,7 @@ class Watching:
             now_ns = time.monotonic_ns()
             try:
                 self._numbers.look(now_ns, complete=ended)
-                record = self._numbers.record(time.monotonic_ns(), running=not ended)
-                self._board.hang(record)
+                self._board.hang(self._numbers.record(time.monotonic_ns(), running=not ended))
             except (TailtapError, OSError) as error:
                 latest = self._board.latest
                 if latest is not None:

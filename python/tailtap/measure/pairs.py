@@ -224,8 +224,7 @@ class Pairs(Recorded[AgainstRecord]):
         question = self.question
 
         def side(name: str, checked: CheckedExperiment) -> Made:
-            experiment = _experiment(checked)
-            return runs.make(name, experiment, {"against": name}, question.p)
+            return runs.make(name, _experiment(checked), {"against": name}, question.p)
 
         for pair in in_pairs(
             lambda: side(NEW, question.new),
@@ -261,8 +260,11 @@ def measure_against(question: Question, campaign: Campaign) -> AgainstRecord:
     require_root()
     sides = [_experiment(question.new), _experiment(question.base)]
     require_here([plan_run(1, NEW, 1, {}, one) for one in sides])
-    until = time.monotonic() + question.within_ns / 1e9
-    runs = Runs(campaign, until, max(seconds_of(one) for one in sides))
+    runs = Runs(
+        campaign,
+        time.monotonic() + question.within_ns / 1e9,
+        max(seconds_of(one) for one in sides),
+    )
     pairs = Pairs(campaign, begun(question), question)
     texts = {
         campaign.folder.experiment.name: experiment_text(question.new, question.new_source),

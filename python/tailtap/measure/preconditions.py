@@ -69,8 +69,9 @@ def require_events(checked: CheckedExperiment) -> None:
     try:
         encodings(events.events)
     except UnknownEvent as error:
-        path = ("counters", "events", error.position)
-        raise checked.document.wrong(path, str(error.reason)) from error
+        raise checked.document.wrong(
+            ("counters", "events", error.position), str(error.reason)
+        ) from error
 
 
 def shared_cpus(experiment: Experiment) -> tuple[set[int], set[int]]:

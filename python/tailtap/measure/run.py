@@ -96,7 +96,6 @@ machine a wake-up.
 """
 
 Tick = Callable[[float], None]
-"""Called now and then with the seconds since the generator was started."""
 
 
 class Guard(Protocol):
@@ -187,8 +186,11 @@ class _AtWork:
         for station, tasks in tasks_of(stations):
             site = opened[id(station)] = station.open(replace(setup, tasks=list(tasks)))
             stack.callback(site.close)
-        sites = {role: opened[id(station)] for role, station in stations.items()}
-        return cls(sites, list(opened.values()), [])
+        return cls(
+            {role: opened[id(station)] for role, station in stations.items()},
+            list(opened.values()),
+            [],
+        )
 
     def begin(self, role: str, plan: RolePlan) -> CheckedSession:
         session = CheckedSession(self.sites[role].begin(role, plan), role, plan.flows)
@@ -233,16 +235,15 @@ def _measure(
     at_work.keep(_longest(experiment.seconds) + LEASE_SECONDS)
     _silence(experiment, dut)
     before = _counts(timestamper)
-    missing, first = _missing(before), _First.ahead(experiment, dut, timestamper, before)
     try:
         generator.ask(START)
-        watch = None if guard is None else _Watch(guard, timestamper, reach)
-        overdue = _overdue(experiment, prepared.patience)
-        sends = _wait(dut, timestamper, generator, experiment.seconds, overdue, tick, watch, first)
+        sends = _wait(
+            experiment, dut, timestamper, generator, prepared.patience, tick, guard, reach, before
+        )
         sent = generator.ask(RESULT).flows
         _require_sent(experiment, sent, sends)
         time.sleep(reach)
-        _drain(timestamper, missing, reach)
+        _drain(timestamper, _missing(before), reach)
         observed = dut.ask(READ)
         stamped = timestamper.ask(STOP)
         said = _end(dut, timestamper, experiment, stamped).forwarder
@@ -280,8 +281,7 @@ def _measure(
 def _silence(experiment: Experiment, dut: CheckedSession) -> None:
     """Have `dut.silent` down from now on until a little after the last packet."""
     if experiment.dut.silent is not None and experiment.traits.has_dut:
-        seconds = ceil(experiment.seconds) + SILENT_SECONDS
-        dut.ask(SILENCE, AskedToBeSilent(for_seconds=seconds))
+        dut.ask(SILENCE, AskedToBeSilent(for_seconds=(ceil(experiment.seconds) + SILENT_SECONDS)))
         time.sleep(LEAD_SECONDS + SETTLE_SECONDS)
 
 
@@ -343,63 +343,13 @@ def _probe(
             raise MachineError(f"no packet{of_flow} came through the DuT within {limit:g} s: {why}")
 
 
-@dataclass(frozen=True)
-class _Watch:
-    """A guard, and who tells it how many packets have passed."""
-
-    guard: Guard
-    timestamper: CheckedSession
-    reach: float
-
-    def over(self, seconds: float) -> bool:
-        counts = _counts(self.timestamper).values()
-        ingress, egress = sum(one.ingress for one in counts), sum(one.egress for one in counts)
-        return self.guard.over(seconds, ingress, egress, self.reach)
-
-
-@dataclass(frozen=True)
-class _First:
-    """Who knows whether the first packet has passed, and who is told where events follow it."""
-
-    dut: CheckedSession
-    timestamper: CheckedSession
-    before: int
-    """How many packets came before: those of the probe."""
-    after_ns: int | None
-    """How long it takes from the first packet of the warm-up to the first one that counts; None
-    without events.
-    """
-
-    @classmethod
-    def ahead(
-        cls,
-        experiment: Experiment,
-        dut: CheckedSession,
-        timestamper: CheckedSession,
-        before: Mapping[str, Passed],
-    ) -> _First:
-        traffic = experiment.traffic
-        ahead = traffic.warm_up_ns + (traffic.pause if traffic.warm_up_ns else 0)
-        return cls(dut, timestamper, _came(before), ahead if experiment.events else None)
-
-    @property
-    def period(self) -> float:
-        return TICK_SECONDS if self.after_ns is None else FIRST_SECONDS
-
-    def passed(self) -> bool:
-        if _came(_counts(self.timestamper)) == self.before:
-            return False
-        if self.after_ns is not None:
-            self.dut.ask(SCHEDULE, AskedToSchedule(after_ns=self.after_ns))
-        return True
+def _counts(timestamper: CheckedSession) -> Mapping[str, Passed]:
+    return timestamper.ask(COUNT).flows
 
 
 def _came(counts: Mapping[str, Passed]) -> int:
+    """How many packets of all flows have come to the ingress taps."""
     return sum(one.ingress for one in counts.values())
-
-
-def _counts(timestamper: CheckedSession) -> Mapping[str, Passed]:
-    return timestamper.ask(COUNT).flows
 
 
 def _missing(counts: Mapping[str, Passed]) -> int:
@@ -456,26 +406,28 @@ def _after(after: int, missing: int) -> Mapping[str, str]:
 
 
 def _wait(
+    experiment: Experiment,
     dut: CheckedSession,
     timestamper: CheckedSession,
     generator: CheckedSession,
-    seconds: float,
-    overdue: float,
+    patience: float,
     tick: Tick | None,
-    watch: _Watch | None,
-    first: _First | None,
+    guard: Guard | None,
+    reach: float,
+    before: Mapping[str, Passed],
 ) -> float:
-    """Sleep until all generators have ended, after about `seconds`; return how long they sent.
+    """Sleep until all generators have ended; return how long in s they sent.
 
-    They are ended early when `watch` says so, and when they send for longer than `overdue`
-    (seconds): then the load is not what was asked for, and the rest would tell no more. What they
-    need before their first packet, as a card that is reset for it, does not count.
+    They are ended early when the `guard` says so, and when they send for so long that the load is
+    not what was asked for: the rest would tell no more. What they need before their first packet,
+    as a card that is reset for it, does not count. Where events follow the first packet, the DuT is
+    told of it. `before` is what had passed then: the packets of the probe.
 
     Raises `MachineError` when a link is deleted, a tap or forwarder ends, or time runs out.
     """
     began = time.monotonic()
-    deadline = began + _longest(seconds)
-    since = inf
+    deadline, overdue = began + _longest(experiment.seconds), _overdue(experiment, patience)
+    since: float | None = None
     # The DuT first: what it says explains what others miss.
     everybody = (dut, timestamper, generator)
     while True:
@@ -488,28 +440,38 @@ def _wait(
                 finished |= event.event == FINISHED and session is generator
         now = time.monotonic()
         if finished:
-            return max(0.0, now - since)
+            return 0.0 if since is None else now - since
         if now > deadline:
             generator.ask(INTERRUPT)  # who cannot be reached any more has another reason
             raise MachineError("the generator does not come to an end")
-        if first is not None and first.passed():
-            first, since = None, now
-        if now - since > overdue:
+        if since is None and _came(_counts(timestamper)) != _came(before):
+            since = now
+            if experiment.events:
+                traffic = experiment.traffic
+                ahead = traffic.warm_up_ns + (traffic.pause if traffic.warm_up_ns else 0)
+                dut.ask(SCHEDULE, AskedToSchedule(after_ns=ahead))
+        if since is not None and now - since > overdue:
             overdue = inf
             generator.ask(INTERRUPT)
-        pause = min(deadline - now, overdue + since - now)
-        if first is not None:
-            pause = min(pause, first.period)
+        pauses = [deadline - now]
+        if since is None:
+            pauses.append(FIRST_SECONDS if experiment.events else TICK_SECONDS)
+        else:
+            pauses.append(overdue + since - now)
         if tick is not None:
-            pause = min(pause, TICK_SECONDS)
-        if watch is not None:
-            pause = min(pause, watch.guard.period)
-        _sleep(everybody, pause)
+            pauses.append(TICK_SECONDS)
+        if guard is not None:
+            pauses.append(guard.period)
+        _sleep(everybody, min(pauses))
+        seconds = time.monotonic() - began
         if tick is not None:
-            tick(time.monotonic() - began)
-        if watch is not None and watch.over(time.monotonic() - began):
-            watch = None
-            generator.ask(INTERRUPT)
+            tick(seconds)
+        if guard is not None:
+            counts = _counts(timestamper)
+            egress = sum(one.egress for one in counts.values())
+            if guard.over(seconds, _came(counts), egress, reach):
+                guard = None
+                generator.ask(INTERRUPT)
 
 
 def _overdue(experiment: Experiment, patience: float) -> float:

@@ -79,10 +79,9 @@ def run_experiment(checked: CheckedExperiment, source: Path, campaign: Campaign)
         return f"{done} of {len(plan)} runs are kept; `{again}` makes the rest"
 
     with campaign.opened():
-        text = experiment_text(checked, source)
         campaign.prepare(
             "the experiment",
-            {folder.experiment.name: text},
+            {folder.experiment.name: experiment_text(checked, source)},
             lambda: _require_same(campaign, checked, source),
         )
         write_json(folder.plan, as_json(plan_record(checked.name, plan)), below=campaign.out)
@@ -180,8 +179,7 @@ def make_run(
 
     try:
         if boots is not None:
-            repeat = run.repeat if boot_each_repeat else 1
-            booted = boots.bring(wanted_of(run.experiment), repeat)
+            booted = boots.bring(wanted_of(run.experiment), (run.repeat if boot_each_repeat else 1))
             for flow in flows:
                 flow.record.boot = booted
         # For each run: tuning may have changed since the last one.

@@ -69,7 +69,6 @@ class RoleEvent(Record, kw_only=True, omit_defaults=True):
 
     event: Literal["finished", "failed"]
     reason: str | None = None
-    """Why it cannot go on."""
     link: bool = False
     """Whether that is a link of the lab which is gone."""
 

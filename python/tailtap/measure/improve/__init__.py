@@ -99,7 +99,6 @@ class Goal:
 
     requirement: Requirement
     p: float
-    """The percentile, 0 to 1."""
     limit_ns: int
 
     @classmethod
@@ -139,7 +138,6 @@ class Plan:
     text: str
     """What is kept beside the runs: the experiment, or what was asked for."""
     parameters: dict[str, Any]
-    """What the record says of it."""
     of_it: Experiment | Options
     """What is measured; of a device that is observed, `duration_ns` is the length of a stretch."""
 
@@ -248,8 +246,7 @@ def improved(plan: Plan, campaign: Campaign, seconds: float, prepare: Prepare) -
     taken as they are. Everything is as it was afterwards. Raises what `Campaign.opened` raises, and
     `MachineError` when nothing can be measured or a run of a stage fails.
     """
-    until = time.monotonic() + plan.settings.within_ns / 1e9
-    runs = Runs(campaign, until, seconds)
+    runs = Runs(campaign, time.monotonic() + plan.settings.within_ns / 1e9, seconds)
     with campaign.opened():
         if campaign.resume:
             seed = _resumed(plan, campaign.begun(IMPROVE))
@@ -258,8 +255,9 @@ def improved(plan: Plan, campaign: Campaign, seconds: float, prepare: Prepare) -
             seed = random.SystemRandom().getrandbits(32)
         measuring, explainer = prepare(runs)
         made = Improvement.of(plan, campaign, measuring, explainer, seed)
-        texts = {campaign.folder.experiment.name: plan.text}
-        campaign.prepare("the improvement", texts, lambda: None)
+        campaign.prepare(
+            "the improvement", {campaign.folder.experiment.name: plan.text}, lambda: None
+        )
         with campaign.ending(made.kept, made.end):
             made.improve()
     return made
@@ -292,7 +290,6 @@ class Improvement(Recorded[ImproveRecord]):
     order: random.Random
     trials: list[Trial] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
-    """Why knobs were not tried."""
 
     @classmethod
     def of(
@@ -339,8 +336,7 @@ class Improvement(Recorded[ImproveRecord]):
                 stopped = "holds"
             else:
                 rows = self.explainer.candidates(causes).found
-                trials = self.record.trials
-                done = {one.knob for one in trials if one.kept or one.answer in SETTLED}
+                done = {one.knob for one in self.record.trials if one.kept or one.answer in SETTLED}
                 stopped = self._try([one for one in rows if one.knob not in done])
         self.record.stopped = stopped
         return stopped

@@ -33,7 +33,6 @@ class Measuring(ABC):
 
     runs: Runs
     stage: int
-    """How many runs a stage makes."""
     undisturbed: bool = False
     """Whether latencies without pauses from outside count: every run has a trace, which tells."""
 

@@ -178,7 +178,6 @@ class Trial:
 
     row: KnobTrial
     causes: Sequence[Named]
-    """Those that it may answer."""
     kept: Sequence[str]
     p: float
     percentiles: list[tuple[int, int]] = field(default_factory=list)

@@ -46,14 +46,12 @@ from tailtap.records.taps import Tap, Tapped
 from tailtap.records.warnings import notices
 
 NAME = "observed"
-"""What an observation is called where experiments have names."""
 DEVICE = "device"
 KEY_OF_REQUESTS = "packet"
 """What the keys of requests are taken for in files of marks: all are unlike each other."""
 MOST_REQUESTS = 1 << 21
 """Of more, the slowest are kept."""
 BACK = "back"
-"""The name of the variable that tells the way back from the way there."""
 
 
 class ObservedRun(FlowRun):
@@ -100,12 +98,14 @@ class ObservedRun(FlowRun):
         record.taps = {name: opened(name, tap.whole, Tap) for name, tap in taps.items()}
         known = {side: tap.known for side, tap in taps.items()}
         record.warnings += notices([*stopped.warnings, *_of_taps(known)])
-        files = sorted(tap.file for tap in known.values())
-        record.instruments["taps"] = Instrument(facts=["taps"], files=files)
+        record.instruments["taps"] = Instrument(
+            facts=["taps"], files=sorted(tap.file for tap in known.values())
+        )
         record.softnet, record.steal_ns, record.cpu_ns = facts.softnet, facts.steal_ns, facts.cpu_ns
         record.elapsed_ns = facts.elapsed_ns
-        counted = ["softnet", "steal_ns", "cpu_ns", "elapsed_ns"]
-        record.instruments["kernel-counters"] = Instrument(facts=counted, files=[])
+        record.instruments["kernel-counters"] = Instrument(
+            facts=["softnet", "steal_ns", "cpu_ns", "elapsed_ns"], files=[]
+        )
         if stopped.trace is not None:
             record.trace = stopped.trace
             record.instruments["trace"] = Instrument(facts=["trace"], files=[EVENTS, TRACE])

@@ -67,17 +67,14 @@ class AtWork:
 
     prepared: Prepared
     folder: Path
-    """Of the run folders."""
     tap: Process
     tracer: Process | None
     xdp: Mapping[str, Xdp] = field(default_factory=dict)
-    """What there was of XDP programs then."""
     warnings: list[Warning] = field(default_factory=list)
     cost: ObservedCost | None = None
     began_ns: int = field(default_factory=time.monotonic_ns)
     """When all programs were attached."""
     told: TapsSoFar | None = None
-    """What they said last of what they count."""
 
     @classmethod
     def start(
@@ -167,8 +164,9 @@ class AtWork:
             self._warning("observing-cost", str(error))
             return
         taps, trace = (one / self.prepared.serving.cores for one in found)
-        budget = self.prepared.options.budget
-        self.cost = ObservedCost(budget=budget, taps=taps, trace=trace, measured_ns=took)
+        self.cost = ObservedCost(
+            budget=self.prepared.options.budget, taps=taps, trace=trace, measured_ns=took
+        )
 
     def stop(self) -> Stopped:
         """End both; what they left. Raises `MachineError`."""

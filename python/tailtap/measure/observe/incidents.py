@@ -50,7 +50,6 @@ class Made:
     """Incidents that the disk had no room for."""
     last: str | None = None
     ended: str | None = None
-    """Why no more are kept."""
     notes: list[str] = field(default_factory=list)
     causes: CauseSums = field(default_factory=CauseSums)
 

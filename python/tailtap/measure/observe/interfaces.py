@@ -32,15 +32,12 @@ class Place:
     """A network namespace."""
 
     path: str
-    """The file that stands for it."""
     words: str
-    """Whose it is, as people read it."""
     virtualization: Virtualization = "none"
     """What keeps it apart from the machine."""
 
 
 OWN = "/proc/self/ns/net"
-"""The namespace that this process is in."""
 
 
 def _namespace(name: str) -> Place:
@@ -292,7 +289,6 @@ class Interface:
     interrupts: Mapping[str, Sequence[int]]
     """The CPUs that each interrupt of its card may go to, by number."""
     is_threaded: bool
-    """Whether threads of the kernel poll it."""
 
     def inside(self, call: Callable[[str], T]) -> T:
         """What a call returns for its name in its namespace. Raises `MachineError`."""

@@ -182,7 +182,6 @@ class Looked:
     key: str
     match: str
     packets: int = 0
-    """How many were matched."""
     seen: Contexts | None = None
     took_ns: int = 0
 
@@ -216,8 +215,9 @@ def look(options: Options, came: Interface, left: Interface) -> Looked:
             found = [one for way in ways if (one := _matched(options, way, names, folder))]
             best = max(found, key=Looked.order, default=None)
             if best is not None and (best.packets >= ENOUGH or not passing.tries):
-                served = _served(options, best)
-                return replace(served, took_ns=(TRIES - passing.tries + 1) * options.look_ns)
+                return replace(
+                    _served(options, best), took_ns=(TRIES - passing.tries + 1) * options.look_ns
+                )
     raise InputError(passing.nothing())
 
 

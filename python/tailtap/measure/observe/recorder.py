@@ -358,8 +358,7 @@ class Recorder:
         what = "incident" if kept else f"of-{slug}"
         folder = self._aside.run(f"{number:03}-{what}-{time.strftime('%Y%m%d-%H%M%S')}")
         folder.start_anew()
-        way = self._prepared.ways[SLUGS.index(slug)]
-        run = ObservedRun.of(self._prepared, number, way, folder)
+        run = ObservedRun.of(self._prepared, number, self._prepared.ways[SLUGS.index(slug)], folder)
         run.record.variables = {"incident": number, **run.record.variables}
         until_ns = episode.end_ns + (self._recording.keep_ns if kept else 0)
         taps = {}
@@ -367,8 +366,9 @@ class Recorder:
             paths = row.between(episode.begin_ns, until_ns)
             target = folder.path / f"{side}{row.path.suffix}"
             counts = join_captures(paths, target, below=self._out.path)
-            told = {"file": target.name, "lost": 0, **counts}
-            taps[side] = opened(f"the {side} tap", told, Tapped)
+            taps[side] = opened(
+                f"the {side} tap", {"file": target.name, "lost": 0, **counts}, Tapped
+            )
         traced = None
         if self._trace is not None and (files := self._trace.between(episode.begin_ns, until_ns)):
             joined = join_traces(files, folder.path, below=self._out.path)
@@ -399,8 +399,7 @@ class Recorder:
                     row.drop(before_ns)
             if self._trace is not None:
                 self._trace.drop(before_ns)
-            size = bytes_in(self._memory)
-            if size <= self._recording.memory or before_ns > self._now_ns:
+            if bytes_in(self._memory) <= self._recording.memory or before_ns > self._now_ns:
                 return
             told = (
                 f"segments took more than {format_size(self._recording.memory)} in memory: the "

@@ -26,7 +26,6 @@ SAMPLES_AT, SAMPLE_ROWS_AT, SAMPLE_LEN = 68, 128, 16
 """Where a file of marks has the number of its samples, and these; docs/reference/files.md."""
 MOST_SAMPLES = (FORMS[MARKS][0] - SAMPLE_ROWS_AT) // SAMPLE_LEN
 NAMES = ("seen", "stored", "lost", "other", "filtered", "unsampled")
-"""What they are, in their order."""
 _OPEN = 2**64 - 1
 """A count of a file that is not complete."""
 _MAGIC_LEN = 8
@@ -129,8 +128,9 @@ class TraceRow:
 
     def _file(self, path: Path) -> TraceFile:
         if path not in self._known:
-            events = path.with_suffix(Path(EVENTS).suffix)
-            self._known[path] = TraceFile(events, read(path, TraceRecord))
+            self._known[path] = TraceFile(
+                path.with_suffix(Path(EVENTS).suffix), read(path, TraceRecord)
+            )
             self.lost += sum(self._known[path].record.lost.values())
         return self._known[path]
 

@@ -246,7 +246,6 @@ class Workbench:
     lab: Lab
     experiment: Experiment
     counting: Counters | None
-    """Counters of processors, where the experiment asks for them."""
 
     def traffic(self, flow: str) -> Traffic:
         return self.experiment.traffic_of(flow)
@@ -273,10 +272,8 @@ class Role(Protocol):
 
 
 Begin: TypeAlias = Callable[[Workbench, RolePlan], Role]
-"""Begins a role on a site with its plan."""
 
 Stations: TypeAlias = Mapping[str, Station]
-"""The station of each role."""
 
 
 def tasks_of(stations: Stations) -> list[tuple[Station, Sequence[Task]]]:

@@ -77,7 +77,6 @@ END_SECONDS = 2.0
 """How long a command may go on after the last packet."""
 
 Place = Callable[[str], tuple[Host, Mapping[str, object]]]
-"""Where the commands of a place run, and what is filled into them."""
 
 
 class Happenings:
@@ -351,8 +350,7 @@ class DeviceUnderTest:
         if where == HOST:
             return LocalHost(), values
         if where == GENERATOR:
-            graph = self._bench.lab.graph
-            return self._bench.lab.host(graph.flows[0].generator.node), values
+            return self._bench.lab.host(self._bench.lab.graph.flows[0].generator.node), values
         return device.host, values
 
     def _read(self, _: Asked) -> Observed:
@@ -410,8 +408,7 @@ class DeviceUnderTest:
         servers = []
         specs = [spec for _, spec in experiment.devices()]
         for device, running, spec in zip(self._devices, self._running, specs, strict=True):
-            own = device.host.own_kernel
-            served = Served("vcpu", device.threads) if own else running.served()
+            served = Served("vcpu", device.threads) if device.host.own_kernel else running.served()
             servers.append(Server(served, device.node, spec.cpus))
         if len(servers) == 1:
             servers = [Server(servers[0].served)]

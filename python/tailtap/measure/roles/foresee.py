@@ -58,8 +58,7 @@ from tailtap.remote.local import LocalHost, require_program
 def purpose_for(experiment: Experiment, tree: Tree) -> Purpose:
     """What the machine is to be ready for. Raises `InputError` where no other CPU is left."""
     cards = [card for pair in experiment.cables() for card in pair.dut]
-    virtualization = experiment.traits.virtualization
-    return purpose_of(virtualization, experiment.dut.cpus, cards, tree)
+    return purpose_of(experiment.traits.virtualization, experiment.dut.cpus, cards, tree)
 
 
 def planned(experiment: Experiment, tree: Tree, purpose: Purpose) -> Plan:

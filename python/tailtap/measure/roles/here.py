@@ -48,7 +48,6 @@ ROLES: Mapping[str, Begin] = {
     "generator": LoadGenerator,
     "timestamper": Timestamper,
 }
-"""How each role begins, by its name."""
 
 
 class Here:

@@ -373,8 +373,7 @@ class LossGuard:
 
 def _planned(combination: Combination, number: int, repeat: int, trial: Trial) -> PlannedRun:
     variables = {**combination[0], RATE: exact_rate(trial.rate)}
-    experiment = trial_of(combination[1], trial)
-    return plan_run(number, name_of(variables), repeat, variables, experiment)
+    return plan_run(number, name_of(variables), repeat, variables, trial_of(combination[1], trial))
 
 
 def _worse(results: Sequence[TrialRow]) -> TrialRow:

@@ -170,7 +170,6 @@ def close(lower: int, upper: int, width: float) -> bool:
 
 
 CONFIDENCE = 0.95
-"""The confidence of the upper limit of the loss."""
 
 
 def loss_limit(lost: int, packets: int) -> float | None:
@@ -507,4 +506,3 @@ Method = Callable[[SearchSettings], Generator[Trial, TrialRow, list[Bounds]]]
 """Yields trials, is sent the result of each, returns the bounds for each loss of the settings."""
 
 METHODS: Mapping[str, Method] = {"mlr": mlr, "binary": binary}
-"""Every method by its name, the default first."""

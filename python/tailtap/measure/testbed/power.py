@@ -107,7 +107,6 @@ def _built_in() -> Mapping[str, PowerKind]:
 
 
 POWERS: Registry[PowerKind] = Registry("power", "tailtap.powers", PowerKind, _built_in)
-"""Every kind of power control by its name."""
 
 
 def power_of(options: Mapping[str, Any]) -> Power:

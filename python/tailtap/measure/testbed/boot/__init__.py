@@ -128,9 +128,7 @@ class Files:
     initrd: str | None
     """The path of the initial RAM disk in the same place."""
     release: str
-    """What ``uname -r`` prints then."""
     line: str
-    """The whole command line."""
     ours: bool
     """Whether they are files of this machine, those of a live image."""
     key: str | None = None
@@ -206,7 +204,6 @@ def _built_in() -> Mapping[str, WayKind]:
 
 
 WAYS: Registry[WayKind] = Registry("boot way", "tailtap.boot_ways", WayKind, _built_in)
-"""Every way to boot by its name."""
 
 
 LOAD_SECONDS = 120.0
