@@ -175,7 +175,7 @@ def group() -> Iterator[Path]:
     name = "tt-c0c0c0-counted"
     for row in cgroups.hierarchies():
         if row.version == 2:
-            row.group(name).mkdir()
+            (row.path / name).mkdir()
     path = cgroups.counted(name)
     if path is None:
         pytest.skip("no unified hierarchy of control groups here")

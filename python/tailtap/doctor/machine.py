@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailtap.base.bugs import foreseen
-from tailtap.base.check import Check
+from tailtap.base.check import Check, State
 from tailtap.base.errors import MachineError, TailtapError
 from tailtap.host.containers.cgroups import hierarchies
 from tailtap.host.facts import machine as facts
@@ -25,73 +25,74 @@ from tailtap.lab.instruments import energy
 from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.machine import Topology
 from tailtap.remote import CommandFailed
 
 AREA = "machine"
 
 
+def _judged(
+    name: str, found: str, fine: bool, remedy: str, *, otherwise: State = "poor", area: str = AREA
+) -> Check:
+    """What was found is fine, or `remedy` mends it."""
+    return Check(area, name, "ok", found) if fine else Check(area, name, otherwise, found, remedy)
+
+
 def check_machine() -> Iterator[Check]:
     """Each property with what it means for measurements; none of them is required."""
-    topology = facts.topology()
-    yield _cpus(topology, facts.cpu_set("online"))
-    yield _smt(topology, facts.smt())
-    yield _governor(facts.governors())
-    yield _isolation(facts.cpu_set("isolated"))
-    yield _clocksource(facts.clocksource())
-    yield _hypervisor(facts.under_hypervisor())
+    topology, governors = facts.topology(), facts.governors()
+    online, isolated = facts.cpu_set("online"), facts.cpu_set("isolated")
+    clock, guest, groups = facts.clocksource(), facts.under_hypervisor(), iommu_groups()
+    cores = len(topology.cores)
+    shared = next((core for core in topology.cores if "," in core or "-" in core), None)
+    kinds = sorted({name for name in (governors or {}).values() if name})
+    yield _judged(
+        "CPUs",
+        f"{cores} cores, online CPUs {online or 'unknown'}",
+        cores >= 2,
+        "generator and DuT need a core each: take a machine with two",
+    )
+    yield _judged(
+        "SMT",
+        f"on: CPUs {shared} share a core"
+        if shared
+        else f"no CPU shares a core ({facts.smt() or 'no control'})",
+        shared is None,
+        "siblings disturb each other: `echo off > /sys/devices/system/cpu/smt/control`",
+    )
+    yield _judged(
+        "governor",
+        "the frequency is not ours to set" if governors is None else ", ".join(kinds),
+        governors is None or kinds == ["performance"],
+        "set `performance`: a core that sleeps or clocks down answers late",
+    )
+    yield _judged(
+        "isolated CPUs",
+        isolated or "none",
+        bool(isolated),
+        "boot with isolcpus= and nohz_full= for the DuT's CPUs, for short tails",
+    )
+    yield _judged(
+        "clock source",
+        clock or "unknown",
+        clock == "tsc",
+        "a stamp is slow and coarse: boot with clocksource=tsc where the TSC is stable",
+    )
+    yield _judged(
+        "hypervisor",
+        "this is a virtual machine" if guest else "none" if guest is False else "unknown",
+        not guest,
+        "the host's scheduler adds to the tail: compare with `platform: wire`",
+    )
     yield _steal()
     yield _control_groups()
-    yield _iommu()
+    yield _judged(
+        "IOMMU",
+        f"{groups} groups" if groups else "none",
+        groups > 0,
+        f"for cards of DPDK's own drivers and of virtual machines: {NO_IOMMU}",
+        otherwise="missing",
+    )
     yield _energy(list(energy.counters()), energy.platform_watts())
-
-
-def _cpus(topology: Topology, online: str | None) -> Check:
-    cores = len(topology.cores)
-    found = f"{cores} cores, online CPUs {online or 'unknown'}"
-    if cores >= 2:
-        return Check(AREA, "CPUs", "ok", found)
-    remedy = "generator and DuT need a core each: take a machine with two"
-    return Check(AREA, "CPUs", "poor", found, remedy)
-
-
-def _smt(topology: Topology, control: str | None) -> Check:
-    shared = [core for core in topology.cores if "," in core or "-" in core]
-    if shared:
-        remedy = "siblings disturb each other: `echo off > /sys/devices/system/cpu/smt/control`"
-        return Check(AREA, "SMT", "poor", f"on: CPUs {shared[0]} share a core", remedy)
-    return Check(AREA, "SMT", "ok", f"no CPU shares a core ({control or 'no control'})")
-
-
-def _governor(governors: dict[str, str | None] | None) -> Check:
-    if governors is None:
-        return Check(AREA, "governor", "ok", "the frequency is not ours to set")
-    kinds = sorted({name for name in governors.values() if name})
-    if kinds == ["performance"]:
-        return Check(AREA, "governor", "ok", "performance")
-    remedy = "set `performance`: a core that sleeps or clocks down answers late"
-    return Check(AREA, "governor", "poor", ", ".join(kinds), remedy)
-
-
-def _isolation(isolated: str | None) -> Check:
-    if isolated:
-        return Check(AREA, "isolated CPUs", "ok", isolated)
-    remedy = "boot with isolcpus= and nohz_full= for the DuT's CPUs, for short tails"
-    return Check(AREA, "isolated CPUs", "poor", "none", remedy)
-
-
-def _clocksource(name: str | None) -> Check:
-    if name == "tsc":
-        return Check(AREA, "clock source", "ok", "tsc")
-    remedy = "a stamp is slow and coarse: boot with clocksource=tsc where the TSC is stable"
-    return Check(AREA, "clock source", "poor", name or "unknown", remedy)
-
-
-def _hypervisor(under: bool | None) -> Check:
-    if under:
-        remedy = "the host's scheduler adds to the tail: compare with `platform: wire`"
-        return Check(AREA, "hypervisor", "poor", "this is a virtual machine", remedy)
-    return Check(AREA, "hypervisor", "ok", "none" if under is False else "unknown")
 
 
 def _control_groups() -> Check:
@@ -103,29 +104,25 @@ def _control_groups() -> Check:
         f"version {version}: {', '.join(sorted(names)) or 'no controller'}"
         for version, names in sorted(found.items())
     )
-    if any("cpuset" in names for names in found.values()):
-        return Check(AREA, "control groups", "ok", told)
-    remedy = "mount /sys/fs/cgroup with the controller cpuset, to measure in containers"
-    return Check(AREA, "control groups", "missing", told or "none", remedy)
-
-
-def _iommu() -> Check:
-    groups = iommu_groups()
-    if groups:
-        return Check(AREA, "IOMMU", "ok", f"{groups} groups")
-    remedy = f"for cards of DPDK's own drivers and of virtual machines: {NO_IOMMU}"
-    return Check(AREA, "IOMMU", "missing", "none", remedy)
+    return _judged(
+        "control groups",
+        told or "none",
+        any("cpuset" in names for names in found.values()),
+        "mount /sys/fs/cgroup with the controller cpuset, to measure in containers",
+        otherwise="missing",
+    )
 
 
 def _steal() -> Check:
     share = facts.steal_share()
     if share is None:
         return Check(AREA, "steal time", "untested", "no /proc/stat")
-    found = f"{100 * share:.3f} % of the time since boot"
-    if share <= facts.STEAL_SHARE:
-        return Check(AREA, "steal time", "ok", found)
-    remedy = "the hypervisor takes CPUs away: ask for dedicated ones"
-    return Check(AREA, "steal time", "poor", found, remedy)
+    return _judged(
+        "steal time",
+        f"{100 * share:.3f} % of the time since boot",
+        share <= facts.STEAL_SHARE,
+        "the hypervisor takes CPUs away: ask for dedicated ones",
+    )
 
 
 def _energy(domains: list[str], platform: int | None) -> Check:
@@ -153,7 +150,15 @@ def check_kernel() -> Iterator[Check]:
         for name in ("namespaces and veth", "receive steering"):
             found = "only root can try it"
             yield Check(KERNEL, name, "untested", found, "run it with sudo", required=True)
-    yield _btf()
+    described = Path("/sys/kernel/btf/vmlinux").exists()
+    yield _judged(
+        "BTF",
+        "the kernel describes its types" if described else "no /sys/kernel/btf/vmlinux",
+        described,
+        "a kernel with CONFIG_DEBUG_INFO_BTF, to trace interrupts",
+        otherwise="missing",
+        area=KERNEL,
+    )
     yield _locked_memory()
 
 
@@ -187,21 +192,15 @@ def _check_lab() -> Iterator[Check]:
     yield Check(KERNEL, "receive steering", "ok", found, required=True)
 
 
-def _btf() -> Check:
-    if Path("/sys/kernel/btf/vmlinux").exists():
-        return Check(KERNEL, "BTF", "ok", "the kernel describes its types")
-    remedy = "a kernel with CONFIG_DEBUG_INFO_BTF, to trace interrupts"
-    return Check(KERNEL, "BTF", "missing", "no /sys/kernel/btf/vmlinux", remedy)
-
-
 def _locked_memory() -> Check:
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    if limit == resource.RLIM_INFINITY:
-        return Check(KERNEL, "locked memory", "ok", "unlimited")
-    enough = os.geteuid() == 0 or limit >= 64 * 2**20
-    remedy = "" if enough else "raise it: `ulimit -l unlimited`, or run it with sudo"
-    return Check(
-        KERNEL, "locked memory", "ok" if enough else "poor", f"{limit // 1024} KiB", remedy
+    unlimited = limit == resource.RLIM_INFINITY
+    return _judged(
+        "locked memory",
+        "unlimited" if unlimited else f"{limit // 1024} KiB",
+        unlimited or os.geteuid() == 0 or limit >= 64 * 2**20,
+        "raise it: `ulimit -l unlimited`, or run it with sudo",
+        area=KERNEL,
     )
 
 

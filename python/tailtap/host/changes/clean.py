@@ -213,17 +213,12 @@ def remove(leftovers: Sequence[Leftover], *folders: Path) -> list[str]:
             elif item.resource is not None:  # known by its name
                 item.resource.undo(False)
             elif item.journal in records:
-                left += _remove_journal(records[item.journal])
+                record = records[item.journal]
+                if (sentence := unresolved(record)) is None:
+                    record.path.unlink(missing_ok=True)
+                else:
+                    left.append(sentence)
     return left
-
-
-def _remove_journal(record: Record) -> list[str]:
-    """Remove a journal of which all is undone that can be; else it stays, and says why."""
-    sentence = unresolved(record)
-    if sentence is None:
-        record.path.unlink(missing_ok=True)
-        return []
-    return [sentence]
 
 
 def _undo(item: Leftover, entry: Entry) -> list[str]:

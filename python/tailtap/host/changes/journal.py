@@ -94,11 +94,6 @@ class Owner:
     started: int
 
     @classmethod
-    def this_process(cls) -> Owner:
-        """The process that runs this code."""
-        return cls.of(os.getpid())
-
-    @classmethod
     def of(cls, pid: int) -> Owner:
         """The process that has this id now."""
         return cls(pid, _start_time(pid) or 0)
@@ -151,7 +146,7 @@ class Journal:
     @classmethod
     def _create(cls, folder: Path, folders: Sequence[Path], task: str | None) -> Journal:
         header = {
-            "owner": asdict(Owner.this_process()),
+            "owner": asdict(Owner.of(os.getpid())),
             "boot_id": boot_id(),
             "machine_id": machine_id(),
             "task": task,

@@ -11,12 +11,14 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from tailtap.base.errors import MachineError
+from tailtap.base.proc import pids
 from tailtap.host.changes.journal import is_ours
 from tailtap.host.changes.resource import Resource, Value
 
@@ -34,6 +36,26 @@ def send(pid: int, belongs: Callable[[int], bool], number: int = signal.SIGKILL)
                 os.kill(pid, number)
             else:
                 signal.pidfd_send_signal(held, number)
+
+
+def end(
+    belongs: Callable[[int], bool],
+    seconds: float,
+    where: str,
+    number: int = signal.SIGKILL,
+    among: Callable[[], Iterable[int]] = pids,
+) -> None:
+    """Send a signal to all processes that belong there, of those `among`, until there are none.
+
+    Raises `MachineError`, which says `where` one is that does not end within so many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    while found := [pid for pid in among() if belongs(pid)]:
+        if time.monotonic() > deadline:
+            raise MachineError(f"process {found[0]} {where} does not end")
+        for pid in found:
+            send(pid, belongs, number)
+        time.sleep(0.005)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tailtap.base.errors import MachineError
@@ -29,10 +30,6 @@ class Hierarchy:
     version: int
     path: Path
     controllers: frozenset[str]
-
-    def group(self, name: str) -> Path:
-        """The folder of the group `name` right below the root group."""
-        return self.path / name
 
 
 def hierarchies(root: Path = ROOT) -> list[Hierarchy]:
@@ -90,7 +87,7 @@ def require(controller: str, version: int | None, root: Path = ROOT) -> Hierarch
 
 def groups(name: str, root: Path = ROOT) -> list[Path]:
     """The folder of the group `name` in every hierarchy that has it."""
-    paths = (row.group(name) for row in hierarchies(root))
+    paths = (row.path / name for row in hierarchies(root))
     return [path for path in paths if path.is_dir()]
 
 
@@ -100,7 +97,7 @@ def counted(name: str, root: Path = ROOT) -> Path | None:
     """
     unified = (row for row in hierarchies(root) if row.version == 2)
     found = having("perf_event", root) or next(unified, None)
-    path = None if found is None else found.group(name)
+    path = None if found is None else found.path / name
     return path if path is not None and path.is_dir() else None
 
 
@@ -109,18 +106,14 @@ def remove(name: str) -> None:
 
     Raises `MachineError` when a process does not end.
     """
-    deadline = time.monotonic() + DEATH_SECONDS
+    deadline = time.monotonic() + 2 * DEATH_SECONDS
     for top in groups(name):
 
         def belongs(pid: int, top: Path = top) -> bool:
             return pid in _processes(top)
 
-        while pids := list(_processes(top)):
-            if time.monotonic() > deadline:
-                raise MachineError(f"process {pids[0]} in the control group {top} does not end")
-            for pid in pids:
-                processes.send(pid, belongs)
-            time.sleep(0.005)
+        where = f"in the control group {top}"
+        processes.end(belongs, DEATH_SECONDS, where, among=partial(_processes, top))
         for folder, _, _ in os.walk(top, topdown=False):
             _remove_empty(Path(folder), deadline)
 

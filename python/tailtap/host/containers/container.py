@@ -176,16 +176,12 @@ class Contained(Resource):
 
     def remove(self) -> None:
         """The same as `undo`. Raises `MachineError` when something resists."""
-        deadline = time.monotonic() + REMOVAL_SECONDS
         # First, as Podman's monitor would begin to clean up by itself.
-        while pids := [pid for pid in proc.pids() if _works_for(self.folder, pid)]:
-            if time.monotonic() > deadline:
-                raise MachineError(f"process {pids[0]} works for {self.folder} and does not end")
-            for pid in pids:
-                processes.send(pid, lambda pid: _works_for(self.folder, pid))
-            time.sleep(0.005)
+        where = f"works for {self.folder} and"
+        processes.end(lambda pid: _works_for(self.folder, pid), REMOVAL_SECONDS, where)
         for name in self.groups():
             cgroups.remove(name)
+        deadline = time.monotonic() + REMOVAL_SECONDS
         while self.folder.is_mount():
             try:
                 LocalHost().run(["umount", "--recursive", str(self.folder)])

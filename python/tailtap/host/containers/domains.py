@@ -6,7 +6,6 @@ import contextlib
 import re
 import shutil
 import signal
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,16 +70,13 @@ def remove(name: str) -> None:
 
     Raises `MachineError` when a process does not end.
     """
-    number = signal.SIGTERM
-    deadline = time.monotonic() + END_SECONDS
-    while pids := [pid for pid in proc.pids() if _machine_of(pid) == name]:
-        if time.monotonic() > deadline:
+    where = f"of the machine {name}"
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            processes.end(lambda pid: _machine_of(pid) == name, END_SECONDS, where, number)
+        except MachineError:
             if number == signal.SIGKILL:
-                raise MachineError(f"process {pids[0]} of the machine {name} does not end")
-            number, deadline = signal.SIGKILL, time.monotonic() + END_SECONDS
-        for pid in pids:
-            processes.send(pid, lambda pid: _machine_of(pid) == name, number)
-        time.sleep(0.05)
+                raise
     shutil.rmtree(FOLDERS / name, ignore_errors=True)
 
 

@@ -67,7 +67,7 @@ def write_rest(group: str, limits: Sequence[Limit]) -> None:
     """Write what no runtime has a word for into the files of a control group."""
     for limit in limits:
         if limit.file == "cpuset.sched_load_balance":
-            path = cgroups.require("cpuset", limit.version).group(group) / limit.file
+            path = cgroups.require("cpuset", limit.version).path / group / limit.file
             set_value(path, limit.value)
 
 

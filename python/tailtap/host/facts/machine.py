@@ -223,6 +223,7 @@ def interrupt_numbers(device: Path) -> list[str]:
         found = [entry.name for entry in os.scandir(device / "msi_irqs")]
     except OSError:
         found = []
+    # With messages that were never requested, `irq` still names one that may be another card's now.
     wired = read(device / "irq")
     return sorted(found or ([] if wired in (None, "0") else [str(wired)]), key=int)
 

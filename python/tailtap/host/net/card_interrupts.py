@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from tailtap.base.files import read_text, set_value
 from tailtap.base.units import parse_cpus
 from tailtap.host.changes.kernel_values import same
 from tailtap.host.changes.resource import Resource, left_as_it_is
+from tailtap.host.facts.machine import interrupt_numbers
 from tailtap.remote.local import LocalHost, NamespaceHost
 
 _REFUSED = frozenset((errno.EIO, errno.EPERM, errno.ENOSPC))
@@ -23,21 +23,8 @@ or no vector is left on that CPU. irqbalance leaves it then, too."""
 
 def device_interrupts(device: Path, root: Path) -> dict[str, str]:
     """The CPUs that each interrupt of a device may go to, as a list, by its number."""
-    found: dict[str, str] = {}
-    messages: list[str] = []
-    with contextlib.suppress(OSError):
-        messages = [path.name for path in (device / "msi_irqs").iterdir()]
-    for name in messages:
-        going = read_text(affinity(name, root))
-        if going is not None:
-            found[name] = going
-    # With messages that were never requested, `irq` still names one that may be another card's now.
-    if not messages:
-        number = read_text(device / "irq")
-        going = None if number in (None, "0") else read_text(affinity(str(number), root))
-        if going is not None:
-            found[str(number)] = going
-    return found
+    found = {number: read_text(affinity(number, root)) for number in interrupt_numbers(device)}
+    return {number: going for number, going in found.items() if going is not None}
 
 
 def in_places(numbers: Iterable[str]) -> dict[str, str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,9 +12,8 @@ from typing import ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
-from tailtap.base.proc import pids
 from tailtap.host.changes.journal import is_ours
-from tailtap.host.changes.processes import is_the_machine_s, network_at, network_of, send
+from tailtap.host.changes.processes import end, is_the_machine_s, network_at, network_of
 from tailtap.host.changes.resource import Joint, Resource, Value
 from tailtap.host.containers.podman import pid_of
 from tailtap.host.net.inside import NAMESPACES, inside, inside_those_left, set_up
@@ -266,26 +264,14 @@ def _remove(names: Sequence[str]) -> None:
         for name in there
         if (network := network_at(NAMESPACES / name)) and not is_the_machine_s(network)
     }
-    deadline = time.monotonic() + DEATH_SECONDS
-    while found := _processes(networks):
-        pid, name = found[0]
-        if time.monotonic() > deadline:
-            raise MachineError(f"process {pid} in namespace {name} does not end")
-        for pid, _ in found:
-            send(pid, lambda pid: network_of(pid) in networks)
-        time.sleep(0.01)
+    where = f"in namespace {', '.join(networks.values())}"
+    end(lambda pid: network_of(pid) in networks, DEATH_SECONDS, where)
     commands = [f"netns delete {name}" for name in names if name in there]
     _delete(
         ["ip", "-force", "-batch", "-"],
         lambda: not there.isdisjoint(_namespaces()),
         "".join(f"{line}\n" for line in commands),
     )
-
-
-def _processes(networks: Mapping[tuple[int, int], str]) -> list[tuple[int, str]]:
-    """The processes in each of these namespaces, in one look at all of the machine's."""
-    found = ((pid, network_of(pid)) for pid in pids())
-    return [(pid, networks[one]) for pid, one in found if one is not None and one in networks]
 
 
 def _delete_link(namespace: str | None, port: str) -> None:
@@ -356,13 +342,16 @@ class Reached(Resource):
             # The only one on its lower interface: it has all that comes in there.
             commands += [f"link add link {self.lower} {named} type macvlan mode passthru"]
         else:
+            bridge, beside = f"{self.lower}b", f"{self.lower}m"
+            # Frames pass a netkit in its mode l2 alone.
+            pair = "netkit mode l2" if self.way == NETKIT else "veth"
             commands += [
-                f"link add {self._bridge} mtu {self.mtu} type bridge stp_state 0 mcast_snooping 0",
-                f"link set dev {self.lower} master {self._bridge}",
-                f"link add {self._beside} mtu {self.mtu} type {self._pair} peer {named}",
-                f"link set dev {self._beside} master {self._bridge}",
-                f"link set dev {self._beside} up",
-                f"link set dev {self._bridge} up",
+                f"link add {bridge} mtu {self.mtu} type bridge stp_state 0 mcast_snooping 0",
+                f"link set dev {self.lower} master {bridge}",
+                f"link add {beside} mtu {self.mtu} type {pair} peer {named}",
+                f"link set dev {beside} master {bridge}",
+                f"link set dev {beside} up",
+                f"link set dev {bridge} up",
             ]
         batch(commands, self.below)
         batch([f"link set dev {self.port} up"], self.namespace)
@@ -372,19 +361,6 @@ class Reached(Resource):
 
         One after the other, each would wait until no CPU looks at it any more.
         """
-
-    @property
-    def _pair(self) -> str:
-        """The kind of the pair behind the bridge; frames pass a netkit in its mode l2 alone."""
-        return "netkit mode l2" if self.way == NETKIT else "veth"
-
-    @property
-    def _bridge(self) -> str:
-        return f"{self.lower}b"
-
-    @property
-    def _beside(self) -> str:
-        return f"{self.lower}m"
 
 
 def require_way(way: str) -> None:

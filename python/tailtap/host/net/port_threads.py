@@ -60,7 +60,8 @@ def poll_in_threads(host: Host, port: str, cpus: str, card: str | None = None) -
     `card` is what a network card is called on its own machine. Raises `MachineError` when this
     kernel cannot (before Linux 5.12), or nothing polls the port.
     """
-    kernel = _kernel_of(host)
+    # A container shares the kernel and does not see its threads.
+    kernel = host if host.own_kernel else LocalHost()
     reason = "there is no such thread"
     try:
         before = _threads(kernel, port)
@@ -118,11 +119,6 @@ def make_threads(card: str) -> None:
         raise MachineError(
             f"{card} cannot be polled by threads (threaded NAPI, Linux 5.12): {reason}"
         )
-
-
-def _kernel_of(host: Host) -> Host:
-    """Where the kernel's threads are seen: a container shares the kernel and does not see them."""
-    return host if host.own_kernel else LocalHost()
 
 
 def _threads(kernel: Host, port: str) -> dict[str, int]:

@@ -234,7 +234,8 @@ class VirtualFunction(Resource):
         wanted = self.plan()
         reason = "it says otherwise"
         try:
-            self._set(wanted)
+            words = [word for key, value in wanted.items() for word in (key, _word(value))]
+            LocalHost().run([*self._command(), *words])
         except CommandFailed as error:
             reason = error.reason
         found = self.read()
@@ -274,10 +275,6 @@ class VirtualFunction(Resource):
 
     def pending(self, old: Mapping[str, Any], applied: Value = None) -> bool:
         return self.read() not in ({}, old)
-
-    def _set(self, settings: Mapping[str, Any]) -> None:
-        words = [word for key, value in settings.items() for word in (key, _word(value))]
-        LocalHost().run([*self._command(), *words])
 
     def _command(self) -> list[str]:
         return ["ip", "link", "set", "dev", self.card, "vf", str(self.number)]

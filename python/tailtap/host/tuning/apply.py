@@ -190,16 +190,13 @@ def _set(plan: Plan, journal: Journal, stack: contextlib.ExitStack) -> None:
                 entry = journal.enter(resource)
                 stack.callback(journal.undo, entry, resource)
                 journal.apply(entry, resource)
-            _verify(change, plan)
+            after = judge(change.knob, plan.tree, change.purpose)
+            if (
+                after.differs and not change.knob.where.optional
+            ):  # else its places may refuse values
+                raise MachineError(f"it was set to {after.wanted}, but is {after.value}")
         except MachineError as error:
             raise MachineError(f"{error}; nothing is changed").at(change.knob.name) from error
-
-
-def _verify(change: Change, plan: Plan) -> None:
-    """Raises `MachineError` unless the knob is met, or its places may refuse values."""
-    after = judge(change.knob, plan.tree, change.purpose)
-    if after.differs and not change.knob.where.optional:
-        raise MachineError(f"it was set to {after.wanted}, but is {after.value}")
 
 
 @dataclass(frozen=True)

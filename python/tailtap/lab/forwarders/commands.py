@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -39,11 +39,9 @@ KEY = "dut.options.driver"
 NO_COMMAND = "dut.options.command is missing: only an image (dut.image) has one of its own"
 
 
-def _check(template: str) -> str:
-    return check_command(template, PLACEHOLDERS)
-
-
-Command = Annotated[str, Field(max_length=10_000), AfterValidator(_check)]
+Command = Annotated[
+    str, Field(max_length=10_000), AfterValidator(lambda text: check_command(text, PLACEHOLDERS))
+]
 
 
 class ExternalOptions(Strict):
@@ -107,14 +105,6 @@ class ExternalForwarder(Plain):
             return program
 
 
-class Commanded(Protocol):
-    """Options with a command."""
-
-    command: str | None
-    arguments: str | None
-    version: str | None
-
-
 def foresee_command(template: str | None, placeholders: Sequence[str], findings: Findings) -> None:
     """Find out whether the command of a template is there."""
     if template is None:
@@ -128,7 +118,7 @@ def foresee_command(template: str | None, placeholders: Sequence[str], findings:
 def started(
     dut: Dut,
     setting: Setting,
-    chosen: Commanded,
+    chosen: ExternalOptions | ServerOptions,
     values: Mapping[str, str],
     *,
     ready_seconds: float,
@@ -196,10 +186,6 @@ _LISTEN, _UNCONNECTED = 0x0A, 0x07
 """States of sockets in ``/proc/net/tcp`` and ``udp`` (include/net/tcp_states.h)."""
 
 
-def _check_of_server(template: str) -> str:
-    return check_command(template, SERVER_PLACEHOLDERS)
-
-
 def _check_port(text: str) -> str:
     found = LISTENS.fullmatch(text)
     if found is None or not 0 < int(found[2]) < 1 << 16:
@@ -207,7 +193,11 @@ def _check_port(text: str) -> str:
     return text
 
 
-ServerCommand = Annotated[str, Field(max_length=10_000), AfterValidator(_check_of_server)]
+ServerCommand = Annotated[
+    str,
+    Field(max_length=10_000),
+    AfterValidator(lambda text: check_command(text, SERVER_PLACEHOLDERS)),
+]
 
 
 class ServerOptions(Strict):

@@ -36,10 +36,6 @@ MAX_SAID = 500
 """Characters of what the command printed last that are kept with the run."""
 
 
-def _check(template: str) -> str:
-    return check_command(template, PLACEHOLDERS)
-
-
 def _check_key(key: str) -> str:
     from tailtap import _core
 
@@ -55,7 +51,11 @@ MOONSNIFF = "moonsniff"
 class External(Strict):
     """How to call another generator, and where its packets carry their ids."""
 
-    command: Annotated[str, Field(max_length=10_000), AfterValidator(_check)] = Field(
+    command: Annotated[
+        str,
+        Field(max_length=10_000),
+        AfterValidator(lambda text: check_command(text, PLACEHOLDERS)),
+    ] = Field(
         description="The command. {interface}, {rate} (pkt/s), {gap} (ns between packets), {size} "
         "(bytes), {packets}, {seconds} and {cpu} are filled in, and {server} and {client}, the "
         "addresses where dut.forwarder is server; {{ is a brace.",

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from tailtap.lab.instruments.energy import count_energy
 from tailtap.lab.instruments.interrupts import sample_interrupts
 from tailtap.lab.instruments.kernel_counters import (
+    KernelCounters,
     card_interrupts,
     forwarder_memory,
-    kernel_counters,
 )
 from tailtap.lab.instruments.observing import (
     Guest,
@@ -21,7 +21,7 @@ from tailtap.lab.instruments.observing import (
     Reading,
     Scope,
     Tracing,
-    link_watch,
+    Watching,
 )
 from tailtap.lab.instruments.perf import processor_counters
 from tailtap.lab.instruments.tracer import trace_device
@@ -33,12 +33,12 @@ INSTRUMENTS: Mapping[str, Instrument] = {
     # First and last: where QEMU emulates the CPU, it takes seconds to start.
     "trace-guest": trace_guest,
     "energy": count_energy,
-    "links": link_watch,
+    "links": Watching,
     "trace": trace_device,
     "memory": forwarder_memory,
     "processor-counters": processor_counters,
     "card-interrupts": card_interrupts,
-    "kernel-counters": kernel_counters,
+    "kernel-counters": KernelCounters,
     "interrupts": sample_interrupts,
 }
 """Every instrument by its name in ``run.json``, in the order in which they start. They stop in the

@@ -85,16 +85,11 @@ class Counters:
         )
 
 
-def kernel_counters(scope: Scope) -> Since:
+class KernelCounters(Quiet):
     """What each CPU received, how it spent its time, and what a hypervisor took of it."""
-    return Since(scope, Counters.read(), time.monotonic_ns())
 
-
-class Since(Quiet):
-    """The counters from a moment on."""
-
-    def __init__(self, scope: Scope, before: Counters, began_ns: int) -> None:
-        self._scope, self._before, self._began = scope, before, began_ns
+    def __init__(self, scope: Scope) -> None:
+        self._scope, self._before, self._began = scope, Counters.read(), time.monotonic_ns()
 
     def stop(self) -> Reading:
         counters = Counters.read().since(self._before)

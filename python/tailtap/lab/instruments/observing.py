@@ -168,17 +168,15 @@ class Quiet:
         """Nothing is held."""
 
 
-def link_watch(scope: Scope) -> Watching:
-    """Told by the kernel when a link is deleted; asked at the end whether all of them carry."""
-    return Watching(scope.links)
-
-
 class Watching:
-    """Processes that sleep until a link is deleted: polling would disturb what is measured."""
+    """Told by the kernel when a link is deleted; asked at the end whether all of them carry.
 
-    def __init__(self, links: Links) -> None:
-        self._links = links
-        self._processes = list(links.watch())
+    Its processes sleep until then: polling would disturb what is measured.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._links = scope.links
+        self._processes = list(self._links.watch())
         self._silent: set[Process] = set()
 
     def sources(self) -> Sequence[Process]:

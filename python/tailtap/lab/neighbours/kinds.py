@@ -52,12 +52,6 @@ class Busy(OnCpus):
         return period
 
 
-class Rated(OnCpus):
-    """A neighbour that does something so often per second."""
-
-    rate: int
-
-
 class _Own:
     """A neighbour that is a part of tailtap."""
 
@@ -72,8 +66,7 @@ class Sharing(_Own):
         return ["--busy", str(options.busy), "--period", f"{options.period} ns"]
 
     def asked(self, options: Any) -> float:
-        share: float = options.busy / 100
-        return share
+        return float(options.busy / 100)
 
     def reached(self, done: int, cpu_ns: int, elapsed_ns: int) -> float:
         return cpu_ns / elapsed_ns
@@ -86,8 +79,7 @@ class Paced(_Own):
         return ["--per-second", f"{self.asked(options):.0f}"]
 
     def asked(self, options: Any) -> float:
-        rate: float = options.rate
-        return rate
+        return float(options.rate)
 
     def reached(self, done: int, cpu_ns: int, elapsed_ns: int) -> float:
         return done * 1e9 / elapsed_ns
@@ -134,7 +126,7 @@ class Cache(Sharing):
         return [*super().arguments(options), "--size", f"{options.size} B"]
 
 
-class MemoryOptions(Rated):
+class MemoryOptions(OnCpus):
     """How much per second."""
 
     rate: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
@@ -156,7 +148,7 @@ class Memory(Paced):
         return options.rate * 1_000_000
 
 
-class InterruptsOptions(Rated):
+class InterruptsOptions(OnCpus):
     """How many per second."""
 
     rate: Annotated[int, Field(ge=1, le=100_000)] = Field(
@@ -175,7 +167,7 @@ class Interrupts(Paced):
     Options: type[BaseModel] = InterruptsOptions
 
 
-class PacketsOptions(Rated):
+class PacketsOptions(OnCpus):
     """How many per second, and how many at once."""
 
     rate: Annotated[int, Field(ge=1, le=10_000_000)] = Field(

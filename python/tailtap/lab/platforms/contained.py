@@ -286,7 +286,7 @@ class _Limits:
 
     def applied(self, name: str) -> dict[str, Any]:
         """Each limit as the kernel reports it. Raises `MachineError` when it is another."""
-        group = self._cpuset.group(name)
+        group = self._cpuset.path / name
         files: dict[str, str | None] = {}
         if self._cpuset.version == 2 and self._alone:
             files["cpuset.cpus.partition"] = _partition(group)
@@ -314,16 +314,16 @@ class _Limits:
 
     def _applied_memory(self, hierarchy: cgroups.Hierarchy, name: str) -> dict[str, Any]:
         assert self._memory is not None
-        file = _memory_file(hierarchy)
-        said = read_text(hierarchy.group(name) / file)
+        group, file = hierarchy.path / name, _memory_file(hierarchy)
+        said = read_text(group / file)
         if said is None or not said.isdigit() or abs(int(said) - self._memory) >= PAGE:
             raise MachineError(
                 f"the container should be limited to {self._memory} bytes of memory, but "
-                f"{hierarchy.group(name)}/{file} says {said or 'nothing'}"
+                f"{group}/{file} says {said or 'nothing'}"
             )
         return {
             "version": hierarchy.version,
-            "path": str(hierarchy.group(name)),
+            "path": str(group),
             file: int(said),
         }
 

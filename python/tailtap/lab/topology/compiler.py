@@ -310,8 +310,15 @@ def _steering(
         steps = _card_steering(namespace, port.name, node.placement, cpus)
         yield from (Step(resource, lent) for resource in steps)
     if entered and node.placement.threads:
-        named = None if card is None else _called(graph.link(port), port, identity)
-        yield Step(_threads(graph, port, identity, cpus, named), lent)
+        busy, cores = node.placement.napi == BUSY_POLL, list_cpus(cpus)
+        if card is None:
+            peer = graph.peer(port)
+            ends = (name_of(identity, peer.node), peer.name)
+            threads = PortThreads(namespace, port.name, cores, *ends, busy=busy)
+        else:
+            called = _called(graph.link(port), port, identity)
+            threads = PortThreads(namespace, port.name, cores, card=called, busy=busy)
+        yield Step(threads, lent)
     elif entered and cpus:
         yield Step(receive_steering(namespace, port.name, cpus), lent)
 
@@ -351,19 +358,6 @@ def _card_steering(
 def _is_entered(graph: Graph, port: Port) -> bool:
     """Whether packets come in at a port."""
     return port in graph.entered(port.node)
-
-
-def _threads(
-    graph: Graph, port: Port, identity: str, cpus: Sequence[int], card: str | None
-) -> PortThreads:
-    namespace, cores = name_of(identity, port.node), list_cpus(cpus)
-    busy = graph.node(port.node).placement.napi == BUSY_POLL
-    if card is not None:
-        return PortThreads(namespace, port.name, cores, card=card, busy=busy)
-    peer = graph.peer(port)
-    return PortThreads(
-        namespace, port.name, cores, name_of(identity, peer.node), peer.name, busy=busy
-    )
 
 
 def receive_steering(namespace: str, port: str, cpus: Iterable[int]) -> KernelValue:

@@ -37,6 +37,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
+
 from tailtap.base.errors import InputError
 from tailtap.lab.generators.flows import CLIENT, SERVER, Version
 from tailtap.lab.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, Splitter
@@ -91,12 +93,7 @@ class Cables:
     @classmethod
     def of(cls, content: Mapping[str, Sequence[str] | None]) -> Cables:
         """What `as_json` gave."""
-        dut, tap, generator = (
-            None if cards is None else (cards[0], cards[1])
-            for cards in (content["dut"], content["tap"], content["generator"])
-        )
-        assert dut is not None and tap is not None
-        return cls(dut, tap, generator)
+        return msgspec.convert(content, cls)
 
 
 def smallest(

@@ -21,6 +21,7 @@ from tailtap.host.changes.resource import Joint, Resource
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net import cards
 from tailtap.host.net.card_interrupts import CardInterrupts, device_interrupts
+from tailtap.host.net.inside import NAMESPACES
 from tailtap.host.net.pci import VfioCard
 from tailtap.host.net.port_threads import PortThreads
 from tailtap.host.net.virtual_functions import VirtualFunction
@@ -40,8 +41,6 @@ from tailtap.records.record import as_json
 from tailtap.remote.local import LocalHost, NamespaceHost
 from tailtap.remote.process import Process
 
-NAMESPACES = Path("/run/netns")
-"""Where ip-netns(8) has the network namespaces by their names."""
 T = TypeVar("T")
 R = TypeVar("R", bound=Resource)
 

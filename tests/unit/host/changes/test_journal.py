@@ -316,7 +316,7 @@ def test_a_damaged_journal_has_no_owner(tmp_path: Path) -> None:
 
 
 def test_an_owner_that_ended_is_dead_even_if_its_number_lives_on() -> None:
-    me = Owner.this_process()
+    me = Owner.of(os.getpid())
     assert me.alive
     assert not Owner(me.pid, me.started - 1).alive
     with subprocess.Popen(["sleep", "30"]) as child:

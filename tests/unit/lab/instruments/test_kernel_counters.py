@@ -9,7 +9,7 @@ import pytest
 from observing import NoLinks
 
 from tailtap.lab.instruments import Scope
-from tailtap.lab.instruments.kernel_counters import Counters, kernel_counters, warnings_of
+from tailtap.lab.instruments.kernel_counters import Counters, KernelCounters, warnings_of
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -86,7 +86,7 @@ def test_each_limit(counters: Counters, said: list[str]) -> None:
 
 
 def test_a_reading_is_of_the_time_since_its_start() -> None:
-    observation = kernel_counters(SCOPE)
+    observation = KernelCounters(SCOPE)
     assert not observation.sources() and observation.trouble() is None
     reading = observation.stop()
     facts = reading.facts

@@ -15,7 +15,7 @@ from observing import NoLinks
 from tailtap.base.errors import MachineError
 from tailtap.lab.instruments import Scope
 from tailtap.lab.instruments.kernel_counters import far, forwarder_memory, memory_of, nodes_of
-from tailtap.lab.instruments.observing import Watching, link_watch
+from tailtap.lab.instruments.observing import Watching
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import Process
 
@@ -87,7 +87,7 @@ def told() -> Iterator[Process]:
 
 
 def _observe(links: NoLinks) -> Watching:
-    return link_watch(Scope((1,), (0,), links))
+    return Watching(Scope((1,), (0,), links))
 
 
 def _trouble(observation: Watching) -> str | None:

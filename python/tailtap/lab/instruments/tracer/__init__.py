@@ -109,17 +109,12 @@ def room_of(
 def records_of(packets: int, mode: str, *, steered: bool = False) -> int:
     """What the ring of a CPU should hold for so many packets, a power of two."""
     each = FULL if mode == "full" else STEERED if steered else THIN
-    return _power(USED * (packets * each + SPARE))
+    return 1 << (USED * (packets * each + SPARE) - 1).bit_length()
 
 
 def spare_cpu(available: Collection[int], busy: Collection[int]) -> int | None:
     """A CPU of those `available` that is not `busy`, the last one; None where there is none."""
     return max(set(available) - set(busy), default=None)
-
-
-def _power(records: int) -> int:
-    """The next power of two."""
-    return 1 << (records - 1).bit_length()
 
 
 READY_SECONDS = 30.0

@@ -15,8 +15,17 @@ from typing import Any
 
 from tailtap.base.errors import MachineError
 from tailtap.lab.instruments.observing import Guest, Quiet, Reading, Scope, Tracing, Warning
+from tailtap.lab.instruments.taps import STAMP_BYTES
 from tailtap.lab.instruments.taps.inline import QUIET_SHARE
-from tailtap.lab.instruments.tracer import EVENTS, RECORD, SPARE, ended, records_of, warnings_of
+from tailtap.lab.instruments.tracer import (
+    EVENTS,
+    RECORD,
+    RECORD_BYTES,
+    SPARE,
+    ended,
+    records_of,
+    warnings_of,
+)
 from tailtap.records.record import as_json
 from tailtap.records.run import Facts
 from tailtap.records.trace import Taken
@@ -30,7 +39,6 @@ HOUSEKEEPING = 0
 READY_SECONDS = 30.0
 STOP_SECONDS = 30.0
 """How long starting and ending may take where the CPU is not emulated."""
-RECORD_BYTES, STAMP_BYTES = 32, 16
 SHARE = 8
 """The tracer may have so much of the guest's memory for its rings: an eighth; the taps as much."""
 

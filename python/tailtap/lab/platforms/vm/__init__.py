@@ -47,6 +47,7 @@ from tailtap.base.units import list_cpus, ranges
 from tailtap.host.changes.huge_pages import Pages, Reservation, require_possible, reservation
 from tailtap.host.changes.resource import Resource
 from tailtap.host.containers.domains import FOLDERS, DomainFolder
+from tailtap.host.cpu.cpus import Numa
 from tailtap.host.facts import machine as machine_facts
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.host.knobs.tree import Tree
@@ -375,11 +376,8 @@ def _placement(cpus: Sequence[int]) -> list[list[int]]:
 
 def _nodes(cpus: Sequence[int]) -> list[int]:
     """The nodes that these CPUs belong to; empty on machines with one."""
-    folders = sorted(Path("/sys/devices/system/node").glob("node[0-9]*"))
-    if len(folders) < 2:
-        return []
-    near = [path for path in folders if any((path / f"cpu{cpu}").exists() for cpu in cpus)]
-    return sorted(int(path.name.removeprefix("node")) for path in near)
+    numa = Numa.of()
+    return list(numa.of_cpus(cpus)) if len(numa.nodes) > 1 else []
 
 
 def _pin(domain: Domain) -> None:

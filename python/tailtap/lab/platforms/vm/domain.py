@@ -20,6 +20,7 @@ from xml.etree import ElementTree as ET
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_link, write_text
 from tailtap.base.proc import status
+from tailtap.base.units import list_cpus
 from tailtap.host.containers.domains import threads_of
 from tailtap.lab.platforms.vm.kernels import CACHE
 from tailtap.remote.local import LocalHost, require_program
@@ -172,11 +173,15 @@ class Domain:
             options = f"pagesize={self.design.huge_page_kib}K"
             mount = ["mount", "-t", "hugetlbfs", "-o", options, "tailtap", str(self.huge_pages)]
             binds.append(shlex.join(mount))
-        for path, line, known in (
-            ("/etc/passwd", f"{SERVICE}:x:65534:65534::/nonexistent:/usr/sbin/nologin", _user),
-            ("/etc/group", f"{SERVICE}:x:65534:", _group),
+        users, groups = (
+            {one.pw_name for one in pwd.getpwall()},
+            {one.gr_name for one in grp.getgrall()},
+        )
+        for path, line, names in (
+            ("/etc/passwd", f"{SERVICE}:x:65534:65534::/nonexistent:/usr/sbin/nologin", users),
+            ("/etc/group", f"{SERVICE}:x:65534:", groups),
         ):
-            if not known(SERVICE):
+            if SERVICE not in names:
                 copy = self.folder / Path(path).name
                 write_text(copy, f"{Path(path).read_text(encoding='utf-8')}{line}\n")
                 binds.append(shlex.join(["mount", "--bind", str(copy), path]))
@@ -194,14 +199,6 @@ class Domain:
             time.sleep(0.02)
 
 
-def _user(name: str) -> bool:
-    return any(entry.pw_name == name for entry in pwd.getpwall())
-
-
-def _group(name: str) -> bool:
-    return any(entry.gr_name == name for entry in grp.getgrall())
-
-
 def describe(design: Design, domain: Domain) -> ET.Element:
     """The machine in libvirt's language (https://libvirt.org/formatdomain.html)."""
     root = ET.Element("domain", type="kvm" if design.kvm else "qemu")
@@ -217,14 +214,14 @@ def describe(design: Design, domain: Domain) -> ET.Element:
             _add(backing, "source", type="memfd")
         _add(backing, "access", mode="shared")
     everywhere = sorted({cpu for cpus in design.placement for cpu in cpus} | set(design.io_cpus))
-    _add(root, "vcpu", str(len(design.placement)), cpuset=_set(everywhere))
+    _add(root, "vcpu", str(len(design.placement)), cpuset=list_cpus(everywhere))
     if design.kvm:  # a virtual CPU in software is a thread that libvirt does not know
         tuning = _add(root, "cputune")
         for number, cpus in enumerate(design.placement):
-            _add(tuning, "vcpupin", vcpu=str(number), cpuset=_set(cpus))
-        _add(tuning, "emulatorpin", cpuset=_set(design.io_cpus))
+            _add(tuning, "vcpupin", vcpu=str(number), cpuset=list_cpus(cpus))
+        _add(tuning, "emulatorpin", cpuset=list_cpus(design.io_cpus))
     if design.nodes:
-        _add(_add(root, "numatune"), "memory", mode="strict", nodeset=_set(design.nodes))
+        _add(_add(root, "numatune"), "memory", mode="strict", nodeset=list_cpus(design.nodes))
     boot = _add(root, "os")
     # Only the newer of QEMU's machines has an IOMMU.
     _add(boot, "type", "hvm", arch="x86_64", machine="q35" if design.iommu else "pc")
@@ -297,7 +294,3 @@ def _add(parent: ET.Element, tag: str, text: str | None = None, **attributes: st
     child = ET.SubElement(parent, tag, attributes)
     child.text = text
     return child
-
-
-def _set(numbers: Sequence[int]) -> str:
-    return ",".join(str(number) for number in numbers)

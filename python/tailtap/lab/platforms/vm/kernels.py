@@ -19,6 +19,7 @@ from typing import Literal
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.files import make_folder, write_json
 from tailtap.base.locks import lock
+from tailtap.host.changes.journal import boot_id
 from tailtap.lab.platforms.boot import RT, VANILLA, version_of
 from tailtap.remote.local import LocalHost
 
@@ -195,7 +196,6 @@ def _modules(image: Path, release: str) -> Path:
 
 QEMU = "qemu-system-x86_64"
 DEVICE = Path("/dev/kvm")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PROBE_SECONDS = 10.0
 """How long the kernel may take; with KVM it needs one second."""
 REACHED = "VFS: Unable to mount root fs"
@@ -226,7 +226,7 @@ def accelerator(kernel: Kernel) -> Accelerator:
     found = _probe(kernel)
     path = _memory()
     make_folder(path.parent)
-    write_json(path, {"boot": _boot(), **asdict(found)})
+    write_json(path, {"boot": boot_id(), **asdict(found)})
     return found
 
 
@@ -239,7 +239,7 @@ def remembered() -> Accelerator | None:
     """The answer that is stored since this machine booted; None when there is none."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         content = json.loads(_memory().read_text(encoding="utf-8"))
-        if content["boot"] == _boot():
+        if content["boot"] == boot_id():
             return Accelerator(content["kind"], content["reason"])
     return None
 
@@ -286,7 +286,3 @@ def explanation(words: str) -> str:
 
 def _memory() -> Path:
     return CACHE / "kvm.json"
-
-
-def _boot() -> str:
-    return BOOT_ID.read_text(encoding="ascii").strip()
