@@ -35,9 +35,10 @@ fields, first those whose names say all; `python -m tailtap.records.schemas DIR`
 Schema of each record into DIR, and a wheel brings them in share/tailtap/schemas. Later versions may
 add fields.
 
-Types are those of JSON Schema: `T[]` is an array of T, `{T}` an object with any names and values T,
-`|` an alternative. A field with a question mark is left out where there is nothing to say. Fields
-that end in `_ns` are nanoseconds.
+The schemas have all types, and which fields can be null. Here `[]` marks an array, `{}` an object
+with any names, `|` an alternative, a question mark a field that is left out where there is nothing
+to say; what is text, a number or a truth value is named alone. Fields that end in `_ns` are
+nanoseconds.
 """
 
 
@@ -147,22 +148,25 @@ def _described(definition: Mapping[str, Any]) -> Iterator[str]:
     for name, field in definition.get("properties", {}).items():
         if name != "schema":  # the heading says it
             shown, content = f"`{name}`", _type(field)
-            if name not in required:
-                shown, content = f"{shown}?", content.removesuffix("|null")
+            shown = shown if name in required else f"{shown}?"
+            if not content.strip("{}[]"):  # a plain value, or several
+                shown, content = shown + content, ""
             alike.setdefault((content, field.get("description", "")), []).append(shown)
-    plain = [
-        f"{', '.join(names)}: {content}" for (content, said), names in alike.items() if not said
-    ]
+    plain = [_row(names, content) for (content, said), names in alike.items() if not said]
     if plain:
         yield f"- {'; '.join(plain)}"
     for (content, said), names in alike.items():
         if said:
-            yield f"- {', '.join(names)}: {content}. {said}"
+            yield f"- {_row(names, content)}{'.' if content else ':'} {said}"
     yield ""
 
 
+def _row(names: Sequence[str], content: str) -> str:
+    return ", ".join(names) + (f": {content}" if content else "")
+
+
 def _type(field: Mapping[str, Any]) -> str:
-    """What a field holds, in the notation of the page's head."""
+    """What a field holds, in the notation of the page's head; empty for a plain value."""
     if "$ref" in field:
         name = str(field["$ref"]).rpartition("/")[2]
         heading = HEADED.get(name, name)
@@ -170,16 +174,15 @@ def _type(field: Mapping[str, Any]) -> str:
     if "enum" in field:
         return "|".join(f"`{value}`" for value in field["enum"])
     if "anyOf" in field:
-        found = [_type(one) for one in field["anyOf"]]
-        return "|".join(sorted(found, key=lambda text: text == "null"))
-    kind = str(field.get("type", "anything"))
-    if kind == "array" and field.get("items"):
-        inner = _type(field["items"])
+        return "|".join(filter(None, map(_type, field["anyOf"])))
+    kind = field.get("type")
+    if kind == "array":
+        inner = _type(field.get("items") or {})
         return f"({inner})[]" if "|" in inner else f"{inner}[]"
     inner = field.get("additionalProperties")
-    if kind == "object" and isinstance(inner, Mapping) and inner:
-        return f"{{{_type(inner)}}}"
-    return kind
+    if kind == "object":
+        return f"{{{_type(inner) if isinstance(inner, Mapping) else ''}}}"
+    return ""
 
 
 def write(folder: Path) -> None:
