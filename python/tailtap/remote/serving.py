@@ -65,7 +65,9 @@ def serve(
         }
     )
     Link(loop, mux, requests, answers)
-    with contextlib.closing(serving), stops:
+    with contextlib.ExitStack() as stack:
+        stack.callback(serving.close_site)
+        stack.enter_context(stops)
         lease.watch()
         while mux.over is None:
             loop.step()
@@ -89,16 +91,14 @@ class _Serving:
 
     def environment(self, channel: Channel, content: Json) -> Handler:
         _answering(channel, FIRST, lambda: as_json(self._station.environment()))
-        channel.close()
-        return Handler()
+        return _closed(channel)
 
     def foresee(self, channel: Channel, content: Json) -> Handler:
         def foreseeing() -> Json:
             return as_json(self._station.foresee(parsed("the setup", content["setup"], Setup)))
 
         _answering(channel, FIRST, foreseeing)
-        channel.close()
-        return Handler()
+        return _closed(channel)
 
     def open(self, channel: Channel, content: Json) -> Handler:
         def opening() -> Json:
@@ -110,24 +110,20 @@ class _Serving:
         return _SiteTalk(self) if _answering(channel, FIRST, opening) else _closed(channel)
 
     def begin(self, channel: Channel, content: Json) -> Handler:
-        sessions: list[Session] = []
-        folder = Path()
-
         def beginning() -> Json:
-            nonlocal folder
             if self.site is None:
                 raise InputError("a station cannot be asked for a role before a site")
-            folder = self._next_folder()
+            if self._folder is None:
+                self._folder = self._stack.enter_context(self._folders())
+            folder = self._folder / str(next(self._numbers))
+            folder.mkdir()
             plan = parsed("the plan", content["plan"], RolePlan)
             plan.folder = str(folder)
-            sessions.append(self.site.begin(content["role"], plan))
+            session = self.site.begin(content["role"], plan)
+            self._roles.append(_RoleTalk(self.lease, self._loop, channel, session, folder))
             return {}
 
-        if not _answering(channel, FIRST, beginning):
-            return _closed(channel)
-        role = _RoleTalk(self.lease, self._loop, channel, sessions[0], folder)
-        self._roles.append(role)
-        return role
+        return self._roles[-1] if _answering(channel, FIRST, beginning) else _closed(channel)
 
     def close_site(self) -> Closed:
         """Close the site and remove its folder; what was observed."""
@@ -135,24 +131,9 @@ class _Serving:
         for role in self._roles:
             role.let_go()
         self._roles.clear()
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self._stops.wait())
-            stack.callback(self._remove_folder)
+        with self._stops.wait(), self._stack.pop_all():  # with its folder
+            self._folder = None
             return Closed() if site is None else site.close()
-
-    def close(self) -> None:
-        self.close_site()
-
-    def _next_folder(self) -> Path:
-        if self._folder is None:
-            self._folder = self._stack.enter_context(self._folders())
-        folder = self._folder / str(next(self._numbers))
-        folder.mkdir()
-        return folder
-
-    def _remove_folder(self) -> None:
-        self._folder = None
-        self._stack.close()
 
 
 class _Talk(Handler):

@@ -36,17 +36,15 @@ from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply as set_all
 from tailtap.host.tuning.apply import plan as plan_of
 from tailtap.measure.campaign import Campaign, Recorded, experiment_text, now, seconds_of
-from tailtap.measure.improve.measuring import (
-    Measuring,
-    OfExperiment,
-    Stretches,
-    measured,
-    prepare_stretches,
-)
 from tailtap.measure.improve.trials import (
     Candidate,
     Explainer,
+    Measuring,
+    OfExperiment,
+    Stretches,
     Trial,
+    measured,
+    prepare_stretches,
     to_keep,
     tried_at_once,
     try_together,
@@ -225,9 +223,15 @@ def improve(plan: Plan, campaign: Campaign, *, knobs: Sequence[Knob]) -> Improve
             purpose, already = purpose_for(of_it, tree), frozenset(knobs_of(of_it.dut.tuning))
             measuring = OfExperiment(*common, experiment=of_it)
         else:
-            found = prepare_stretches(of_it)
-            tree, purpose, already = found.tree, found.purpose, frozenset()
-            measuring = Stretches(*common, of_it=found, disruptive=settings.disruptive)
+            already = frozenset()
+            found, tree, purpose = prepare_stretches(of_it)
+            measuring = Stretches(
+                *common,
+                prepared=found,
+                tree=tree,
+                purpose=purpose,
+                disruptive=settings.disruptive,
+            )
         return measuring, Explainer(
             tuple(knobs), tree, purpose, settings.disruptive, already, campaign.note
         )

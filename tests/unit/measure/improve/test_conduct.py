@@ -21,8 +21,7 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.improve import TESTS, Goal, Improvement, plan_of_experiment, settings_of
-from tailtap.measure.improve.measuring import Measuring, measured
-from tailtap.measure.improve.trials import Candidate, Candidates, Explainer
+from tailtap.measure.improve.trials import Candidate, Candidates, Explainer, Measuring, measured
 from tailtap.measure.pairs import Made
 from tailtap.records.record import read
 from tailtap.records.search import ImproveRecord

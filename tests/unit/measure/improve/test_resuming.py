@@ -21,8 +21,7 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.improve import Goal, Improvement, improved, plan_of_experiment, settings_of
-from tailtap.measure.improve.measuring import Measuring
-from tailtap.measure.improve.trials import Candidate, Candidates, Explainer
+from tailtap.measure.improve.trials import Candidate, Candidates, Explainer, Measuring
 from tailtap.measure.pairs import Made, Runs
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
