@@ -21,6 +21,7 @@ from labtools import (
     Machine,
     ids_of,
     own_machine,
+    ran,
     record,
     was_made,
     write_experiment,
@@ -228,57 +229,32 @@ def test_a_cable_that_is_not_there(machine: Machine, tmp_path: Path) -> None:
     assert error.endswith(": check the cables and dut.ports, tap.ports")
 
 
+IN_USE = """
+ip link add routed type veth peer name away1
+ip addr add 192.0.2.1/24 dev routed && ip link set routed up && ip link set away1 up
+ip route add default via 192.0.2.2
+ip link add addressed type veth peer name away2 && ip addr add 198.51.100.1/24 dev addressed
+ip link add bridge type bridge
+ip link add enslaved type veth peer name away3 && ip link set enslaved master bridge
+"""
 REFUSED = {
-    "missing": ("true", "there is no interface 'card1' on this machine"),
-    "default": (
-        "ip addr add 192.0.2.1/24 dev card1 && ip route add default via 192.0.2.2",
-        "card1 has the default route",
-    ),
-    "address": ("ip addr add 192.0.2.1/24 dev card1", "card1 has an IP address"),
-    "bridge": (
-        "ip link add bridge type bridge && ip link set dev card1 master bridge",
-        "card1 belongs to bridge",
-    ),
+    "card9, bare-metal": "there is no interface 'card9' on this machine",
+    "routed, bare-metal": "routed has the default route",
+    "addressed, bare-metal": "addressed has an IP address",
+    "enslaved, bare-metal": "enslaved belongs to bridge",
+    "lo, bare-metal": "lo is not Ethernet",
+    "card1, vm": "card1 is no network card",
 }
+"""An interface of a DuT, the DuT's platform, and what is said."""
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_in_use_is_refused(machine: Machine, tmp_path: Path, case: str) -> None:
-    script, expected = REFUSED[case]
-    assert machine.run("sh", "-ec", script).returncode == 0
-    text = experiment(dut="[card9, card2]") if case == "missing" else experiment()
-    made, _ = run(machine, tmp_path, text)
-    error = record(made)["error"]
-    assert error.startswith(expected.replace("card1", "card9") if case == "missing" else expected)
-    assert "\n" not in error
-
-
-def test_loopback_is_no_card(machine: Machine, tmp_path: Path) -> None:
-    made, _ = run(machine, tmp_path, experiment(dut="[lo, card2]"))
-    assert record(made)["error"].startswith("lo is not Ethernet")
-
-
-def test_links_without_hardware_cannot_be_passed_through(machine: Machine, tmp_path: Path) -> None:
+def test_what_is_in_use_or_no_card_is_refused(machine: Machine, tmp_path: Path) -> None:
     kernels.kernel("vanilla")  # has to be there: `own_machine` has no network to get it from
-    made, _ = run(machine, tmp_path, experiment("vm"))
-    assert record(made)["error"].startswith("card1 is no network card")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (experiment(tap="[card0, card1]"), "dut.ports and tap.ports must be four different"),
-        (
-            experiment().replace("tap: {ports: [card0, card3]}", ""),
-            "ports: these are one end",
-        ),
-        (experiment(dut="[card1]"), "dut.ports"),
-        (experiment(dut="['a b', card2]"), "dut.ports"),
-    ],
-)
-def test_bad_experiments(machine: Machine, tmp_path: Path, text: str, expected: str) -> None:
-    path = write_experiment(tmp_path, text)
-    done = machine.tailtap("run", str(path), "--out", str(tmp_path / "out"))
-    assert done.returncode == 2
-    assert expected in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert machine.run("sh", "-ec", IN_USE).returncode == 0
+    pairs = [case.split(", ") for case in REFUSED]
+    cases = [f"- {{dut.ports: [{name}, card2], dut.platform: {kind}}}" for name, kind in pairs]
+    before = state(machine)
+    made = ran(tmp_path, experiment() + "\n".join(["cases:", *cases]), machine=machine)
+    assert state(machine) == before
+    for told, said in zip(made.records, REFUSED.values(), strict=True):
+        assert told["error"].startswith(said) and "\n" not in told["error"], told["error"]

@@ -9,8 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from labtools import ran, record, was_made, write_experiment
-from program import in_process
+from labtools import ran, record, was_made
 
 MILLISECOND_NS = 1_000_000
 PACKET_NS = 100_000
@@ -153,20 +152,3 @@ def test_what_is_in_a_container_has_its_ports(tmp_path: Path) -> None:
     [event] = told_by(out)["events"]
     assert event["status"] == 0, event
     assert "tt-in" in event["output"]
-
-
-@pytest.mark.parametrize(("events", "why"), [
-    ("- {at: 3 s, run: ls}", "packets end after 3 s"),
-    ("- {at: 1 s, run: ls, where: moon}", "there is no 'moon': known are dut, generator, host"),
-    ("- {at: 1 s, run: 'ls {x}'}", "{x} stands for nothing"),
-    ("- {at: 1 s, run: []}", "run"),
-    ("- {at: 0 s, every: 1 us, run: ls}", "these are more than 10,000"),
-    ("- {at: 1 s, run: ls}\ntap: {format: pcap}", "these are joined with stamps"),
-])  # fmt: skip
-def test_what_cannot_happen_is_refused(tmp_path: Path, events: str, why: str) -> None:
-    text = EXPERIMENT.format(
-        platform="bare-metal", forwarder="tc-mirred", events=events, require="[]", duration="3 s"
-    ).replace("warm_up: 200 ms", "warm_up: 0 s")
-    done = in_process("run", write_experiment(tmp_path, text), "--check")
-    assert done.returncode == 2
-    assert why in done.stderr

@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from killed import tuning_killed_at_every_step
 from labtools import Machine, own_machine
-from program import tailtap
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.huge_pages import Pages, Reservation
@@ -138,38 +136,6 @@ def test_a_machine_that_takes_no_values_is_left_as_it_is(machine: Machine) -> No
     assert "Read-only file system; nothing is changed" in done.stderr
     assert INTERVAL.read_text() == before
     assert host(machine, "revert")["undone"] == []
-
-
-@pytest.mark.apart
-@pytest.mark.parametrize("name", ["tuned", "sysctl", "ansible"])
-def test_formats(name: str, tmp_path: Path) -> None:
-    printed = tailtap("host", "export", "--format", name)
-    assert printed.returncode == 0, printed.stderr
-    out = tmp_path / "made"
-    for _ in range(2):  # an earlier export is replaced
-        written = tailtap("host", "export", "--format", name, "--out", out)
-        assert written.returncode == 0, written.stderr
-    assert written.stdout == ""
-    assert "knobs to" in written.stderr
-    content = json.loads(tailtap("host", "export", "--format", name, "--json").stdout)
-    assert out.read_text() == content["text"] == printed.stdout
-    assert content["schema"] == "tailtap.host-export/1"
-    if name == "ansible":
-        assert isinstance(yaml.safe_load(printed.stdout), list)
-
-
-@pytest.mark.apart
-def test_the_last_line_is_the_words() -> None:
-    shown = tailtap("host", "bootline")
-    assert shown.returncode == 0, shown.stderr
-    content = json.loads(tailtap("host", "bootline", "--json").stdout)
-    assert content["schema"] == "tailtap.bootline/1"
-    assert shown.stdout.splitlines()[-1] == content["line"]
-    assert tailtap("host", "bootline", "--quiet").stdout == f"{content['line']}\n"
-    assert [row["word"] for row in content["words"]] == content["line"].split()
-    assert "rcu_nocb_poll" in shown.stdout
-    for clause in content["wrong"]:
-        assert f"tailtap: {clause}\n" in shown.stderr
 
 
 PRIORITY = 11

@@ -72,7 +72,7 @@ def improved(tuned: Machine, folder: Path, some: Kinds, *options: str) -> dict[s
 
 
 @pytest.mark.timeout(1_500)
-@pytest.mark.apart  # a quarter of all packets wait for the hog, whatever else a machine does
+@pytest.mark.slow
 @pytest.mark.timed
 def test_what_ends_a_hog_is_proven_and_kept_until_revert(tuned: Machine, tmp_path: Path) -> None:
     some = long_hog(build(tmp_path))
@@ -156,9 +156,8 @@ def bridge_on(tuned: Machine, cpu: int) -> Built:
     return built
 
 
-@pytest.mark.timeout(1_500)
-@pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.apart
+@pytest.mark.timed
 def test_a_bridge_is_looked_at_under_its_own_load(tuned: Machine, tmp_path: Path) -> None:
     """With time for one stage only, which names what would be tried."""
     built, program = bridge_on(tuned, DUT), build(tmp_path)
@@ -221,6 +220,7 @@ LIMIT = 10_000
 QUEUE = 200
 TRIAL_SECONDS = 0.5
 PRECISION = 0.25
+SHARES = (1.0, 0.1)
 PATIENCE_SECONDS = 280
 
 KNOWN_LIMIT = f"""\
@@ -232,6 +232,7 @@ traffic: {{warm_up: 100 ms, duration: 200 ms, cpu: 0, slip_limit: 10 s}}
 OPTIONS = (
     "--from", "7 kpkt/s", "--to", "20 kpkt/s", "--precision", f"{100 * PRECISION:g}%",
     "--trial", f"{TRIAL_SECONDS:g} s", "--short", "200 ms", "--loss", "0", "--loss", "30%",
+    *(word for share in SHARES for word in ("--latency-at", f"{share:g}")),
 )  # fmt: skip
 
 
@@ -274,15 +275,11 @@ def test_a_known_limit_is_found_and_latency_measured_there(
         assert record["status"] == "done"
         assert record["parameters"]["traffic"]["rate"] == row["rate"]
         assert not (folder / "ingress.stamps").exists()
-    # Latency at 100, 90, 50 and 10 % of what was found; in the queue only where there is one.
-    shares = [share for answer in found["answers"] for share in latencies(answer["rate"])]
+    # Latency at shares of what was found.
+    rates = [round(answer["rate"] * share) for answer in found["answers"] for share in SHARES]
     runs = found["latency"]["runs"]
-    assert [run["parameters"]["traffic"]["rate"] for run in runs] == list(dict.fromkeys(shares))
+    assert [run["parameters"]["traffic"]["rate"] for run in runs] == list(dict.fromkeys(rates))
     assert all(run["status"] == "done" for run in runs)
-
-
-def latencies(rate: int) -> list[int]:
-    return [round(rate * share) for share in (1.0, 0.9, 0.5, 0.1)]
 
 
 @pytest.mark.slow

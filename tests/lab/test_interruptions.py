@@ -34,7 +34,7 @@ EXPERIMENT = """\
 name: interrupted
 dut: {cpus: [1]}
 traffic: {rate: 5 kpkt/s, duration: 500 ms, warm_up: 100 ms, cpu: 0}
-repeat: 3
+repeat: 2
 """
 LONGER = ("--set", "traffic.duration=1500 ms")
 
@@ -54,7 +54,7 @@ def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
     assert running.process.returncode == 4, stderr
     assert stdout == ""
     assert stderr.splitlines()[-1] == (
-        f"tailtap: interrupted: 1 of 3 runs are kept; "
+        f"tailtap: interrupted: 1 of 2 runs are kept; "
         f"`tailtap run {path} --out {out} --resume` makes the rest"
     )
     assert machine.namespaces() == []
@@ -62,12 +62,12 @@ def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
     first = (out / "runs/001-interrupted-r1/run.json").read_bytes()
     resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume", "--json")
     assert was_made(resumed), resumed.stderr
-    assert len(json.loads(resumed.stdout)["runs"]) == 3
-    assert statuses(out) == ["done", "done", "done"]
+    assert len(json.loads(resumed.stdout)["runs"]) == 2
+    assert statuses(out) == ["done", "done"]
     assert (out / "runs/001-interrupted-r1/run.json").read_bytes() == first
     with duckdb.connect(str(out / "results.duckdb"), read_only=True) as database:
         rows = database.execute("SELECT run, matched FROM evaluations ORDER BY run").fetchall()
-    assert rows == [(1, 2500), (2, 2500), (3, 2500)]
+    assert rows == [(1, 2500), (2, 2500)]
 
 
 def test_kill_nine_then_clean_then_resume(machine: Machine, tmp_path: Path) -> None:
@@ -96,12 +96,12 @@ def test_kill_nine_then_clean_then_resume(machine: Machine, tmp_path: Path) -> N
     assert was_made(resumed), resumed.stderr
     assert machine.namespaces() == ["another"]
     machine.run("ip", "netns", "delete", "another")
-    assert statuses(out) == ["done", "done", "done", "imported"]
+    assert statuses(out) == ["done", "done", "imported"]
     with duckdb.connect(str(out / "results.duckdb"), read_only=True) as database:
         rows = database.execute(
             "SELECT status, count(*) FROM runs GROUP BY 1 ORDER BY 1"
         ).fetchall()
-    assert rows == [("done", 3), ("imported", 1)]
+    assert rows == [("done", 2), ("imported", 1)]
 
 
 def test_clean_finds_what_no_journal_names_and_leaves_what_others_made() -> None:
@@ -153,7 +153,7 @@ def test_all_also_removes_what_is_in_use(machine: Machine, tmp_path: Path) -> No
 def test_an_interface_that_vanishes_fails_its_run_only(machine: Machine, tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
     out = tmp_path / "out"
-    options = ("--out", str(out), "--set", "repeat=2")
+    options = ("--out", str(out))
     with machine.held(tmp_path, "run", str(path), *options) as running:
         [dut] = [name for name in machine.namespaces() if name.endswith("-dut")]
         assert machine.run("ip", "-n", dut, "link", "delete", "tt-in").returncode == 0

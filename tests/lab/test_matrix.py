@@ -7,10 +7,9 @@ forwarders share one of each platform.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forwarders import require
@@ -36,10 +35,6 @@ PASSING = [name for name, kind in FORWARDERS.items() if kind.serves != "clients"
 OTHERS = [name for name, kind in PLATFORMS.items() if kind.traits.has_dut and name != "bare-metal"]
 BOOTS = [name for name in OTHERS if PLATFORMS[name].traits.own_kernel]
 """Platforms whose DuT boots a kernel of its own."""
-SLOW_PLATFORMS = ("crun", "runc", "podman", "vm-vhost")
-"""CI has these containers in `test_containers`."""
-IN_GUESTS = ("fault", "nftables")
-"""In a guest CI has a program and the kernel; DPDK polls in `test_polling_guests`."""
 FAST, PACKETS = {"rate": "2 kpkt/s", "duration": "500 ms", "warm_up": "100 ms"}, 1_000
 SLOW, SLOW_PACKETS = {"rate": "200 pkt/s", "duration": "2 s", "warm_up": "0 s"}, 400
 """What is sent, and how many packets that are: to see all of them, and to see the drain time."""
@@ -60,12 +55,11 @@ exit 0
 """
 
 
-def slow_unless(in_ci: Callable[[str], bool]) -> list[Any]:
-    """The platforms whose DuT forwarders share; those that are not in CI are slow."""
-    return [pytest.param(one, marks=() if in_ci(one) else pytest.mark.slow) for one in OTHERS]
+SHARED = [pytest.param(one, marks=() if one == "container" else pytest.mark.slow) for one in OTHERS]
+"""CI has the other containers in `test_containers` and `test_images`, and guests in whole runs."""
 
 
-@pytest.fixture(scope="module", params=slow_unless(lambda one: one not in SLOW_PLATFORMS))
+@pytest.fixture(scope="module", params=SHARED)
 def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
     """A DuT that all forwarders share, in its lab."""
     spec = DutSpec((1,), PLATFORMS[request.param].Options())
@@ -73,32 +67,16 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
         yield made
 
 
-# A DuT is made again where parameters of it and of another argument stand in one mark.
-NOT_IN_GUESTS = pytest.mark.parametrize(
-    "shared",
-    slow_unless(lambda one: one not in (*SLOW_PLATFORMS, *BOOTS)),
-    indirect=True,
-)
-
-
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
-@pytest.mark.parametrize("forwarder", IN_GUESTS)
+@pytest.mark.parametrize("forwarder", PASSING)
 def test_no_packet_is_lost(shared: Shared, forwarder: str, tmp_path: Path) -> None:
-    no_packet_is_lost(shared, forwarder, tmp_path)
+    pass_through(shared, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)
+    assert ids_of(tmp_path) == list(range(PACKETS))
 
 
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed
-@pytest.mark.parametrize("forwarder", [one for one in PASSING if one not in IN_GUESTS])
-@NOT_IN_GUESTS
-def test_no_packet_is_lost_by_others(shared: Shared, forwarder: str, tmp_path: Path) -> None:
-    no_packet_is_lost(shared, forwarder, tmp_path)
-
-
-@pytest.mark.usefixtures("huge_pages")
-@pytest.mark.timed
-@NOT_IN_GUESTS
 def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> None:
     pass_through(shared, "dpdk-l2fwd", DRAIN, SLOW, tmp_path)
     assert ids_of(tmp_path) == list(range(SLOW_PACKETS))
@@ -106,12 +84,6 @@ def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> N
     # packets come in that time: 32 would be sent at once.
     found = evaluation.evaluate(tmp_path / "ingress.stamps", tmp_path / "egress.stamps")
     assert 25e6 < found.mean < 125e6
-
-
-def no_packet_is_lost(shared: Shared, forwarder: str, folder: Path) -> None:
-    """Sends packets through a forwarder, all of which come out."""
-    pass_through(shared, forwarder, OPTIONS.get(forwarder, {}), FAST, folder)
-    assert ids_of(folder) == list(range(PACKETS))
 
 
 def pass_through(

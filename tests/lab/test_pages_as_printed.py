@@ -33,11 +33,14 @@ SHORTER = {
     r"duration: \d+ s": "duration: 300 ms, slip_limit: 10 s",
     r"warm_up: [^,}]+": "warm_up: 100 ms",
     r"repeat: 3": "repeat: 1",
-    r", 100 kpkt/s\]": "]",
+    r"\[10 kpkt/s, 50 kpkt/s, 100 kpkt/s\]": "[10 kpkt/s]",
 }
 """What becomes of the files: fewer and shorter runs; a busy host may have packets sent late."""
-MORE = {"search": "--to '20 kpkt/s' --trial '300 ms' --short '100 ms' --no-latency"}
-"""A search takes its times from options alone."""
+MORE = {
+    "search": "--to '20 kpkt/s' --trial '300 ms' --short '100 ms' --no-latency",
+    "run load.yaml --out fixed": "--set repeat=2",
+}
+"""A search takes its times from options alone; one command repeats its runs four times."""
 AS_ROOT = f"""\
 sudo() {{ "$@"; }}
 make() {{ command make --no-print-directory -f {ROOT}/Makefile -o setup SUDO= "$@"; }}

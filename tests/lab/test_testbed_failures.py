@@ -197,11 +197,12 @@ def full(hosts: Hosts) -> contextlib.AbstractContextManager[None]:
     return hosts.disk("dut", PROGRAMS, 4 << 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("breaks", "said"),
     [
         (full, "dut ended with status 1: cannot keep the program in"),
-        pytest.param(another_host_key, "its host key is another one", marks=pytest.mark.slow),
+        (another_host_key, "its host key is another one"),
     ],
 )
 def test_a_host_that_breaks_between_two_runs(

@@ -410,6 +410,20 @@ TRAFFICS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"taps": "hops", "flows": {"a": {"path": PATH}, "b": {"path": [*PATH]}}}, {},
      "a and b both enter r3 at to-fw, where a tap cannot tell them apart"),
 ]  # fmt: skip
+EVENTS = [
+    ("{at: 3 s, run: ls}", "packets end after 3 s"),
+    ("{at: 1 s, run: ls, where: moon}", "there is no 'moon': known are dut, generator, host"),
+    ("{at: 1 s, run: 'ls {x}'}", "{x} stands for nothing"),
+    ("{at: 1 s, run: []}", "run"),
+    ("{at: 0 s, every: 1 us, run: ls}", "these are more than 10,000"),
+    ("{at: 1 s, run: ls}\ntap: {format: pcap}", "these are joined with stamps"),
+]
+PORTS = [
+    ("ports: [a, b]}\ntap: {ports: [c, b]", "dut.ports and tap.ports must be four different"),
+    ("ports: [a, b]", "ports: these are one end"),
+    ("ports: [a]}\ntap: {ports: [c, d]", "dut.ports"),
+    ("ports: ['a b', b]}\ntap: {ports: [c, d]", "dut.ports"),
+]
 BOOT = [knob.name for knob in KNOBS if knob.settable == "boot"]
 
 
@@ -432,6 +446,9 @@ def mistakes() -> Iterator[tuple[str, str]]:
     for tuning, said in (*TUNING, *boot):
         yield f"name: a\ndut: {{tuning: {tuning}}}\n{end}", said
     yield from SERVERS
+    yield from ((f"name: a\ndut: {{{ports}}}\n{end}", said) for ports, said in PORTS)
+    sent = "traffic: {rate: 10 kpkt/s, duration: 3 s, warm_up: 0 s}\n"
+    yield from ((f"name: a\n{sent}events:\n- {event}\n", said) for event, said in EVENTS)
     yield from ((f"name: a\ntraffic: {{}}\ncases: {text}\n", said) for text, said in CASES)
     yield from ((PLATFORMS + text, said) for text, said in EXCLUDED)
     for whole, rows in ((CLAIMS, CLAIMED), (FIGURES, DRAWN)):
