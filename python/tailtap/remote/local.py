@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tailtap.base.files import copy, drafted
 from tailtap.base.proc import PROC, stats
@@ -84,20 +85,7 @@ class LocalHost:
         seconds: float = COMMAND_SECONDS,
     ) -> Completed:
         whole = [*self.prefix, *command]
-        try:
-            done = subprocess.run(
-                whole,
-                input=stdin,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-            )
-        except FileNotFoundError as error:
-            raise missing(whole[0]) from error
-        except subprocess.TimeoutExpired as error:
-            raise NoAnswer(whole, seconds) from error
+        done = _ran(whole, seconds, input=stdin, stdout=subprocess.PIPE)
         if check and done.returncode != 0:
             raise CommandFailed(whole, done.stderr or f"status {done.returncode}")
         return Completed(done.stdout, done.stderr, done.returncode)
@@ -118,6 +106,23 @@ class LocalHost:
 
     def _is_ours(self, command: Sequence[str]) -> bool:
         return list(command[: len(self.program)]) == list(self.program)
+
+
+def _ran(words: list[str], seconds: float, **streams: Any) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            words,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+            **streams,
+        )
+    except FileNotFoundError as error:
+        raise missing(words[0]) from error
+    except subprocess.TimeoutExpired as error:
+        raise NoAnswer(words, seconds) from error
 
 
 class NamespaceHost(LocalHost):
@@ -171,21 +176,9 @@ class ContainerHost(LocalHost):
 
     def _copy(self, command: Sequence[str], stdin: int, stdout: int | None) -> None:
         whole = [*self.prefix, *command]
-        try:
-            done = subprocess.run(
-                whole,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=subprocess.PIPE,
-                timeout=COMMAND_SECONDS,
-                check=False,
-            )
-        except FileNotFoundError as error:
-            raise missing(whole[0]) from error
-        except subprocess.TimeoutExpired as error:
-            raise NoAnswer(whole, COMMAND_SECONDS) from error
+        done = _ran(whole, COMMAND_SECONDS, stdin=stdin, stdout=stdout)
         if done.returncode != 0:
-            raise CommandFailed(whole, done.stderr.decode(errors="replace"))
+            raise CommandFailed(whole, done.stderr)
 
 
 class ImageHost(NamespaceHost):

@@ -128,10 +128,6 @@ def _inspected(program: str) -> Callable[[str], int | None]:
     return lambda name: number([program, "container", "inspect", *_STATE, name])
 
 
-def _of_lxc(name: str) -> int | None:
-    return number(["lxc-info", "--name", name, "--pid", "--no-humanize"])
-
-
 def _of_cri(name: str) -> int | None:
     [container, *_] = said(["crictl", "ps", "--quiet", "--name", name]).split() or [name]
     return number(["crictl", "inspect", *CRI, container])
@@ -142,7 +138,7 @@ ASKED: Mapping[str, Callable[[str], int | None]] = {
     "docker": _inspected("docker"),
     "nerdctl": _inspected("nerdctl"),
     "crictl": _of_cri,
-    "lxc-info": _of_lxc,
+    "lxc-info": lambda name: number(["lxc-info", "--name", name, "--pid", "--no-humanize"]),
 }
 """By program what tells the number of a container's first process."""
 
@@ -178,9 +174,7 @@ def _pod_of_cri(name: str) -> int | None:
 
 def _pod_of_podman(name: str) -> int | None:
     holder = said(["podman", "pod", "inspect", "--format", "{{.InfraContainerID}}", name])
-    if not holder:
-        return None
-    return number(["podman", "container", "inspect", "--format", "{{.State.Pid}}", holder])
+    return ASKED["podman"](holder) if holder else None
 
 
 PLACES: Mapping[str, tuple[str, Callable[[str], Place]]] = {
@@ -304,11 +298,6 @@ class Interface:
         """That of `tailtap tap`; None for our own."""
         return None if not self.target.kind and not self.target.place else self.place.path
 
-    @property
-    def virtualization(self) -> Virtualization:
-        """What keeps its place apart from the machine."""
-        return self.place.virtualization
-
 
 def look_at(target: Target) -> Interface:
     """The interface that a target means. Raises `InputError` where there is none, `MachineError`.
@@ -385,8 +374,12 @@ def _read(name: str) -> _Found | None:
         return None
     link = _link(name)
     device = folder / "device"
-    driver = (device / "driver").resolve().name if device.exists() else ""
-    interrupts = _interrupts(device) if device.exists() else {}
+    driver, interrupts = "", dict[str, str]()
+    if device.exists():
+        driver = (device / "driver").resolve().name
+        # A paravirtual card's are those of the device that it is on.
+        at = device.resolve()
+        interrupts = device_interrupts(at, ROOT) or device_interrupts(at.parent, ROOT)
     masks = (read_text(path) for path in folder.glob("queues/rx-*/rps_cpus"))
     return (
         link,
@@ -401,12 +394,6 @@ def _link(name: str) -> dict[str, Any]:
     done = LocalHost().run(["ip", "-d", "-s", "-json", "link", "show", "dev", name])
     link: dict[str, Any] = json.loads(done.stdout)[0]
     return link
-
-
-def _interrupts(device: Path) -> dict[str, str]:
-    """Those of a card; a paravirtual one's are those of the device that it is on."""
-    at = device.resolve()
-    return device_interrupts(at, ROOT) or device_interrupts(at.parent, ROOT)
 
 
 def behind_tap(interface: str, proc: Path = Path("/proc")) -> Sequence[int]:

@@ -417,7 +417,7 @@ class Prepared:
     @property
     def traits(self) -> Traits:
         """What is known of what the device runs on."""
-        kinds = {end.interface.virtualization for way in self.ways for end in way}
+        kinds = {end.interface.place.virtualization for way in self.ways for end in way}
         if any(server.served.by == "vcpu" for server in self.serving.servers):
             return Traits(own_kernel=True, virtualization="machine")
         return Traits(virtualization="container" if "container" in kinds else "none")

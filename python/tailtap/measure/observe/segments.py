@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import struct
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,6 @@ NAMES = ("seen", "stored", "lost", "other", "filtered", "unsampled")
 _OPEN = 2**64 - 1
 """A count of a file that is not complete."""
 _MAGIC_LEN = 8
-_NUMBERED = re.compile(r"-(\d{5,})$")
 
 
 def row_of(folder: Path, side: str) -> Row | None:
@@ -111,20 +109,14 @@ class TraceRow:
 
     def __init__(self, folder: Path) -> None:
         """Those in `folder`."""
-        self._folder = folder
+        self._records = Row(folder / RECORD)
         self._known: dict[Path, TraceFile] = {}
         self.lost = 0
         """Records that found no room, in all files that were looked at."""
 
     def files(self) -> list[TraceFile]:
         """The complete ones, in their order."""
-        stem, suffix = Path(RECORD).stem, Path(RECORD).suffix
-        found = sorted(
-            (int(number[1]), path)
-            for path in self._folder.glob(f"{stem}-*{suffix}")
-            if (number := _NUMBERED.search(path.stem))
-        )
-        return [self._file(path) for _, path in found]
+        return [self._file(path) for path in self._records.files()]
 
     def _file(self, path: Path) -> TraceFile:
         if path not in self._known:

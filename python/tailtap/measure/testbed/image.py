@@ -151,7 +151,13 @@ def make_image(
                    *(f"--dpkgopt=path-exclude={path}" for path in LEFT_OUT),
                    f"--include={','.join(packages)}", f"--customize-hook={hook}",
                    suite, str(root)]  # fmt: skip
-        _made(command, {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}, draft / "log")
+        made = LocalHost().run(
+            ["env", f"SOURCE_DATE_EPOCH={epoch}", *command], check=False, seconds=BUILD_SECONDS
+        )
+        if made.status != 0:
+            lines = reversed([*made.stdout.splitlines(), *made.stderr.splitlines()])
+            last = next((line for line in lines if line.startswith("E:")), "no reason given")
+            raise MachineError(f"mmdebstrap failed: {last}")
         _take_kernel(root, draft / KERNEL)
         with root.open("rb") as source, _squeezed(squeeze, draft / INITRD) as target:
             write_cpio(source, target)
@@ -186,19 +192,6 @@ def write_key_archive(key: Path, target: Path, epoch: int) -> None:
     with os.fdopen(descriptor, "wb") as file:
         write_cpio(packed, file)
         file.write(bytes(-file.tell() % BLOCK))
-
-
-def _made(command: Sequence[str], environment: dict[str, str], log: Path) -> None:
-    with log.open("wb") as said:
-        try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                                  env=environment, timeout=BUILD_SECONDS, check=False)  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            raise MachineError(f"mmdebstrap does not end within {BUILD_SECONDS:g} s") from error
-    if done.returncode != 0:
-        lines = log.read_text("utf-8", "replace").strip().splitlines()
-        last = next((line for line in reversed(lines) if line.startswith("E:")), "no reason given")
-        raise MachineError(f"mmdebstrap failed: {last}")
 
 
 def _take_kernel(root: Path, target: Path) -> None:
