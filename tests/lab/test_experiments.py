@@ -36,8 +36,7 @@ from tailtap.lab.instruments.taps.inline import InlineTap
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.runner import run_experiment
 from tailtap.records.taps import TapsOfFlows
-from tailtap.remote.local import SYSTEM_PATH
-from tailtap.remote.process import Process
+from tailtap.remote.local import SYSTEM_PATH, Process
 
 PACKETS = 10_000
 EXPERIMENT = """\

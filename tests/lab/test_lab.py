@@ -14,7 +14,7 @@ from tailtap.base.errors import MachineError
 from tailtap.lab.topology.compiler import receive_steering
 from tailtap.lab.topology.graphs import DUT, FROM_DUT, TAPS, smallest
 from tailtap.lab.topology.lab import Lab
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 
 SECOND_AND_A_HALF = 1.5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 
 
 @dataclass

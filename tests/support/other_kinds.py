@@ -26,7 +26,7 @@ from tailtap.lab.topology.lab import Lab
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Traits
 from tailtap.remote import Host
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 
 
 class PodOptions(KernelOptions):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from tailtap.base.errors import MachineError
 
 if TYPE_CHECKING:  # the agent in a virtual machine passes by here, and has no use for it
-    from tailtap.remote.process import Process
+    from tailtap.remote.local import Process
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from tailtap.base.errors import MachineError
 from tailtap.remote import CommandFailed, Completed
 from tailtap.remote.agent import ERR, IN, OUT
 from tailtap.remote.connection import Awaited, Connection
-from tailtap.remote.local import COMMAND_SECONDS, LocalHost
+from tailtap.remote.local import COMMAND_SECONDS, LocalHost, Process
 from tailtap.remote.mux import Channel
-from tailtap.remote.process import Process
 
 SWITCH_SECONDS = 60.0
 """How long the switch may take until others can connect."""

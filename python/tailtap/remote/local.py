@@ -1,22 +1,247 @@
-"""This machine, and its containers: commands run in their namespaces and control groups."""
+"""This machine, and its containers: commands run in their namespaces and control groups.
+
+What is started is a `Process` that reports events as lines of JSON.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import select
+import selectors
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
+from tailtap.base.errors import MachineError
 from tailtap.base.files import copy, drafted
 from tailtap.base.proc import PROC, stats
 from tailtap.base.units import list_cpus
 from tailtap.remote import CommandFailed, Completed, NoAnswer, ProgramMissing
-from tailtap.remote.process import Process
+
+STOP_SECONDS = 30.0
+"""How long a process may take to finish after it was asked to: a tap writes its stamps then."""
+ENDS_WHEN_ASKED = ("env", "--default-signal=INT,TERM")
+"""Starts a command that the signals of `Process.interrupt` and `Process.close` reach, env(1)."""
+MAX_ERRORS = 4096
+"""How many bytes of a process's standard error are worth quoting."""
+
+
+class Process:
+    """A child process: its output is read line by line, its errors are kept for messages."""
+
+    def __init__(self, command: Sequence[str], title: str, *, with_input: bool = False) -> None:
+        """Start `command`, called `title` in messages. Raises `MachineError` if it is missing.
+
+        `with_input`, it can be written to; else its input is empty.
+        """
+        self.title = title
+        self._buffer = b""
+        self._open = True
+        self._interrupted = False
+        # Errors go to a file: a pipe that nobody reads would block the child when it is full.
+        self._stderr = os.memfd_create("stderr")
+        # A session of its own: Ctrl-C in the terminal reaches only us, and we stop the children
+        # in order. The kernel ends the child if we are killed. In the background of a shell we are
+        # started with SIGINT ignored, which a child would inherit.
+        try:
+            self._child = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "TERM", "--", *ENDS_WHEN_ASKED, *command],
+                stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise ProgramMissing("setpriv", "apt-get install util-linux") from error
+        assert self._child.stdout is not None
+        self._stdout = self._child.stdout
+        os.set_blocking(self._stdout.fileno(), False)
+
+    def fileno(self) -> int:
+        """The descriptor of the output, readable when there is a line or the process ended."""
+        return self._stdout.fileno()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._child.poll() is not None
+
+    @property
+    def status(self) -> int | None:
+        """Exit status, negative for a signal, None while it runs."""
+        status = self._child.poll()
+        return None if status is None else self._meaning(status)
+
+    def errors(self) -> str:
+        """What the process wrote to standard error, as one line."""
+        said = os.pread(self._stderr, MAX_ERRORS, 0)
+        return " ".join(said.decode(errors="replace").split())
+
+    def input_fileno(self) -> int:
+        """The descriptor of its input, of a process that was started with one."""
+        assert self._child.stdin is not None  # it was started so
+        return self._child.stdin.fileno()
+
+    def end_input(self) -> None:
+        if self._child.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._child.stdin.close()
+
+    def wait(self, timeout: float) -> None:
+        """Return when the process has ended, or after `timeout` s."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout)
+
+    def readable(self) -> bool:
+        """Whether there is output to read, or its end, without waiting."""
+        waiting = select.poll()
+        waiting.register(self._stdout, select.POLLIN)
+        return bool(self._buffer or waiting.poll(0))
+
+    def read_line(self, timeout: float) -> str | None:
+        """The next line of output; None at its end. Raises `TimeoutError` after `timeout` s."""
+        deadline = time.monotonic() + timeout
+        while b"\n" not in self._buffer and self._open:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._stdout, selectors.EVENT_READ)
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError(self.title)
+            chunk = os.read(self._stdout.fileno(), 65536)
+            self._open = bool(chunk)
+            self._buffer += chunk
+        if not self._buffer:
+            return None
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def read_available(self) -> list[str] | None:
+        """Every whole line that is there now, without waiting; None at the end of the output."""
+        try:
+            chunk = os.read(self._stdout.fileno(), 65536)
+            self._open = bool(chunk)
+        except BlockingIOError:
+            chunk = b""
+        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+        if not lines and not self._open:
+            return None
+        return [line.decode(errors="replace") for line in lines]
+
+    def ready(self, timeout: float) -> Self:
+        """Itself, when it has said that it is ready; else it is ended. Raises `MachineError`."""
+        try:
+            self.expect("ready", timeout)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def expect(self, event: str, timeout: float) -> dict[str, Any]:
+        """Wait for the JSON line whose ``event`` is `event`.
+
+        Raises `MachineError` when the process ends without it or `timeout` seconds pass.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                line = self.read_line(max(0.0, deadline - time.monotonic()))
+            except TimeoutError as error:
+                raise MachineError(
+                    f"{self.title}: no {event!r} event within {timeout:g} s {self.errors()}".strip()
+                ) from error
+            if line is None:
+                raise MachineError(self.failure())
+            content = _as_object(line)
+            if content.get("event") == event:
+                return content
+
+    def read_object(self, timeout: float) -> dict[str, Any]:
+        """Wait for the end and return the JSON object that was printed. Raises `MachineError`."""
+        content = _as_object(self.read_to_end(timeout))
+        if not content:
+            raise MachineError(self.failure())
+        return content
+
+    def read_to_end(self, timeout: float) -> str:
+        """Wait for the end and return what was printed.
+
+        Raises `MachineError` for a failure; an end that `interrupt` asked for is none.
+        """
+        lines: list[str] = []
+        deadline = time.monotonic() + timeout
+        try:
+            while (line := self.read_line(max(0.0, deadline - time.monotonic()))) is not None:
+                lines.append(line)
+        except TimeoutError as error:
+            raise MachineError(f"still running after {timeout:g} s").at(self.title) from error
+        if self._child.wait() != 0 and not self._interrupted:
+            raise MachineError(self.failure())
+        return "\n".join(lines)
+
+    def failure(self) -> str:
+        """Why the process ended without its result, as one line."""
+        return f"{self.title} {self.ending()}"
+
+    def ending(self) -> str:
+        """How the process ended, and what it said: `failure` without the title."""
+        try:
+            status = self._child.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return "closed its output and runs on"
+        status = self._meaning(status)
+        if status < 0:
+            ended = f"was ended by {signal.Signals(-status).name}"
+        else:
+            ended = f"ended with status {status}"
+        said = self.errors().removeprefix("tailtap: ")
+        return ended + (f": {said}" if said else "")
+
+    def interrupt(self) -> None:
+        """Ask the process to finish, as Ctrl-C would."""
+        if not self.ended:
+            self._interrupted = True
+        self._send(signal.SIGINT)
+
+    def close(self) -> None:
+        """End the process if it still runs, and let go of its files. May be called again."""
+        if not self.ended:
+            self._send(signal.SIGTERM)
+            try:
+                self._child.wait(timeout=5.0)
+            except subprocess.TimeoutExpired:
+                self._send(signal.SIGKILL)
+                self._child.wait()
+        self.end_input()
+        if not self._stdout.closed:
+            self._stdout.close()
+            os.close(self._stderr)
+
+    def _send(self, number: signal.Signals) -> None:
+        if not self.ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def _meaning(self, status: int) -> int:
+        """What the child's exit status says of the command: negative for a signal."""
+        return status
+
+
+def _as_object(line: str) -> dict[str, Any]:
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+
 
 COMMAND_SECONDS = 60.0
 """No command that sets something up takes longer; one that does hangs."""

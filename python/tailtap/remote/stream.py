@@ -40,8 +40,8 @@ from tailtap.base.suggest import shown
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import Record, Texts, Whole, as_json, parsed
 from tailtap.remote.connection import Awaited, Connection
+from tailtap.remote.local import Process
 from tailtap.remote.mux import Channel, ProtocolError, parse
-from tailtap.remote.process import Process
 from tailtap.remote.session import (
     ANSWER_SECONDS,
     FAILED,

@@ -12,7 +12,7 @@ from tailtap.base.registry import Kind, Registry
 from tailtap.lab.forwarders.served import Served
 from tailtap.lab.forwarders.setting import Asked, CpuTime, Need, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 
 __all__ = [
     "FORWARDERS",

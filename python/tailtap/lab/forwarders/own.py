@@ -29,7 +29,7 @@ from tailtap.lab.forwarders.setting import (
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.lab import Lab
-from tailtap.remote.process import STOP_SECONDS, Process
+from tailtap.remote.local import STOP_SECONDS, Process
 
 START_SECONDS = 15.0
 """Seconds from its start until it must report that it forwards."""

@@ -21,7 +21,7 @@ from tailtap.host.changes.processes import Folder
 from tailtap.lab.forwarders.served import Served, is_running, threads_of
 from tailtap.lab.forwarders.setting import CpuTime, Setting
 from tailtap.lab.platforms.dut import Dut
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 
 STOP_SECONDS = 15.0
 """How long a program may take to end after it was asked to."""

@@ -13,7 +13,7 @@ from tailtap.lab.generators.flows import Sending
 from tailtap.lab.generators.model import Traffic
 from tailtap.records.generator import GeneratorRecord
 from tailtap.remote import Host
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 
 __all__ = ["GENERATORS", "Generator", "Sending"]
 

@@ -18,8 +18,7 @@ from tailtap.lab.generators.flows import CLIENT, SERVER, Sending
 from tailtap.lab.generators.own import OwnGenerator
 from tailtap.records.generator import GeneratorRecord
 from tailtap.remote import Host
-from tailtap.remote.local import require_program
-from tailtap.remote.process import STOP_SECONDS, Process
+from tailtap.remote.local import STOP_SECONDS, Process, require_program
 
 if TYPE_CHECKING:
     from tailtap.lab.generators.model import Traffic

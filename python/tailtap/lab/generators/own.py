@@ -19,7 +19,7 @@ from tailtap.lab.generators.pattern import Constant
 from tailtap.records.generator import GeneratorRecord, SeveralRecord
 from tailtap.records.record import parsed, tag_of
 from tailtap.remote import Host
-from tailtap.remote.process import STOP_SECONDS, Process
+from tailtap.remote.local import STOP_SECONDS, Process
 
 if TYPE_CHECKING:
     from tailtap.lab.generators.model import Traffic

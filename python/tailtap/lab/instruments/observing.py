@@ -14,7 +14,7 @@ from tailtap.lab.forwarders.served import Served, Server
 from tailtap.lab.instruments.events import Events
 from tailtap.records.run import Facts
 from tailtap.remote import Host
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 
 Warning = Mapping[str, str]
 """``{"code", "message"}``: why a measurement may not be what it seems."""

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from tailtap.base.registry import Kind, Registry
 from tailtap.records import run as records
 from tailtap.remote import Host
-from tailtap.remote.process import STOP_SECONDS, Process
+from tailtap.remote.local import STOP_SECONDS, Process
 
 __all__ = ["NEIGHBOURS", "Neighbour"]
 

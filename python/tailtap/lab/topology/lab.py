@@ -38,8 +38,7 @@ from tailtap.lab.topology.graph import TASKS, Graph, Port, Task
 from tailtap.lab.topology.numbering import Way, ways
 from tailtap.lab.topology.placement import Placed
 from tailtap.records.record import as_json
-from tailtap.remote.local import LocalHost, NamespaceHost
-from tailtap.remote.process import Process
+from tailtap.remote.local import LocalHost, NamespaceHost, Process
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Resource)

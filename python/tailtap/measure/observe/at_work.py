@@ -29,8 +29,7 @@ from tailtap.records.live import ObservedCost
 from tailtap.records.record import parsed
 from tailtap.records.taps import TapsOfFlows, TapsSoFar
 from tailtap.records.trace import Taken
-from tailtap.remote.local import LocalHost
-from tailtap.remote.process import STOP_SECONDS, Process
+from tailtap.remote.local import STOP_SECONDS, LocalHost, Process
 
 SIDES = ("ingress", "egress")
 MARKS = "marks"

@@ -47,8 +47,7 @@ from tailtap.measure.preconditions import own_folder
 from tailtap.records.live import Moment, ObservedPoint, ObservedServer
 from tailtap.records.machine import Traits
 from tailtap.records.stamps import read_marks
-from tailtap.remote.local import LocalHost
-from tailtap.remote.process import STOP_SECONDS, Process
+from tailtap.remote.local import STOP_SECONDS, LocalHost, Process
 
 LOOK_NS = 1_000_000_000
 BUDGET = 0.02

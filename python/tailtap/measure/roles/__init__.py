@@ -40,7 +40,7 @@ from tailtap.records.run import (
     StampedPoint,
 )
 from tailtap.records.taps import Tapped
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 from tailtap.remote.session import Json, RoleEvent, RolePlan, Session, Station
 
 R = TypeVar("R", bound=Record)

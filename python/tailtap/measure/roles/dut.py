@@ -61,8 +61,7 @@ from tailtap.records.run import Event, Facts, PlatformFacts
 from tailtap.records.run import Placement as PlacementRecord
 from tailtap.records.warnings import notices
 from tailtap.remote import Host
-from tailtap.remote.local import LocalHost
-from tailtap.remote.process import Process
+from tailtap.remote.local import LocalHost, Process
 from tailtap.remote.session import FAILED, Json, RoleEvent, RolePlan
 
 MOST_SAID = 300

@@ -30,7 +30,7 @@ from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station
 from tailtap.records.record import as_json, opened
 from tailtap.remote import Host
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 from tailtap.remote.session import FINISHED, RoleEvent, RolePlan
 
 DISCARD = "9"

@@ -30,7 +30,7 @@ from tailtap.measure.roles.generator import LoadGenerator
 from tailtap.measure.roles.timestamper import Timestamper
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import as_json
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 from tailtap.remote.serving import serve
 from tailtap.remote.session import (
     ANSWER_SECONDS,

@@ -46,7 +46,7 @@ from tailtap.records.record import Open
 from tailtap.records.run import StampedPoint
 from tailtap.records.taps import Tapped
 from tailtap.records.warnings import notices
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 from tailtap.remote.session import FAILED, RoleEvent, RolePlan
 
 ROOM = 1.05

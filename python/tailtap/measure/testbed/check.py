@@ -36,8 +36,8 @@ from tailtap.measure.testbed.model import Cable, Host, Socket, Testbed
 from tailtap.measure.testbed.ssh import SshStation
 from tailtap.records.printed import Answer, CableRow, HostRow, TestbedCheckRecord
 from tailtap.records.record import Record, Texts, parsed
+from tailtap.remote.local import Process
 from tailtap.remote.mux import ProtocolError, parse
-from tailtap.remote.process import Process
 from tailtap.remote.session import Json
 
 MODULE = "tailtap.measure.testbed.check"

@@ -34,9 +34,8 @@ from tailtap.records.record import Record, parsed
 from tailtap.remote import Completed, ProgramMissing
 from tailtap.remote.agent import serve
 from tailtap.remote.connection import Connection
-from tailtap.remote.local import COMMAND_SECONDS, SYSTEM_PATH, require_program
+from tailtap.remote.local import COMMAND_SECONDS, SYSTEM_PATH, Process, require_program
 from tailtap.remote.mux import ProtocolError, parse
-from tailtap.remote.process import Process
 from tailtap.remote.stream import StreamStation
 
 CONNECT_SECONDS = 15

@@ -32,8 +32,7 @@ from tailtap.lab.forwarders.served import (
 from tailtap.lab.topology.placement import Placed
 from tailtap.records import trace
 from tailtap.remote import Completed
-from tailtap.remote.local import LocalHost
-from tailtap.remote.process import Process
+from tailtap.remote.local import LocalHost, Process
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from tailtap.base.errors import MachineError
 from tailtap.lab.instruments import Scope
 from tailtap.lab.instruments.kernel_counters import far, forwarder_memory, memory_of, nodes_of
 from tailtap.lab.instruments.observing import Watching
-from tailtap.remote.local import LocalHost
-from tailtap.remote.process import Process
+from tailtap.remote.local import LocalHost, Process
 
 
 def test_memory_is_that_of_the_process_and_of_all_it_started(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.topology.graph import Flow
 from tailtap.records.taps import TapsOfFlows
 from tailtap.remote import Host
-from tailtap.remote.process import Process
+from tailtap.remote.local import Process
 
 STAMP_BYTES = 16
 """What a stamp takes in its file."""

@@ -30,7 +30,7 @@ from tailtap.lab.topology.lab import Lab
 from tailtap.records.record import Open, opened
 from tailtap.records.taps import Tapped, TapsOfFlows
 from tailtap.remote import Host
-from tailtap.remote.process import STOP_SECONDS, Process
+from tailtap.remote.local import STOP_SECONDS, Process
 
 MAX_ROOM = 8 * 2**20
 """Stamps that the kernel keeps at most for all tap points together (128 MiB); they are emptied all

@@ -33,8 +33,7 @@ from tailtap.lab.instruments.observing import Reading, Scope, Tracing, Warning
 from tailtap.records.record import as_json, parsed
 from tailtap.records.run import Facts
 from tailtap.records.trace import Taken, TraceFacts, TraceNames, TraceRecord, UsualPasses
-from tailtap.remote.local import LocalHost
-from tailtap.remote.process import STOP_SECONDS, Process
+from tailtap.remote.local import STOP_SECONDS, LocalHost, Process
 
 USED = 2
 """The tracer begins to write when half of the room is used."""

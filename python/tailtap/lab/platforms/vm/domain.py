@@ -23,8 +23,7 @@ from tailtap.base.proc import status
 from tailtap.base.units import list_cpus
 from tailtap.host.containers.domains import threads_of
 from tailtap.lab.platforms.vm.kernels import CACHE
-from tailtap.remote.local import LocalHost, require_program
-from tailtap.remote.process import Process
+from tailtap.remote.local import LocalHost, Process, require_program
 
 QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 """The names of what libvirt hands to QEMU as it is."""

@@ -11,8 +11,7 @@ import pytest
 
 from tailtap.base.errors import MachineError
 from tailtap.remote import CommandFailed
-from tailtap.remote.local import LocalHost
-from tailtap.remote.process import Process
+from tailtap.remote.local import LocalHost, Process
 
 PATIENCE_SECONDS = 60.0
 UNTIL_INTERRUPTED = """
