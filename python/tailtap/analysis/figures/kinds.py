@@ -94,7 +94,6 @@ class Kind:
 
     of: Of
     title: str
-    summary: str
     x: Axis
     y: Axis
     dots: bool = False
@@ -231,7 +230,6 @@ KINDS: Mapping[str, Kind] = {
     "hdr": Kind(
         "run",
         "HDR diagram",
-        "latency over percentile",
         Axis("Percentile", TAIL, log=True),
         _LATENCY,
         curves=_hdr,
@@ -239,7 +237,6 @@ KINDS: Mapping[str, Kind] = {
     "latency": Kind(
         "run",
         "Latencies",
-        "how often each latency occurred",
         _LATENCY,
         Axis("Packets", PACKETS, log=True, low=FLOOR),
         curves=_latency,
@@ -247,7 +244,6 @@ KINDS: Mapping[str, Kind] = {
     "worst": Kind(
         "run",
         "Worst latencies over time",
-        "the 5000 worst packets over time",
         _SINCE,
         _LATENCY,
         dots=True,
@@ -256,7 +252,6 @@ KINDS: Mapping[str, Kind] = {
     "losses": Kind(
         "run",
         "Losses over time",
-        "packets lost in a row over time",
         _SINCE,
         Axis("Packets lost in a row", PACKETS, log=True, low=FLOOR),
         dots=True,
@@ -265,7 +260,6 @@ KINDS: Mapping[str, Kind] = {
     "gaps": Kind(
         "run",
         "Inter-packet gaps",
-        "gaps before and after the device",
         Axis("Inter-packet gap (grey: before the device)", TIME, log=True),
         Axis("Packets", PACKETS, log=True, low=FLOOR),
         curves=_gaps,
@@ -273,7 +267,6 @@ KINDS: Mapping[str, Kind] = {
     "rates": Kind(
         "run",
         "Packet rates",
-        "packets of each second before and after the device",
         Axis("Time since the first packet (s; grey: before the device)", SECONDS),
         Axis("Packet rate", RATE),
         curves=_rates,
@@ -281,7 +274,6 @@ KINDS: Mapping[str, Kind] = {
     "percentile": Kind(
         "value",
         "Latency",
-        "latency at `percentile` over a varied parameter",
         _NONE,
         _LATENCY,
         value=_percentile,
@@ -291,7 +283,6 @@ KINDS: Mapping[str, Kind] = {
     "loss": Kind(
         "value",
         "Loss",
-        "the share of lost packets over a varied parameter",
         _NONE,
         Axis("Lost packets", SHARE),
         value=_loss,
@@ -301,8 +292,6 @@ KINDS: Mapping[str, Kind] = {
     "highest-rate": Kind(
         "value",
         "Highest rate",
-        "the highest rate with the least loss that `tailtap search` was asked for, over a varied "
-        "parameter, up to the next rate that does not hold",
         _NONE,
         Axis("Highest packet rate", RATE),
         value=_highest_rate,
@@ -313,7 +302,6 @@ KINDS: Mapping[str, Kind] = {
     "counter": Kind(
         "value",
         "Counter",
-        "a `counter` of processors or of the kernel over a varied parameter",
         _NONE,
         Axis("Count", NUMBER),
         value=_counter,
@@ -323,7 +311,6 @@ KINDS: Mapping[str, Kind] = {
     "watts": Kind(
         "value",
         "Power",
-        "power of processors and memory over a varied parameter",
         _NONE,
         Axis("Power (W)", RATIO),
         value=_watts,
@@ -332,7 +319,6 @@ KINDS: Mapping[str, Kind] = {
     "interrupts": Kind(
         "names",
         "Interrupts and softirqs",
-        "interrupts and softirqs of the device's CPUs by kind",
         _NONE,
         Axis("Interrupts", NUMBER, log=True),
         named=_interrupts,
@@ -342,7 +328,6 @@ KINDS: Mapping[str, Kind] = {
     "causes": Kind(
         "names",
         "Causes of late packets",
-        "the delay of late packets by cause",
         _NONE,
         Axis("Delay of late packets", TIME, log=True),
         named=_causes,
@@ -350,7 +335,6 @@ KINDS: Mapping[str, Kind] = {
     "stationarity": Kind(
         "models",
         "Stationarity",
-        "p values of ADF and KPSS over the number of exceedances",
         Axis("Exceedances of the fitted part", PACKETS, log=True),
         Axis("p value", RATIO),
         dots=True,
@@ -360,7 +344,6 @@ KINDS: Mapping[str, Kind] = {
     "divergence": Kind(
         "models",
         "Divergence over thresholds",
-        "Jensen-Shannon divergence of model and data over thresholds",
         Axis("Threshold", CATEGORY),
         Axis("Jensen-Shannon divergence", RATIO),
         pools=True,
@@ -369,7 +352,6 @@ KINDS: Mapping[str, Kind] = {
     "thresholds": Kind(
         "models",
         "Thresholds",
-        "the latency of each threshold",
         Axis("Threshold", CATEGORY),
         _LATENCY,
         pools=True,
@@ -378,7 +360,6 @@ KINDS: Mapping[str, Kind] = {
     "shape": Kind(
         "models",
         "Shape and boundedness",
-        "the shape of tails with an end and without",
         Axis("Tail", CATEGORY),
         Axis("Shape ξ", RATIO),
         pools=True,
@@ -387,7 +368,6 @@ KINDS: Mapping[str, Kind] = {
     "exceedances": Kind(
         "models",
         "Exceedances and boundedness",
-        "the share of bounded models over the mean number of exceedances, and their correlation",
         Axis("Mean exceedances of the level (1 is expected)", RATIO, log=True),
         Axis("Bounded models", PER_CENT),
         dots=True,
@@ -396,7 +376,6 @@ KINDS: Mapping[str, Kind] = {
     "models": Kind(
         "table",
         "Tail models held against the rest of their runs",
-        "mean exceedances and boundedness, a row for each configuration (tables 4 and 5)",
         _NONE,
         _NONE,
         options=frozenset(("method", "sign")),
@@ -404,7 +383,6 @@ KINDS: Mapping[str, Kind] = {
     "tail-latency": Kind(
         "table",
         "Tail latency",
-        "the largest latency of the worst repeat (table 6)",
         _NONE,
         _NONE,
         options=frozenset(("percentile",)),
@@ -412,7 +390,6 @@ KINDS: Mapping[str, Kind] = {
     "grades": Kind(
         "table",
         "Grades",
-        "each configuration graded against the best one (table 7)",
         _NONE,
         _NONE,
         options=frozenset(("percentile",)),

@@ -158,9 +158,7 @@ class Figure(Strict):
     """One figure, or a table."""
 
     kind: Annotated[str, Written("kind", schema={"enum": list(KINDS)})] = Field(
-        description="What is drawn. "
-        + "; ".join(f"{name}: {kind.summary}" for name, kind in KINDS.items())
-        + ".",
+        description="What is drawn; docs/howto/figures.md lists the kinds.",
         examples=["hdr"],
     )
     name: Annotated[str, Matching(r"^[a-z][a-z0-9-]{0,39}$", name_words(40, "figure-5"))] | None = (
