@@ -11,6 +11,7 @@ import json
 import pkgutil
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
@@ -24,6 +25,8 @@ from tailtap.base.files import write_text
 from tailtap.records.record import Open, Record, tag_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TERSE = 6
+"""Words: what says no more of a part repeats the name of its field."""
 HEAD = """# Records
 
 For authors of programs that read what tailtap writes.
@@ -37,8 +40,8 @@ add fields.
 
 The schemas have all types, and which fields can be null. Here `[]` marks an array, `{}` an object
 with any names, `|` an alternative, a question mark a field that is left out where there is nothing
-to say; what is text, a number or a truth value is named alone. Fields that end in `_ns` are
-nanoseconds.
+to say; what is text, a number or a truth value is named alone, and what an object has stands below
+it. Fields that end in `_ns` are nanoseconds.
 """
 
 
@@ -125,63 +128,98 @@ def _ordered(part: Any) -> Any:
 
 def page() -> str:
     """docs/reference/records.md."""
+    own: dict[str, Any] = {}
     shared: dict[str, Any] = {}
-    parts = [HEAD]
     for kind in RECORDS:
-        found = schema(kind)
-        definitions = found["$defs"]
-        own = definitions.pop(kind.__name__)
+        definitions = schema(kind)["$defs"]
+        own[kind.__name__] = definitions.pop(kind.__name__)
         shared |= definitions
-        parts += [f"## {tag_of(kind)}\n", *_described(own)]
-    parts.append("## Parts\n")
-    for name in sorted(shared.keys() - HEADED.keys()):
-        parts += [f"### {name}\n", *_described(shared[name])]
+    shared = {name: shared[name] for name in sorted(shared.keys() - HEADED.keys())}
+    used = Counter(
+        name
+        for definition in (*own.values(), *shared.values())
+        for field in definition.get("properties", {}).values()
+        for name in _parts(field)
+    )
+    within = {name: part for name, part in shared.items() if used[name] == 1}
+    parts = [HEAD]
+    for name, definition in own.items():
+        parts += [f"## {HEADED[name]}\n", f"{_text(definition)}\n", *_rows(definition, within), ""]
+    parts.append("## Parts\n\nThose of several records.\n")
+    for name, part in shared.items():
+        if name not in within:
+            parts += [f"### {name}\n", f"{_text(part)}\n", *_rows(part, within), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _described(definition: Mapping[str, Any]) -> Iterator[str]:
-    text = " ".join(str(definition.get("description", "")).split())
-    if text:
-        yield text.replace("``", "`") + "\n"
+def _text(definition: Mapping[str, Any]) -> str:
+    return " ".join(str(definition.get("description", "")).split()).replace("``", "`")
+
+
+def _parts(field: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the parts that a field holds."""
+    if "$ref" in field:
+        yield str(field["$ref"]).rpartition("/")[2]
+    inner = [*field.get("anyOf", ()), field.get("items"), field.get("additionalProperties")]
+    for one in inner:
+        if isinstance(one, Mapping):
+            yield from _parts(one)
+
+
+def _rows(
+    definition: Mapping[str, Any], within: Mapping[str, Any], indent: str = ""
+) -> Iterator[str]:
+    """The fields of a record, each part in `within` below its field: first the plain ones."""
     required = definition.get("required", ())
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for name, field in definition.get("properties", {}).items():
         if name != "schema":  # the heading says it
-            shown, content = f"`{name}`", _type(field)
+            shown, content = f"`{name}`", _type(field, within)
             shown = shown if name in required else f"{shown}?"
             if not content.strip("{}[]"):  # a plain value, or several
                 shown, content = shown + content, ""
-            alike.setdefault((content, field.get("description", "")), []).append(shown)
-    plain = [_row(names, content) for (content, said), names in alike.items() if not said]
+            below = next((part for part in _parts(field) if part in within), "")
+            part = _text(within[below]) if below else ""
+            said = field.get("description") or (part if len(part.split()) > TERSE else "")
+            alike.setdefault((content, said, below), []).append(shown)
+    plain = [
+        _row(names, content)
+        for (content, said, below), names in alike.items()
+        if not said and not below
+    ]
     if plain:
-        yield f"- {'; '.join(plain)}"
-    for (content, said), names in alike.items():
-        if said:
-            yield f"- {_row(names, content)}{'.' if content else ':'} {said}"
-    yield ""
+        yield f"{indent}- {'; '.join(plain)}"
+    for (content, said, below), names in alike.items():
+        if said or below:
+            separator = "" if not said else ". " if content else ": "
+            yield f"{indent}- {_row(names, content)}{separator}{said}"
+        if below:
+            yield from _rows(within[below], within, f"{indent}  ")
 
 
 def _row(names: Sequence[str], content: str) -> str:
     return ", ".join(names) + (f": {content}" if content else "")
 
 
-def _type(field: Mapping[str, Any]) -> str:
-    """What a field holds, in the notation of the page's head; empty for a plain value."""
+def _type(field: Mapping[str, Any], within: Mapping[str, Any]) -> str:
+    """What a field holds, in the notation of the page's head; empty for a plain value, and for a
+    part that stands below its field."""
     if "$ref" in field:
         name = str(field["$ref"]).rpartition("/")[2]
         heading = HEADED.get(name, name)
-        return f"[{heading}](#{re.sub('[^a-z0-9-]', '', heading.lower())})"
+        link = f"[{heading}](#{re.sub('[^a-z0-9-]', '', heading.lower())})"
+        return "" if name in within else link
     if "enum" in field:
         return "|".join(f"`{value}`" for value in field["enum"])
     if "anyOf" in field:
-        return "|".join(filter(None, map(_type, field["anyOf"])))
+        return "|".join(filter(None, (_type(one, within) for one in field["anyOf"])))
     kind = field.get("type")
     if kind == "array":
-        inner = _type(field.get("items") or {})
+        inner = _type(field.get("items") or {}, within)
         return f"({inner})[]" if "|" in inner else f"{inner}[]"
     inner = field.get("additionalProperties")
     if kind == "object":
-        return f"{{{_type(inner) if isinstance(inner, Mapping) else ''}}}"
+        return f"{{{_type(inner, within) if isinstance(inner, Mapping) else ''}}}"
     return ""
 
 
