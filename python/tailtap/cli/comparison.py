@@ -147,9 +147,8 @@ def compare(
 
     Runs that differ only in the repeat are one configuration. Those with the same traffic are
     ranked together, by exact rank tests over repeats: noise makes a ranking with a probability of 5
-    % at most. Configurations that the tests cannot distinguish share their ranks. Further tables
-    show how predictable each tail is, what it costs, how well its platform isolates (a judgement),
-    and whether the data meets the five recommendations of "How low can you go?".
+    % at most. Further tables show how predictable each tail is, what it costs, how well its
+    platform isolates, and whether the data meets the five recommendations of "How low can you go?".
     docs/howto/compare.md explains every column.
 
     With --worse-than, the question is whether a change made the tail worse. The exit status is the

@@ -48,16 +48,14 @@ def import_(
 
     Reads captures of both sides (`latencies-pre….pcap.zst` and `-post`), which are evaluated, with
     samples of interrupts beside them; the published trees, which have nine CSV files for each run;
-    result trees of the testbed service pos with or without a RISE crate (docs/howto/pos.md); and
-    results of other tools: HdrHistogram, wrk, wrk2, fortio, ghz, vegeta, k6, hey, oha, iperf2,
-    sockperf, netperf, TRex, cyclictest and rtla (docs/howto/other-tools.md).
+    result trees of the testbed service pos (docs/howto/pos.md); and results of HdrHistogram, wrk,
+    wrk2, fortio, ghz, vegeta, k6, hey, oha, iperf2, sockperf, netperf, TRex, cyclictest and rtla
+    (docs/howto/other-tools.md).
 
     Each becomes a run folder with the status 'imported'. Rate, repeat and trim come from the files'
     names, in trees of pos variables and repeat from `.loop` files. What is missing, broken, far too
-    large, or a link out of TREE becomes a warning, and so do runs in which more than 0.1 % of the
-    packets after the device have no match. A run is identified by the content of its files:
-    importing again changes nothing; files that have changed replace what was imported from their
-    place.
+    large, or a link out of TREE becomes a warning. Importing again changes nothing; files that have
+    changed replace what was imported from their place.
     """
     from tailtap.results.importers.importer import import_tree
     from tailtap.results.importers.tools.reading import UNITS

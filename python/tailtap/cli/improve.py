@@ -122,19 +122,16 @@ def improve(
 
     Measures the experiment with a trace, explains it, and takes the knobs of `tailtap host` that
     answer the causes found, can be set while the machine runs, and are not as they should be. They
-    are tried in blocks of runs, one with each and one with none, in random order, until the runs
-    decide: a knob helps, has no effect (less than --margin), harms, or nothing is shown. What helps
-    is kept for the runs that follow, and causes are looked for again, until the requirement holds,
-    nothing is left that may help, or the time is over.
+    are tried in blocks of runs, one with each and one with none, in random order. What helps is
+    kept for the runs that follow, and causes are looked for again, until the requirement holds,
+    nothing is left that may help, or the time is over. Each run sets the knobs itself and puts the
+    machine back.
 
     Compared is the share of packets that are later than required, or lost. The probability that any
-    knob without effect is said to help is at most 5 %; nine pairs show a clear effect. The
-    requirement must hold in as many runs without a trace as the file's `repeat` says (with
-    --observe two).
+    knob without effect is said to help is at most 5 %. docs/howto/improve.md explains the answers.
 
-    Each run sets the knobs itself and puts the machine back. --out holds every run, and
-    improve.json. The exit status is 0 when the requirement holds in the end, 1 when it is violated,
-    5 when that is not shown.
+    --out holds every run, and improve.json. The exit status is 0 when the requirement holds in the
+    end, 1 when it is violated, 5 when that is not shown.
     """
     from tailtap.base.errors import InputError
     from tailtap.cli.progress import campaign_in

@@ -71,13 +71,12 @@ def clean(
     and settings become what they were; a setting that somebody else has changed since then stays,
     and is reported. Virtual machines, containers, namespaces and links of a run are removed, with
     their processes, control groups and mounts: they are named tt-, six hexadecimal digits and a
-    part, such as tt-0a1b2c-dut. What a running tailtap uses is kept unless --all is given.
+    part, such as tt-0a1b2c-dut. What a running tailtap uses is kept unless --all is given, and so
+    is what `tailtap host apply` has set.
 
     A journal that says what this version does not know, such as a change of a plug-in that is not
-    installed, stays and is named, also by later commands that change this machine. What `tailtap
-    host apply` has set stays, with --all too: `tailtap host revert` puts it back.
-
-    Journals are in /var/lib/tailtap/journals, or in /run/tailtap where that cannot be written.
+    installed, stays and is named. Journals are in /var/lib/tailtap/journals, or in /run/tailtap
+    where that cannot be written.
     """
 
     from tailtap.host.changes import clean as library
@@ -158,17 +157,12 @@ def bmc(
 ) -> None:
     """Give containers of LXC, domains of libvirt and other machines a management controller.
 
-    Whatever speaks IPMI 2.0 then controls them as it does servers: power status, on, off, cycle,
-    reset and graceful shutdown, boot device, chassis status, device id, GUID and name.
-    docs/howto/bmc.md shows the file.
+    Whatever speaks IPMI 2.0 then controls them as it does servers. docs/howto/bmc.md shows the
+    file, and says what a controller answers, and whom.
 
-    A port alone listens on 127.0.0.1. Any other address is told, because whoever reaches it can ask
-    for what helps to guess passwords. Sessions use cipher suite 17 only. The file with the
-    passwords must be its owner's alone (mode 0600).
-
-    Runs until SIGINT or SIGTERM. The machines stay as they are then. Says what happens on standard
-    error; with --json on standard output, an object for each event: listening, power, boot,
-    refused, failed.
+    A port alone listens on 127.0.0.1. The file with the passwords must be its owner's alone (mode
+    0600). Runs until SIGINT or SIGTERM; the machines stay as they are then. With --json it prints
+    an object for each event: listening, power, boot, refused, failed.
     """
     import signal
     import socket

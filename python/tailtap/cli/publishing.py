@@ -54,12 +54,9 @@ def report(
 ) -> Answer:
     """Write the report of an experiment as one page.
 
-    The page (index.html) needs no network. It shows the result of each configuration, an HDR
-    diagram of all runs, loss against a packet rate that varies, the worst latencies and the losses
-    over time, gaps and packet rates, counts, warnings, failed runs and the environment; of a
-    search, its result; why packets were late of runs with a trace; which counters rose of runs with
-    `interrupts: counters`; how long each node took of lines with `dut.taps: hops`. Nothing is
-    measured again.
+    The page (index.html) needs no network. It shows results, HDR diagrams, losses, the worst
+    latencies over time, warnings and the environment; of a search, its result; of runs with a
+    trace, why packets were late. Nothing is measured again.
 
     What the experiment file asks for as `figures` comes first, with the data of each as CSV. Change
     that section in DIR/experiment.yaml and make the report again, or give another file by
@@ -176,16 +173,12 @@ def publish(
 ) -> Answer:
     """Make a site of an experiment that others can read, check and run again.
 
-    The site is a plain folder, for a disk or any web server: an index, a page for each figure with
-    its numbers and the command that draws it, a page for each run, the report, all tables as
-    Parquet, the machines, checksums, a citation and an RO-Crate. It is an experiment's folder, too.
-    The same runs make the same files, byte by byte.
+    The site is a plain folder, for a disk or any web server, with figures, runs, tables, machines,
+    checksums, a citation and an RO-Crate. It is an experiment's folder, too.
 
     Whatever identifies people or machines is replaced, the same value by the same name everywhere.
-    How testbeds are logged in to is left out. Names are known by their fields and forms: look at
-    the site before you publish it, and replace what is left by --hide.
-
-    Needs `pip install 'tailtap[publish]'`.
+    Names are known by their fields and forms: look at the site before you publish it, and replace
+    what is left by --hide. Needs `pip install 'tailtap[publish]'`.
     """
     record = library.publish(
         folder, out, captures=captures, allow=allow.split(","), hide=hide, anonymous=anonymous,
@@ -301,14 +294,10 @@ def reproduce(
     """Repeat what was published, in rising cost, and answer: reproduced, not shown, contradicted.
 
     checksums: every file is there, unchanged, and no other. captures: evaluated again, they give
-    the published numbers to the bit. figures: figures and tables made again are the published ones,
-    and each claim is judged by the published runs. small: the experiment is measured on this
-    machine, at its smallest scale, and each claim is judged by these runs. full: as it was
-    published.
-
-    A claim of a requirement, such as p99.9 < 1 ms, is about its machine, too: violated here, it is
-    contradicted only if nothing that matters differs between the machines, and else not shown.
-    Latencies of two machines are never compared.
+    the published numbers to the bit. figures: made again they are the published ones, and each
+    claim is judged by the published runs. small: the experiment is measured on this machine, at its
+    smallest scale, and each claim is judged by these runs. full: as it was published.
+    docs/howto/reproduce.md says what the answers mean.
 
     Nothing of a site is executed but its experiment, and that only for small and full. The exit
     status is 0 when all is reproduced, 1 when something is contradicted, 5 when something is not

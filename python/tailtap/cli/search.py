@@ -115,19 +115,17 @@ def search(
 ) -> Answer:
     """Find the highest rate at which a device loses no more than allowed, and measure it there.
 
-    Trials use rates and durations of their own. With vary and cases there is a search for each
-    combination. With --loss 0 the result is the throughput of RFC 2544, also called non-drop rate;
-    with a higher loss, the partial drop rate.
+    With vary and cases there is a search for each combination. With --loss 0 the result is the
+    throughput of RFC 2544, also called non-drop rate; with a higher loss, the partial drop rate.
 
-    The method mlr works like MLRsearch: short trials guide the search, and --trials long trials
-    decide about a bound; the share --exceed of them may disagree. The method binary is that of RFC
-    2544, which demands --trial '60 s' at least. A rate that the generator cannot send limits the
-    search, not the device; the result says so.
+    mlr works like MLRsearch: short trials guide the search, and --trials long trials decide about a
+    bound; the share --exceed of them may disagree. binary is the search of RFC 2544, which demands
+    --trial '60 s' at least. A rate that the generator cannot send limits the search, not the
+    device; the result says so.
 
-    The result states the distance of the bounds, the trials behind them, the upper limit of the
-    loss with 95 % confidence, and trials that disagree. Then latency is measured, as the file
-    describes it. --out holds every trial as a run, and search.json. The exit status is 1 when no
-    rate holds, and 3 when a measurement at the rates found failed or is invalid.
+    Then latency is measured, as the file describes it. --out holds every trial as a run, and
+    search.json. The exit status is 1 when no rate holds, and 3 when a measurement at the rates
+    found failed or is invalid. docs/howto/search.md explains the result.
     """
     from tailtap.cli.results import problem_of
     from tailtap.cli.run import stations_of_file

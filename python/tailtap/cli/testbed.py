@@ -202,11 +202,9 @@ def image(
 ) -> Answer:
     """Make a live image: a kernel, and an initrd with a whole Debian root, made by mmdebstrap.
 
-    Hosts boot it by kexec, GRUB or iPXE, and have the same files after every boot. It has ssh,
-    python3, the kernel's drivers and what tailtap calls. The host key is made once and kept in
-    host-key.cpio beside the image, which has no secret. No file in it is newer than
-    SOURCE_DATE_EPOCH, or than now without it: with the same time, keys and packages the image is
-    the same.
+    Hosts boot it by kexec, GRUB or iPXE, and have the same files after every boot. The host key is
+    made once and kept in host-key.cpio beside the image, which has no secret. With the same
+    SOURCE_DATE_EPOCH, keys and packages the image is the same.
     """
     from tailtap.measure.testbed.image import make_image
     from tailtap.records.printed import ImageRecord

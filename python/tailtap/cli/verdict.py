@@ -107,14 +107,11 @@ def verdict(
     Requirements: p99.999 < 1 ms (median, mean, max alike) of the packets that arrived;
     reliability(1 ms) >= 99.999 %, the share of all packets that arrived within 1 ms; loss == 0, or
     < 0.1 % (or ppm), and duplicates and reordered alike; return_level(24 h) < 1 ms, by the tail
-    model; gap(p99.9) < 200 us or gap(max), between packets after the device. <= is accepted, too.
+    model; gap(p99.9) < 200 us or gap(max), between packets after the device.
 
-    An answer about a share or a percentile is about the device, with 95 % confidence; those about
-    max, mean, and == 0 are about the run alone. A requirement must hold in all repeats.
-    docs/reference/verdict.md has the rules.
-
-    Where neither --require, --profile nor --runs is given, the claims of the experiment file are
-    judged, too. The exit status is 0 when everything holds and 1 otherwise.
+    A requirement must hold in all repeats. docs/reference/verdict.md has the rules. Where neither
+    --require, --profile nor --runs is given, the claims of the experiment file are judged, too. The
+    exit status is 0 when everything holds and 1 otherwise.
     """
 
     if list_profiles:

@@ -148,8 +148,6 @@ def _options(
 ) -> Iterator[str]:
     """The tables of a kind's options and of the models in them."""
     yield from _own(kind, model, prefix, first_of)
-    if not model.model_fields:
-        yield "It has no options."
     for name, field in model.model_fields.items():
         for inner in models_in(field.annotation):
             yield f"In `{prefix}{name}`:"
@@ -181,7 +179,7 @@ def _keys(model: type[BaseModel], prefix: str, without: tuple[str, ...] = ()) ->
         kind, default = type_text(field), default_text(field)
         examples = ", ".join(f"`{example_text(value)}`" for value in field.examples or ())
         such = f" E.g. {examples}." if examples and not kind.startswith(PLAIN) else ""
-        kind = kind.replace("` or `", "`|`")
+        kind = kind.replace("` or `", "`|`").removeprefix("whole number, ")
         if field.is_required():
             kind += "; required"
         elif default is not None:

@@ -85,11 +85,9 @@ def bootline(
     is left out, and so is what is only there to compare, unless it is named. Conflicts are listed
     on standard error.
 
-    --install writes /etc/default/grub.d/99-tailtap.cfg for GRUB, for the normal entries only; for
-    systemd-boot it copies the entry that was booted, as _-tailtap.conf. It shows the difference,
-    says what to call next, changes no other file and never reboots. A word with another value in
-    such a file is an error. --remove and `tailtap host revert` undo it. After the reboot `tailtap
-    host audit` says whether the kernel took the words.
+    --install writes a file of tailtap's own for GRUB or systemd-boot (docs/howto/host.md), shows
+    the difference, says what to call next, changes no other file and never reboots. A word with
+    another value in such a file is an error. --remove and `tailtap host revert` undo it.
     """
 
     from msgspec.structs import replace

@@ -251,10 +251,7 @@ def noise(
     A loop on each CPU reads the clock. A gap is a time between two reads that was longer than
     --above. The tracer names what took it: a timer, an interrupt, a task, the hypervisor; what the
     kernel knows nothing of was the hypervisor's or the firmware's. No packet that a core serves is
-    faster than its gaps allow.
-
-    Nothing is changed on the machine. The loops run at ordinary priority. The tracer itself takes
-    some tenths of a microsecond of each interrupt and each switch of tasks.
+    faster than its gaps allow. Nothing is changed on the machine.
     """
 
     from tailtap.base.files import write_json
