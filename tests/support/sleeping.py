@@ -1,12 +1,23 @@
-"""Whether a process sleeps, as the kernel's counts of it say."""
+"""What comes true by and by, and whether a process sleeps, as the kernel's counts of it say."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 PATIENCE_SECONDS = 200.0
 LOOK_SECONDS = 1.0
+
+
+def until(done: Callable[[], T]) -> T:
+    """What is said as soon as that is true; else what is said in the end."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := done()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
 
 
 def sleeps(pid: int) -> bool:

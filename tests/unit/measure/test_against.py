@@ -20,18 +20,14 @@ from tailtap.records.record import read
 
 @dataclass(frozen=True)
 class Run(Made):
-    """A run with this percentile."""
-
     ns: int = 1
     full: bool = False
 
     def percentile(self, p: float) -> int:
-        """Whichever is asked for."""
         return self.ns
 
     @property
     def lost_heavily(self) -> bool:
-        """As it was made up."""
         return self.full
 
 
@@ -42,13 +38,11 @@ class Machine:
         self.left, self.sides = time, sides
 
     def make(self, name: str, experiment: object, variables: object, p: float) -> Made:
-        """The next one of a side."""
         self.left -= 1
         return next(self.sides[name])
 
 
 def around(median: float, noise: float, seed: int) -> Iterator[Run]:
-    """Percentiles of runs that differ by chance."""
     random = np.random.default_rng(seed)
     while True:
         yield Run("run", (), (), None, int(median * np.exp(random.normal(0, noise))))

@@ -67,7 +67,6 @@ GOOD = Measured({FORWARD: SENT}, Found(softnet=softnet()))
 
 
 def codes(measured: Measured, experiment: Experiment = EXPERIMENT) -> list[str]:
-    """Those of the last direction."""
     found = warnings_of(experiment, measured, list(measured.sent)[-1])
     return [warning.code for warning in found]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import resource
@@ -16,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sleeping import sleeps
+from labtools import processes
+from sleeping import sleeps, until
 
 from tailtap.base.errors import MachineError
 from tailtap.remote import agent
@@ -36,8 +36,6 @@ sys.argv[1:1] = ["/proc/self/fd/" + str(port)]
 
 @dataclass
 class Far:
-    """An agent, and a connection to it."""
-
     connection: Connection
     process: subprocess.Popen[bytes]
     end: socket.socket
@@ -58,8 +56,6 @@ class Far:
 
 
 class Said(Handler):
-    """What a command said so far."""
-
     def __init__(self, *, reads: bool) -> None:
         self.reads = reads
         self.streams = {OUT: b"", ERR: b""}
@@ -95,24 +91,6 @@ def far(tmp_path: Path) -> Iterator[Far]:
             near_end.close()
             process.wait(PATIENCE_SECONDS)
             connection.loop.close()
-
-
-def processes(words: str) -> list[int]:
-    """The running processes whose command lines hold `words`."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if words in path.read_bytes().replace(b"\0", b" ").decode(errors="replace"):
-                found.append(int(path.parent.name))
-    return found
-
-
-def until(done: Callable[[], bool]) -> bool:
-    """Whether it comes true in time."""
-    end = deadline()
-    while not (found := done()) and time.monotonic() < end:
-        time.sleep(0.02)
-    return found
 
 
 def test_a_command_has_streams_and_a_status(far: Far) -> None:

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sleeping import until
 
 from tailtap.base.errors import MachineError
 from tailtap.remote import CommandFailed, agent
@@ -93,10 +94,7 @@ GREETING = encode(HELLO, 0, 0, as_bytes({"protocol": PROTOCOL}))
 
 
 class Kept(Handler):
-    """Everything that came."""
-
     def __init__(self, *, reads: bool = True) -> None:
-        """`reads`, or leaves what comes unused."""
         self.reads = reads
         self.streams: dict[int, bytes] = {}
         self.over: list[int] = []
@@ -119,8 +117,6 @@ class Kept(Handler):
 
 
 class Pair:
-    """Both ends of a stream."""
-
     def __init__(self) -> None:
         self.served: list[tuple[Channel, Kept, Json]] = []
         self.near = Mux()
@@ -392,16 +388,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
                 assert process.wait(PATIENCE_SECONDS) in (0, -signal.SIGKILL)
 
 
-def until(done: Callable[[], bool]) -> bool:
-    """Whether it comes true in time."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not (found := done()) and time.monotonic() < end:
-        time.sleep(0.02)
-    return found
-
-
 def runs(words: str) -> bool:
-    """Whether a command line is these words."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if path.read_bytes().rstrip(b"\0").split(b"\0") == words.encode().split():

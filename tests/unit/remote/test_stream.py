@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from fake_station import LIFETIME, PACKETS
-from sleeping import sleeps
+from sleeping import sleeps, until
 from stamps import read_stamps
 
 from tailtap.analysis.runs.folder import RunFolder
@@ -96,10 +96,7 @@ def opened(tmp_path: Path, **told: Any) -> Iterator[StreamSite]:
 
 def closed(tmp_path: Path) -> bool:
     """Whether the site at the other end was closed, as it may be in a moment."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (tmp_path / "closed").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return (tmp_path / "closed").exists()
+    return until((tmp_path / "closed").exists)
 
 
 def test_a_whole_run_passes(tmp_path: Path) -> None:
@@ -224,10 +221,9 @@ def test_a_far_end_that_dies_while_nobody_asks_is_an_event(tmp_path: Path) -> No
         generator.ask("start")
         assert generator.events() == []
         os.kill(site.process.pid, signal.SIGKILL)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (events := generator.events()) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert events == [RoleEvent(event=FAILED, reason="the far end was ended by SIGKILL")]
+        assert until(generator.events) == [
+            RoleEvent(event=FAILED, reason="the far end was ended by SIGKILL")
+        ]
 
 
 def test_a_role_that_hangs_is_given_up(tmp_path: Path) -> None:
@@ -247,10 +243,7 @@ def test_events_that_come_with_an_answer_are_kept(tmp_path: Path) -> None:
         dut.ask("observe")
         generator.ask("start")
         for session, wanted in ((dut, said), (generator, RoleEvent(event=FINISHED))):
-            deadline = time.monotonic() + PATIENCE_SECONDS
-            while not (events := session.events()) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            assert events == [wanted]
+            assert until(session.events) == [wanted]
 
 
 @pytest.mark.parametrize("hangs", [[], ["dut", "prepare"]])
@@ -279,10 +272,7 @@ def test_a_lease_is_renewed_by_questions_and_lasts_as_long_as_asked(tmp_path: Pa
         time.sleep(1.1 * LEASE_SECONDS)
         assert dut.ask("why") == {"reason": "it sleeps"}
         site.keep(0.2)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not site.process.ended and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert closed(tmp_path)
+        assert until(lambda: site.process.ended) and closed(tmp_path)
 
 
 def test_what_makes_no_sense_is_quoted(tmp_path: Path) -> None:
@@ -330,48 +320,41 @@ def test_a_site_whose_controller_is_gone_closes_itself(
     assert closed(tmp_path)
 
 
-def test_a_site_closes_itself_while_a_role_works(tmp_path: Path) -> None:
-    """Whoever asks is gone, and nobody sends a signal, as on another machine."""
-    command = station(tmp_path, hangs=["dut", "prepare"])._command
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+@contextlib.contextmanager
+def asking(far: StreamStation) -> Iterator[tuple[subprocess.Popen[bytes], Connection, Talk, Talk]]:
+    """Somebody who is gone in the end: the far end, the stream to it, and its site and its DuT."""
+    with subprocess.Popen(far._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
         connection = Connection(process.stdout.fileno(), process.stdin.fileno(), "the far end")
         site, dut = Talk(), Talk()
-        connection.open("site", site, setup=as_json(SETUP))
-        asking = connection.open("role", dut, role="dut", plan={})
+        site.channel = connection.open("site", site, setup=as_json(SETUP))
+        dut.channel = connection.open("role", dut, role="dut", plan={})
         deadline = time.monotonic() + PATIENCE_SECONDS
         connection.wait(lambda: bool(site.answers and dut.answers), deadline)
-        asking.send(b'{"id": 1, "ask": "prepare", "content": {}}\n')
-        with pytest.raises(TimeoutError):
-            connection.wait(lambda: 1 in dut.answers, time.monotonic() + 0.2)
+        yield process, connection, site, dut
         connection.close()
         process.stdin.close()
-        process.wait(PATIENCE_SECONDS)
-        assert not list(tmp_path.glob("far-*"))
+
+
+def test_a_site_closes_itself_while_a_role_works(tmp_path: Path) -> None:
+    """Whoever asks is gone, and nobody sends a signal, as on another machine."""
+    with asking(station(tmp_path, hangs=["dut", "prepare"])) as (_, connection, _, dut):
+        dut.channel.send(b'{"id": 1, "ask": "prepare", "content": {}}\n')
+        with pytest.raises(TimeoutError):
+            connection.wait(lambda: 1 in dut.answers, time.monotonic() + 0.2)
+    assert not list(tmp_path.glob("far-*"))
     assert closed(tmp_path)
 
 
 def test_a_site_that_is_being_closed_is_closed_whole(tmp_path: Path) -> None:
     """Whoever asked for it dies meanwhile, and a signal says so as well."""
-    command = station(tmp_path, lingers=["site", "close"])._command
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
-        connection = Connection(process.stdout.fileno(), process.stdin.fileno(), "the far end")
-        site, dut = Talk(), Talk()
-        closing = connection.open("site", site, setup=as_json(SETUP))
-        connection.open("role", dut, role="dut", plan={})
-        connection.wait(
-            lambda: bool(site.answers and dut.answers), time.monotonic() + PATIENCE_SECONDS
-        )
-        closing.send(b'{"id": 1, "close": true}\n')
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (tmp_path / "lingering").exists() and time.monotonic() < deadline:
-            connection.look()
-            time.sleep(0.02)
-        connection.close()
+    with asking(station(tmp_path, lingers=["site", "close"])) as (process, connection, site, _):
+        site.channel.send(b'{"id": 1, "close": true}\n')
+        connection.look()
+        assert until((tmp_path / "lingering").exists)
+        assert process.stdin is not None
         process.stdin.close()
         process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_SECONDS)
     assert (tmp_path / "closed").exists()
     assert not list(tmp_path.glob("far-*"))
 

@@ -71,11 +71,9 @@ class SimulatedRun(Made):
     of: tuple[np.ndarray[Any, np.dtype[np.int64]], ...] = ()
 
     def late(self, threshold_ns: int) -> tuple[int, int]:
-        """Counted."""
         return sum(int((one >= threshold_ns).sum()) for one in self.of), PACKETS
 
     def percentile(self, p: float) -> int:
-        """Nearest rank."""
         waited = np.sort(np.concatenate([np.empty(0, np.int64), *self.of]))
         above = PACKETS - math.ceil(p * PACKETS)
         return int(waited[-1 - above]) if above < waited.size else QUICK_NS
@@ -94,7 +92,6 @@ class Machine(Measuring):
 
     @property
     def left(self) -> int:
-        """What is left of the time, in runs."""
         return self.time
 
     def measure(self, name: str, knobs: Sequence[str], p: float, *, trace: bool) -> Made:
@@ -119,14 +116,12 @@ class Known(Explainer):
     told: int = 0
 
     def causes(self, made: Made, threshold_ns: int) -> Counter[Named]:
-        """Those of the run."""
         assert isinstance(made, SimulatedRun)
         pairs = zip(self.there, made.of, strict=True)
         late = {one.cause: int((of >= threshold_ns).sum()) for one, of in pairs}
         return Counter({cause: count for cause, count in late.items() if count})
 
     def answer(self, requirement: Requirement, made: Sequence[Made]) -> Answer:
-        """By the percentile."""
         worst = max(one.percentile(float(requirement.argument or 0)) for one in made)
         return "holds" if worst < requirement.limit else "violated"
 
@@ -140,7 +135,6 @@ class Known(Explainer):
         return Candidates(sorted(found, key=lambda one: -one.packets), {"boot": "it takes a boot"})
 
     def tell(self) -> None:
-        """Count that it was asked."""
         self.told += 1
 
 

@@ -69,7 +69,6 @@ class Bench:
     def watch(
         self, traffic: Traffic, seconds: int, each: Callable[[int], object] = lambda second: None
     ) -> RecordingRecord:
-        """Let `seconds` pass, and end."""
         for second in range(1, seconds + 1):
             now = START + second * SECOND
             traffic.rotate(self.memory / SLUGS[0], now, gone=True)
@@ -89,7 +88,6 @@ class Bench:
 
 @pytest.fixture
 def threads() -> Iterator[None]:
-    """No thread is left."""
     yield
     assert "tt-incidents" not in [thread.name for thread in threading.enumerate()]
 

@@ -23,7 +23,6 @@ SPAN = 1_000_000
 
 
 def interface(**other: Any) -> Interface:
-    """A veth interface of this machine."""
     known: dict[str, Any] = {
         "target": parse_target("eth0"), "place": Place("/proc/self/ns/net", "this machine"),
         "inode": 1, "index": 2, "kind": "veth", "words": "veth", "steered": (), "interrupts": {},

@@ -321,7 +321,6 @@ def test_ipxe_serves_what_is_booted_and_nothing_else(tmp_path: Path) -> None:
 
 @pytest.fixture
 def live(tmp_path: Path) -> Files:
-    """The files of a live image."""
     for name in ("vmlinuz", "host-key.cpio", "initrd"):
         (tmp_path / name).write_bytes(name.encode())
     kernel, key, initrd = (str(tmp_path / name) for name in ("vmlinuz", "host-key.cpio", "initrd"))

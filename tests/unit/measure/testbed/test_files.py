@@ -1,7 +1,8 @@
-"""Testbed files, and which of their cables a measurement uses."""
+"""Testbed files, and what is heard over their cables."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from tailtap.base.errors import InputError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.topology.graphs import Cables
-from tailtap.measure.testbed.model import cables_of, read_testbed
+from tailtap.measure.testbed.check import Heard, judge
+from tailtap.measure.testbed.model import Cable, Socket, cables_of, read_testbed
+from tailtap.records.printed import Answer
 
 TWO = """\
 hosts:
@@ -202,3 +205,42 @@ def test_an_experiment_that_does_not_fit_a_testbed(more: dict[str, object], said
     experiment = Experiment.model_validate({**PLAIN, **more})
     with pytest.raises(InputError, match=said):
         experiment.wired([Cables(("d0", "d1"), ("t0", "t1"))])
+
+
+A, B, C, D, S = (Socket(*text.split(":")) for text in ("a:0", "b:0", "c:0", "d:0", "s:0"))
+CABLE = Cable.model_validate({"ends": ["a:0", "b:0"]})
+SPLIT = Cable.model_validate({"ends": ["a:0", "b:0"], "splitter": "s:0"})
+
+
+def heard(**pairs: str) -> Heard:
+    """By the host that sends: those that hear it, by their letters."""
+    found = {
+        name: frozenset(Socket(letter, "0") for letter in text) for name, text in pairs.items()
+    }
+    return {Socket(name, "0"): found.get(name, frozenset()) for name in "abcds"}
+
+
+@pytest.mark.parametrize(
+    ("cable", "pairs", "down", "answer", "said"),
+    [
+        (CABLE, {"a": "b", "b": "a"}, set(), "ok", ""),
+        (CABLE, {"a": "c", "b": "d"}, set(), "wrong", "what a:0 sends comes to c:0"),
+        (CABLE, {"a": "b"}, set(), "dead", "what b:0 sends comes to nobody"),
+        (CABLE, {}, {A, B}, "dead", "what a:0 sends comes to nobody; no link at a:0 and b:0"),
+        (SPLIT, {"a": "bs", "b": "a"}, set(), "ok", ""),
+        (SPLIT, {"a": "b", "b": "as"}, set(), "ok", ""),
+        (SPLIT, {"a": "bd", "b": "a"}, set(), "wrong", "s:0 sees nothing of this cable; d:0 does"),
+        (SPLIT, {"a": "b", "b": "a"}, set(), "wrong", "s:0 sees nothing of this cable"),
+        (SPLIT, {"a": "s", "b": "a"}, set(), "dead", "what a:0 sends comes to nobody"),
+    ],
+)
+def test_the_answers(
+    cable: Cable, pairs: Mapping[str, str], down: set[Socket], answer: Answer, said: str
+) -> None:
+    found = judge(cable, heard(**pairs), down, set("abcds"))
+    assert (found.answer, found.said) == (answer, said)
+
+
+def test_a_host_that_is_not_there_leaves_its_cables_open() -> None:
+    found = judge(SPLIT, heard(a="b", b="a"), set(), {"a", "b"})
+    assert (found.answer, found.said) == ("unknown", "s could not be asked")

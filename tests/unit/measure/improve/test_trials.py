@@ -1,9 +1,9 @@
-"""An improvement that was interrupted goes on where it was, on runs that are files."""
+"""Which knobs are tried, and an improvement that goes on."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,15 +17,66 @@ from tailtap.analysis.evaluation import evaluate
 from tailtap.base.errors import Interrupted, NothingBegun, Occupied
 from tailtap.base.files import slugify
 from tailtap.experiment.reading import read_experiment
+from tailtap.host import knobs as table
+from tailtap.host.knobs.knob import Files, Knob, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
+from tailtap.library import remedies
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.improve import Goal, Improvement, improved, plan_of_experiment, settings_of
-from tailtap.measure.improve.trials import Candidate, Candidates, Explainer, Measuring
+from tailtap.measure.improve.trials import (
+    BOOT,
+    Candidate,
+    Candidates,
+    Explainer,
+    Measuring,
+    candidates,
+)
 from tailtap.measure.pairs import Made, Runs
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
 from tailtap.records.search import ImproveRecord
+
+PURPOSE = Purpose("bare-metal", (1,), (0,))
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
+    """A machine with two knobs of another package: one is met, and one is not."""
+    mine = [
+        Knob(
+            name, Files(f"/{name}"), fixed("off"), "It is a program's.", "its author",
+            group="services", removes=("task",), risk=0, details=details,
+        )
+        for name, details in (("mine", "^hog$"), ("met", "hog"), ("missing", "hog"))
+    ]  # fmt: skip
+    monkeypatch.setattr(table, "KNOBS", (*table.KNOBS, *mine))
+    (tmp_path / "mine").write_text("on\n")
+    (tmp_path / "met").write_text("off\n")
+    yield Tree(tmp_path)
+
+
+def found(tree: Tree, causes: dict[Named, int]) -> Candidates:
+    return candidates(causes, remedies(), (), tree, PURPOSE, disruptive=False)
+
+
+def test_a_knob_of_another_package_answers_what_it_says(tree: Tree) -> None:
+    rows = found(tree, {Named("task", "hog"): 90, Named("task", "hogs"): 10}).found
+    assert [(row.knob, row.causes, row.packets) for row in rows] == [
+        ("mine", (Named("task", "hog"),), 90)
+    ]
+
+
+def test_what_takes_a_reboot_is_left_with_the_reason(tree: Tree) -> None:
+    left = found(tree, {Named("task", "hog"): 90}).left
+    assert left["isolated-cpus"] == BOOT
+
+
+def test_causes_without_weight_ask_for_nothing(tree: Tree) -> None:
+    causes = {Named("task", "hog"): 5, Named("own-work", ""): 995}
+    assert found(tree, causes).found == []
+    assert found(tree, {}).found == []
+
 
 EXPERIMENT = "name: a\ndut: {cpus: [1]}\ntraffic: {rate: 10 kpkt/s}\n"
 HOG, LIMIT_NS = Named("task", "hog"), 1_000_000
@@ -41,7 +92,6 @@ class Device(Measuring):
     measured: list[str] = field(default_factory=list)
 
     def measure(self, name: str, knobs: Sequence[str], p: float, *, trace: bool) -> Made:
-        """A run; it is interrupted after so many."""
         runs = self.runs
         slug = f"{runs.number + 1:03}-{slugify(name)}"
         folder = runs.campaign.folder.run(slug)
@@ -71,12 +121,10 @@ class Explained(Explainer):
     """All late packets are the hog's, and of two knobs one ends it."""
 
     def causes(self, made: Made, threshold_ns: int) -> Counter[Named]:
-        """Counted."""
         late, _ = made.late(threshold_ns)
         return Counter({HOG: late})
 
     def candidates(self, causes: Counter[Named]) -> Candidates:
-        """Both."""
         return Candidates(
             [Candidate(knob, (HOG,), causes[HOG]) for knob in ("end-hog", "decoy")], {}
         )
@@ -85,7 +133,6 @@ class Explained(Explainer):
 def improve(
     out: Path, *, resume: bool = False, stops_after: int = 10_000, require: str = "p90 < 1 ms"
 ) -> tuple[Improvement, Device]:
-    """Improve until so many runs were made."""
     file = out.parent / "experiment.yaml"
     file.write_text(EXPERIMENT)
     plan = plan_of_experiment(read_experiment(file), file, Goal.of([require]), settings_of())
