@@ -48,8 +48,8 @@ APT_PLATFORMS := linux-perf lxc crun runc podman catatonit mmdebstrap qemu-syste
 APT_EXAMPLES := dnsmasq-base dnsperf nginx-light wrk nftables
 # What the tests compare with and look at.
 # libbpf-dev: the recorder that the stamps are compared with; zsh, fish: what they complete;
-# mandoc, bsdextrautils: they show manual pages; nghttp2-client: HTTP/2 with several streams; ipmitool: a client of management controllers; hwloc-nox: the other reader of topologies; wireguard-tools, ppp: tunnels that are observed; e2fsprogs: a guest's disk; procps: sysctl.
-APT_TEST := chromium chromium-driver dnsmasq-base openssl tshark postgresql r-cran-evd netsniff-ng lua5.1 libbpf-dev gcc libc6-dev zsh fish hwloc-nox wireguard-tools ppp e2fsprogs procps ipmitool libvirt-clients ipxe-qemu grub-pc-bin grub-common mandoc bsdextrautils nghttp2-client
+# mandoc, bsdextrautils: they show manual pages; strace: which files a command opens; nghttp2-client: HTTP/2 with several streams; ipmitool: a client of management controllers; hwloc-nox: the other reader of topologies; wireguard-tools, ppp: tunnels that are observed; e2fsprogs: a guest's disk; procps: sysctl.
+APT_TEST := chromium chromium-driver dnsmasq-base openssl tshark postgresql r-cran-evd netsniff-ng lua5.1 libbpf-dev gcc libc6-dev zsh fish hwloc-nox wireguard-tools ppp e2fsprogs procps ipmitool libvirt-clients ipxe-qemu grub-pc-bin grub-common mandoc bsdextrautils nghttp2-client strace
 # What `make bench` compares with.
 APT_DPDK := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23 \
     librte-net-e1000-23

@@ -77,7 +77,7 @@ def _draw(database: Path, folder: Path) -> list[tuple[str, str]]:
         # half of the axis.
         medians = [
             row.value for group in groups for member in group.members
-            for row in member.evaluation.percentiles if row.p == 0.5
+            for row in member.evaluation.listed if row.p == 0.5
         ]  # fmt: skip
         figure = hdr(groups, bottom=0.8 * min(medians, default=1.0))
         write_figure(figure, folder, name, ("png", "svg"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailtap.analysis.causes.remedies import Knob
+    from tailtap.analysis.causes.trace import Trace
     from tailtap.analysis.runs.run import Experiment, Run
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.campaign import Boots, Listener
@@ -340,8 +341,10 @@ def remedies() -> list[Knob]:
     ]
 
 
-def kept_undisturbed(run: Run) -> UndisturbedRecord | None:
+def kept_undisturbed(run: Run, trace: Trace | None) -> UndisturbedRecord | None:
     """The latencies of a run without pauses from outside; they are stored in its folder.
+
+    `trace` is its trace, where that was read already.
 
     None where nothing tells of pauses, and where the stamps are gone. Raises `InputError` when the
     run's files cannot be read.
@@ -350,7 +353,7 @@ def kept_undisturbed(run: Run) -> UndisturbedRecord | None:
     from tailtap.analysis.undisturbed import keep_undisturbed
 
     try:
-        found = keep_undisturbed(run)
+        found = keep_undisturbed(run, trace)
     except StampsGone:  # what explains a run needs less than all of its packets
         return None
     return None if found is None else found.record

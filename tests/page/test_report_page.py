@@ -175,7 +175,7 @@ def test_resting_on_a_curve_reads_run_percentile_and_latency(
 ) -> None:
     run = load_experiment(folder).finished[place]
     assert run.evaluation
-    latencies = np.repeat(run.evaluation.latencies, run.evaluation.latency_counts)
+    latencies = np.repeat(*run.evaluation.distribution)
     exact = int(latencies[int(np.ceil(round(p * latencies.size, 6))) - 1])
     # Alone, so that no other curve lies under the pointer.
     opened.execute_script(

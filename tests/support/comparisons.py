@@ -13,9 +13,27 @@ from stamps import write_stamps
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Percentile
-from tailtap.analysis.runs.run import Run, RunEvaluation
+from tailtap.analysis.evaluation.model import Latencies
+from tailtap.analysis.runs.run import Run
 
 SECOND = 1_000_000_000
+
+
+class OnePercentile(Latencies):
+    """What is known by one percentile."""
+
+    mean = None
+    distribution = (np.empty(0, np.int64), np.empty(0, np.int64))
+    bucket_ns = None
+    gap_counts = rate_counts = dict.fromkeys(("ingress", "egress"), distribution)
+
+    def __init__(self, row: Percentile, lost: int, packets: int | None) -> None:
+        """The largest latency is twice that of the percentile."""
+        self.counted = {"lost": lost} | ({} if packets is None else {"matched": packets})
+        self.offered = None if packets is None else packets + lost
+        self.lost_at_least = lost
+        self.max = 2 * row.value
+        self.listed = self.curve = [row]
 
 
 def sample(
@@ -40,15 +58,7 @@ def sample(
             "parameters": parameters,
         }
     )
-    evaluation = RunEvaluation(
-        counts={"lost": lost},
-        packets=packets,
-        offered=None if packets is None else packets + lost,
-        maximum=int(2 * latency),
-        mean=None,
-        percentiles=(row,),
-        curve_percentiles=(row,),
-    )
+    evaluation = OnePercentile(row, lost, packets)
     return Run(
         slug=f"{label}-{repeat}",
         repeat=repeat,

@@ -10,8 +10,8 @@ import pyarrow as pa
 from evaluations import OPTIONS, counts, sides
 
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.evaluation.tables import all_columns
-from tailtap.analysis.evaluation.values import Columns
+from tailtap.analysis.evaluation.tables import columns
+from tailtap.analysis.evaluation.values import NO_LOSSES
 from tailtap.analysis.tail import StoredTail, tail_of
 
 Integers = npt.NDArray[np.int64]
@@ -65,8 +65,6 @@ def write_tail(folder: Path, latency: Integers, rate: int = 10_000, lost: int = 
     """An evaluation of packets sent at a constant rate (pkt/s), without gaps and rates."""
     ingress = START + np.arange(latency.size) * 1_000_000_000 // rate
     exceedances, floor, blocks, width = tail_tables(latency, ingress)
-    position, ingress_ns, latency_ns = all_columns(exceedances)
-    start_ns, packets, sum_ns, max_ns = all_columns(blocks)
     egress = np.sort(ingress + latency)
     worst = np.argsort(-latency, kind="stable")[:1]
     nothing = {side: (np.empty(0, np.int64),) * 2 for side in ("ingress", "egress")}
@@ -77,14 +75,15 @@ def write_tail(folder: Path, latency: Integers, rate: int = 10_000, lost: int = 
             ingress=latency.size + lost, egress=latency.size, matched=latency.size, lost=lost
         ),
         mean=float(latency.mean()),
-        columns=Columns(
-            distribution=np.unique(latency, return_counts=True),
-            worst=(latency[worst], ingress[worst], ingress[worst] + latency[worst], ["0"]),
-            exceedances=(floor, position, ingress_ns, latency_ns),
-            blocks=(width, start_ns, packets, sum_ns, max_ns),
-            gaps=nothing,
-            rates=nothing,
-        ),
+        columns={
+            "distribution": np.unique(latency, return_counts=True),
+            "worst": (latency[worst], ingress[worst], ingress[worst] + latency[worst], ["0"]),
+            "exceedances": (floor, *columns(exceedances)),
+            "blocks": (width, *columns(blocks)),
+            "gaps": nothing,
+            "rates": nothing,
+            "losses": NO_LOSSES,
+        }.__getitem__,
         inputs=sides(ingress, egress),
         options=OPTIONS,
     ).write(folder)

@@ -153,7 +153,7 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
 
 def _print_losses(found: Evaluation, n: int) -> None:
     """The first `n` lost packets as a table."""
-    lost, kept = found.counts.lost, len(found.columns.losses[-1])
+    lost, kept = found.counts.lost, len(found.columns("losses")[-1])
     if not lost:
         say("no packet was lost")
         return

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from tailtap.analysis.evaluation import tables
+from tailtap.analysis.evaluation import Evaluation, tables
 from tailtap.analysis.evaluation.hops import Hops
+from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.runs.run import Run
 from tailtap.base.foreign import storable
 from tailtap.records.evaluation import Counts, HopRecord
@@ -177,20 +178,17 @@ def measured(run: Run) -> dict[str, pa.Table]:
     shown = run.evaluation
     if shown is None:
         return {name: _made(name, []) for name in ("evaluations", *PARQUET, *HOPS)}
-    if shown.stored is not None:
-        stored = shown.stored
-        row = {"key": stored.key, "min_ns": stored.min, "max_ns": stored.max, **shown.counts}
-        hops = stored.hops
-    else:
-        assert shown.partial is not None
-        record, hops = shown.partial.record, None
-        latency = {"min_ns": record.latency_ns.min, "max_ns": record.latency_ns.max}
-        row = {"key": record.key, **latency, **record.counts}
-    found = {"evaluations": _made("evaluations", [{**row, "mean_ns": shown.mean}])}
+    row = {"mean_ns": shown.mean, **shown.counted}
+    if isinstance(shown, Evaluation):
+        row |= {"key": shown.key, "min_ns": shown.min, "max_ns": shown.max}
+    elif isinstance(shown, Partial):
+        latency = shown.record.latency_ns
+        row |= {"key": shown.record.key, "min_ns": latency.min, "max_ns": latency.max}
+    found, stored = {"evaluations": _made("evaluations", [row])}, shown.to_arrow()
     for name in PARQUET:
-        there = run.tables.get(name)
+        there = stored.get(name)
         found[name] = _made(name, []) if there is None else _cast(there, TABLES[name])
-    return found | {name: _hops(name, hops, run.tables) for name in HOPS}
+    return found | {name: _hops(name, shown.hops, stored) for name in HOPS}
 
 
 def explained(run: Run) -> dict[str, pa.Table]:
@@ -223,8 +221,8 @@ def undisturbed(run: Run) -> dict[str, pa.Table]:
 
     folder, evaluation = run.own_folder, run.evaluation
     stored = None
-    if folder is not None and evaluation is not None and evaluation.stored is not None:
-        stored = read_undisturbed(folder, evaluation.stored)
+    if folder is not None and isinstance(evaluation, Evaluation):
+        stored = read_undisturbed(folder, evaluation)
     if stored is None:
         return {name: _made(name, []) for name in UNDISTURBED}
     record, name = stored.record, "undisturbed_percentiles"

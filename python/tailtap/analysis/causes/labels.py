@@ -27,7 +27,7 @@ from tailtap.analysis.causes.taxonomy import (
     holds,
     is_of,
 )
-from tailtap.analysis.causes.trace import RUNNABLE, WAKEUP, Trace, events_in
+from tailtap.analysis.causes.trace import RUNNABLE, WAKEUP, Trace
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.records.causes import CauseRow, ClaimKind, Without
@@ -276,7 +276,7 @@ def _times(trace: Trace) -> Iterator[tuple[Column, Column, Column]]:
     """CPU, begin and end of each time in which a serving thread wanted a CPU, by the trace's
     clock; up to the first record that no tracer wrote.
     """
-    records = events_in(trace.events)
+    records = trace.mapped
     for at in range(0, records.size, CHUNK):
         chunk: npt.NDArray[Any] = records[at : at + CHUNK]
         kind = chunk["kind"]

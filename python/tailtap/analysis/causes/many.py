@@ -22,7 +22,7 @@ from tailtap.analysis.causes.explain import Explained, explain
 from tailtap.analysis.causes.late import DEFAULT
 from tailtap.analysis.causes.record import Line, record, tables, worst_stalls
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.trace import has_trace
+from tailtap.analysis.causes.trace import Trace, has_trace
 from tailtap.analysis.evaluation import tables as files
 from tailtap.analysis.evaluation.executors import Executor, Task, Threads
 from tailtap.analysis.evaluation.many import NEWS_SECONDS
@@ -61,7 +61,9 @@ def _beside(home: Path, read: Mapping[Path, Run]) -> Sequence[Run]:
     """The runs of an experiment, those that were read already among them. No evaluation is loaded
     yet.
     """
-    runs = (read.get(path.absolute()) or run_in(path, home) for path in run_folders(home))
+    runs = (
+        read.get(path.absolute()) or run_in(path, home, late=True) for path in run_folders(home)
+    )
     return [run for run in runs if run.origin is None]
 
 
@@ -131,8 +133,9 @@ BRIEF_BYTES = 64_000_000
 """What is explained while somebody waits: 50 MB take two seconds of CPU time."""
 Progress = Callable[[str], None]
 Keep = Callable[[Explained], object]
-Outside = Callable[[Run], UndisturbedRecord | None]
-"""What is left of a run without pauses from outside. Raises `InputError`."""
+Outside = Callable[[Run, Trace | None], UndisturbedRecord | None]
+"""What is left of a run without pauses from outside; its trace, if that was read here. Raises
+`InputError`."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,8 @@ class Told:
     tables: Mapping[str, pa.Table]
     worst: Sequence[Line]
     """The worst stalls in words."""
+    trace: Trace | None
+    """Of a run that was read already."""
 
 
 class Here(Threads):
@@ -173,7 +178,7 @@ def explain_many(
     late: str = DEFAULT,
     knobs: Sequence[Knob] = (),
     stalls: int = 0,
-    undisturbed: Outside = lambda _: None,
+    undisturbed: Outside = lambda *_: None,
     progress: Progress = lambda _: None,
 ) -> list[tuple[Path, Told | TailtapError]]:
     """Explain the late packets of runs, and write `causes.json` and its tables into their folders.
@@ -207,7 +212,7 @@ def explain_runs(
     """
     found: list[Explained] = []
     asked = (late, tuple(knobs), 0, found.append)
-    for _, told in _each(_traced(paths), Here(), progress, lambda _: None, *asked):
+    for _, told in _each(_traced(paths), Here(), progress, lambda *_: None, *asked):
         if isinstance(told, TailtapError):
             raise told
     return found
@@ -225,11 +230,12 @@ def tell(
 
     Writes nothing.
     """
-    [run] = [run] if isinstance(run, Run) else finished_runs(run)
-    found = explain(run, late=late, knobs=knobs, control=control)
+    [one] = [run] if isinstance(run, Run) else finished_runs(run)
+    found = explain(one, late=late, knobs=knobs, control=control)
     if keep is not None:
         keep(found)
-    return Told(record(found), tables(found), worst_stalls(found, stalls))
+    trace = found.trace if isinstance(run, Run) else None
+    return Told(record(found), tables(found), worst_stalls(found, stalls), trace)
 
 
 def size_of(folder: Path) -> int:
@@ -275,7 +281,7 @@ def _each(
         told = _result(executor, folder, task)
         if isinstance(told, Told):
             try:
-                told.record.undisturbed = undisturbed(runs[folder])
+                told.record.undisturbed = undisturbed(runs[folder], told.trace)
             except ThroughLink:
                 raise
             except InputError as error:

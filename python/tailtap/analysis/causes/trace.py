@@ -63,6 +63,26 @@ class Trace:
     clock: HostClock | None = None
     """How its clock stands to that of the stamps; None where both are one."""
 
+    @cached_property
+    def mapped(self) -> npt.NDArray[Any]:
+        """All of its records, which stay on the disk. Raises `InputError`."""
+        try:
+            found = map_records(self.events, MAGIC, len(MAGIC), RECORD)
+        except (OSError, ValueError) as error:
+            raise NotRead(error, "").at(self.events) from error
+        if found is None:
+            raise OfAnotherKind("trace", "give a run that was measured with `trace: thin`").at(
+                self.events
+            )
+        return found
+
+    @property
+    def whole(self) -> npt.NDArray[Any]:
+        """Its records up to the first that no tracer wrote. Raises `InputError`."""
+        records = np.array(self.mapped)
+        bad = np.flatnonzero((records["kind"] == 0) | (records["start"] > _LATEST_NS))
+        return records[: bad[0]] if bad.size else records
+
     @property
     def span_ns(self) -> tuple[int, int]:
         """When it began and ended, by the clock of the stamps."""
@@ -294,7 +314,7 @@ def read_events(trace: Trace, leaving: Sequence[Path] = ()) -> Events:
     `leaving` are the stamps behind what serves, by which softirqs for packets of others are told.
     Those of another machine tell nothing of that. Raises `InputError` when the file cannot be read.
     """
-    records = whole(trace.events)
+    records = trace.whole
     start = records["start"].astype(np.int64)
     accumulated = records["flags"] & ACCUMULATED != 0
     dur = records["dur"].astype(np.int64)
@@ -342,24 +362,6 @@ def _foreign(
     shared = np.isin(records["cpu"], trace.served.thread_cpus)
     found: npt.NDArray[np.bool_] = serving & (elsewhere | (~shared & (meanwhile == 0)))
     return found
-
-
-def events_in(path: Path) -> npt.NDArray[Any]:
-    """All records of a trace, which stay on the disk. Raises `InputError`."""
-    try:
-        found = map_records(path, MAGIC, len(MAGIC), RECORD)
-    except (OSError, ValueError) as error:
-        raise NotRead(error, "").at(path) from error
-    if found is None:
-        raise OfAnotherKind("trace", "give a run that was measured with `trace: thin`").at(path)
-    return found
-
-
-def whole(path: Path) -> npt.NDArray[Any]:
-    """The records of a file up to the first that no tracer wrote. Raises `InputError`."""
-    records = np.array(events_in(path))
-    bad = np.flatnonzero((records["kind"] == 0) | (records["start"] > _LATEST_NS))
-    return records[: bad[0]] if bad.size else records
 
 
 Chosen: TypeAlias = npt.NDArray[np.bool_]
@@ -428,7 +430,7 @@ class Watched:
         found = np.zeros(cpu.size, bool)
         if self.trace.clock is not None:
             return found
-        records = whole(self.trace.events)
+        records = self.trace.whole
         records = records[records["kind"] == LOST]
         for core in np.unique(records["cpu"]):
             gaps, mine = _Spans.of(records[records["cpu"] == core]), cpu == core
@@ -451,7 +453,7 @@ class Watched:
     def _cores(self) -> Mapping[int, tuple[_Spans, _Spans]]:
         """Softirqs, and tasks, of each core on which softirqs alone serve."""
         served = self.trace.served
-        records = whole(self.trace.events)
+        records = self.trace.whole
         # Sums of others span times in which there was none of them.
         alone = (records["flags"] & ACCUMULATED == 0) | (records["id"] == served.vector)
         softirq = (records["kind"] == SOFTIRQ) & alone

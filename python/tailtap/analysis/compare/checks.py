@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tailtap.analysis.compare.configurations import Configuration, differs_only_in
 from tailtap.analysis.compare.ranking import Pair, Ranking, Standing, needed
 from tailtap.analysis.compare.significance import ALPHA, percentile_text, ratio_text, smallest_p
-from tailtap.analysis.evaluation.flows import HEAVY_LOSS
+from tailtap.analysis.evaluation.values import HEAVY_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.base.units import format_share, format_time
 from tailtap.records.compare import Met, Recommendation

@@ -15,6 +15,7 @@ from tailtap.analysis.compare.configurations import Configuration, Load, gather
 from tailtap.analysis.compare.ranking import RULE, Pair, Ranking, Standing, needed, rank
 from tailtap.analysis.compare.resources import common_cache, counters, judge, resources
 from tailtap.analysis.compare.significance import ALPHA, percentile_text, ratio_text
+from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.runs.reader import home_of, read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.tail import analyse
@@ -129,7 +130,7 @@ def _describe(
     """Say what is known besides latency; `damage` is told which tails cannot be read."""
     runs, models = configuration.runs, []
     for run in runs:
-        if run.evaluation is None or run.evaluation.stored is None:
+        if not isinstance(run.evaluation, Evaluation):
             continue  # imported, or without the time around pauses
         progress(f"{run.slug}: its tail model")
         try:

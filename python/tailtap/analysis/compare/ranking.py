@@ -30,7 +30,8 @@ from tailtap.analysis.compare.significance import (
     shift,
     smallest_p,
 )
-from tailtap.analysis.evaluation.flows import HEAVY_LOSS
+from tailtap.analysis.evaluation.percentiles import DEFAULT
+from tailtap.analysis.evaluation.values import HEAVY_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.tail import StoredTail
 from tailtap.base.errors import InputError
@@ -334,9 +335,11 @@ def _common(load: Load) -> float | None:
     """
     every = []
     for run in (run for found in load.ranked for run in found.runs):
-        supported = run.supported()
-        if supported is not None and run.packets:
-            every.append({p for p in supported if run.gone > HEAVY_LOSS or run.gone <= 1 - p})
+        if not run.packets:
+            continue
+        ps = [p for p in DEFAULT if run.gone > HEAVY_LOSS or run.gone <= 1 - p]
+        rows = zip(ps, map(run.percentile, ps), strict=True)
+        every.append({p for p, row in rows if row is not None and row.supported})
     return max(set.intersection(*every), default=None) if every else None
 
 

@@ -18,7 +18,7 @@ from tailtap.analysis.evaluation.flows import Arrivals, with_arrivals
 from tailtap.analysis.evaluation.model import SIDES, Evaluation
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings, sides_of
 from tailtap.analysis.evaluation.sources import Path_, Source, Sources, filtered_pair, two_sides
-from tailtap.analysis.evaluation.values import Columns
+from tailtap.analysis.evaluation.values import NO_LOSSES
 from tailtap.base.errors import InputError, WrongValue
 from tailtap.base.units import format_time
 from tailtap.records.evaluation import Matched, Nanoseconds, Sides, Stamps
@@ -285,7 +285,7 @@ def evaluation_of(
         counts=matched.counts,
         device=matched.device,
         mean=mean,
-        columns=Columns(**columns),
+        columns=({"losses": NO_LOSSES} | dict(columns)).__getitem__,
         inputs=matched.inputs,
         options=settings.options,
         warnings=warnings,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.percentiles import label, latency_record, percentiles_of
-from tailtap.analysis.evaluation.values import KEPT_LOSSES, RawPair, pair, view
+from tailtap.analysis.evaluation.values import HEAVY_LOSS, KEPT_LOSSES, RawPair, pair, view
 from tailtap.records.evaluation import FlowRecord, LossPattern
 from tailtap.records.record import Notice
 
@@ -35,7 +35,7 @@ def with_arrivals(
 ) -> Evaluation:
     """The evaluation with what all packets before the device say of the lost ones, and of flows."""
     patterns = None
-    kept = len(evaluation.columns.losses[-1])
+    kept = len(evaluation.columns("losses")[-1])
     # Where flows were asked for, all packets were read, and not all of so many losses are at hand.
     if kept and not (by_flow and kept == KEPT_LOSSES):
         from tailtap.analysis.evaluation.loss_patterns import Arrivals, loss_patterns
@@ -64,10 +64,6 @@ def _flow(row: Row, within_ns: int) -> FlowRecord:
     return FlowRecord(flow=flow, packets=packets, matched=matched, lost=lost, latency_ns=latency)
 
 
-HEAVY_LOSS = 0.001
-"""With more loss than this not even the 99.9th percentile exists: of so many packets nobody knows
-how late they would have been.
-"""
 CODES = frozenset(("heavy-loss", "overload"))
 """Of the warnings about it: any, and that which comes with load."""
 

@@ -12,7 +12,7 @@ at the latest. All others are the run's other time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = -1
 """The time of a packet in a hop at whose end a stamp is missing."""
-TABLES = ("hops", "hops-distribution", "hops-worst")
 
 
 @dataclass(frozen=True)
@@ -117,24 +116,24 @@ class Hops:
         ]
 
     def to_arrow(self) -> dict[str, pa.Table]:
-        """The tables of `TABLES`, by their names."""
+        """Their tables, by their names."""
         listed = sorted({*papers(), *DEFAULT})
         packets = np.arange(len(self.worst))
         return {
             "hops": tables.by_hop(tables.percentiles(hop.percentiles(listed)) for hop in self.rows),
             "hops-distribution": tables.by_hop(
-                tables.counts("latency_ns", pair(hop.distribution)) for hop in self.rows
+                tables.table("distribution", *hop.distribution) for hop in self.rows
             ),
             "hops-worst": tables.by_hop(
-                tables.optional_times(packets, column, column != UNKNOWN) for column in self.worst.T
+                tables.table("hops-worst", None, packets, column) for column in self.worst.T
             ),
         }
 
     @classmethod
-    def of_tables(cls, meta: Sequence[HopRecord], read: dict[str, pa.Table]) -> Hops:
-        """What `record` and `to_arrow` were made of."""
-        distribution = tables.split_by_hop(read["hops-distribution"], len(meta))
-        worst = tables.split_by_hop(read["hops-worst"], len(meta))
+    def of_tables(cls, meta: Sequence[HopRecord], read: Callable[[str], pa.Table]) -> Hops:
+        """What `record` and `to_arrow` were made of; `read` reads a table."""
+        distribution = tables.split_by_hop(read("hops-distribution"), len(meta))
+        worst = tables.split_by_hop(read("hops-worst"), len(meta))
         rows = (
             Hop(
                 row.node,
@@ -149,8 +148,7 @@ class Hops:
         found = tuple(rows)
         for hop in found:
             tables.require_distribution(pair(hop.distribution))
-        times = [tables.known_times(table, UNKNOWN) for table in worst]
-        return cls(found, np.column_stack(times))
+        return cls(found, np.column_stack([tables.columns(table)[-1] for table in worst]))
 
 
 def part_name(node: str, part: str) -> str:
@@ -182,7 +180,7 @@ def with_hops(
     these is no stamp file.
     """
     rows = tuple(
-        Hop(hop.node, hop.part, one.counts, one.mean, one.columns.distribution, one.warnings)
+        Hop(hop.node, hop.part, one.counts, one.mean, one.columns("distribution"), one.warnings)
         for hop, one in zip(captures, found, strict=True)
     )
     between = [hop.ingress for hop in captures[1:]]

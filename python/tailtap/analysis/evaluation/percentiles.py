@@ -17,6 +17,8 @@ from tailtap.records.evaluation import Bounds, Latency, Percentile
 T = TypeVar("T", int, float)
 
 DEFAULT: tuple[float, ...] = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
+BAND_STEPS = 24
+"""Percentiles in each decade of 1/(1-p) whose confidence limits make the band."""
 
 
 def papers() -> tuple[float, ...]:
@@ -34,6 +36,14 @@ def papers() -> tuple[float, ...]:
             found.add((x - 1) / x)
             x += step
     return tuple(sorted(found))
+
+
+def band(packets: int) -> list[float]:
+    """Percentiles for a smooth confidence band, evenly spaced over log 1/(1-p)."""
+    import numpy as np
+
+    decades = np.log10(max(packets, 2))
+    return [float(p) for p in 1 - np.logspace(0, -decades, int(decades * BAND_STEPS) + 1)[1:-1]]
 
 
 def percentiles_of(

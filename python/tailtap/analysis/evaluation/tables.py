@@ -8,32 +8,32 @@ it is installed, which takes longer than everything else here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailtap.analysis.evaluation.values import (
-    Blocks,
     Column,
-    Exceedances,
+    Columns,
     Histogram,
-    Losses,
     Pair,
-    Worst,
+    Raw,
     require_counts,
 )
+from tailtap.analysis.evaluation.values import column as as_array
+from tailtap.base.errors import InputError
 from tailtap.base.files import make_folder, opened
 from tailtap.base.foreign import CELL_BYTES, open_file, require_cells
 from tailtap.base.writing import refused
-from tailtap.records.evaluation import Percentile
+from tailtap.records.evaluation import EvaluationRecord, Percentile
 
 _INT, _TEXT = "int64", "string"
 _PERCENTILES = {"p": "double", "value": _INT, "low": "int64?", "high": "int64?", "above": _INT,
@@ -76,14 +76,42 @@ MADE = b"tailtap.made"
 """Where a Parquet file says which record it was written with."""
 
 
-def counts(name: str, pair: Pair) -> pa.Table:
-    """A table of a value called `name` and its `count`."""
-    return _table({name: _integers(pair[0]), "count": _integers(pair[1])})
+def table(name: str, *columns: Raw | Sequence[int] | Sequence[str] | None) -> pa.Table:
+    """The table `name` of its columns, in their order; None stands for one that is left out.
+
+    Where some of a column may be missing, -1 stands for that.
+    """
+    arrays = {
+        title: _array(kind, values)
+        for (title, kind), values in zip(COLUMNS[name].items(), columns, strict=True)
+        if values is not None
+    }
+    return _table(arrays)
 
 
-def spans(start_ns: Column, end_ns: Column) -> pa.Table:
-    """A table of spans of time."""
-    return _table({"start_ns": _integers(start_ns), "end_ns": _integers(end_ns)})
+def _array(kind: str, values: Any) -> pa.Array:
+    if kind == _TEXT:
+        return _texts(values)
+    numbers = as_array(values)
+    if kind == _INT:
+        return _integers(numbers)
+    known = numbers >= 0
+    return _integers(np.where(known, numbers, 0), _bits(known.tolist()))
+
+
+def columns(table: pa.Table) -> list[Any]:
+    """What `table` was made of. Raises `ValueError`."""
+    return [
+        table.column(name).to_pylist() if pa.types.is_string(kind) else _numbers(table, name)
+        for name, kind in zip(table.column_names, table.schema.types, strict=True)
+    ]
+
+
+def _numbers(table: pa.Table, name: str) -> Column:
+    if not table.column(name).null_count:
+        return column(table, name)
+    numbers = table.column(name).to_pylist()
+    return np.array([-1 if one is None else one for one in numbers], np.int64)
 
 
 def histogram(pair: Pair, width_ns: int) -> Histogram:
@@ -112,66 +140,11 @@ def percentiles(rows: Sequence[Percentile]) -> pa.Table:
     )
 
 
-def worst(packets: Worst) -> pa.Table:
-    """The table of the worst packets."""
-    return _table(
-        {
-            "latency_ns": _integers(packets.latency_ns),
-            "ingress_ns": _integers(packets.ingress_ns),
-            "egress_ns": _integers(packets.egress_ns),
-            "key": _texts(packets.key),
-        }
-    )
-
-
-def losses(packets: Losses) -> pa.Table:
-    """The table of the lost packets; a length that is not known is null."""
-    known = packets.length >= 0
-    return _table(
-        {
-            "ingress_ns": _integers(packets.ingress_ns),
-            "position": _integers(packets.position),
-            "length": _integers(np.where(known, packets.length, 0), _bits(known.tolist())),
-            "burst": _integers(packets.burst),
-            "flow": _texts(packets.flow),
-            "key": _texts(packets.key),
-        }
-    )
-
-
-def losses_of(
-    table: pa.Table,
-) -> tuple[Column, Column, Column, Column, Sequence[str], Sequence[str]]:
-    """The columns that `losses` made a table of. Raises `ValueError` for what cannot be."""
-    ingress, position, burst = (column(table, n) for n in ("ingress_ns", "position", "burst"))
-    if np.any(burst < 1) or np.any(position < 0):
-        raise ValueError("losses.parquet has a burst without a packet, or a position below 0")
-    lengths = table.column("length").to_pylist()
-    length = np.array([-1 if one is None else one for one in lengths], np.int64)
-    texts = (table.column(name).to_pylist() for name in ("flow", "key"))
-    return (ingress, position, length, burst, *texts)
-
-
-def columns(values: Exceedances | Blocks) -> pa.Table:
-    """The columns of values, under their names."""
-    named = values._asdict()
-    return _table({name: _integers(values) for name, values in named.items() if np.ndim(values)})
-
-
-def all_columns(table: pa.Table) -> list[Column]:
-    """All columns of a table, each of integers."""
-    return [column(table, name) for name in table.column_names]
-
-
-def by_side(sides: Mapping[str, Pair], names: tuple[str, str]) -> pa.Table:
-    """A table of two columns called `names` for each side, the side in the first column."""
-    return _table(
-        {
-            "side": _texts([side for side, pair in sides.items() for _ in range(len(pair[0]))]),
-            names[0]: _integers(np.concatenate([pair[0] for pair in sides.values()])),
-            names[1]: _integers(np.concatenate([pair[1] for pair in sides.values()])),
-        }
-    )
+def by_side(name: str, sides: Mapping[str, Pair]) -> pa.Table:
+    """The table `name` of two columns for each side."""
+    names = [side for side, pair in sides.items() for _ in range(len(pair[0]))]
+    left, right = (np.concatenate(column) for column in zip(*sides.values(), strict=True))
+    return table(name, names, left, right)
 
 
 def by_hop(hops: Iterable[pa.Table]) -> pa.Table:
@@ -185,19 +158,6 @@ def split_by_hop(table: pa.Table, hops: int) -> list[pa.Table]:
     """What `by_hop` was made of."""
     edges = np.searchsorted(column(table, "hop"), np.arange(1, hops + 2)).tolist()
     return [table.slice(start, end - start) for start, end in pairwise(edges)]
-
-
-def optional_times(packets: Column, latency_ns: Column, known: npt.NDArray[np.bool_]) -> pa.Table:
-    """What packets took, null where that is not `known`."""
-    valid = _bits(known.tolist())
-    times = np.where(known, latency_ns, 0)
-    return _table({"packet": _integers(packets), "latency_ns": _integers(times, valid)})
-
-
-def known_times(table: pa.Table, unknown: int) -> Column:
-    """What packets took, in the order of the packets, `unknown` in place of null."""
-    times = table.column("latency_ns").to_pylist()
-    return np.array([unknown if time is None else time for time in times], np.int64)
 
 
 def _table(columns: Mapping[str, pa.Array]) -> pa.Table:
@@ -249,10 +209,10 @@ def require_distribution(found: Pair) -> None:
         raise ValueError("distribution.parquet is not in order")
 
 
-def of_sides(table: pa.Table, sides: Sequence[str], names: tuple[str, str]) -> dict[str, Pair]:
+def of_sides(table: pa.Table, sides: Sequence[str]) -> dict[str, Pair]:
     """What `by_side` was made of."""
-    side = np.array(table.column("side").to_pylist(), np.str_)
-    left, right = pair(table, *names)
+    names, left, right = columns(table)
+    side = np.array(names, np.str_)
     return {name: (left[side == name], right[side == name]) for name in sides}
 
 
@@ -354,3 +314,48 @@ def read(folder: Path, name: str, mark: str | None) -> pa.Table:
     if made != (mark or ""):
         raise ValueError(f"{path.name} was written with another record than the one beside it")
     return found.select(list(COLUMNS[name]))
+
+
+def _below(table: pa.Table, name: str, least: int) -> bool:
+    return bool(np.any(column(table, name) < least))
+
+
+@contextmanager
+def whole(folder: Path) -> Iterator[None]:
+    """Say of files of `folder` that are missing or damaged what to do, as `InputError`."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"not an evaluation: {error}").at(folder) from error
+    except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise InputError(f"not a whole evaluation ({error}); run tailtap evaluate --out again").at(
+            folder
+        ) from error
+
+
+def stored(folder: Path, record: EvaluationRecord, sides: Sequence[str]) -> Columns:
+    """The columns of an evaluation in a folder: a file is read once, when it is asked for.
+
+    Raises `InputError`, when asked, for a file that is missing or damaged.
+    """
+
+    @cache
+    def read_columns(name: str) -> Any:
+        with whole(folder):
+            found = read(folder, name, record.made)
+            match name:
+                case "gaps" | "rates":
+                    return of_sides(found, sides)
+                case "exceedances":
+                    return record.exceedances.floor_ns, *columns(found)
+                case "blocks":
+                    return record.blocks.width_ns, *columns(found)
+                case "distribution":
+                    require_distribution(pair(found, "latency_ns", "count"))
+                case "losses" if _below(found, "burst", 1) or _below(found, "position", 0):
+                    raise ValueError(
+                        "losses.parquet has a burst without a packet, or a position below 0"
+                    )
+            return columns(found)
+
+    return read_columns

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Required, TypeAlias, TypedDict
 
 from tailtap.records.evaluation import Counts, Part, Side, Sides
 
@@ -18,6 +18,11 @@ MOST = 2**53
 
 KEPT_LOSSES = 1 << 18
 """Of so many lost packets it is kept which they are: those that came first (`losses.rs`)."""
+
+HEAVY_LOSS = 0.001
+"""With more loss than this not even the 99.9th percentile exists: of so many packets nobody knows
+how late they would have been.
+"""
 
 Column: TypeAlias = "NDArray[np.int64]"
 Pair: TypeAlias = tuple["Column", "Column"]
@@ -66,6 +71,14 @@ class Histogram:
     edges: Column
     counts: Column
     width: int
+
+    @classmethod
+    def of(cls, pair: Pair, width: int | None) -> Histogram:
+        """Buckets of `width` or, where nobody says it, of the widest that fits the edges."""
+        import numpy as np
+
+        edges, counts = pair
+        return cls(edges, counts, width or int(np.gcd.reduce(edges)) or 1)
 
 
 class WorstPacket(NamedTuple):
@@ -154,17 +167,12 @@ class Losses:
         return self.ingress_ns[first], self.burst[first]
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of an evaluation as they came; see the properties of `Evaluation`."""
+Columns: TypeAlias = Callable[[str], Any]
+"""The columns of an evaluation by the names of their tables, as they came, or read when they are
+asked for; before those of `exceedances` their floor, before those of `blocks` the width."""
 
-    distribution: RawPair
-    worst: tuple[Raw, Raw, Raw, Sequence[str]]
-    exceedances: tuple[int, Raw, Raw, Raw]
-    blocks: tuple[int, Raw, Raw, Raw, Raw]
-    gaps: Mapping[str, RawPair]
-    rates: Mapping[str, RawPair]
-    losses: tuple[Raw, Raw, Raw, Raw, Sequence[str], Sequence[str]] = (b"", b"", b"", b"", (), ())
+
+NO_LOSSES = (b"", b"", b"", b"", (), ())
 
 
 class Matching(TypedDict, total=False):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailtap.analysis.evaluation import Histogram, Percentile
-from tailtap.analysis.runs.run import Floats, Integers, RunEvaluation
+from tailtap.analysis.evaluation.model import Latencies
+from tailtap.analysis.runs.run import Floats, Integers
 from tailtap.analysis.runs.text import percent_text
 
 SUPPORT = 10
@@ -77,13 +78,14 @@ def percentile_curve(percentiles: Sequence[Percentile], packets: int | None) -> 
     return Curve(steps, np.repeat(values, 2), 2 * supported)
 
 
-def curve_of(evaluation: RunEvaluation) -> Curve | None:
+def curve_of(evaluation: Latencies) -> Curve | None:
     """The curve of an evaluation, from what is known of its latencies; None of nothing."""
-    if evaluation.latencies.size:
+    latencies, counts = evaluation.distribution
+    if latencies.size:
         # Two clocks may show latencies below nothing, which have no logarithm.
-        return step_curve(np.maximum(evaluation.latencies, 1), evaluation.latency_counts)
-    if evaluation.curve_percentiles:
-        return percentile_curve(evaluation.curve_percentiles, evaluation.packets)
+        return step_curve(np.maximum(latencies, 1), counts)
+    if evaluation.curve:
+        return percentile_curve(evaluation.curve, evaluation.packets)
     return None
 
 

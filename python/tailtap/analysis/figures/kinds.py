@@ -26,8 +26,9 @@ from tailtap.analysis.figures.quantities import (
 )
 
 if TYPE_CHECKING:
+    from tailtap.analysis.evaluation.model import Latencies
     from tailtap.analysis.figures.model import Figure
-    from tailtap.analysis.runs.run import Floats, Run, RunEvaluation
+    from tailtap.analysis.runs.run import Floats, Run
 
 Of = Literal["run", "value", "names", "models", "table"]
 """What a kind draws: curves of each run, one value of it, named values, tail models, a table."""
@@ -80,7 +81,7 @@ class Axis:
         )
 
 
-Curves = Callable[["RunEvaluation", int], "list[Trace]"]
+Curves = Callable[["Latencies", int], "list[Trace]"]
 """The traces of an evaluation; histograms have so many bins in each decade."""
 ValueOf = Callable[["Run", "Figure"], "Value | None"]
 """The value of a run; None where nobody counted it."""
@@ -117,52 +118,51 @@ OPTIONS = ("over", "percentile", "counter", "per", "method", "sign")
 """Keys of a figure that only some kinds have."""
 
 
-def _hdr(one: RunEvaluation, bins: int) -> list[Trace]:
+def _hdr(one: Latencies, bins: int) -> list[Trace]:
     from tailtap.analysis.figures.curves import confidence_band, curve_of
 
     curve = curve_of(one)
     if curve is None:
         return []
-    x, low, high = confidence_band(one.curve_percentiles)
+    x, low, high = confidence_band(one.curve)
     band = [Trace(x, low.astype(float), low.astype(float), high.astype(float))]
     return [*(band if x.size else []), Trace(curve.x, curve.y.astype(float), supported=curve.split)]
 
 
-def _latency(one: RunEvaluation, bins: int) -> list[Trace]:
+def _latency(one: Latencies, bins: int) -> list[Trace]:
     from tailtap.analysis.figures.curves import log_histogram, outline
 
-    return [Trace(*outline(*log_histogram(one.histogram, bins), FLOOR))]
+    return [Trace(*outline(*log_histogram(one.histogram(), bins), FLOOR))]
 
 
-def _gaps(one: RunEvaluation, bins: int) -> list[Trace]:
+def _gaps(one: Latencies, bins: int) -> list[Trace]:
     from tailtap.analysis.figures.curves import log_histogram, outline
 
     return [
-        Trace(*outline(*log_histogram(one.gaps[side], bins), FLOOR), before=side == "ingress")
+        Trace(*outline(*log_histogram(one.gaps(side), bins), FLOOR), before=side == "ingress")
         for side in ("ingress", "egress")
-        if side in one.gaps
     ]
 
 
-def _worst(one: RunEvaluation, bins: int) -> list[Trace]:
-    return [Trace(one.worst_time, one.worst_latency.astype(float))]
+def _worst(one: Latencies, bins: int) -> list[Trace]:
+    worst = one.worst_packets
+    return [Trace(one.seconds(worst.ingress_ns), worst.latency_ns.astype(float))]
 
 
-def _losses(one: RunEvaluation, bins: int) -> list[Trace]:
-    return [Trace(one.burst_time, one.burst_packets.astype(float))]
+def _losses(one: Latencies, bins: int) -> list[Trace]:
+    time, packets = one.bursts
+    return [Trace(time, packets.astype(float))]
 
 
-def _rates(one: RunEvaluation, bins: int) -> list[Trace]:
+def _rates(one: Latencies, bins: int) -> list[Trace]:
     import numpy as np
 
-    return [
-        Trace(
-            np.column_stack((start, start + 1)).ravel(),
-            np.repeat(one.rate_packets[side], 2).astype(float),
-            before=side == "ingress",
-        )
-        for side, start in one.rate_start.items()
-    ]
+    traces = []
+    for side in ("ingress", "egress"):
+        start, packets = one.whole_seconds(side)
+        x, y = np.column_stack((start, start + 1)).ravel(), np.repeat(packets, 2).astype(float)
+        traces.append(Trace(x, y, before=side == "ingress"))
+    return traces
 
 
 def _percentile(run: Run, figure: Figure) -> Value | None:

@@ -368,7 +368,7 @@ def finding_of(
     stored = run.stored
     given = options is not None and options.offset_ns is not None
     clock = host_clock(run.record, f"{file}: the samples") if shared and not given else None
-    samples = read_samples(file)
+    samples = run.samples if one_clock else read_samples(file)
     return analyse(run.slug, stored, samples, one_clock=shared, clock=clock, options=options)
 
 
@@ -459,7 +459,7 @@ def _kinds(run: Run) -> tuple[Mapping[str, int], float]:
     path = (run.own_folder or Path()) / FILE
     if run.own_folder is None or not path.is_file():
         return {}, 0.0
-    windows = windows_of(read_samples(path))
+    windows = windows_of(run.samples)
     cpus = set(run.device_cpus)
     found: dict[str, int] = {}
     for name, rises in zip(windows.names, windows.increments.sum(axis=1), strict=True):

@@ -115,9 +115,9 @@ def printed(row: RunRow) -> FlowRun:
 def stored(run: Run) -> FlowRun:
     """A run of an experiment."""
     result, evaluation = None, run.evaluation
-    if evaluation is not None and {"lost", "matched"} <= set(evaluation.counts):
-        counts = evaluation.counts
-        result = _result(run.variables, counts["matched"], counts["lost"], evaluation.percentiles)
+    if evaluation is not None and {"lost", "matched"} <= set(evaluation.counted):
+        counts = evaluation.counted
+        result = _result(run.variables, counts["matched"], counts["lost"], evaluation.listed)
     return FlowRun(run.slug, run.repeat, run.variables, result, run.valid is not False)
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailtap.analysis.evaluation import Percentile
-from tailtap.analysis.evaluation.flows import HEAVY_LOSS
+from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
-from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
+from tailtap.analysis.evaluation.values import HEAVY_LOSS
+from tailtap.analysis.runs.run import Experiment, Origin, Run
 from tailtap.analysis.runs.text import (
     count_text,
     percent_text,
@@ -74,11 +75,11 @@ class Member:
 
     index: int
     run: Run
-    evaluation: RunEvaluation
+    evaluation: Latencies
     label: str
     dash: int
     """Which pattern of dashes its lines have; 0 is none."""
-    undisturbed: RunEvaluation | None = None
+    undisturbed: Latencies | None = None
     """Without the time around pauses from outside, where there were any and this is shown."""
     left_out: str = ""
     """What of its time that leaves out, or why it is not shown, in a sentence."""
@@ -137,7 +138,7 @@ class Configuration:
 
         def badness(member: Member) -> tuple[int, int]:
             row = listed(member.evaluation, self.common_percentile)
-            return (row.value if row else 0, member.evaluation.maximum or 0)
+            return (row.value if row else 0, member.evaluation.max or 0)
 
         return max(self.leading, key=badness, default=None)
 
@@ -151,20 +152,20 @@ class Configuration:
         return next((member for member in choice if member in members), None)
 
 
-def listed(evaluation: RunEvaluation, p: float | None) -> Percentile | None:
+def listed(evaluation: Latencies, p: float | None) -> Percentile | None:
     """The listed percentile `p` of an evaluation, if it has it."""
-    return next((row for row in evaluation.percentiles if row.p == p), None)
+    return next((row for row in evaluation.listed if row.p == p), None)
 
 
-def common_percentile(evaluations: Iterable[RunEvaluation]) -> float | None:
+def common_percentile(evaluations: Iterable[Latencies]) -> float | None:
     """The highest listed percentile that every evaluation supports; None when there is none.
 
     Published runs of which no percentiles are known, or not their support, are left out.
     """
     supported = [
-        {row.p for row in e.percentiles if row.supported}
+        {row.p for row in e.listed if row.supported}
         for e in evaluations
-        if e.percentiles and e.packets is not None
+        if e.listed and e.packets is not None
     ]
     return max(set.intersection(*supported), default=None) if supported else None
 
@@ -357,7 +358,7 @@ def finding(configuration: Configuration, groups: list[Configuration]) -> Findin
 def _tail(configuration: Configuration, groups: list[Configuration]) -> Finding:
     p = configuration.common_percentile
     evaluations = [member.evaluation for member in configuration.leading]
-    slowest = max((e.maximum for e in evaluations if e.maximum is not None), default=None)
+    slowest = max((e.max for e in evaluations if e.max is not None), default=None)
     rows = [row for e in evaluations if (row := listed(e, p)) is not None]
     failed = max(evaluation.failed or 0.0 for evaluation in evaluations)
     if p is not None and failed > 1 - p:
@@ -367,7 +368,7 @@ def _tail(configuration: Configuration, groups: list[Configuration]) -> Finding:
         name, value = "max", "unknown" if slowest is None else time_text(slowest)
         sentence = "Too few packets for any percentile: only the extremes are known"
         if configuration.origin:
-            known = any(one.percentiles for one in evaluations)
+            known = any(one.listed for one in evaluations)
             lacks = "percentile is supported by all runs" if known else "percentiles are published"
             sentence = f"No {lacks}"
     else:
@@ -395,10 +396,10 @@ def _heavy_loss(configuration: Configuration) -> Finding:
     worst = max(evaluation.loss or 0.0 for evaluation in evaluations)
     over = sum(evaluation.lost_heavily for evaluation in evaluations)
     when = f" in {over} of {len(evaluations)} repeats" if len(evaluations) > 1 else ""
-    slowest = max((e.maximum for e in evaluations if e.maximum is not None), default=None)
+    slowest = max((e.max for e in evaluations if e.max is not None), default=None)
     others = "" if slowest is None else f"; the others took up to {time_text(slowest)}"
     most = max(evaluations, key=lambda evaluation: evaluation.loss or 0.0)
-    patterns = (most.stored.loss_patterns if most.stored else None) or []
+    patterns = most.loss_patterns or []
     seen = "".join(f" {one.text[0].upper()}{one.text[1:]}." for one in patterns)
     clause = _loss_clause(evaluations)
     sentence = (
@@ -425,15 +426,15 @@ def _invalid_clause(configuration: Configuration) -> str:
     return f" {which} invalid and left out: {NOT_ASKED_FOR}."
 
 
-def _loss_clause(evaluations: list[RunEvaluation]) -> str:
+def _loss_clause(evaluations: list[Latencies]) -> str:
     if any(e.failed for e in evaluations):
-        errors = sum(e.counts.get("errors", 0) for e in evaluations)
+        errors = sum(e.counted.get("errors", 0) for e in evaluations)
         requests = sum(e.offered or 0 for e in evaluations)
         share = share_text(errors / requests)
         return f"{count_text(errors)} of {count_text(requests)} requests failed ({share})"
     if any(e.loss is None for e in evaluations):
         return "how many were lost is not published"
-    lost = sum(e.counts["lost"] for e in evaluations)
+    lost = sum(e.counted["lost"] for e in evaluations)
     offered = sum(e.offered or 0 for e in evaluations)
     if not lost:
         return "none was lost"

@@ -6,24 +6,16 @@ is an error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path, PurePath
 
-import msgspec
-import numpy as np
-import pyarrow as pa
-
-from tailtap.analysis.evaluation import Evaluation, Histogram, Percentile
-from tailtap.analysis.evaluation import tables as files
-from tailtap.analysis.evaluation.model import EVALUATION, SIDES
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.model import EVALUATION, Latencies
 from tailtap.analysis.evaluation.partial import Partial
-from tailtap.analysis.evaluation.percentiles import DEFAULT
-from tailtap.analysis.evaluation.values import Pair
 from tailtap.analysis.runs.folder import RAW, resumed
-from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
+from tailtap.analysis.runs.run import Experiment, Origin, Run
 from tailtap.analysis.runs.text import as_words, warnings_of
 from tailtap.base.document import load
 from tailtap.base.errors import InputError
@@ -34,23 +26,22 @@ from tailtap.records.record import Notice, parsed, read, tag_of
 from tailtap.records.run import Plan, PlanRow, RunRecord
 from tailtap.records.search import SearchRecord
 
-BAND_STEPS = 24
-"""Percentiles in each decade of 1/(1-p) whose confidence limits make the band."""
-WHOLE = 0.99
-"""How long packets came in a second that counts as one, in s: the last is a gap short."""
 DATABASE = "results.duckdb"
 _UNFINISHED = {"running": "the run was never finished", "interrupted": "interrupted"}
 
 
-def read_runs(path: Path) -> Experiment:
+def read_runs(path: Path, *, late: bool = False) -> Experiment:
     """All runs at `path`, finished or not, in the order of their numbers.
+
+    Tables of an evaluation are read with it, so that one which is damaged is no result; those that
+    are read `late`, when they are asked for, raise `InputError` then.
 
     `path` is an experiment folder, a run folder, a folder of run folders, the folder of a search,
     or what `tailtap evaluate --out` wrote. Raises `InputError` when it is none of these.
     """
     if path.is_file():
         if path.name == DATABASE and (path.parent / "runs").is_dir():
-            return read_runs(path.parent)
+            return read_runs(path.parent, late=late)
         raise InputError(
             "this is a file: give the folder that `tailtap run` or `tailtap import` wrote; "
             "`tailtap evaluate` takes captures"
@@ -58,14 +49,21 @@ def read_runs(path: Path) -> Experiment:
     if not path.is_dir():
         raise InputError("no such folder; give the folder that `tailtap run` wrote").at(path)
     if (path / "search.json").is_file():
-        measured = read_runs(_measured(path))
+        measured = read_runs(_measured(path), late=late)
         runs = tuple(replace(run, top=path) for run in measured.runs)
         return replace(measured, folder=path, runs=runs)
     name = path.resolve().name
-    found = _with_short_origins([run_in(folder, path) for folder in run_folders(path)])
+    found = _with_short_origins([run_in(folder, path, late=late) for folder in run_folders(path)])
     if all(run.origin for run in found) and (path / EVALUATION).is_file():
         found.append(
-            Run(name, experiment=name, home=path, top=path, folder=path, read=partial(_load, path))
+            Run(
+                name,
+                experiment=name,
+                home=path,
+                top=path,
+                folder=path,
+                read=partial(_load, path, late=late),
+            )
         )
     elif not found and not (path / "runs").is_dir():
         raise InputError(_no_runs(path))
@@ -122,11 +120,11 @@ def load_search(folder: Path) -> tuple[Experiment, SearchRecord]:
 
 
 def finished_runs(path: Path) -> list[Run]:
-    """The runs that have a result, whoever measured them.
+    """The runs that have a result, whoever measured them; their tables are read late.
 
     Raises `InputError` when there is none, or when a record is damaged.
     """
-    runs = read_runs(path).runs
+    runs = read_runs(path, late=True).runs
     for run in runs:
         if run.status == "damaged":
             raise InputError(run.error)
@@ -256,7 +254,7 @@ def _measured(folder: Path) -> Path:
     return folder / measured[0]
 
 
-def run_in(folder: Path, top: Path) -> Run:
+def run_in(folder: Path, top: Path, *, late: bool = False) -> Run:
     """The run of a run folder; damage becomes the reason why it has no result."""
     home = home_of(folder)
     home = folder.absolute().parent if home == folder.absolute() else home
@@ -275,7 +273,7 @@ def run_in(folder: Path, top: Path) -> Run:
         top=top,
         folder=folder / "evaluation",
         notes=tuple(record.warnings),
-        read=partial(_load, folder / "evaluation", lost),
+        read=partial(_load, folder / "evaluation", lost, late=late),
     )
     if record.status == "imported":
         return _imported(run, record)
@@ -309,134 +307,21 @@ def _planned(row: PlanRow | RunRecord, home: Path, file: Path) -> Run:
     )
 
 
-def _load(folder: Path, lost_around_events: int = 0) -> RunEvaluation:
-    """Read one evaluation folder. Raises `InputError` when it is damaged or has no latency."""
+def _load(folder: Path, lost_around_events: int = 0, *, late: bool = False) -> Latencies:
+    """Read one evaluation folder; `late` as `read_runs` has it.
+
+    Raises `InputError` when it is damaged or has no latency.
+    """
     content = read_json(folder / EVALUATION)
     if content.get("schema") == tag_of(PartialEvaluation):
-        record = parsed(folder / EVALUATION, content, PartialEvaluation)
-        try:
-            return partly_shown(Partial.load(folder, record))
-        except (ValueError, OverflowError) as error:
-            raise InputError(f"not all of what was imported ({error}); import it again").at(
-                folder
-            ) from error
+        return Partial.load(folder, parsed(folder / EVALUATION, content, PartialEvaluation))
     meta = parsed(folder / EVALUATION, content, EvaluationRecord)
-    stored = Evaluation.load(folder, meta)
-    if not stored.distribution[0].size:
+    found = Evaluation.load(folder, meta, late=late)
+    if not found.distribution[0].size:
         raise InputError("no latency: no packet was seen on both sides").at(folder)
-    return replace(as_shown(stored), lost_around_events=lost_around_events)
+    return replace(found, lost_around_events=lost_around_events)
 
 
-def experiment_of(stored: Evaluation, name: str) -> Experiment:
+def experiment_of(evaluation: Evaluation, name: str) -> Experiment:
     """An evaluation as an experiment of one run, called `name`."""
-    return Experiment(name, Path(), (Run(name, read=partial(as_shown, stored)),))
-
-
-def as_shown(stored: Evaluation) -> RunEvaluation:
-    """An evaluation as figures and tables need it."""
-    latencies, counts = stored.distribution
-    worst = stored.worst_packets
-    origin = stored.inputs.ingress.first_ns
-    burst_ns, burst_packets = stored.lost_packets.bursts
-    rates = {side: _rates(stored, side) for side in SIDES}
-    return RunEvaluation(
-        counts=msgspec.structs.asdict(stored.counts),
-        packets=int(counts.sum()),
-        offered=stored.counts.matched + stored.counts.lost,
-        maximum=stored.max,
-        mean=stored.mean,
-        percentiles=tuple(stored.percentiles()),
-        curve_percentiles=tuple(stored.percentiles(_band_percentiles(int(counts.sum())))),
-        latencies=latencies,
-        latency_counts=counts,
-        histogram=stored.histogram(),
-        worst_latency=worst.latency_ns,
-        worst_time=(worst.ingress_ns - origin) / 1e9,
-        burst_time=(burst_ns - origin) / 1e9,
-        burst_packets=burst_packets,
-        gaps={side: stored.gaps(side) for side in SIDES},
-        rate_start={side: (rates[side][0] - origin) / 1e9 for side in SIDES},
-        rate_packets={side: rates[side][1] for side in SIDES},
-        warnings=tuple(stored.warnings),
-        stored=stored,
-    )
-
-
-def partly_shown(found: Partial) -> RunEvaluation:
-    """Results of others as figures and tables need them. Raises `ValueError` for damaged ones."""
-    record, tables = found.record, found.tables
-    counts, latency, width = record.counts, record.latency_ns, record.bucket_ns
-    rows = tables["percentiles"].to_pylist() if "percentiles" in tables else []
-    # How many packets are above is 0 where nobody says: then `packets` is None.
-    listed = tuple(Percentile(**{**row, "above": row["above"] or 0}) for row in rows)
-    worst, arrived = _columns(tables, "worst", "latency_ns", "ingress_ns")
-    gaps = _by_side(tables, "gaps", "bucket_ns", "count")
-    rates = _by_side(tables, "rates", "start_ns", "packets")
-    starts = [start[:1] for start in (rates["ingress"][0], arrived[np.argsort(arrived)])]
-    origin = next((int(start[0]) for start in starts if start.size), 0)
-    kept = counts.get("ingress")
-    maximum = latency.max
-    if listed and "matched" in counts and not listed[-1].above:
-        maximum = listed[-1].value
-    values, times = _columns(tables, "distribution", "latency_ns", "count")
-    return RunEvaluation(
-        counts=counts,
-        packets=counts.get("matched"),
-        offered=None if kept is None else kept - counts.get("trimmed_ingress", 0),
-        mean=latency.mean,
-        maximum=int(worst.max()) if worst.size else maximum,
-        percentiles=tuple(row for row in listed if row.p in DEFAULT),
-        curve_percentiles=listed,
-        latencies=values,
-        latency_counts=times,
-        histogram=_histogram(_columns(tables, "histogram", "bucket_ns", "count"), width),
-        worst_latency=worst,
-        worst_time=(arrived - origin) / 1e9,
-        gaps={side: _histogram(pair, width) for side, pair in gaps.items()},
-        rate_start={side: (rates[side][0] - origin) / 1e9 for side in SIDES},
-        rate_packets={side: rates[side][1] for side in SIDES},
-        partial=found,
-    )
-
-
-def _columns(tables: Mapping[str, pa.Table], name: str, left: str, right: str) -> Pair:
-    nothing = np.empty(0, np.int64)
-    return files.pair(tables[name], left, right) if name in tables else (nothing, nothing)
-
-
-def _by_side(tables: Mapping[str, pa.Table], name: str, left: str, right: str) -> dict[str, Pair]:
-    if name in tables:
-        return files.of_sides(tables[name], SIDES, (left, right))
-    return dict.fromkeys(SIDES, (np.empty(0, np.int64), np.empty(0, np.int64)))
-
-
-def _histogram(pair: Pair, width: int | None) -> Histogram:
-    """Buckets of `width` or, where nobody says it, of the widest that fits the edges."""
-    edges, counts = pair
-    if np.any(edges[1:] < edges[:-1]):
-        raise ValueError("the buckets of a histogram are not in order")
-    return Histogram(edges, counts, width or int(np.gcd.reduce(edges)) or 1)
-
-
-def _rates(stored: Evaluation, side: str) -> Pair:
-    """Start of each second (ns) and the packets in it, as far as the packets last.
-
-    The second in which they end is left out, as its count is no rate. Where there is no other, it
-    counts as much as a whole one would.
-    """
-    start, packets = stored.rates(side)
-    if not start.size:
-        return start, packets
-    last = (stored.inputs.ingress if side == "ingress" else stored.inputs.egress).last_ns
-    lasted = (last - int(start[-1])) / 1e9
-    if lasted >= WHOLE:
-        return start, packets
-    if start.size > 1:
-        return start[:-1], packets[:-1]
-    return start, np.rint(packets / max(lasted, 1e-3)).astype(np.int64)
-
-
-def _band_percentiles(packets: int) -> list[float]:
-    """Percentiles for a smooth confidence band, evenly spaced over log 1/(1-p)."""
-    decades = np.log10(max(packets, 2))
-    return [float(p) for p in 1 - np.logspace(0, -decades, int(decades * BAND_STEPS) + 1)[1:-1]]
+    return Experiment(name, Path(), (Run(name, read=lambda: evaluation),))

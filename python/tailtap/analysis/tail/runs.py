@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tailtap.analysis.evaluation import tables
+from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.runs.groups import configuration_label, group
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import INVALID, NO_TIMES, Run
@@ -79,7 +80,7 @@ def model_runs(
                 tail = run.tail
             except InputError as error:
                 first = first or error
-                if run.evaluation is not None and run.evaluation.partial is not None:
+                if isinstance(run.evaluation, Partial):
                     others += 1
                 else:
                     warnings.append(Notice("no-tail", str(error)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,15 +14,14 @@ import pyarrow as pa
 
 from tailtap import _core
 from tailtap.analysis.causes.late import SAMPLE_BYTES, capture_of, packets_of
-from tailtap.analysis.causes.trace import GUEST_EVENTS, Events, has_trace, load, load_guest
+from tailtap.analysis.causes.trace import GUEST_EVENTS, Events, Trace, has_trace, load, load_guest
 from tailtap.analysis.clocks.host import guest_clock
 from tailtap.analysis.evaluation import tables
-from tailtap.analysis.evaluation.model import Evaluation
+from tailtap.analysis.evaluation.model import SIDES, Evaluation
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.settings import of_evaluation
-from tailtap.analysis.evaluation.values import Column
-from tailtap.analysis.runs.reader import as_shown
-from tailtap.analysis.runs.run import Run, RunEvaluation
+from tailtap.analysis.evaluation.values import Column, column
+from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed.stretches import (
     LEAST_P,
     SEED,
@@ -85,7 +85,7 @@ class Undisturbed:
         place = folder / FOLDER
         if self.evaluation is not None:
             self.evaluation.write(place, below=below)
-        spans = {STRETCHES: tables.spans(self.out.start, self.out.end)}
+        spans = {STRETCHES: tables.table(STRETCHES, self.out.start, self.out.end)}
         tables.write(place, spans, {RECORD: self.record}, below=below)
 
 
@@ -139,8 +139,10 @@ def read_undisturbed(folder: Path, evaluation: Evaluation) -> Undisturbed | None
     return Undisturbed(record, Spans(*spans), found) if current else None
 
 
-def keep_undisturbed(run: Run) -> Undisturbed | None:
+def keep_undisturbed(run: Run, trace: Trace | None = None) -> Undisturbed | None:
     """Find out what a run's folder has not yet, and write it there.
+
+    `trace` is the run's, where it was read already.
 
     Raises `InputError` as `undisturbed_of` does, and where the folder would be read or written by
     a link, and `MachineError` when it cannot be written.
@@ -154,13 +156,13 @@ def keep_undisturbed(run: Run) -> Undisturbed | None:
             pass
     found = _usable(run)
     if found is None:
-        found = find_undisturbed(run)
+        found = find_undisturbed(run, trace)
         if found is not None:
             found.write(folder, below=run.top)
     return found
 
 
-def find_undisturbed(run: Run) -> Undisturbed | None:
+def find_undisturbed(run: Run, trace: Trace | None = None) -> Undisturbed | None:
     """The same, found out now; see `undisturbed_of`."""
     folder = run.own_folder
     if folder is None or run.record is None or run.origin or run.stored.clocks is not None:
@@ -172,7 +174,7 @@ def find_undisturbed(run: Run) -> Undisturbed | None:
     found: list[Pauses] = []
     known: list[str] = []
     if has_trace(run):
-        trace = load(run)
+        trace = trace or load(run)
         found, events = of_trace(trace)
         senders = trace.senders
         known.append("trace")
@@ -308,41 +310,33 @@ def _evaluation(
             lost=counts.lost - gone,
         ),
         mean=float(latency.mean()),
-        columns=replace(
-            stored.columns,
-            distribution=np.unique(latency, return_counts=True),
-            worst=(
-                worst.latency_ns[here],
-                worst.ingress_ns[here],
-                worst.egress_ns[here],
-                _those(worst.key, here),
-            ),
-            exceedances=(floor_ns, large, ingress[large], latency[large]),
-            blocks=(
+        columns={
+            "distribution": np.unique(latency, return_counts=True),
+            "worst": _those(stored.columns("worst"), here),
+            "exceedances": (floor_ns, large, ingress[large], latency[large]),
+            "blocks": (
                 width_ns,
                 block[first] * width_ns,
                 np.diff(np.append(first, latency.size)),
                 np.add.reduceat(latency, first),
                 np.maximum.reduceat(latency, first),
             ),
-            gaps=dict.fromkeys(stored.columns.gaps, (empty, empty)),
-            rates=dict.fromkeys(stored.columns.rates, (empty, empty)),
-            losses=(
-                lost.ingress_ns[missing],
-                lost.position[missing],
-                lost.length[missing],
-                lost.burst[missing],
-                _those(lost.flow, missing),
-                _those(lost.key, missing),
-            ),
-        ),
+            "gaps": dict.fromkeys(SIDES, (empty, empty)),
+            "rates": dict.fromkeys(SIDES, (empty, empty)),
+            "losses": _those(stored.columns("losses"), missing),
+        }.__getitem__,
         hops=None,
         back=None,
     )
 
 
-def _those(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
-    return [texts[place] for place in np.flatnonzero(chosen).tolist()]
+def _those(columns: Sequence[Any], chosen: npt.NDArray[np.bool_]) -> list[Any]:
+    """Some rows of columns, of numbers or of texts."""
+    places = np.flatnonzero(chosen)
+    return [
+        [one[place] for place in places] if isinstance(one, list | tuple) else column(one)[places]
+        for one in columns
+    ]
 
 
 def undisturbed_run(run: Run) -> Run:
@@ -356,7 +350,7 @@ def undisturbed_run(run: Run) -> Run:
     return replace(run, read=lambda: _read(run))
 
 
-def _read(run: Run) -> RunEvaluation:
+def _read(run: Run) -> Evaluation:
     found = undisturbed_of(run)
     if found is None:
         raise InputError(str(UNKNOWN)).at(run.slug)
@@ -364,7 +358,7 @@ def _read(run: Run) -> RunEvaluation:
         raise InputError(f"its undisturbed percentiles are not shown: {found.record.reason}").at(
             run.slug
         )
-    return as_shown(found.evaluation)
+    return found.evaluation
 
 
 def all_packets(run: Run, before: Path, after: Path) -> tuple[Column, Column]:

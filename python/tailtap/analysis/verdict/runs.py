@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.evaluation.values import NOTHING_UNREAD, Unread
 from tailtap.analysis.runs.groups import configuration_label, group
 from tailtap.analysis.runs.reader import home_of, load_experiment, planned_runs, required_texts
-from tailtap.analysis.runs.run import NO_TIMES, Experiment, Run, RunEvaluation
+from tailtap.analysis.runs.run import NO_TIMES, Experiment, Run
 from tailtap.analysis.runs.selection import select
 from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.analysis.verdict.evidence import Evidence
@@ -165,26 +167,26 @@ def evidence_of(run: Run) -> Evidence:
         why = f" ({', '.join(causes)})" if causes else ""
         refusal = f"the run is invalid{why}: what was sent is not what was asked for"
     tail, without = None, NO_TIMES
-    if evaluation.stored is not None:
+    whole = evaluation if isinstance(evaluation, Evaluation) else None
+    if whole is not None:
         try:
             tail = run.tail
         except InputError as error:
             without = str(error)
-    known = bool(evaluation.latencies.size)
-    inputs = evaluation.stored.inputs if evaluation.stored is not None else None
+    inputs = whole.inputs if whole is not None else None
     return Evidence(
         name=name,
-        published=evaluation.stored is None and not run.tool,
+        published=whole is None and not run.tool,
         refusal=refusal,
         packets=good_of(evaluation),
-        maximum=evaluation.maximum,
+        maximum=evaluation.max,
         mean=evaluation.mean,
         offered=evaluation.offered,
-        counts=evaluation.counts,
-        distribution=(evaluation.latencies, evaluation.latency_counts) if known else None,
-        percentiles=evaluation.curve_percentiles,
-        gaps=evaluation.gaps.get("egress"),
-        gaps_before=evaluation.gaps.get("ingress"),
+        counts=evaluation.counted,
+        distribution=evaluation.distribution if evaluation.distribution[0].size else None,
+        percentiles=evaluation.curve,
+        gaps=evaluation.gaps("egress"),
+        gaps_before=evaluation.gaps("ingress"),
         rate=tail.rate if tail is not None else run.rate,
         tail=tail,
         without_tail=without,
@@ -199,9 +201,9 @@ def evidence_of(run: Run) -> Evidence:
     )
 
 
-def good_of(evaluation: RunEvaluation) -> int | None:
+def good_of(evaluation: Latencies) -> int | None:
     """How many good answers its latencies are of, at least."""
-    packets, among = evaluation.packets, evaluation.counts.get("errors_timed", 0)
+    packets, among = evaluation.packets, evaluation.counted.get("errors_timed", 0)
     return None if packets is None else max(packets - among, 0)
 
 

@@ -80,8 +80,7 @@ def export(
 def _refuse_two_clocks(runs: Sequence[Run]) -> None:
     """Raise `InputError` for latencies that other programs would take for more than they are."""
     for run in runs:
-        shown = run.evaluation
-        clocks = shown.stored.clocks if shown and shown.stored else None
+        clocks = run.evaluation.clocks if run.evaluation else None
         if clocks is not None and clocks.within_ns:
             raise InputError(
                 "no other format has a place for what its latencies may be off by, "

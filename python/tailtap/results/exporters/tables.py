@@ -150,7 +150,7 @@ def all_packets(run: Run) -> pa.Table:
             .at("--packets")
             .at(run.folder)
         )
-    return files.worst(found.worst_packets).sort_by("ingress_ns")
+    return files.table("worst", *found.columns("worst")).sort_by("ingress_ns")
 
 
 def _capture(run: Run, side: Side) -> Path:

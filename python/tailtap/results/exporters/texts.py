@@ -45,15 +45,26 @@ class Hgrm(OneFile):
 
 
 def distribution_of(run: Run) -> Pair:
-    """The distribution of a finished run. Raises `InputError` where it is not known."""
+    """The distribution of a finished run.
+
+    Where others told percentiles alone, packets between two of them count as late as the upper
+    one. Raises `InputError` where these do not reach the last packet.
+    """
     if run.evaluation is None:
         raise InputError(run.failure)
-    try:
-        return run.evaluation.distribution
-    except InputError as error:
-        raise InputError("how late all of its packets were is not told: export csv").at(
-            run.slug
-        ) from error
+    found = run.evaluation
+    if found.distribution[0].size:
+        return found.distribution
+    rows = [(row.value, row.above) for row in found.curve]
+    if found.max is not None:
+        rows.append((found.max, 0))
+    if found.packets is None or not rows or rows[-1][1]:
+        raise InputError("how late all of its packets were is not told: export csv").at(run.slug)
+    values, above = np.array(rows, np.int64).T
+    known, place = np.unique(np.maximum.accumulate(values), return_inverse=True)
+    counts = np.zeros(known.size, np.int64)
+    np.add.at(counts, place, np.diff(found.packets - above, prepend=0))
+    return known[counts > 0], counts[counts > 0]
 
 
 def write_distribution(file: TextIO, distribution: Pair) -> None:

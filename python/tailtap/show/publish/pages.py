@@ -187,7 +187,7 @@ def _run_page(site: Path, run: SiteRun, measured: Run, record: SiteRecord) -> di
     return {
         "run": run,
         "measured": measured,
-        "latencies": evaluation and percentiles_table(evaluation.percentiles, evaluation.maximum),
+        "latencies": evaluation and percentiles_table(evaluation.listed, evaluation.max),
         "causes": found and causes_section(found, run.slug),
         "files": [
             (path.relative_to(folder).as_posix(), path.stat().st_size)

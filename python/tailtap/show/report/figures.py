@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.evaluation.flows import HEAVY_LOSS
-from tailtap.analysis.evaluation.values import KEPT_LOSSES
+from tailtap.analysis.evaluation.model import Latencies
+from tailtap.analysis.evaluation.values import HEAVY_LOSS, KEPT_LOSSES
 from tailtap.analysis.figures.curves import bins_per_decade, curve_of
 from tailtap.analysis.figures.kinds import FLOOR, KINDS, Axis, Trace
 from tailtap.analysis.figures.quantities import NUMBER
@@ -26,7 +26,7 @@ from tailtap.analysis.figures.specification import (
 )
 from tailtap.analysis.runs.groups import Configuration, Member, configurations
 from tailtap.analysis.runs.reader import experiment_of
-from tailtap.analysis.runs.run import Floats, Integers, RunEvaluation
+from tailtap.analysis.runs.run import Floats, Integers
 from tailtap.analysis.runs.text import count_text, rate_text, share_text
 from tailtap.base.errors import InputError
 from tailtap.show.report.loss import axes_of, loss_curves
@@ -132,7 +132,7 @@ def losses(groups: Groups) -> Specification:
 
 def gaps(groups: Groups) -> Specification:
     """Inter-packet gaps before and after the device."""
-    every = (member.evaluation.gaps[side] for _, member in _members(groups)
+    every = (member.evaluation.gaps(side) for _, member in _members(groups)
              for side in ("ingress", "egress"))  # fmt: skip
     bins = bins_per_decade(every)
     return _panelled("gaps", groups, "line", lambda member: _traces("gaps", member, bins))
@@ -140,7 +140,7 @@ def gaps(groups: Groups) -> Specification:
 
 def latency(groups: Groups) -> Specification:
     """How often each latency occurred."""
-    bins = bins_per_decade(member.evaluation.histogram for _, member in _members(groups))
+    bins = bins_per_decade(member.evaluation.histogram() for _, member in _members(groups))
     return _panelled("latency", groups, "line", lambda member: _traces("latency", member, bins))
 
 
@@ -244,10 +244,10 @@ def lossy(groups: Groups) -> list[Configuration]:
     return [group for group in groups if group.shows("losses")]
 
 
-def bursts(evaluation: RunEvaluation) -> tuple[Floats, Integers]:
+def bursts(evaluation: Latencies) -> tuple[Floats, Integers]:
     """When bursts of losses began, in s, and how many packets they have; one of those that
     coincide."""
-    time, packets = evaluation.burst_time, evaluation.burst_packets
+    time, packets = evaluation.bursts
     across = (time * (STEPS / evaluation.duration)).astype(np.int64)
     up = (np.log10(packets) * STEPS_PER_DECADE).astype(np.int64)
     places = across * (1 << 16) + up
@@ -257,7 +257,7 @@ def bursts(evaluation: RunEvaluation) -> tuple[Floats, Integers]:
 
 def ticks(groups: Groups) -> list[int]:
     """Numbers of lost packets to label: up to the first above the longest burst of all."""
-    most = max(int(m.evaluation.burst_packets.max(initial=5)) for g in groups for m in g.members)
+    most = max(int(m.evaluation.bursts[1].max(initial=5)) for g in groups for m in g.members)
     steps = (1, 2, 5) if most < 1000 else (1,)
     every = [step * 10**decade for decade in range(len(str(most)) + 1) for step in steps]
     return [tick for tick in every if tick < most] + [next(t for t in every if t >= most)]
@@ -269,8 +269,8 @@ def cut_short(groups: Groups) -> str:
         member.label
         for group in lossy(groups)
         for member in group.members
-        if member.evaluation.burst_packets.size
-        and member.evaluation.counts.get("lost", 0) > KEPT_LOSSES
+        if member.evaluation.shows("losses")
+        and member.evaluation.counted.get("lost", 0) > KEPT_LOSSES
     ]
     if not names:
         return ""

@@ -111,15 +111,10 @@ def lines(groups: Sequence[Configuration]) -> list[Line]:
 
 def _lines(groups: Sequence[Configuration]) -> Iterator[Line]:
     for place, group in enumerate(groups):
-        known = {member.index: hops for member in group.members if (hops := _hops(member))}
+        known = {one.index: hops for one in group.members if (hops := one.evaluation.hops)}
         members = [member for member in group.members if member.index in known]
         if member := group.example(members):
             yield Line(place, group, member, known[member.index])
-
-
-def _hops(member: Member) -> Hops | None:
-    stored = member.evaluation.stored
-    return None if stored is None else stored.hops
 
 
 def hop_figures(lines: Sequence[Line]) -> list[Specification]:

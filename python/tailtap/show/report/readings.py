@@ -11,7 +11,6 @@ from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.interrupts.association import Integers
 from tailtap.analysis.interrupts.runs import finding_of
 from tailtap.analysis.runs.groups import Configuration, Member, listed
-from tailtap.analysis.runs.reader import as_shown
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import count_text, share_text, time_text
 from tailtap.analysis.undisturbed import stored_of
@@ -151,7 +150,7 @@ def energy(groups: Sequence[Configuration]) -> Table:
         total, power = energy.watts, energy.watts_by_domain
         yield (
             *(one.value if one is not None and one.supported else None for one in rows),
-            Cell(evaluation.maximum, "max"),
+            Cell(evaluation.max, "max"),
             total,
             *map(power.get, domains),
             None if total is None else total * energy.elapsed_ns / 1e9,
@@ -299,5 +298,4 @@ def _beside(member: Member, damage: list[Notice]) -> Member:
         return member
     if found is None or not found.record.stretches:
         return member
-    evaluation = None if found.evaluation is None else as_shown(found.evaluation)
-    return replace(member, undisturbed=evaluation, left_out=found.record.words)
+    return replace(member, undisturbed=found.evaluation, left_out=found.record.words)

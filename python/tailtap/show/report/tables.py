@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tailtap.analysis.evaluation import Percentile
+from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
 from tailtap.analysis.runs.flows import VARIABLES, stored, together
 from tailtap.analysis.runs.groups import (
@@ -16,7 +17,7 @@ from tailtap.analysis.runs.groups import (
     floor_of,
     listed,
 )
-from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
+from tailtap.analysis.runs.run import Experiment, Origin, Run
 from tailtap.analysis.runs.text import count_text, share_text, time_text
 from tailtap.records.evaluation import Counts
 from tailtap.records.record import as_json, meanings
@@ -114,7 +115,7 @@ def of_runs(
 
 def percentile_columns(groups: Sequence[Configuration]) -> list[float]:
     """Every percentile that some run lists, ascending."""
-    return sorted({row.p for g in groups for m in g.members for row in m.evaluation.percentiles})
+    return sorted({row.p for g in groups for m in g.members for row in m.evaluation.listed})
 
 
 def summary(groups: list[Configuration]) -> Table:
@@ -159,11 +160,11 @@ def _look(group: Configuration, member: Member) -> str:
 
 
 def _latencies(
-    evaluation: RunEvaluation, ps: Sequence[float], origin: Origin | None = None
+    evaluation: Latencies, ps: Sequence[float], origin: Origin | None = None
 ) -> list[Cell]:
     """Packets, loss, percentiles and maximum of a run."""
     times = [_percentile(evaluation, listed(evaluation, p), origin) for p in ps]
-    times.append(Cell(evaluation.maximum, "max"))
+    times.append(Cell(evaluation.max, "max"))
     if evaluation.within_ns:
         off = f" ±\u00a0{time_text(evaluation.within_ns)}"
         times = [
@@ -173,7 +174,7 @@ def _latencies(
     return [Cell(evaluation.packets), _loss_cell(evaluation), *times]
 
 
-def _percentile(evaluation: RunEvaluation, found: Percentile | None, origin: Origin | None) -> Cell:
+def _percentile(evaluation: Latencies, found: Percentile | None, origin: Origin | None) -> Cell:
     if found is None:
         return Cell(hint="not published" if origin else "")
     if evaluation.packets is None:
@@ -185,14 +186,14 @@ def _percentile(evaluation: RunEvaluation, found: Percentile | None, origin: Ori
     return Cell(found.value, "unsupported", hint)
 
 
-def _loss_cell(evaluation: RunEvaluation, look: str = "alarm") -> Cell:
+def _loss_cell(evaluation: Latencies, look: str = "alarm") -> Cell:
     """The loss of a run; `look` is that of a loss which is not zero."""
     if evaluation.loss is None:
         return Cell(hint="not published")
     if evaluation.lost_heavily:
         hint = "nobody knows how late the lost packets would have been"
         return Cell(evaluation.loss, look, hint)
-    if evaluation.counts.get("lost", 0) > (evaluation.lost_at_least or 0):
+    if evaluation.counted.get("lost", 0) > (evaluation.lost_at_least or 0):
         hint = "packets after the device were not matched or not read, and may be these"
         return Cell(f"at most {share_text(evaluation.loss)}", look, hint)
     return Cell(evaluation.loss, look if evaluation.loss else "")
@@ -208,7 +209,7 @@ def counted(groups: list[Configuration]) -> Table:
     )  # fmt: skip
 
     def cells(member: Member) -> Iterator[Cells]:
-        counts = member.evaluation.counts
+        counts = member.evaluation.counted
         yield _loss_cell(member.evaluation, ""), *(counts.get(name) for name in COUNTS)
 
     return of_runs("loss and counts", columns, groups, cells).without(0, None, keep=6)
@@ -251,7 +252,7 @@ def _loss_row(curve: LossCurve, point: Point) -> Row:
     evaluation = point.member.evaluation
     hint = "" if point.valid else "the generator did not send the rate"
     notes = [] if point.valid else ["invalid"]
-    patterns = (evaluation.stored and evaluation.stored.loss_patterns) or []
+    patterns = evaluation.loss_patterns or []
     notes += ["with load"] if any(one.kind == "load" for one in patterns) else []
     origin = point.member.run.origin
     return row(
@@ -260,7 +261,7 @@ def _loss_row(curve: LossCurve, point: Point) -> Row:
         Cell(point.rate, "" if point.valid else "alarm", hint),
         point.rate * (1 - point.loss),
         evaluation.offered or 0,
-        evaluation.counts.get("lost"),
+        evaluation.counted.get("lost"),
         Cell(point.loss, "alarm" if point.loss else "zero"),
         Cell(", ".join(notes), "alarm" if notes else "", hint),
         mark=Mark(curve.light, curve.dark, origin.source if origin else ""),
@@ -273,9 +274,7 @@ def flows_of(groups: Sequence[Configuration]) -> Table:
         Part(
             [
                 flow_row(flow, member.label, mark_of(group))
-                for flow in ((member.evaluation.stored and member.evaluation.stored.flows) or ())[
-                    :FLOWS
-                ]
+                for flow in (member.evaluation.flows or ())[:FLOWS]
             ]
         )
         for group in groups
@@ -294,8 +293,7 @@ def patterns_of(groups: Sequence[Configuration]) -> list[str]:
         f"{member.label}: {pattern.text}."
         for group in groups
         for member in group.members
-        if member.evaluation.stored
-        for pattern in member.evaluation.stored.loss_patterns or ()
+        for pattern in member.evaluation.loss_patterns or ()
     ]
 
 
@@ -324,8 +322,7 @@ def changed(groups: Sequence[Configuration]) -> Table:
     )
 
     def cells(member: Member) -> Iterator[Cells]:
-        evaluation = member.evaluation.stored
-        device = evaluation.device if evaluation else None
+        device = member.evaluation.device
         for one in device.changes if device else ():
             assert device is not None
             packets = f"{count_text(one.packets)} of {count_text(device.looked_at)}"

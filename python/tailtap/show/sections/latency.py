@@ -59,7 +59,7 @@ def counts_table(found: Evaluation) -> Table:
     rows = []
     for name, count in msgspec.structs.asdict(found.counts).items():
         if count or name in ("ingress", "egress", "matched", "lost"):
-            share = f"{found.loss:.4%}" if name == "lost" else ""
+            share = f"{found.loss or 0.0:.4%}" if name == "lost" else ""
             if name == "lost" and count > found.lost_at_least:
                 share = f"at most {share}"
             rows.append(row(f" {name.replace('_', ' ')}", count, share))
@@ -122,7 +122,7 @@ def latency_table(found: Evaluation, ps: Sequence[float], title: str) -> Table:
 
 def lost_table(found: Evaluation, n: int) -> Table:
     """The first `n` lost packets."""
-    lost, kept = found.counts.lost, len(found.columns.losses[-1])
+    lost, kept = found.counts.lost, len(found.columns("losses")[-1])
     losses = found.losses(n)
     more = len(losses) < kept or KEPT_LOSSES <= kept < lost
     columns = (

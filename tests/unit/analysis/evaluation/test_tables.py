@@ -17,7 +17,7 @@ from tails import load_tail, tail_tables
 
 from tailtap.analysis.evaluation import Evaluation, evaluate, tables
 from tailtap.analysis.evaluation.percentiles import papers, percentiles_of
-from tailtap.analysis.evaluation.values import MOST, Blocks, Exceedances, Worst, require_counts
+from tailtap.analysis.evaluation.values import MOST, Worst, require_counts
 from tailtap.analysis.tail import analyse
 from tailtap.base.errors import InputError
 from tailtap.records.evaluation import Percentile
@@ -57,22 +57,19 @@ def test_keys_are_texts(keys: list[str]) -> None:
             "key": pa.array(keys, pa.string()),
         }
     )
-    found = tables.worst(worst)
+    found = tables.table("worst", worst.latency_ns, worst.ingress_ns, worst.egress_ns, worst.key)
     found.validate(full=True)
     assert found.equals(expected)
 
 
 def test_columns_and_sides_keep_their_names() -> None:
     three = integers(3, -1, 2**62)
-    assert tables.counts("x", (three, three)).equals(pa.table({"x": three, "count": three}))
-    found = tables.columns(Exceedances(5, three, three + 0, three - 1))
+    found = tables.table("exceedances", three, three + 0, three - 1)
     assert found.equals(pa.table({"position": three, "ingress_ns": three, "latency_ns": three - 1}))
-    blocks = tables.columns(Blocks(1 << 20, three, three, three, three))
-    assert blocks.column_names == ["start_ns", "packets", "sum_ns", "max_ns"]
     sides = {"ingress": (three, three), "egress": (integers(9), integers(8))}
-    found = tables.by_side(sides, ("a", "b"))
+    found = tables.by_side("gaps", sides)
     assert found.column("side").to_pylist() == ["ingress"] * 3 + ["egress"]
-    assert found.column("b").to_pylist() == [*three.tolist(), 8]
+    assert found.column("count").to_pylist() == [*three.tolist(), 8]
     found.validate(full=True)
 
 

@@ -212,7 +212,7 @@ def test_a_stored_folder_is_evaluated_and_told_as_before(tmp_path: Path) -> None
     for group in configurations(load_experiment(folder)):
         assert group.label in page and finding(group, []).name == "p95"
         for member in group.members:
-            row = next(row for row in member.evaluation.percentiles if row.p == 0.5)
+            row = next(row for row in member.evaluation.listed if row.p == 0.5)
             assert row.value == expected["runs"][member.run.slug][2]
     assert "Linux 6.18.44" in page and "AMD EPYC" in page
 

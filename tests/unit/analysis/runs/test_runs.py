@@ -107,9 +107,10 @@ def test_the_second_in_which_packets_end_is_no_rate(
     write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=packets, rate=1_000)
     (run,) = load_experiment(tmp_path).finished
     assert run.evaluation is not None
-    for side, shown in run.evaluation.rate_packets.items():
-        assert shown.tolist() == pytest.approx(expected, abs=3), side
-        assert run.evaluation.rate_start[side].size == len(expected)
+    for side in ("ingress", "egress"):
+        start, packets = run.evaluation.whole_seconds(side)
+        assert packets.tolist() == pytest.approx(expected, abs=3), side
+        assert start.size == len(expected)
 
 
 def found(**requests: int | None) -> Transactions:

@@ -129,8 +129,8 @@ def test_result_files_of_the_papers_are_the_results(tmp_path: Path, name: str) -
         theirs = next(one for one in read_runs(tmp_path / "published").runs
                       if one.rate == rate and one.repeat == 1)  # fmt: skip
         assert run.evaluation and theirs.evaluation
-        assert run.evaluation.curve_percentiles == theirs.evaluation.curve_percentiles
-        assert run.evaluation.counts == theirs.evaluation.counts
+        assert run.evaluation.curve == theirs.evaluation.curve
+        assert run.evaluation.counted == theirs.evaluation.counted
 
 
 def test_result_files_without_a_run_number_belong_to_their_rate_and_repeat(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_published_captures_in_a_tree_give_what_an_evaluation_gives(tmp_path: Pa
     [run] = read_runs(database).runs
     wanted = evaluation.evaluate(PRE, POST)
     assert run.evaluation is not None and run.maximum == wanted.max
-    for row in run.evaluation.percentiles:
+    for row in run.evaluation.listed:
         assert row == wanted.percentile(row.p)
 
 
@@ -317,7 +317,7 @@ def test_the_published_tree_is_read(tmp_path: Path) -> None:
     [run] = read_runs(tmp_path / "r").runs
     assert run.variables == {"pkt_sz": "64", "traffic.rate": "400 kpkt/s"}
     assert run.evaluation is not None
-    assert run.evaluation.counts == {"ingress": 12_000_000, "egress": 11_982_780, "lost": 17_220}
+    assert run.evaluation.counted == {"ingress": 12_000_000, "egress": 11_982_780, "lost": 17_220}
     assert found.experiments[0].hosts == ["intelexp1", "tether"]
 
 

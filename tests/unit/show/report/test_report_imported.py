@@ -16,11 +16,11 @@ from published import PUBLISHED, needs_published
 from published_trees import write_mixed, write_rates
 
 from tailtap.analysis.evaluation import Percentile
+from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.evaluation.percentiles import papers
 from tailtap.analysis.figures.curves import curve_of, percentile_curve
 from tailtap.analysis.runs.groups import DRAWN, configurations, floor_of
 from tailtap.analysis.runs.reader import load_experiment, short_places
-from tailtap.analysis.runs.run import RunEvaluation
 from tailtap.analysis.runs.selection import select
 from tailtap.base.errors import InputError
 from tailtap.results.exporters import export
@@ -37,49 +37,51 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def both(folder: Path) -> list[RunEvaluation]:
+def both(folder: Path) -> list[Latencies]:
     """A run of ours, and the same as others would publish it."""
     found = {group.label.split(" ")[0]: group for group in configurations(load_experiment(folder))}
     return [found[name].members[0].evaluation for name in ("bare-metal", "whole")]
 
 
 def test_an_imported_run_has_the_numbers_of_the_run_that_was_published(
-    both: list[RunEvaluation],
+    both: list[Latencies],
 ) -> None:
     ours, theirs = both
-    assert [(r.p, r.value, r.above, r.supported) for r in ours.percentiles] == [
-        (r.p, r.value, r.above, r.supported) for r in theirs.percentiles
+    assert [(r.p, r.value, r.above, r.supported) for r in ours.listed] == [
+        (r.p, r.value, r.above, r.supported) for r in theirs.listed
     ]
-    assert ours.loss and (ours.packets, ours.offered, ours.maximum, ours.loss) == (
-        theirs.packets, theirs.offered, theirs.maximum, theirs.loss,
+    assert ours.loss and (ours.packets, ours.offered, ours.max, ours.loss) == (
+        theirs.packets, theirs.offered, theirs.max, theirs.loss,
     )  # fmt: skip
     for side in ("ingress", "egress"):
         for left, right in (
-            (ours.gaps[side].counts, theirs.gaps[side].counts),
-            (ours.gaps[side].edges, theirs.gaps[side].edges),
-            (ours.rate_packets[side], theirs.rate_packets[side]),
+            (ours.gaps(side).counts, theirs.gaps(side).counts),
+            (ours.gaps(side).edges, theirs.gaps(side).edges),
+            (ours.whole_seconds(side)[1], theirs.whole_seconds(side)[1]),
         ):
             assert left.tolist() == right.tolist()
         # Ours know the first packet to the nanosecond, theirs where the first second begins.
-        assert ours.rate_start[side] == pytest.approx(theirs.rate_start[side], abs=1e-6)
-    assert ours.histogram.counts.tolist() == theirs.histogram.counts.tolist()
-    assert (ours.histogram.width, theirs.histogram.width) == (100, 100)
-    assert ours.worst_latency.tolist() == theirs.worst_latency.tolist()
-    assert ours.worst_time == pytest.approx(theirs.worst_time, abs=1e-6)
+        starts = (one.whole_seconds(side)[0] for one in both)
+        assert next(starts) == pytest.approx(next(starts), abs=1e-6)
+    assert ours.histogram().counts.tolist() == theirs.histogram().counts.tolist()
+    assert (ours.histogram().width, theirs.histogram().width) == (100, 100)
+    assert ours.worst_packets.latency_ns.tolist() == theirs.worst_packets.latency_ns.tolist()
+    times = (one.seconds(one.worst_packets.ingress_ns) for one in both)
+    assert next(times) == pytest.approx(next(times), abs=1e-6)
 
 
-def test_the_curve_of_published_percentiles_never_understates(both: list[RunEvaluation]) -> None:
+def test_the_curve_of_published_percentiles_never_understates(both: list[Latencies]) -> None:
     ours, theirs = both
     curve = curve_of(theirs)
     assert curve is not None and ours.packets
-    latencies = np.repeat(ours.latencies, ours.latency_counts)
+    latencies = np.repeat(*ours.distribution)
     n = ours.packets
     for p in [*papers(), *np.random.default_rng(3).uniform(0, 1, 500)]:
         if p <= 1 - 1 / n:
             exact = latencies[max(int(np.ceil(round(p * n, 6))), 1) - 1]
             drawn = curve.y[np.searchsorted(curve.x, 1 / (1 - p), side="left")]
             assert drawn == exact if p in papers() else drawn >= exact
-    assert (curve.x[-1], curve.y[-1]) == (2 * n, ours.maximum)
+    assert (curve.x[-1], curve.y[-1]) == (2 * n, ours.max)
     assert curve.x[curve.split - 1] <= n / 10 < curve.x[curve.split + 1]
     assert (np.diff(curve.x) >= 0).all() and (np.diff(curve.y) >= 0).all()
 

@@ -61,7 +61,9 @@ class Loads(HTMLParser):
 def test_a_page_of_ten_runs_is_small_and_loads_nothing(folder: Path) -> None:
     page = write_report(folder, figures=False).page.read_text("utf-8")
     runs = load_experiment(folder).finished
-    assert [run.evaluation and run.evaluation.worst_latency.size for run in runs] == [5000] * 10
+    assert [run.evaluation and run.evaluation.worst_packets.latency_ns.size for run in runs] == [
+        5000
+    ] * 10
     assert len(page.encode()) < 2_000_000
     loads = Loads()
     loads.feed(page)
@@ -95,7 +97,7 @@ def test_an_invalid_run_leads_nothing_and_says_so_wherever_it_stands(tmp_path: P
     assert found.value == time_text(max(first, third))
     assert "in the worst of 2 valid repeats" in found.sentence
     assert "1 of 3 repeats is invalid and left out: it was not the load" in found.sentence
-    assert time_text(repeats.members[1].evaluation.maximum or 0) not in found.sentence
+    assert time_text(repeats.members[1].evaluation.max or 0) not in found.sentence
     # Where nothing is valid there is no number, and the wire is no floor.
     assert alone.worst is None and floor_of(repeats, groups) is None
     found = finding(alone, groups)

@@ -59,8 +59,8 @@ def partial_of(pair: Pair) -> Partial:
     histogram = tables.histogram(pair, BUCKET_NS)
     found = {
         "percentiles": tables.percentiles(percentiles_of(pair, sorted({*papers(), *DEFAULT}))),
-        "distribution": tables.counts("latency_ns", pair),
-        "histogram": tables.counts("bucket_ns", (histogram.edges, histogram.counts)),
+        "distribution": tables.table("distribution", *pair),
+        "histogram": tables.table("histogram", histogram.edges, histogram.counts),
     }
     mean = float((values.astype(float) * counts).sum() / packets)
     latency = PartialLatency(min=int(values[0]), mean=mean, max=int(values[-1]))
