@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from tailtap.analysis.causes.many import Told
     from tailtap.analysis.causes.record import Line
-    from tailtap.analysis.interrupts.runs import FoundRuns
     from tailtap.base.errors import TailtapError
     from tailtap.records.causes import CausesRecord
     from tailtap.records.evaluation import UndisturbedRecord
@@ -294,27 +293,27 @@ def interrupts(
     progress = steps("interrupts", quiet=quiet)
 
     options = Options(None if offset is None else _offset(offset), worst)
-    found = interrupts_of(runs, options, samples=samples, out=out, progress=progress)
+    record, found = interrupts_of(runs, options, samples=samples, out=out, progress=progress)
     if figures:
         from tailtap.show.report.diagnostics import interrupts_figure, write_diagnostics
 
-        for one in found.runs:
-            if one.finding.offset_ns is None:
+        for one in found:
+            if one.sampled.record.offset.ns is None:
                 progress(f"{one.run.slug}: no figure without an offset of the clocks")
             else:
-                figure = interrupts_figure(one.finding)
+                figure = interrupts_figure(one.sampled)
                 write_diagnostics(figure, one.folder, below=out or one.run.top)
-    return Answer(found.record, lambda: _print_runs(found))
 
+    def show() -> None:
+        from tailtap.cli.console import print_section
+        from tailtap.show.sections.machine import interrupts_section
 
-def _print_runs(found: FoundRuns) -> None:
-    from tailtap.cli.console import print_section
-    from tailtap.show.sections.machine import interrupts_section
+        for one in found:
+            print_section(interrupts_section(one.sampled, one.run.slug))
+            say()
+        warn_of(record.warnings)
 
-    for one in found.runs:
-        print_section(interrupts_section(one.finding, one.run.slug))
-        say()
-    warn_of(found.warnings)
+    return Answer(record, show)
 
 
 def _offset(text: str) -> int:
@@ -403,15 +402,14 @@ def model(
         thresholds=tuple(map(parse_threshold, threshold)) if threshold else defaults.thresholds,
         horizons=horizon or defaults.horizons,
     )
-    found = model_runs(runs, options, out=out, progress=progress)
+    content, found = model_runs(runs, options, method=method, out=out, progress=progress)
     if figures:
         from tailtap.show.report.diagnostics import tail_figure, write_diagnostics
 
-        for modelled in found.runs:
+        for modelled in found:
             progress(f"{modelled.run.slug}: drawing")
             figure = tail_figure(modelled.model)
             write_diagnostics(figure, modelled.folder, below=out or modelled.run.top)
-    content = found.record(method)
     return Answer(content, lambda: _print(content, method))
 
 

@@ -6,6 +6,6 @@ where packets are late, and which offset of the clocks fits; `runs` looks at one
 
 from __future__ import annotations
 
-from tailtap.analysis.interrupts.runs import Finding, FoundRuns, Options, analyse, interrupts_of
+from tailtap.analysis.interrupts.runs import Options, Sampled, analyse, interrupts_of
 
-__all__ = ["Finding", "FoundRuns", "Options", "analyse", "interrupts_of"]
+__all__ = ["Options", "Sampled", "analyse", "interrupts_of"]

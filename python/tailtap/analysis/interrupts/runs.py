@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +36,6 @@ from tailtap.records.interrupts import (
     LateRow,
     OffsetRow,
     OffsetSource,
-    SamplerRow,
     Samples,
     SamplesRow,
     Took,
@@ -67,66 +65,13 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Sampled:
     """What the samples say about the late packets of one run."""
 
-    slug: str
-    samples: int
-    took_ns: tuple[int, int] | None
-    """The median and the longest sample, where the file says."""
-    source: OffsetSource
-    offset_ns: int | None
-    """None where it cannot be told."""
-    suggestion: Suggestion | None
-    bounds_ns: tuple[int, int] | None
-    """Between which offsets the truth lies, where two clocks were compared."""
+    record: InterruptsRun
     windows: Windows
     """Those that the captures cover, on their clock; all of the samples without an offset."""
     late: Late
-    counters: tuple[CounterRow, ...]
-    """Those that rose, the most surely associated first."""
-    own_effect: SamplerRow | None
-    reason: str | None
-    """Why nothing can be told; None where something can."""
-    threshold_ns: int = field(default=0)
-    """The least latency of a late packet."""
-
-    @cached_property
-    def answer(self) -> Answer:
-        """Whether any counter rises where packets are late."""
-        if self.reason is not None:
-            return "cannot-tell"
-        return "associated" if any(row.associated for row in self.counters) else "none"
-
-    @property
-    def record(self) -> InterruptsRun:
-        """The run in what `tailtap interrupts --json` prints."""
-        found, took = self.suggestion, self.took_ns
-        suggested = None if found is None else (found.low_ns, found.high_ns)
-        low, high = self.bounds_ns or suggested or (None, None)
-        return InterruptsRun(
-            run=self.slug,
-            answer=self.answer,
-            reason=self.reason,
-            samples=SamplesRow(
-                number=self.samples,
-                period_ns=self.windows.period_ns,
-                windows=self.windows.number,
-                took_ns=None if took is None else Took(median=took[0], max=took[1]),
-            ),
-            offset=OffsetRow(
-                ns=self.offset_ns,
-                source=self.source,
-                best_ns=None if found is None else found.best_ns,
-                low_ns=low,
-                high_ns=high,
-                p_value=None if found is None else found.p_value,
-                searched_ns=None if found is None else list(found.searched_ns),
-            ),
-            late=LateRow(packets=len(self.late.ingress_ns), threshold_ns=self.threshold_ns),
-            counters=list(self.counters),
-            sampler=self.own_effect,
-        )
 
 
 def analyse(
@@ -137,7 +82,7 @@ def analyse(
     one_clock: bool = False,
     clock: HostClock | None = None,
     options: Options | None = None,
-) -> Finding:
+) -> Sampled:
     """Look for counters that rise where packets were late.
 
     `one_clock`: stamps and samples are of the same clock, so that nothing has to be found out.
@@ -171,29 +116,48 @@ def analyse(
     elif offset is not None and windows.number:
         counters = described(windows, late)
     took = samples.took_ns
-    starts = np.array(samples.times_ns, np.int64)
-    return Finding(
-        slug,
-        len(samples.times_ns),
-        None if took is None else (int(np.median(took)), max(took)),
-        source,
-        offset,
-        suggestion,
-        None,
-        windows,
-        late,
-        tuple(counters),
-        own_effect(starts + offset, np.array(took, np.int64), late)
-        if took is not None and offset is not None
-        else None,
-        reason,
-        int(late.latency_ns.min()) if late.latency_ns.size else 0,
+    sampler = None
+    if took is not None and offset is not None:
+        starts = np.array(samples.times_ns, np.int64)
+        sampler = own_effect(starts + offset, np.array(took, np.int64), late)
+    record = InterruptsRun(
+        run=slug,
+        answer=_answer(reason, counters),
+        reason=reason,
+        samples=SamplesRow(
+            number=len(samples.times_ns),
+            period_ns=windows.period_ns,
+            windows=windows.number,
+            took_ns=None if took is None else Took(median=int(np.median(took)), max=max(took)),
+        ),
+        offset=OffsetRow(
+            ns=offset,
+            source=source,
+            best_ns=None if suggestion is None else suggestion.best_ns,
+            low_ns=None if suggestion is None else suggestion.low_ns,
+            high_ns=None if suggestion is None else suggestion.high_ns,
+            p_value=None if suggestion is None else suggestion.p_value,
+            searched_ns=None if suggestion is None else list(suggestion.searched_ns),
+        ),
+        late=LateRow(
+            packets=len(late.ingress_ns),
+            threshold_ns=int(late.latency_ns.min()) if late.latency_ns.size else 0,
+        ),
+        counters=counters,
+        sampler=sampler,
     )
+    return Sampled(record, windows, late)
+
+
+def _answer(reason: str | None, counters: Sequence[CounterRow]) -> Answer:
+    if reason is not None:
+        return "cannot-tell"
+    return "associated" if any(row.associated for row in counters) else "none"
 
 
 def _compared(
     slug: str, evaluation: Evaluation, samples: Samples, clock: HostClock, options: Options
-) -> Finding:
+) -> Sampled:
     """What samples of another clock say, told by that of the stamps."""
     theirs = np.array(samples.times_ns, np.int64)
     ours = clock.stamps_ns(theirs)
@@ -202,18 +166,19 @@ def _compared(
     middle = len(ours) // 2
     ahead = int(ours[middle] - theirs[middle])
     off = int(clock.off_ns(ours).max())
-    told = replace(found, source="clocks", offset_ns=ahead, bounds_ns=(ahead - off, ahead + off))
-    if found.took_ns is not None and 2 * off > found.took_ns[0]:
-        told = replace(told, own_effect=None)  # which packets met a sample cannot be seen
-    if found.reason is None and 2 * off > found.windows.period_ns:
-        reason = (
+    told, took = found.record, found.record.samples.took_ns
+    told.offset.ns, told.offset.source = ahead, "clocks"
+    told.offset.low_ns, told.offset.high_ns = ahead - off, ahead + off
+    if took is not None and 2 * off > took.median:
+        told.sampler = None  # which packets met a sample cannot be seen
+    if told.reason is None and 2 * off > found.windows.period_ns:
+        told.answer, told.counters = "cannot-tell", described(found.windows, found.late)
+        told.reason = (
             f"the clock of the samples is known to {format_time(2 * off)} only, which is longer "
             f"than the {format_time(found.windows.period_ns)} between two of them: sample less "
             "often, or bring the hosts nearer to each other"
         )
-        rose = tuple(described(found.windows, found.late))
-        return replace(told, reason=reason, counters=rose)
-    return told
+    return found
 
 
 def _late(evaluation: Evaluation, worst: int | None) -> Late:
@@ -285,32 +250,17 @@ def _unknown_offset(found: Suggestion | None) -> str:
 
 
 NAME = "interrupts"
-"""What the files of a finding are called, less their suffix."""
+"""What the files of a run are called, less their suffix."""
 TAPS_CLOCK = "monotonic"
 
 
 @dataclass(frozen=True)
-class Found:
+class SampledRun:
     """A run, what its samples say, and the folder that `interrupts.json` belongs to."""
 
     run: Run
-    finding: Finding
+    sampled: Sampled
     folder: Path
-
-
-@dataclass(frozen=True)
-class FoundRuns:
-    """The findings of some runs; `warnings` are about runs that have no samples."""
-
-    runs: tuple[Found, ...]
-    warnings: tuple[Notice, ...]
-
-    @property
-    def record(self) -> InterruptsRecord:
-        """What `tailtap interrupts --json` prints."""
-        return InterruptsRecord(
-            runs=[found.finding.record for found in self.runs], warnings=list(self.warnings)
-        )
 
 
 def interrupts_of(
@@ -320,8 +270,11 @@ def interrupts_of(
     samples: Path | None = None,
     out: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> FoundRuns:
+) -> tuple[InterruptsRecord, list[SampledRun]]:
     """Hold late packets of runs against their samples of interrupts; write `interrupts.json`.
+
+    Gives what `tailtap interrupts --json` prints, with warnings about runs that have no samples,
+    and what there is to draw.
 
     Each of `paths` is a run folder, an experiment folder (all its finished runs) or what
     `tailtap evaluate --out` wrote. `samples` is a file of another recorder, for one run alone.
@@ -332,7 +285,7 @@ def interrupts_of(
     runs = [run for path in paths for run in finished_runs(path)]
     if samples is not None and len(runs) > 1:
         raise InputError(f"--samples {samples} is of one run, and these are {len(runs)}: name one")
-    found: list[Found] = []
+    found: list[SampledRun] = []
     warnings: list[Notice] = []
     for run in runs:
         assert run.own_folder is not None
@@ -347,18 +300,18 @@ def interrupts_of(
             )
             continue
         progress(run.slug)
-        finding = finding_of(run, file, options, one_clock=samples is None)
+        sampled = sampled_run(run, file, options, one_clock=samples is None)
         target = out / run.slug if out else run.own_folder
-        tables.write(target, {}, {NAME: finding.record}, below=out or run.top)
-        found.append(Found(run, finding, target))
+        tables.write(target, {}, {NAME: sampled.record}, below=out or run.top)
+        found.append(SampledRun(run, sampled, target))
     if not found:
         raise InputError(warnings[0].message if warnings else "no run was given")
-    return FoundRuns(tuple(found), tuple(warnings))
+    return InterruptsRecord(runs=[one.sampled.record for one in found], warnings=warnings), found
 
 
-def finding_of(
+def sampled_run(
     run: Run, file: Path, options: Options | None = None, *, one_clock: bool = True
-) -> Finding:
+) -> Sampled:
     """What the samples in `file` say about a run. Raises `InputError`.
 
     With `one_clock` the file is the run's own: its clock is that of the DuT's host, which is the

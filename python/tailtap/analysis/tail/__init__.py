@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from tailtap.analysis.runs.tail import StoredTail, tail_of
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse
-from tailtap.analysis.tail.runs import ModelledRuns, model_runs
+from tailtap.analysis.tail.runs import model_runs
 
 __all__ = [
-    "ModelledRuns",
     "Options",
     "StoredTail",
     "TailModel",

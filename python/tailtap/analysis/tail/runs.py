@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import asdict
 
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.partial import Partial
@@ -16,7 +16,7 @@ from tailtap.analysis.runs.run import INVALID, NO_TIMES, Run
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse, record
 from tailtap.base.errors import InputError
 from tailtap.records.record import Notice
-from tailtap.records.tail import ModelledRun, ModelRecord, RepeatsRow
+from tailtap.records.tail import ModelledRun, ModelRecord, RepeatsRow, TailRecord
 
 
 @dataclass(frozen=True)
@@ -25,38 +25,22 @@ class Modelled:
 
     run: Run
     model: TailModel
+    record: TailRecord
     folder: Path
-
-
-@dataclass(frozen=True)
-class ModelledRuns:
-    """The tail models of some runs; `warnings` are about runs that have none."""
-
-    runs: tuple[Modelled, ...]
-    summary: tuple[RepeatsRow, ...]
-    warnings: tuple[Notice, ...]
-
-    def record(self, method: str) -> ModelRecord:
-        """What `tailtap model --json` prints."""
-        return ModelRecord(
-            method=method,
-            runs=[
-                ModelledRun(**msgspec.structs.asdict(record(found.model)), valid=found.run.valid)
-                for found in self.runs
-            ],
-            summary=list(self.summary),
-            warnings=list(self.warnings),
-        )
 
 
 def model_runs(
     paths: Sequence[Path],
     options: Options | None = None,
     *,
+    method: str = "tailtap",
     out: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> ModelledRuns:
+) -> tuple[ModelRecord, list[Modelled]]:
     """Model the tails of runs and write a `tail.json` for each.
+
+    Gives what `tailtap model --json` prints, with warnings about runs without a model, and what
+    there is to draw.
 
     Each of `paths` is a run folder, an experiment folder (all its finished runs) or what
     `tailtap evaluate --out` wrote. `tail.json` goes into the run's folder, or `out`/SLUG.
@@ -87,16 +71,18 @@ def model_runs(
                 continue
             assert run.own_folder is not None
             target = out / run.slug if out else run.own_folder
-            modelled = Modelled(run, analyse(tail, options), target)
-            tables.write(target, {}, {"tail": record(modelled.model)}, below=out or run.top)
-            found.append(modelled)
+            model = analyse(tail, options)
+            told = record(model)
+            tables.write(target, {}, {"tail": told}, below=out or run.top)
+            found.append(Modelled(run, model, told, target))
             if run.valid is False:
                 warnings.append(Notice("invalid-run", f"{run.slug}: {INVALID}"))
         if others:
             warnings.append(Notice("imported", f"{path}: {others} imported runs: {NO_TIMES}"))
     if not found and first:
         raise first
-    return ModelledRuns(tuple(found), tuple(summarise(found)), tuple(warnings))
+    runs = [ModelledRun(**asdict(one.record), valid=one.run.valid) for one in found]
+    return ModelRecord(method=method, runs=runs, summary=summarise(found), warnings=warnings), found
 
 
 def summarise(modelled: Sequence[Modelled]) -> list[RepeatsRow]:

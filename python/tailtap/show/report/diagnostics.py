@@ -10,7 +10,7 @@ import numpy as np
 from tailtap.analysis.figures.kinds import KINDS, Axis
 from tailtap.analysis.figures.quantities import NUMBER, RATIO, SECONDS, TIME
 from tailtap.analysis.figures.specification import BEFORE, Mark, Panel, Series, Specification
-from tailtap.analysis.interrupts.runs import Finding
+from tailtap.analysis.interrupts.runs import Sampled
 from tailtap.analysis.runs.run import Floats
 from tailtap.analysis.runs.tail import SECOND_NS
 from tailtap.analysis.runs.text import broken, count_text, time_text
@@ -114,7 +114,7 @@ def _levels_panel(model: TailModel, shown: Assessment) -> Panel:
                  y=Axis("", TIME, log=wide))  # fmt: skip
 
 
-def interrupts_figure(found: Finding) -> Specification:
+def interrupts_figure(found: Sampled) -> Specification:
     """The late packets over time, and below them each counter's increments from 0 to its most."""
     late, windows, worst = found.late, found.windows, KINDS["worst"]
     bounds = (windows.bounds_ns - late.first_ns) / 1e9
@@ -123,7 +123,7 @@ def interrupts_figure(found: Finding) -> Specification:
     dots = Mark(SHOWN, "dots", "main", (late.ingress_ns - late.first_ns) / 1e9,
                 late.latency_ns.astype(float))  # fmt: skip
     marks, names = [], {}
-    for place, row in enumerate(found.counters[:COUNTERS], 1):
+    for place, row in enumerate(found.record.counters[:COUNTERS], 1):
         rises = windows.increments[windows.names.index(row.name)]
         most = int(rises.max())
         foot = np.full(rises.size, -float(place))
@@ -136,7 +136,7 @@ def interrupts_figure(found: Finding) -> Specification:
     ranked = Axis("", NUMBER, low=-float(len(names) or 1), high=0, ticks=names)
     period = time_text(windows.period_ns)
     said = "red: associated"
-    if found.answer == "cannot-tell":
+    if found.record.answer == "cannot-tell":
         said = "cannot tell whether they belong together"
     panels = [
         Panel(f"{count_text(late.ingress_ns.size)} worst packets", 0, 0, (dots,), y=worst.y),

@@ -9,7 +9,7 @@ import numpy as np
 
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.interrupts.association import Integers
-from tailtap.analysis.interrupts.runs import finding_of
+from tailtap.analysis.interrupts.runs import sampled_run
 from tailtap.analysis.runs.groups import Configuration, Member, listed
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import count_text, share_text, time_text
@@ -253,10 +253,10 @@ def _sampled_run(group: Configuration, member: Member) -> Section:
     folder, mark = member.run.own_folder, mark_of(group)
     assert folder is not None
     try:
-        finding = finding_of(member.run, folder / FILE)
+        sampled = sampled_run(member.run, folder / FILE)
     except InputError as error:
         return Section(member.label, [str(error)], mark=mark)
-    return interrupts_section(finding, member.label, strip, mark)
+    return interrupts_section(sampled, member.label, strip, mark)
 
 
 def strip(values: Integers) -> str:

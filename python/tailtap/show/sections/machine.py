@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailtap.base.check import Check
 from tailtap.base.units import format_count, format_time
+from tailtap.records.interrupts import InterruptsRun, OffsetRow
 from tailtap.records.machine import NoiseRecord
 from tailtap.show.sections import (
     COUNT,
@@ -27,7 +28,7 @@ from tailtap.show.sections import (
 )
 
 if TYPE_CHECKING:
-    from tailtap.analysis.interrupts.runs import Finding
+    from tailtap.analysis.interrupts.runs import Sampled
 
 
 CAUSES = 10
@@ -118,7 +119,7 @@ INTERRUPTS = (
 
 
 def interrupts_section(
-    found: Finding,
+    found: Sampled,
     title: str,
     strip: Callable[[Any], str] | None = None,
     mark: Mark | None = None,
@@ -127,13 +128,13 @@ def interrupts_section(
 
     On the page `strip` draws values over the time of the run, whose colours are `mark`.
     """
-    windows = found.windows
+    windows, counters = found.windows, found.record.counters
     rows: list[Row] = []
-    if strip is not None and found.counters and windows.number:
+    if strip is not None and counters and windows.number:
         late = strip(found.late.lateness(windows.bounds_ns))
         rows.append(row("late packets", Cell(late, "strip late"), *[""] * 5))
-    sure = sum(one.associated for one in found.counters)
-    for one in found.counters[: max(sure, SHOWN)]:
+    sure = sum(one.associated for one in counters)
+    for one in counters[: max(sure, SHOWN)]:
         rises = windows.increments[windows.names.index(one.name)]
         rows.append(
             row(
@@ -148,35 +149,36 @@ def interrupts_section(
                 look="" if one.associated else "present",
             )
         )  # fmt: skip
-    more = len(found.counters) - max(sure, SHOWN)
+    more = len(counters) - max(sure, SHOWN)
     return Section(
         title,
-        list(_sentences(found, sure)),
-        [table(f"interrupts of {title}", INTERRUPTS, rows)] if found.counters else [],
+        list(_sentences(found.record, sure)),
+        [table(f"interrupts of {title}", INTERRUPTS, rows)] if counters else [],
         [f"{more} more rose; --json of `tailtap interrupts` has all."] if more > 0 else [],
         mark,
     )
 
 
-def _sentences(found: Finding, sure: int) -> Iterator[str]:
+def _sentences(found: InterruptsRun, sure: int) -> Iterator[str]:
     took = ""
-    if found.took_ns is not None:
-        took = ", each taking {} (at most {})".format(*map(format_time, found.took_ns))
-    packets = format_count(len(found.late.ingress_ns), "worst packet")
-    samples = format_count(found.samples, "sample")
+    if (each := found.samples.took_ns) is not None:
+        took = f", each taking {format_time(each.median)} (at most {format_time(each.max)})"
+    packets = format_count(found.late.packets, "worst packet")
+    samples = format_count(found.samples.number, "sample")
     yield (
-        f"{packets}, from {format_time(found.threshold_ns)}, and {samples}, one each "
-        f"{format_time(found.windows.period_ns)}{took}."
+        f"{packets}, from {format_time(found.late.threshold_ns)}, and {samples}, one each "
+        f"{format_time(found.samples.period_ns)}{took}."
     )
-    if found.offset_ns is not None and found.source != "clock":
-        yield f"Offset of the clocks: {format_time(found.offset_ns)}{_uncertainty(found)}."
+    offset = found.offset
+    if offset.ns is not None and offset.source != "clock":
+        yield f"Offset of the clocks: {format_time(offset.ns)}{_uncertainty(offset)}."
     if found.reason is not None:
         yield f"Nothing can be told: {found.reason}."
     elif not sure:
         yield "No counter rises where packets are late, more than chance explains."
     else:
         yield f"{sure:,} of {format_count(len(found.counters), 'counter')} are associated."
-    if (own := found.own_effect) is not None:
+    if (own := found.sampler) is not None:
         words = "The sampler makes packets late" if own.delays else "The sampler: nothing seen"
         yield (
             f"{words}: {format_count(own.packets, 'late packet')} in the device during a sample, "
@@ -184,14 +186,13 @@ def _sentences(found: Finding, sure: int) -> Iterator[str]:
         )
 
 
-def _uncertainty(found: Finding) -> str:
-    if found.bounds_ns is not None:
-        low, high = map(format_time, found.bounds_ns)
-        return f", as both were compared: {low} to {high}"
-    if (suggested := found.suggestion) is None:
+def _uncertainty(offset: OffsetRow) -> str:
+    if offset.low_ns is None or offset.high_ns is None:
         return ", as given"
-    ends = f"{format_time(suggested.low_ns)} to {format_time(suggested.high_ns)}"
+    ends = f"{format_time(offset.low_ns)} to {format_time(offset.high_ns)}"
+    if offset.p_value is None:
+        return f", as both were compared: {ends}"
     return (
-        f", suggested: {ends} fit as well, p = {suggested.p_value:.2g} for all counters and "
+        f", suggested: {ends} fit as well, p = {offset.p_value:.2g} for all counters and "
         "offsets together"
     )

@@ -312,8 +312,8 @@ def sampled(run: Path, clock: Apart, **more: bool) -> None:
 
 
 def told(run: Path, options: Options | None = None) -> dict[str, Any]:
-    [found] = interrupts_of([run], options).runs
-    content: dict[str, Any] = msgspec.to_builtins(found.finding.record)
+    _, [found] = interrupts_of([run], options)
+    content: dict[str, Any] = msgspec.to_builtins(found.sampled.record)
     return content
 
 

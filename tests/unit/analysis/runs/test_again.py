@@ -216,7 +216,7 @@ def test_a_stored_folder_is_evaluated_and_told_as_before(tmp_path: Path) -> None
             assert row.value == expected["runs"][member.run.slug][2]
     assert "Linux 6.18.44" in page and "AMD EPYC" in page
 
-    found = as_json(model_runs([folder], out=tmp_path / "models").record("tailtap"))
+    found = as_json(model_runs([folder], out=tmp_path / "models")[0])
     codes = {run["run"]: [run["chosen"], sorted({one["code"] for one in run["warnings"]})]
              for run in found["runs"]}  # fmt: skip
     assert codes == expected["models"]

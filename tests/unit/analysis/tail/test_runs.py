@@ -47,9 +47,9 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_repeats_are_summed_up(experiment: Path) -> None:
     steps: list[str] = []
-    found = model_runs([experiment], progress=steps.append)
-    assert steps == [run.run.slug for run in found.runs] and len(steps) == 4
-    for run in found.runs:
+    found, runs = model_runs([experiment], progress=steps.append)
+    assert steps == [run.run.slug for run in runs] and len(steps) == 4
+    for run in runs:
         record = json.loads((run.folder / "tail.json").read_text())
         assert record["run"] == run.run.slug == run.folder.name
         assert len(record["thresholds"]) == len(record["papers"]["thresholds"]) == 5
@@ -57,12 +57,12 @@ def test_repeats_are_summed_up(experiment: Path) -> None:
     assert (rows["bare-metal"].runs, rows["bare-metal"].models) == (3, 3)
     assert (rows["wire"].runs, rows["wire"].models) == (1, 0)
     assert (rows["wire"].bursts, rows["wire"].bounded) == (None, None)
-    models = [run.model for run in found.runs[:3]]
+    models = [run.model for run in runs[:3]]
     bursts = [m.chosen.check.bursts_above for m in models if m.chosen and m.chosen.check]
     assert rows["bare-metal"].bursts == pytest.approx(sum(bursts) / 3)
     bounded = [bool(m.papers_chosen.bounded) for m in models if m.papers_chosen]
     assert rows["bare-metal"].papers_bounded == pytest.approx(np.mean(bounded))
-    assert found.warnings == ()
+    assert found.warnings == []
 
 
 def test_a_run_without_a_tail_among_others(experiment: Path, tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_a_run_without_a_tail_among_others(experiment: Path, tmp_path: Path) -> 
     del meta["exceedances"]
     (old / "evaluation/evaluation.json").write_text(json.dumps(meta))
     good = experiment / "runs/002-bare-metal-10000-2"
-    found = model_runs([old, good], out=tmp_path / "out")
-    assert [run.folder for run in found.runs] == [tmp_path / "out" / good.name]
+    found, runs = model_runs([old, good], out=tmp_path / "out")
+    assert [run.folder for run in runs] == [tmp_path / "out" / good.name]
     assert [warning.code for warning in found.warnings] == ["no-tail"]
     with pytest.raises(InputError, match="exceedances: this key is missing"):
         model_runs([old])
@@ -82,7 +82,7 @@ def test_a_run_without_a_tail_among_others(experiment: Path, tmp_path: Path) -> 
 
 def test_figures_are_the_same_bytes_for_the_same_data(experiment: Path, tmp_path: Path) -> None:
     source = experiment / "runs/001-bare-metal-10000-1"
-    found = model_runs([source], out=tmp_path).runs[0]
+    _, [found] = model_runs([source], out=tmp_path)
     figure = tail_figure(found.model)
     first, second = (
         {path.name: path.read_bytes() for path in write_diagnostics(figure, found.folder)}
@@ -91,7 +91,7 @@ def test_figures_are_the_same_bytes_for_the_same_data(experiment: Path, tmp_path
     assert first == second and set(first) == {"tail.png", "tail.svg", "tail.pdf"}
     # Also of a run that has no fit at all.
     write_tail(tmp_path / "five", np.array([1, 2, 3, 4, 5]))
-    nothing = model_runs([tmp_path / "five"]).runs[0]
+    _, [nothing] = model_runs([tmp_path / "five"])
     assert len(write_diagnostics(tail_figure(nothing.model), nothing.folder)) == 3
 
 
@@ -102,7 +102,7 @@ def test_no_return_levels_are_drawn_where_none_are_given(tmp_path: Path, holds: 
         later = np.arange(latency.size) > 200_000
         latency[later & (latency > 6_000)] *= 3
     write_tail(tmp_path, latency)
-    [found] = model_runs([tmp_path]).runs
+    _, [found] = model_runs([tmp_path])
     assert found.model.chosen is not None
     assert found.model.chosen.refused is not holds
     panel = tail_figure(found.model).panels[5]
