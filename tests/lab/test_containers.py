@@ -1,6 +1,6 @@
 """DuTs in containers of LXC, crun, runc and Podman: what they are, what limits them, what stays.
 
-`test_matrix` sends packets through them, and `test_lab` kills each at every step of its start.
+`test_matrix` sends packets through them, and `test_links` kills each at every step of its start.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def run_and_sniff(machine: Machine, folder: Path, text: str) -> tuple[Path, byte
 
 
 def test_all_kinds_are_here() -> None:
-    """Others have tests of their own: `test_flows`, and `test_servers` with NAT."""
+    """Others have tests of their own: `test_flows`, and `test_transactions` with NAT."""
     assert {name for name, _, _ in FORWARDERS.values()} | {"fault", "nat", "server"} == set(KNOWN)
 
 

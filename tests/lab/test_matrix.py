@@ -31,7 +31,7 @@ COUNTS = Path(__file__).parent / "counting.nft"
 OPTIONS: dict[str, dict[str, str]] = {"external": EXTERNAL, "nftables": {"rules": str(COUNTS)}}
 """What a forwarder cannot do without."""
 PASSING = [name for name, kind in FORWARDERS.items() if kind.serves != "clients"]
-"""Servers answer, and pass nothing on: `test_servers` has them."""
+"""Servers answer, and pass nothing on: `test_transactions` has them."""
 OTHERS = [name for name, kind in PLATFORMS.items() if kind.traits.has_dut and name != "bare-metal"]
 BOOTS = [name for name in OTHERS if PLATFORMS[name].traits.own_kernel]
 """Platforms whose DuT boots a kernel of its own."""
