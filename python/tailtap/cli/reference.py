@@ -99,7 +99,7 @@ class Page(click.HelpFormatter):
         self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
     ) -> None:
         """Write terms, each with what it means, and the names of the shared ones."""
-        own = list(rows)
+        own = [(term.removesuffix(" RANGE"), meaning) for term, meaning in rows]
         self.rows += own
         told = [row for row in own if row[0] not in COMMON]
         own = [row for row in told if row not in self.shared]

@@ -60,7 +60,7 @@ class Segment(Record, kw_only=True):
     nodes: Texts
     by: str
     cpus: list[Cpu]
-    packets: Annotated[Count, says("Packets that were late in it")]
+    packets: Count
     excess_ns: Whole
     words: str
 

@@ -90,10 +90,7 @@ class Resources(msgspec.Struct, frozen=True):
     """
 
     reserved: Annotated[Count | None, says("CPUs of the device")] = None
-    cpus: Annotated[
-        Number | None,
-        says("How many of them were busy on average while packets were sent"),
-    ] = None
+    cpus: Number | None = None
     cpu_ns: Annotated[Number | None, says("Their busy time for each packet that arrived")] = None
     memory: Annotated[
         Count | None,
@@ -184,14 +181,11 @@ class Counted(Record, kw_only=True):
     """What a configuration counted per packet that came, with those of the warm-up."""
 
     counter: str
-    chosen: Annotated[
-        bool,
-        says("Whether somebody chose it; else a kind of interrupt or softirq"),
-    ]
+    chosen: bool
     configuration: str
     values: Annotated[list[Number], says("One for each run that counted it")]
     mean: Number
-    deviation: Annotated[Number | None, says("The standard deviation over runs; null of one run")]
+    deviation: Number | None
 
 
 class CounterPair(Record, kw_only=True):
@@ -253,10 +247,8 @@ class CompareRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.compa
     """``tailtap compare --json``."""
 
     alpha: Annotated[Share, says("The level of all tests together")]
-    worst_repeat: Annotated[str, says("How the worst repeat is chosen")]
-    undisturbed: Annotated[
-        bool, says("Whether latencies without pauses from outside were compared")
-    ] = False
+    worst_repeat: str
+    undisturbed: bool = False
     loads: list[LoadRow]
     recommendations: list[Recommendation]
     advice: Texts
@@ -299,7 +291,7 @@ class GateRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.gate/1")
     """``tailtap compare --worse-than --json``."""
 
     answer: Annotated[GateAnswer, says("That of the worst row")]
-    answers: Annotated[dict[GateAnswer, Count], says("How many rows have which answer")]
+    answers: dict[GateAnswer, Count]
     base: str
     new: str
     margin: Share
@@ -379,7 +371,7 @@ class Mark(Record, kw_only=True):
         Number | None,
         says("The same ratio of `host noise`; null where it is not known"),
     ] = None
-    machine: Annotated[Texts, says("What changed on the machine at the same place")]
+    machine: Texts
 
 
 class Series(Record, kw_only=True):

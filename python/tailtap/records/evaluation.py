@@ -135,11 +135,11 @@ class Side(Record, kw_only=True, omit_defaults=True):
     first_ns: Whole
     last_ns: Whole
     resolution_ns: Width
-    fcs_bytes: Annotated[Count, says("Bytes of the checksum at the end of each frame")]
+    fcs_bytes: Count
     trailer: Annotated[str | None, says("The switch whose trailers the stamps were taken from")] = (
         None
     )
-    unread: Annotated[dict[str, Count], says("Packets that passed and were not read, by reason")]
+    unread: dict[str, Count]
     files: list[FileRecord] | None = None
     chosen: Annotated[str | None, says("Which packets of its files were taken, if not all")] = None
     others: Count = 0
@@ -243,7 +243,7 @@ class LossRecord(Record, kw_only=True):
     """A packet that came to the device and did not leave it."""
 
     ingress_ns: Whole
-    position: Annotated[Count, says("How many packets with a key the capture has before it")]
+    position: Count
     length: Annotated[
         Count | None,
         says("Bytes, without the check sequence; null where the capture does not say"),
@@ -257,10 +257,10 @@ class FlowRecord(Record, kw_only=True):
     """A flow, by what its packets are before the device."""
 
     flow: Annotated[str, says("Protocol, from where and to where; empty where there are no frames")]
-    packets: Annotated[Count, says("Packets with a key before the device")]
+    packets: Count
     matched: Annotated[Count, says("Packets seen on both sides")]
-    lost: Annotated[Count, says("Packets not seen after the device")]
-    latency_ns: Annotated[Latency | None, says("Of those that were matched, if any were")]
+    lost: Count
+    latency_ns: Latency | None
 
 
 class LossPattern(Record, kw_only=True):
@@ -450,7 +450,7 @@ class PausesRow(Record, kw_only=True):
     """Pauses of one kind on one CPU."""
 
     by: By
-    cpu: Annotated[Cpu | None, says("Null where that is not known")]
+    cpu: Cpu | None
     pauses: Count
     pause_ns: Count
     longest_ns: Count
@@ -512,6 +512,6 @@ class PartialEvaluation(
         ),
     ]
     latency_ns: PartialLatency
-    bucket_ns: Annotated[Width | None, says("How wide the buckets are, if all are alike")] = None
+    bucket_ns: Width | None = None
     lacks: Annotated[Texts, says("The tables of an evaluation that are not known")]
     made: Annotated[str, says("What the tables beside it say, too")]

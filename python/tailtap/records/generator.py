@@ -66,14 +66,12 @@ class GeneratorRecord(Generator, kw_only=True, tag_field="schema", tag="tailtap.
     ] = None
     warm_up: WarmUp | None = None
     first_ns: Annotated[Count | None, says("When the first measured packet was due")] = None
-    last_ns: Annotated[Count | None, says("When the last one left")] = None
+    last_ns: Count | None = None
     bunched: Annotated[
         Count | None, says("Packets that left in one call with others due before them")
     ] = None
-    pattern: Annotated[Anything | None, says("Its `kind`, and the values of that")] = None
-    size: Annotated[
-        Count | list[Count] | str | None, says("In bytes; `imix`; null of a replay")
-    ] = None
+    pattern: Anything | None = None
+    size: Count | list[Count] | str | None = None
     flows: Count | None = None
     ip: Count | None = None
     vlan: Count | None = None

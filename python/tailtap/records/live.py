@@ -31,10 +31,10 @@ class LiveFlow(Record, kw_only=True, omit_defaults=True):
     """A flow so far."""
 
     name: str
-    ingress: Annotated[Count, says("Packets before the device")]
-    egress: Annotated[Count, says("Packets behind it")]
+    ingress: Count
+    egress: Count
     matched: Count
-    lost: Annotated[Count, says("Packets that did not come within the window")]
+    lost: Count
     left_out: Annotated[
         Count,
         says(
@@ -44,7 +44,7 @@ class LiveFlow(Record, kw_only=True, omit_defaults=True):
     ]
     rate: Number
     until_ns: Annotated[Count, says("Packets stamped before this time are counted")]
-    sum_ns: Annotated[Count, says("Of the latencies of all matched packets")]
+    sum_ns: Count
     max_ns: Count | None = None
     percentiles: Annotated[
         list[Percentile], says("Each is at most a thousandth larger than it is")
@@ -87,7 +87,7 @@ class LiveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.live/1")
     ] = None  # fmt: skip
     causes: list[LiveCause] = []
     incidents: LiveIncidents | None = None
-    notes: Annotated[Texts, says("What a reader must know of these numbers")] = []
+    notes: Texts = []
 
 
 class RecordingRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.recording/1"):

@@ -184,7 +184,7 @@ class NoisyCpu(Record, kw_only=True):
     elapsed_ns: Count
     reads: Count
     least_ns: Count
-    gaps: Annotated[Count, says("Times between two reads that were longer than asked")]
+    gaps: Count
     gap_ns: Count
     unkept: Annotated[Count, says("Gaps of which nothing but their sum is known")]
     median_ns: Annotated[Count | None, says("Of the gaps, as are the next two")]

@@ -24,7 +24,7 @@ class CheckRow(Record, kw_only=True):
 class DoctorRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.doctor/1"):
     """``tailtap doctor --json``."""
 
-    can_run: Annotated[bool, says("Whether `tailtap run` can work here")]
+    can_run: bool
     checks: list[CheckRow]
 
 
@@ -36,7 +36,7 @@ class ReportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.report
     figures: Texts
     runs: Count
     failed: Count
-    imported: Annotated[Count, says("Runs that were measured by others")]
+    imported: Count
 
 
 class ExportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.export/1"):
@@ -132,7 +132,7 @@ class ApplyRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.apply/1
 
     dry_run: bool
     changes: list[ChangeRow]
-    met: Annotated[Texts, says("Knobs that are as they should be")]
+    met: Texts
     left: list[Left]
     partly: Annotated[Texts, says("Knobs of which the kernel lets only a part be changed")]
 

@@ -141,9 +141,7 @@ class ImproveSettings(Record, kw_only=True):
     error: Annotated[Share, says("The probability that any knob without effect is said to help")]
     tests: Annotated[Width, says("Among how many trials the error is divided")]
     disruptive: bool
-    undisturbed: Annotated[
-        bool, says("Whether latencies without pauses from outside are compared")
-    ] = False
+    undisturbed: bool = False
 
     @property
     def error_each(self) -> float:
@@ -173,7 +171,7 @@ class Stage(Record, kw_only=True):
     """The machine with the settings kept so far: why packets are late, and whether it holds."""
 
     kept: Texts
-    run: Annotated[str | None, says("The run with a trace that was explained")]
+    run: str | None
     threshold_ns: Annotated[Whole, says("Later packets are late")]
     late: Annotated[Share, says("Of all packets, in the run with a trace")]
     causes: list[FoundCause]
@@ -194,7 +192,7 @@ class KnobTrial(Record, kw_only=True):
     pairs: Annotated[list[list[Number]], says("Late shares with it, and without")]
     before: Measured | None
     after: Measured | None
-    ratio: Annotated[Number | None, says("Late packets with it, as a multiple of those without")]
+    ratio: Number | None
     low: Annotated[Number | None, says("The ratio is above it, at the test's error")]
     high: Number | None
     spoiled: Annotated[Count, says("Pairs of which a run failed or is invalid")]
@@ -213,11 +211,11 @@ class ImproveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.impro
     p: Share
     settings: ImproveSettings
     parameters: Anything
-    purpose: Annotated[str, says("Options of `tailtap host` for the same machine")]
-    seed: Annotated[Count, says("Of the order of runs")] = 0
+    purpose: str
+    seed: Count = 0
     started: str
     finished: str | None
-    stopped: Annotated[Stopped | None, says("Why it ended")]
+    stopped: Stopped | None
     answer: Annotated[Answer, says("Of the requirement, with all that was kept")]
     stages: list[Stage]
     trials: list[KnobTrial]

@@ -54,7 +54,7 @@ class SiteMachine(Record, kw_only=True):
 class SiteCapture(Record, kw_only=True, omit_defaults=True):
     """A file of a measurement that is too large, or holds too much, for every site."""
 
-    path: Annotated[InnerFile, says("Where it belongs in the site: there, if it is embedded")]
+    path: InnerFile
     bytes: Count
     sha256: Sha256
     place: Annotated[Literal["embedded", "elsewhere"], says("Whether it is in the site")]
@@ -72,7 +72,7 @@ class SiteRun(Record, kw_only=True, omit_defaults=True):
     error: str | None = None
     variables: Anything
     parameters: Annotated[Anything, says("All of them, as in `run.json`")]
-    folder: Annotated[InnerFile, says("Its run folder: `run.json`, `evaluation`, …")]
+    folder: InnerFile
     page: InnerFile
 
 
@@ -83,7 +83,7 @@ class SiteFigure(Record, kw_only=True):
     title: str
     page: InnerFile
     files: list[InnerFile]
-    data: Annotated[list[InnerFile], says("The numbers drawn, as CSV and as Parquet")]
+    data: list[InnerFile]
     command: Texts
     drawn: Annotated[str, says("Where the command puts the drawing, less the end of its name")]
 
@@ -93,7 +93,7 @@ class SiteSoftware(Record, kw_only=True):
 
     version: str
     code: Annotated[Sha256, says("The SHA-256 of its files: their names, sizes and contents")]
-    packages: Annotated[InnerFile, says("The packages beside it, with versions")]
+    packages: InnerFile
 
 
 class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1"):
@@ -101,11 +101,11 @@ class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1")
 
     name: str
     software: SiteSoftware
-    scales: Annotated[Texts, says("Other sizes of it that the experiment file has, by their names")]
+    scales: Texts
     published: Annotated[
         str | None, says("The day on which the last run ended; null where none says")
     ]
-    anonymous: Annotated[bool, says("Whether authors are left out, for a review")]
+    anonymous: bool
     licences: Annotated[dict[str, str], says("Of `data` and of `text`, by SPDX")]
     authors: Texts
     machines: list[SiteMachine]
@@ -116,7 +116,7 @@ class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1")
     claims: list[ClaimRow]
     redacted: list[Redacted]
     allowed: Annotated[list[RedactedKind], says("Kinds of which values were published on purpose")]
-    left_out: Annotated[dict[str, str], says("Files of the experiment that are not here, and why")]
+    left_out: dict[str, str]
     warnings: list[Notice]
 
 
@@ -155,7 +155,7 @@ class RepeatedStep(Record, kw_only=True):
     answer: Answer
     checked: Count
     reason: str
-    findings: Annotated[list[Finding], says("Everything that is not as it was published")]
+    findings: list[Finding]
 
 
 class ClaimAnswer(Record, kw_only=True):

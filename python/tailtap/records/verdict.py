@@ -78,11 +78,9 @@ class VerdictRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.verdi
     """``tailtap verdict --json``."""
 
     answer: Annotated[Answer, says("The worst of all, claims included")]
-    answers: Annotated[dict[Answer, Count], says("How many rows have which answer")]
+    answers: dict[Answer, Count]
     confidence: Share
-    undisturbed: Annotated[
-        bool, says("Whether latencies without pauses from outside were judged")
-    ] = False
+    undisturbed: bool = False
     verdicts: list[VerdictRow]
     claims: Annotated[
         list[ClaimRow], says("Of the experiment file, where nothing else was asked")
