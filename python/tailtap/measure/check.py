@@ -24,7 +24,7 @@ from tailtap.measure.preconditions import require_events, require_room, stamp_by
 from tailtap.measure.roles import Stations, tasks_of
 from tailtap.measure.roles.foresee import Forwarders, foresee, foresee_machine
 from tailtap.records.printed import CheckedRun, Message, RunCheckRecord
-from tailtap.remote.session import Setup, Station
+from tailtap.remote.session import Setup
 
 
 def check_experiment(
@@ -115,25 +115,23 @@ class _Far:
             settled |= {"napi": "threads"} if experiment.dut.napi == BUSY_POLL else {}
             document["dut"] |= settled
         for station, tasks in self._tasks:
-            setup = Setup(
-                experiment=document, cables=[pair.as_json() for pair in cables],
-                tasks=list(tasks),
-            )  # fmt: skip
-            self._add(station, setup, found)
+            is_new = station.name not in self._asked
+            self._asked.add(station.name)
+            try:
+                foreseen = station.foresee(
+                    Setup(
+                        experiment=document,
+                        cables=[pair.as_json() for pair in cables],
+                        tasks=list(tasks),
+                    )
+                )
+            except TailtapError as error:
+                self.whole.problems += [str(error)] if is_new else []
+                continue
+            _add(found, station.name, foreseen.run)
+            if is_new:
+                _add(self.whole, station.name, foreseen.machine)
         return found
-
-    def _add(self, station: Station, setup: Setup, found: Findings) -> None:
-        try:
-            foreseen = station.foresee(setup)
-        except TailtapError as error:
-            if station.name not in self._asked:
-                self.whole.problems.append(str(error))
-            self._asked.add(station.name)
-            return
-        _add(found, station.name, foreseen.run)
-        if station.name not in self._asked:
-            self._asked.add(station.name)
-            _add(self.whole, station.name, foreseen.machine)
 
 
 def _add(findings: Findings, name: str, said: Findings) -> None:

@@ -71,7 +71,7 @@ def noise(cpus: Sequence[int], lasts_ns: int, above_ns: int) -> NoiseRecord:
         cpus=[_cpu(one) for one in found],
         causes=owners.causes(sum(one["elapsed_ns"] for one in found)),
         named=owners.named,
-        worst=owners.worst,
+        worst=sorted(owners.all, key=lambda gap: -gap.ns)[:WORST],
         warnings=[*notices(list(warnings_of(taken))), *_unkept(found)],
     )
 
@@ -103,10 +103,6 @@ class _Owners:
             self.gaps[parts[0][0]] += 1
         told = [NoisePart(cause=one.cause, detail=one.detail, ns=ns) for one, ns in parts]
         self.all.append(WorstGap(cpu=cpu, start_ns=start, ns=lasts, parts=told))
-
-    @property
-    def worst(self) -> list[WorstGap]:
-        return sorted(self.all, key=lambda gap: -gap.ns)[:WORST]
 
     @property
     def named(self) -> float | None:

@@ -59,7 +59,7 @@ from tailtap.measure.roles import (
 )
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station as StationRecord
-from tailtap.records.record import Open
+from tailtap.records.record import Notice, Open
 from tailtap.records.run import Found
 from tailtap.records.warnings import notices
 from tailtap.remote.session import FINISHED, RolePlan, Setup, Site, Station
@@ -387,22 +387,20 @@ def _end(
     for flow, now in _counts(timestamper).items():
         after = min(missing[flow], now.egress - before[flow].egress)
         if after >= LEAST_AFTER:
-            stamped.flows[flow].warnings += notices([_after(after, missing[flow])])
+            stamped.flows[flow].warnings.append(
+                Notice(
+                    "forwarded-after",
+                    f"at least {after:,} of the {missing[flow]:,} packets that the egress tap did "
+                    "not see came out of the device after the taps had ended: they were late, and "
+                    "count as lost; give the device CPUs that nothing else uses",
+                )
+            )
     return forwarded
 
 
 def _unseen(told: OfFlow) -> int:
     seen = {side: tap.known.seen for side, tap in told.taps.items()}
     return seen.get(INGRESS, 0) - seen.get(EGRESS, 0)
-
-
-def _after(after: int, missing: int) -> Mapping[str, str]:
-    return {
-        "code": "forwarded-after",
-        "message": f"at least {after:,} of the {missing:,} packets that the egress tap did not see "
-        "came out of the device after the taps had ended: they were late, and count as lost; give "
-        "the device CPUs that nothing else uses",
-    }
 
 
 def _wait(

@@ -353,17 +353,13 @@ def serve(requests: int, answers: int) -> None:
         loop.step()
 
 
-def _wait_for_host(port: int) -> None:
-    waiting = select.poll()
-    waiting.register(port, 0)
-    while any(event & select.POLLHUP for _, event in waiting.poll(0)):
-        time.sleep(PAUSE_SECONDS)
-
-
 def main() -> None:
     """Serve the port that is named first, then become the command that follows, if there is one."""
     port = os.open(sys.argv[1], os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
-    _wait_for_host(port)
+    waiting = select.poll()
+    waiting.register(port, 0)
+    while any(event & select.POLLHUP for _, event in waiting.poll(0)):  # no host is there yet
+        time.sleep(PAUSE_SECONDS)
     serve(port, port)
     if sys.argv[2:]:
         os.execv(sys.argv[2], sys.argv[2:])

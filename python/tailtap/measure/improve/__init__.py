@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.taxonomy import Named
-from tailtap.analysis.compare.significance import ERROR
+from tailtap.analysis.compare.significance import ERROR, fewest_pairs
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
 from tailtap.base.errors import InputError, Occupied
@@ -46,7 +46,6 @@ from tailtap.measure.improve.trials import (
     measured,
     prepare_stretches,
     to_keep,
-    tried_at_once,
     try_together,
 )
 from tailtap.measure.observe.look import Options
@@ -365,7 +364,9 @@ class Improvement(Recorded[ImproveRecord]):
 
     def _try(self, rows: Sequence[Candidate]) -> Stopped | None:
         record = self.record
-        count = tried_at_once(self.measuring, self.plan.settings, len(rows))
+        # Until a clear effect is shown, and one run more in each block without any of them.
+        blocks = fewest_pairs(self.plan.settings.error_each)
+        count = max(0, min(len(rows), self.measuring.left // blocks - 1))
         tests = TESTS - len(self.trials)
         self._leave(rows[count:], "there was no time to try it")
         self._leave(rows[tests:], f"{TESTS} trials were made before")

@@ -283,11 +283,6 @@ def try_together(
         going = [one for one in going if one.goes_on(settings, another_helps=helps)]
 
 
-def tried_at_once(measuring: Measuring, settings: ImproveSettings, waiting: int) -> int:
-    """How many of the `waiting` knobs there is time for, until a clear effect is shown."""
-    return max(0, min(waiting, measuring.left // fewest_pairs(settings.error_each) - 1))
-
-
 def to_keep(trials: Sequence[Trial]) -> list[Trial]:
     """Those that help, the strongest first, one for each cause.
 

@@ -61,7 +61,7 @@ class ObservedRun(FlowRun):
     def of(cls, prepared: Prepared, number: int, way: Way, folder: RunFolder) -> ObservedRun:
         """One of which nothing is known yet but how it is observed."""
         options, serving = prepared.options, prepared.serving
-        settings = {"key": prepared.key, "match": prepared.match}
+        settings = {"key": prepared.looked.key, "match": prepared.looked.match}
         trace = options.trace if prepared.traced else "none"
         cpus = list(serving.cpus)
         record = RunRecord(
@@ -268,7 +268,7 @@ def opened_for(
     with campaign.opened():
         campaign.require_empty()
         prepared = prepare(replace(options, on_step=lambda step: campaign.note(f"observe: {step}")))
-        if packets_alone and prepared.match != PACKETS:
+        if packets_alone and prepared.looked.match != PACKETS:
             raise InputError(
                 "a flight recorder follows packets from one interface to another: name both"
             )

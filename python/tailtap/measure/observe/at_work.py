@@ -180,8 +180,10 @@ class AtWork:
             self.warnings += warnings_of(trace)
         self.close()
         self._judge_cost(trace)
-        warnings = [*self.warnings, *self._of_serving()]
-        return Stopped(taps, trace, warnings, self.cost, (self.began_ns, until), xdp)
+        unknown = self.prepared.serving.unknown
+        if unknown and self.prepared.traced:
+            self._warning("serving-unknown", f"not known: {'; '.join(unknown)}")
+        return Stopped(taps, trace, self.warnings, self.cost, (self.began_ns, until), xdp)
 
     def _judge_cost(self, trace: Taken | None) -> None:
         """Say whether it was more than the budget; a trace knows what it took with its pauses."""
@@ -210,11 +212,6 @@ class AtWork:
         """End what still runs."""
         self.close()
 
-    def _of_serving(self) -> Iterator[Warning]:
-        if self.prepared.serving.unknown and self.prepared.traced:
-            unknown = "; ".join(self.prepared.serving.unknown)
-            yield {"code": "serving-unknown", "message": f"not known: {unknown}"}
-
     def _warning(self, code: str, message: str) -> None:
         self.warnings = [one for one in self.warnings if one["code"] != code]
         self.warnings.append({"code": code, "message": message})
@@ -234,7 +231,7 @@ def _tap_words(
         words += ["--tell", f"{tell_ns or TELL_NS} ns"]
     words += ["--write", str(folder / f"{{link}}.{suffix_of(prepared)}")]
     if suffix_of(prepared) == MARKS:
-        words += ["--hash", prepared.key]
+        words += ["--hash", prepared.looked.key]
         if options.budget is not None:
             words += _budget(prepared)
             behind = [f"{slug}/{SIDES[1]}" for slug, _ in zip(SLUGS, prepared.ways, strict=False)]

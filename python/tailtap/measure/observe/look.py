@@ -180,6 +180,7 @@ class Looked:
     way: Way
     key: str
     match: str
+    """``packets`` or ``transactions``."""
     packets: int = 0
     seen: Contexts | None = None
     took_ns: int = 0
@@ -394,9 +395,6 @@ class Prepared:
     options: Options
     ways: Sequence[Way]
     """Where packets are stamped: the way there and, with ``both``, the way back."""
-    key: str
-    match: str
-    """``packets`` or ``transactions``."""
     serving: Serving
     spare: int | None
     """A CPU that serves nothing, for whatever we do ourselves; None: there is none."""
@@ -405,12 +403,12 @@ class Prepared:
     @property
     def hashed(self) -> bool:
         """Whether a hash of each packet is enough, so that no byte of it is kept."""
-        return self.match == PACKETS and self.key not in UNHASHED
+        return self.looked.match == PACKETS and self.looked.key not in UNHASHED
 
     @property
     def traced(self) -> bool:
         """Whether the cores that serve are traced: what they did is joined with marks alone."""
-        marked = self.hashed or self.match == TRANSACTIONS
+        marked = self.hashed or self.looked.match == TRANSACTIONS
         return self.options.trace != "none" and marked and bool(self.serving.cpus)
 
     @property
@@ -438,8 +436,8 @@ class Prepared:
 
     def sentences(self) -> list[str]:
         """What was found, before it begins."""
-        requests = self.match == TRANSACTIONS
-        by = "requests and their answers" if requests else f"matched by {self.key}"
+        requests = self.looked.match == TRANSACTIONS
+        by = "requests and their answers" if requests else f"matched by {self.looked.key}"
         said = []
         for before, behind in map(self.points, self.ways):
             said.append(
@@ -487,8 +485,6 @@ def prepare(options: Options) -> Prepared:
     return Prepared(
         options=options,
         ways=ways,
-        key=looked.key,
-        match=looked.match,
         serving=serving,
         spare=spare_cpu(os.sched_getaffinity(0), serving.cpus),
         looked=looked,

@@ -282,7 +282,7 @@ class Recorder:
         if self._numbers is not None:
             return True
         flows = []
-        settings = Settings(key=self._prepared.key, window_ns=self._recording.keep_ns)
+        settings = Settings(key=self._prepared.looked.key, window_ns=self._recording.keep_ns)
         for slug, _ in zip(SLUGS, self._prepared.ways, strict=False):
             ingress, egress = (row_of(self._memory / slug, side) for side in SIDES)
             if ingress is None or egress is None:

@@ -13,7 +13,6 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from tailtap.base.errors import MachineError
 from tailtap.experiment.model import Experiment
-from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.observing import Counters
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.lab import Lab
@@ -246,9 +245,6 @@ class Workbench:
     lab: Lab
     experiment: Experiment
     counting: Counters | None
-
-    def traffic(self, flow: str) -> Traffic:
-        return self.experiment.traffic_of(flow)
 
 
 class Role(Protocol):

@@ -438,7 +438,7 @@ class DeviceUnderTest:
             device.host,
             device.cpus,
             (device.ingress, device.egress),
-            self._bench.traffic(FORWARD).key,
+            self._bench.experiment.traffic_of(FORWARD).key,
             in_guest(running.served(), device.host),
             device.facts["memory"],
             device.patience,

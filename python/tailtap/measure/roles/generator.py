@@ -70,7 +70,7 @@ class LoadGenerator:
         self._clients: list[tuple[Host, Sending]] = []
         """Those that ask a server, which need an address of their own."""
         for name in plan.flows:
-            traffic, flow = bench.traffic(name), bench.lab.graph.flow(name)
+            traffic, flow = bench.experiment.traffic_of(name), bench.lab.graph.flow(name)
             port = flow.generator
             kind = traffic.generator
             group = groups.setdefault(

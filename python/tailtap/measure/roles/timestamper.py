@@ -80,21 +80,18 @@ class Timestamper:
             behind = bench.lab.graph.cards_behind(node)
             require_cards(bench.lab.name_of(node), {port: behind[port] for port in sorted(ports)})
         # All flows have the same generator, and so the same key.
-        self._key = bench.traffic(self._flows[0].name).key
+        self._key = bench.experiment.traffic_of(self._flows[0].name).key
         self._snap = bench.experiment.snap
         spare = SPARE_ROOM // len(self._flows)
+        sent = {flow.name: bench.experiment.traffic_of(flow.name).packets for flow in self._flows}
         self._stamped = [
-            Stamped(
-                flow,
-                int(bench.traffic(flow.name).packets * ROOM) + spare,
-                self._folders[flow.name],
-            )
+            Stamped(flow, int(sent[flow.name] * ROOM) + spare, self._folders[flow.name])
             for flow in self._flows
         ]
         self._bytes = (
             STAMP_BYTES
             * slot_of(self._snap)
-            * sum(bench.traffic(flow.name).packets * len(flow.points) for flow in self._flows)
+            * sum(sent[flow.name] * len(flow.points) for flow in self._flows)
         )
         self._cables = bool(bench.experiment.cables())
         self._passive = bench.experiment.tap.kind == "passive" and not self._by_cards

@@ -43,7 +43,7 @@ from tailtap.measure.campaign import (
 from tailtap.measure.preconditions import require_here
 from tailtap.measure.quality import shortfall, slipped, too_slow
 from tailtap.measure.runner import beside, make_run, run_experiment
-from tailtap.measure.search.methods import METHODS, Trial, answer, result, trial_in
+from tailtap.measure.search.methods import METHODS, Trial, answer, result
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import ExperimentRecord
 from tailtap.records.record import as_json, read
@@ -265,7 +265,10 @@ class Search(Recorded[SearchRecord]):
         """The trial as it was made before an interruption, or made now."""
         rows, wanted = self.record.trials, (combination[0], trial)
         row = rows[self._taken] if self._taken < len(rows) else None
-        if row is None or (row.variables, trial_in(row)) != wanted:
+        if row is None or wanted != (
+            row.variables,
+            Trial(row.rate, row.duration_ns, row.give_up),
+        ):
             del rows[self._taken :]
             row = self._make(trial, combination, results)
             rows.append(row)

@@ -124,11 +124,6 @@ def result(
     )  # fmt: skip
 
 
-def trial_in(row: TrialRow) -> Trial:
-    """What was tried."""
-    return Trial(row.rate, row.duration_ns, row.give_up)
-
-
 @dataclass(frozen=True)
 class Bounds:
     """The bounds of the highest rate with at most `loss`: at least `lower`, below `upper`."""
@@ -344,9 +339,6 @@ class _Search:
     settings: SearchSettings
     results: list[TrialRow] = field(default_factory=list)
 
-    def try_(self, rate: int, duration: int) -> Generator[Trial, TrialRow, None]:
-        self.results.append((yield Trial(rate, duration, max(self.settings.losses))))
-
     def verdict(self, rate: int, loss: float, stage: _Stage) -> Verdict:
         settings = self.settings
         good = bad = 0
@@ -395,7 +387,7 @@ def mlr(settings: SearchSettings) -> Generator[Trial, TrialRow, list[Bounds]]:
         # Where nothing was sent that counts, nothing is known yet.
         aim = result.forwarded if result.achieved_rate else math.sqrt(settings.low * settings.high)
         guess = min(max(round(aim), settings.low), settings.high)
-        guess = _readable(guess, settings)
+        guess = rounded(guess, settings.low - 1, settings.high + 1, settings.precision)
     hints: dict[float, Sequence[int]] = dict.fromkeys(settings.losses, (guess,))
     found: list[Bounds] = []
     for stage in stages:
@@ -426,7 +418,7 @@ def _narrow(
             rate = _next(settings, bounds, stage, step)
             step *= 2
         while search.verdict(rate, loss, stage) == "undecided":
-            yield from search.try_(rate, stage.duration)
+            search.results.append((yield Trial(rate, stage.duration, max(settings.losses))))
 
 
 def _hinted(bounds: Bounds, hints: Sequence[int]) -> int | None:
@@ -450,10 +442,6 @@ def _next(settings: SearchSettings, bounds: Bounds, stage: _Stage, step: float) 
     else:
         aim = min(math.sqrt(lower * upper), lower * (1 + step))
     return rounded(aim, lower, upper, stage.width)
-
-
-def _readable(rate: int, settings: SearchSettings) -> int:
-    return rounded(rate, settings.low - 1, settings.high + 1, settings.precision)
 
 
 Steps = Generator[Trial, TrialRow, Reason | None]

@@ -60,7 +60,8 @@ class Bench:
         self.aside = self.out / "aside"
         make_folder(self.aside)
         make_folder(self.memory / SLUGS[0])
-        prepared: Any = SimpleNamespace(key="moonsniff", ways=[("in", "out")], traced=traced)
+        looked = SimpleNamespace(key="moonsniff")
+        prepared: Any = SimpleNamespace(looked=looked, ways=[("in", "out")], traced=traced)
         out = ExperimentFolder(self.out)
         make_folder(out.runs, below=self.out)
         self.maker = Maker(out, then=recording.then, cpus=(0,))
