@@ -205,13 +205,13 @@ def trace(
     steered: bool = False,
     records: int | None = None,
     rotate_ns: int | None = None,
-    on_file: Callable[[dict[str, Any]], object] | None = None,
+    on_file: Callable[[Path, dict[str, Any]], object] | None = None,
     flush_ns: int | None = None,
     duration_ns: int | None = None,
     cpu: int | None = None,
     budget: float | None = None,
     measure_cost: bool = False,
-) -> dict[str, Any]:
+) -> tuple[Path, dict[str, Any]]:
     """Record what the kernel does on `cpus` until SIGINT, SIGTERM or the duration; what it has.
 
     The waking of the threads `served` is recorded, and interrupts below `floor_ns` are added up.
@@ -219,8 +219,8 @@ def trace(
     others is recorded. Of `senders`, CPUs that tell others of packets, what holds them for long is
     recorded. `steered` says
     that packets come by function calls of other CPUs alone.
-    With `rotate_ns` it goes on to the next file after that long, and tells `on_file` what each one
-    but the last has; `path` of the answer is the file.
+    Returns the file and what it has. With `rotate_ns` it goes on to the next file after that long,
+    and calls `on_file` with each one but the last.
     There is room for so many records of each CPU, and `cpu` is that of the thread that writes them.
     Where the programs take more than `budget` of one core's time, nothing is traced for a part of
     the time: `paused_ns` of the answer, and `share` is what they took, pauses included.

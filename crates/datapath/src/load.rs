@@ -10,6 +10,8 @@ use std::hint::black_box;
 use std::io;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::OnReady;
 use crate::clock::now_ns;
 use crate::cpu::{CpuError, be_nice, pin};
@@ -68,7 +70,7 @@ pub struct Share {
 }
 
 /// What was done, and how long that took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// In the unit of the work.
     pub done: u64,

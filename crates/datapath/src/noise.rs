@@ -7,13 +7,14 @@ use std::sync::mpsc;
 use std::thread;
 
 use rustix::thread::gettid;
+use serde::Serialize;
 
 use crate::clock::now_ns;
 use crate::cpu::{CpuError, pin};
 use crate::signals::StopSignals;
 
 /// What a loop on one CPU saw.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Noise {
     /// Its CPU.
     pub cpu: usize,

@@ -1,7 +1,7 @@
 //! Taps, generator and forwarder for Python. Each runs on a thread of its own: its priority and
 //! its CPU are not those of Python's thread, which waits without the GIL.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::error::Error;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use std::thread;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use serde::Serialize;
 use tailtap_analysis::key::KeyKind;
 use tailtap_datapath::OnReady;
 use tailtap_datapath::bpf::{BpfError, Classic};
-use tailtap_datapath::device::Mode;
 use tailtap_datapath::device::af_xdp::AfXdpError;
 use tailtap_datapath::device::registry::{BackEnd, DeviceError};
 use tailtap_datapath::forward::fault::{self, ForwardError};
@@ -33,6 +33,7 @@ use tailtap_datapath::tap::{Forward, Kind, Link, Measured, Point, TapError, TapK
 use tailtap_wire::ethernet::Mac;
 
 use crate::errors::{not_written, of_replay, raise};
+use crate::records::plain;
 
 /// Adds this file's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -147,7 +148,7 @@ fn tap<'py>(
     let mut told = |measured: &Measured<'_>| match &on_tell {
         None => Ok(()),
         Some(function) => Python::attach(|py| {
-            function.call1(py, (tell(py, measured)?,)).map(drop).map_err(Into::into)
+            function.call1(py, (plain(py, measured)?,)).map(drop).map_err(Into::into)
         }),
     };
     let reports =
@@ -208,33 +209,6 @@ fn tap<'py>(
         }
         result.set_item(report.link.name, link)?;
     }
-    Ok(result)
-}
-
-/// What taps counted and cost, as `tailtap tap --tell` prints it.
-fn tell<'py>(py: Python<'py>, measured: &Measured<'_>) -> PyResult<Bound<'py, PyDict>> {
-    let links = PyDict::new(py);
-    for link in &measured.links {
-        let told = PyDict::new(py);
-        let totals = &link.totals;
-        told.set_item("seen", totals.seen)?;
-        told.set_item("stored", totals.stored)?;
-        told.set_item("lost", totals.lost)?;
-        told.set_item("other", totals.other)?;
-        told.set_item("filtered", totals.filtered)?;
-        told.set_item("unsampled", totals.unsampled)?;
-        told.set_item("late", totals.late)?;
-        told.set_item("sample", 1u64 << totals.level)?;
-        told.set_item("rate", link.rate)?;
-        told.set_item("ns", link.ns)?;
-        told.set_item("share", link.share)?;
-        links.set_item(totals.name, told)?;
-    }
-    let result = PyDict::new(py);
-    result.set_item("time_ns", measured.time_ns)?;
-    result.set_item("links", links)?;
-    result.set_item("share", measured.share)?;
-    result.set_item("writer_share", measured.writer_share)?;
     Ok(result)
 }
 
@@ -323,11 +297,7 @@ impl Sending {
 
 #[pyfunction]
 #[pyo3(signature = (flows, *, cpu=None), name = "generate")]
-fn send(
-    py: Python<'_>,
-    flows: Vec<Sending>,
-    cpu: Option<usize>,
-) -> PyResult<Vec<Bound<'_, PyDict>>> {
+fn send(py: Python<'_>, flows: Vec<Sending>, cpu: Option<usize>) -> PyResult<Bound<'_, PyAny>> {
     let flows: Vec<_> = flows.into_iter().map(Sending::options).collect::<PyResult<_>>()?;
     let reports = on_own_thread(py, || generate::generate(&flows, cpu))?.map_err(|error| {
         let input = match &error {
@@ -343,51 +313,25 @@ fn send(
         };
         refused(input, &error)
     })?;
-    let of_each = flows.into_iter().zip(reports);
-    of_each.map(|(options, report)| told(py, options, report, cpu)).collect()
+    let sent = flows.into_iter().zip(reports).map(|(flow, report)| Sent {
+        schema: "tailtap.generator/1",
+        interface: flow.interface,
+        rate: flow.pace.map(|(_, rate)| rate),
+        cpu,
+        report,
+    });
+    plain(py, &sent.collect::<Vec<_>>())
 }
 
 /// A flow's `generator.json`.
-fn told(
-    py: Python<'_>,
-    options: generate::Options,
-    report: generate::Report,
+#[derive(Serialize)]
+struct Sent {
+    schema: &'static str,
+    interface: String,
+    rate: Option<u64>,
     cpu: Option<usize>,
-) -> PyResult<Bound<'_, PyDict>> {
-    let result = PyDict::new(py);
-    result.set_item("schema", "tailtap.generator/1")?;
-    result.set_item("interface", options.interface)?;
-    result.set_item("rate", options.pace.map(|(_, rate)| rate))?;
-    result.set_item("cpu", cpu)?;
-    result.set_item("phase_ns", report.phase_ns)?;
-    let warm_up = [("sent", report.warm_up_sent), ("first_ns", report.warm_up_ns)];
-    result.set_item("warm_up", HashMap::from(warm_up))?;
-    result.set_item("sent", report.sent)?;
-    result.set_item("failed", report.failed)?;
-    result.set_item("with_id", report.with_id)?;
-    result.set_item("first_ns", report.first_ns)?;
-    result.set_item("last_ns", report.last_ns)?;
-    result.set_item("scheduled_rate", report.scheduled_rate)?;
-    result.set_item("achieved_rate", report.achieved_rate)?;
-    let slip = report.slip.map(|slip| -> PyResult<_> {
-        let percentiles = slip.percentiles.iter().map(|&(p, value)| {
-            let entry = PyDict::new(py);
-            entry.set_item("p", p)?;
-            entry.set_item("value", value)?;
-            Ok(entry)
-        });
-        let dict = PyDict::new(py);
-        dict.set_item("min", slip.min)?;
-        dict.set_item("mean", slip.mean)?;
-        dict.set_item("max", slip.max)?;
-        dict.set_item("percentiles", percentiles.collect::<PyResult<Vec<_>>>()?)?;
-        Ok(dict)
-    });
-    result.set_item("slip_ns", slip.transpose()?)?;
-    result.set_item("bunched", report.bunched)?;
-    result.set_item("mode", report.mode.map(Mode::name))?;
-    result.set_item("interrupted", report.interrupted)?;
-    Ok(result)
+    #[serde(flatten)]
+    report: generate::Report,
 }
 
 #[pyfunction]
@@ -404,7 +348,7 @@ fn load<'py>(
     at_once: u64,
     busy_ns: u64,
     period_ns: u64,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Bound<'py, PyAny>> {
     let share = Share { busy_ns, period_ns };
     let work = match kind {
         "cpu" => Work::Cpu(share),
@@ -420,11 +364,7 @@ fn load<'py>(
             _ => refused(matches!(error, LoadError::Cpu(_)), &error),
         },
     )?;
-    let result = PyDict::new(py);
-    result.set_item("done", report.done)?;
-    result.set_item("elapsed_ns", report.elapsed_ns)?;
-    result.set_item("cpu_ns", report.cpu_ns)?;
-    Ok(result)
+    plain(py, &report)
 }
 
 #[pyfunction]
@@ -435,7 +375,7 @@ fn noise<'py>(
     above_ns: u64,
     room: usize,
     on_threads: Py<PyAny>,
-) -> PyResult<Vec<Bound<'py, PyDict>>> {
+) -> PyResult<Bound<'py, PyAny>> {
     let call = move |threads: &[i32]| {
         Python::attach(|py| on_threads.call1(py, (threads,))).map(drop).map_err(Into::into)
     };
@@ -444,20 +384,7 @@ fn noise<'py>(
             NoiseError::Ready(error) => raised(py, error.as_ref()),
             _ => refused(matches!(error, NoiseError::Cpu(_)), &error),
         })?;
-    found
-        .into_iter()
-        .map(|one| {
-            let result = PyDict::new(py);
-            result.set_item("cpu", one.cpu)?;
-            result.set_item("elapsed_ns", one.elapsed_ns)?;
-            result.set_item("reads", one.reads)?;
-            result.set_item("least_ns", one.least_ns)?;
-            result.set_item("gaps", one.gaps)?;
-            result.set_item("unkept", one.unkept)?;
-            result.set_item("gap_ns", one.gap_ns)?;
-            Ok(result)
-        })
-        .collect()
+    plain(py, &found)
 }
 
 #[pyfunction]
@@ -488,7 +415,7 @@ fn forward<'py>(
     duplicate: HashSet<u32>,
     limit: Option<(u64, u64)>,
     cpu: Option<usize>,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Bound<'py, PyAny>> {
     let options = fault::Options {
         input,
         output,
@@ -509,14 +436,7 @@ fn forward<'py>(
             };
             refused(input, &error)
         })?;
-    let result = PyDict::new(py);
-    result.set_item("forwarded", report.forwarded)?;
-    result.set_item("held", report.held)?;
-    result.set_item("dropped", report.dropped)?;
-    result.set_item("duplicated", report.duplicated)?;
-    result.set_item("limited", report.limited)?;
-    result.set_item("lost", report.lost)?;
-    Ok(result)
+    plain(py, &report)
 }
 
 #[pyfunction]

@@ -18,6 +18,11 @@ pub fn bytes<'py>(py: Python<'py>, record: &impl Serialize) -> Bound<'py, PyByte
     PyBytes::new(py, &serde_json::to_vec(record).expect("a record is JSON"))
 }
 
+/// A record as dictionaries, lists, numbers and texts.
+pub fn plain<'py>(py: Python<'py>, record: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
+    py.import("json")?.call_method1("loads", (bytes(py, record),))
+}
+
 /// `Matched`: what an evaluation says beside its columns.
 #[derive(Serialize)]
 pub struct Matched<'a> {

@@ -1,6 +1,5 @@
 //! The tracer, for Python.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
@@ -10,6 +9,7 @@ use tailtap_datapath::trace::{Mode, Options, Report, TraceError, lacking, trace 
 
 use crate::datapath::{on_own_thread, parse, raised, ready, refused};
 use crate::errors::not_written;
+use crate::records::plain;
 
 /// Adds this file's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -45,7 +45,7 @@ fn trace<'py>(
     cpu: Option<usize>,
     budget: Option<f64>,
     measure_cost: bool,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<(PathBuf, Bound<'py, PyAny>)> {
     let mode: Mode = parse(mode)?;
     let options = Options {
         path,
@@ -67,8 +67,7 @@ fn trace<'py>(
     let mut tell = |report: Report| match &on_file {
         None => Ok(()),
         Some(function) => {
-            Python::attach(|py| function.call1(py, (to_dict(py, report)?,)).map(drop))
-                .map_err(Into::into)
+            Python::attach(|py| function.call1(py, told(py, report)?).map(drop)).map_err(Into::into)
         }
     };
     let traced = on_own_thread(py, || run(&options, ready(on_ready), &mut tell))?;
@@ -81,34 +80,13 @@ fn trace<'py>(
         };
         refused(input, &error)
     })?;
-    to_dict(py, report)
+    told(py, report)
 }
 
-fn to_dict(py: Python<'_>, report: Report) -> PyResult<Bound<'_, PyDict>> {
-    let kinds: BTreeMap<&str, u64> =
-        report.records.iter().map(|(kind, &count)| (kind.name(), count)).collect();
-    let result = PyDict::new(py);
-    result.set_item("path", report.path)?;
-    result.set_item("started_ns", report.span_ns.0)?;
-    result.set_item("ended_ns", report.span_ns.1)?;
-    result.set_item("kinds", kinds)?;
-    result.set_item("paused_ns", report.paused_ns)?;
-    result.set_item("share", report.share)?;
-    result.set_item("writes", report.writes)?;
-    result.set_item("passes", report.passes)?;
-    result.set_item("lost", report.lost)?;
-    result.set_item("missing", report.missing)?;
-    result.set_item("substitutes", report.substitutes)?;
-    result.set_item("steal", report.steal)?;
-    result.set_item("pids", report.names.pids)?;
-    result.set_item("irqs", report.names.irqs)?;
-    result.set_item("functions", report.names.functions)?;
-    result.set_item("kernel", report.kernel)?;
-    result.set_item("boot_id", report.boot_id)?;
-    let costs =
-        report.costs.into_iter().map(|cost| (cost.hook, (cost.runs, cost.ns, cost.skipped)));
-    result.set_item("hooks", costs.collect::<BTreeMap<_, _>>())?;
-    Ok(result)
+/// A file and what is in it.
+fn told(py: Python<'_>, report: Report) -> PyResult<(PathBuf, Bound<'_, PyAny>)> {
+    let facts = plain(py, &report)?;
+    Ok((report.path, facts))
 }
 
 /// What a trace would lack on this kernel, and what would stand in for it.

@@ -7,6 +7,8 @@ pub mod faults;
 pub mod loopback;
 pub mod registry;
 
+use serde::Serialize;
+
 /// One way to hand frames to a network. Frames are put into a queue first, which takes no system
 /// call, and then handed over all at once: the time of the second step is when they leave.
 pub trait Device {
@@ -38,20 +40,11 @@ pub trait Device {
 }
 
 /// How AF_XDP hands frames over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// The driver sends from our memory (zero copy).
     Native,
     /// The kernel makes packets of its own from our memory; works on every interface.
     Generic,
-}
-
-impl Mode {
-    /// The name used in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Generic => "generic",
-        }
-    }
 }

@@ -10,6 +10,7 @@ use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
+use serde::Serialize;
 use tailtap_wire::{ethernet, moonsniff, vlan};
 
 use super::limit::{Limit, Server};
@@ -52,7 +53,7 @@ pub struct Options {
 }
 
 /// What was done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Packets sent on, held ones included, second copies not.
     pub forwarded: u64,

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tailtap_wire::moonsniff::Kind;
 
-use super::Report;
 use super::merge::{Packet, Packets};
 use super::replay::Replay;
 use super::schedule::{Length, Schedule};
 use super::slip::Counter;
 use super::template::Template;
+use super::{Report, WarmUp};
 use crate::clock::Clock;
 use crate::device::Device;
 
@@ -204,8 +204,7 @@ impl Flow {
         let times = self.traffic.schedule.times_of(self.traffic.length);
         Report {
             phase_ns: self.traffic.phase_ns,
-            warm_up_sent: self.warm_up_sent,
-            warm_up_ns: self.start,
+            warm_up: WarmUp { sent: self.warm_up_sent, first_ns: self.start },
             sent: self.sent,
             failed: self.failed,
             with_id: self.with_id,

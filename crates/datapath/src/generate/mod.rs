@@ -24,6 +24,7 @@ pub mod template;
 use std::io;
 use std::path::PathBuf;
 
+use serde::Serialize;
 use tailtap_wire::ethernet::{self, FCS_LEN};
 use tailtap_wire::vlan;
 
@@ -83,14 +84,12 @@ pub struct Options {
 }
 
 /// What was sent of a flow.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// How much later than the first flow it began.
     pub phase_ns: u64,
-    /// Warm-up packets handed to the device.
-    pub warm_up_sent: u64,
-    /// When the warm-up began.
-    pub warm_up_ns: u64,
+    /// The packets before those that are measured.
+    pub warm_up: WarmUp,
     /// Measured packets handed to the device.
     pub sent: u64,
     /// Packets, of both kinds, that the device did not take.
@@ -106,6 +105,7 @@ pub struct Report {
     /// Measured packets for each second from first to last.
     pub achieved_rate: f64,
     /// How late measured packets left.
+    #[serde(rename = "slip_ns")]
     pub slip: Option<Slip>,
     /// Measured packets that left together with one that was due before them, because the
     /// generator was behind.
@@ -114,6 +114,15 @@ pub struct Report {
     pub mode: Option<Mode>,
     /// Whether a signal ended it before all was sent.
     pub interrupted: bool,
+}
+
+/// What was sent before the measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WarmUp {
+    /// Packets handed to the device.
+    pub sent: u64,
+    /// When the first of them was due.
+    pub first_ns: u64,
 }
 
 /// The traffic could not be sent.

@@ -69,6 +69,7 @@ mod tests {
     use crate::device::Device;
     use crate::device::faults::{Chances, Faults};
     use crate::device::loopback::Loopback;
+    use crate::generate::WarmUp;
     use crate::generate::flow::{Source, Traffic};
     use crate::generate::schedule::{Length, Pattern, Schedule};
     use crate::generate::template::{
@@ -158,7 +159,7 @@ mod tests {
         let expected =
             [(0, None), (0, None), (5, Some(0)), (5, Some(1)), (7, Some(2)), (7, Some(3))];
         assert_eq!(ids(&arrivals), expected.map(|(ms, id)| (at(ms), id)));
-        assert_eq!((report.warm_up_sent, report.warm_up_ns, report.sent), (2, START, 4));
+        assert_eq!((report.warm_up, report.sent), (WarmUp { sent: 2, first_ns: START }, 4));
         assert_eq!((report.with_id, report.first_ns), (4, at(5)));
     }
 
@@ -256,7 +257,7 @@ mod tests {
             let clock = Simulated::default();
             let told = send_one(Keeping(kept), &clock, source(&[64]), traffic, || false);
             let told = told.expect("sent");
-            let found = (told.sent, told.warm_up_sent, told.failed);
+            let found = (told.sent, told.warm_up.sent, told.failed);
             assert_eq!(found, (sent, warm_up_sent, kept as u64));
         }
     }
@@ -327,7 +328,7 @@ mod tests {
         ];
         assert_eq!(*arrivals.borrow(), expected);
         let sent =
-            reports.iter().map(|one| (one.warm_up_sent, one.sent, one.first_ns, one.phase_ns));
+            reports.iter().map(|one| (one.warm_up.sent, one.sent, one.first_ns, one.phase_ns));
         let expected = [(2, 4, at(4), 0), (0, 2, at(1), MILLISECOND / 4)];
         assert!(sent.eq(expected));
         assert_eq!((reports[0].achieved_rate, reports[1].achieved_rate), (2000.0, 1000.0));

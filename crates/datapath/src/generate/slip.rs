@@ -4,6 +4,7 @@
 //! memory is asked for beforehand. What is a little late has its counter already; what is later is
 //! only noted, with room for thousands of notes, and counted when all is sent.
 
+use serde::Serialize;
 use tailtap_analysis::distribution::Distribution;
 
 use crate::generate::schedule::Times;
@@ -18,7 +19,7 @@ const PERCENTILES: [u64; 6] = [50_000, 90_000, 99_000, 99_900, 99_990, 99_999];
 const WHOLE: u64 = 100_000;
 
 /// How late packets left against their schedule, in nanoseconds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Slip {
     /// The least.
     pub min: u64,
@@ -26,8 +27,17 @@ pub struct Slip {
     pub mean: f64,
     /// The most.
     pub max: u64,
-    /// Exact nearest-rank percentiles: (p, nanoseconds).
-    pub percentiles: Vec<(f64, u64)>,
+    /// Exact nearest-rank percentiles.
+    pub percentiles: Vec<Percentile>,
+}
+
+/// So many nanoseconds late were packets at most, but for a share.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Percentile {
+    /// The share of packets.
+    pub p: f64,
+    /// The time.
+    pub value: u64,
 }
 
 /// The slip of packets that are being sent.
@@ -102,7 +112,7 @@ fn summarise(slip: &Distribution) -> Option<Slip> {
         mean,
         max: values[values.len() - 1],
         percentiles: percentiles
-            .map(|(&part, &value)| (part as f64 / WHOLE as f64, value))
+            .map(|(&part, &value)| Percentile { p: part as f64 / WHOLE as f64, value })
             .collect(),
     })
 }
@@ -160,8 +170,8 @@ mod tests {
         let slip = summarise(&distribution).expect("not empty");
         assert_eq!((slip.min, slip.max), (1, 1000));
         assert!((slip.mean - 500.5).abs() < 1e-9);
-        let values: Vec<u64> = slip.percentiles.iter().map(|p| p.1).collect();
+        let values: Vec<u64> = slip.percentiles.iter().map(|p| p.value).collect();
         assert_eq!(values, [500, 900, 990, 999, 1000, 1000]);
-        assert_eq!(slip.percentiles[4].0, 0.9999);
+        assert_eq!(slip.percentiles[4].p, 0.9999);
     }
 }

@@ -189,7 +189,7 @@ impl<'a> LiveTap<'a> {
             late: counters.late,
             filtered: counters.filtered,
             unsampled: counters.unsampled,
-            level: self.level,
+            sample: 1 << self.level,
         }
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Serialize, Serializer};
 
 use super::live::LiveTap;
 use super::program::Program;
@@ -14,9 +15,10 @@ use crate::privileges::{MEASURE, raised};
 const MOMENT_NS: u64 = 20_000_000;
 
 /// What a link's tap has counted so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Totals<'a> {
     /// The link.
+    #[serde(skip)]
     pub name: &'a str,
     /// Packets with a key or an id that the tap saw.
     pub seen: u64,
@@ -32,8 +34,8 @@ pub struct Totals<'a> {
     pub filtered: u64,
     /// Packets that were not in the sample.
     pub unsampled: u64,
-    /// One packet of `2^level` is stamped.
-    pub level: u8,
+    /// One packet of so many is stamped.
+    pub sample: u64,
 }
 
 impl Totals<'_> {
@@ -44,9 +46,10 @@ impl Totals<'_> {
 }
 
 /// What a link's tap counted and cost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct LinkMeasured<'a> {
     /// What it has counted so far.
+    #[serde(flatten)]
     pub totals: Totals<'a>,
     /// Packets that passed, a second.
     pub rate: f64,
@@ -57,16 +60,21 @@ pub struct LinkMeasured<'a> {
 }
 
 /// What taps counted and cost since the last time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Measured<'a> {
     /// When, on CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// Of each link.
+    /// Of each link, by its name.
+    #[serde(serialize_with = "by_name")]
     pub links: Vec<LinkMeasured<'a>>,
     /// The share of one core's time of all links together.
     pub share: f64,
     /// The share that the thread took which writes the files, of the core that it runs on.
     pub writer_share: f64,
+}
+
+fn by_name<S: Serializer>(links: &[LinkMeasured<'_>], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(links.iter().map(|link| (link.totals.name, link)))
 }
 
 /// Measures now and then.

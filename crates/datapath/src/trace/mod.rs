@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::OnReady;
 use crate::bpf::enable_statistics;
 use crate::clock::{Deadline, now_ns};
@@ -36,7 +38,7 @@ use thinning::{Step, Thinning};
 use writer::{HOLD_NS, Named, Writer};
 
 pub use error::TraceError;
-pub use program::{HookCost, lacking};
+pub use program::lacking;
 pub use record::Kind as RecordKind;
 
 /// Records of a core's ring unless told otherwise: 32 MiB.
@@ -136,13 +138,15 @@ impl Options {
 }
 
 /// What a trace has.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The file.
+    #[serde(skip)]
     pub path: PathBuf,
-    /// When all programs were attached, and when the first one was taken away; of one file in a row,
-    /// what ended between these times is in it.
-    pub span_ns: (u64, u64),
+    /// When all programs were attached; of one file in a row, when it began.
+    pub started_ns: u64,
+    /// When the first one was taken away; what ended before, and after the begin, is in the file.
+    pub ended_ns: u64,
     /// So long of it nothing was traced, to keep the budget.
     pub paused_ns: u64,
     /// The share of one core's time that the programs took so far, pauses included; none where nobody
@@ -151,7 +155,7 @@ pub struct Report {
     /// How often records were written before the end, into whichever file.
     pub writes: u64,
     /// Records in the file, by kind.
-    pub records: BTreeMap<RecordKind, u64>,
+    pub kinds: BTreeMap<RecordKind, u64>,
     /// Of each CPU, the usual passes that have no records of their own, and how long in ns half of all
     /// passes took at most; empty where none are left out.
     pub passes: BTreeMap<usize, (u64, u64)>,
@@ -164,9 +168,11 @@ pub struct Report {
     /// Whether the hypervisor tells what it takes.
     pub steal: bool,
     /// The names of what the records name by a number.
+    #[serde(flatten)]
     pub names: Names,
-    /// What each program did; of a row of files the last one tells.
-    pub costs: Vec<HookCost>,
+    /// Of each tracepoint how often its program ran, the time of that in ns if the cost is measured,
+    /// and how many events it did not see; of a row of files the last one tells.
+    pub hooks: BTreeMap<String, (u64, u64, u64)>,
     /// The release of the kernel.
     pub kernel: String,
     /// The identity of its boot.
@@ -174,7 +180,7 @@ pub struct Report {
 }
 
 /// Names of what records name by a number.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Names {
     /// Tasks.
     pub pids: BTreeMap<u32, String>,
@@ -335,9 +341,9 @@ pub fn trace(
         }
     }
     writer.finish().map_err(failed(&writer.path))?;
-    let costs = program.costs().map_err(system("ask what eBPF programs cost"))?;
+    let hooks = program.costs().map_err(system("ask what eBPF programs cost"))?;
     drop(statistics);
-    Ok(Report { costs, ..row.report(ended, writes, &cores, &writer, thinning.as_ref()) })
+    Ok(Report { hooks, ..row.report(ended, writes, &cores, &writer, thinning.as_ref()) })
 }
 
 /// A trace in one file, or in a row of them.
@@ -384,10 +390,10 @@ impl Row<'_> {
                 passes.insert(cpu, (all.saturating_sub(before), half_ns));
             }
         }
-        let span_ns = (std::mem::replace(began, until), until);
         Report {
             path: writer.path.clone(),
-            span_ns,
+            started_ns: std::mem::replace(began, until),
+            ended_ns: until,
             paused_ns,
             share: thinning.and_then(|one| one.share(until)),
             writes,
@@ -397,8 +403,8 @@ impl Row<'_> {
             substitutes: program.substitutes.clone(),
             steal: program.steal,
             names: told.names(program, writer),
-            records: writer.counts.clone(),
-            costs: Vec::new(),
+            kinds: writer.counts.clone(),
+            hooks: BTreeMap::new(),
             kernel: kernel::release(),
             boot_id: kernel::boot_id(),
         }

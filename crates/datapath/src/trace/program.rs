@@ -104,19 +104,6 @@ pub(super) struct Program {
     pub(super) steal: bool,
 }
 
-/// What a program did while statistics were on, and how often it was passed over.
-#[derive(Clone, Debug)]
-pub struct HookCost {
-    /// The tracepoint.
-    pub hook: String,
-    /// Runs.
-    pub runs: u64,
-    /// The time of all of them.
-    pub ns: u64,
-    /// Events that were not seen, as they interrupted the program that was at work on one like it.
-    pub skipped: u64,
-}
-
 impl Program {
     /// Loads what this kernel can follow, with `slots` records for each core, a power of two.
     pub(super) fn load(options: &Options, slots: usize) -> Result<Self, TraceError> {
@@ -255,13 +242,14 @@ impl Program {
         map.keys().filter_map(entry).collect()
     }
 
-    /// What each program did. The times are 0 unless statistics were on
+    /// How often the program of each tracepoint ran, the time of that, and how many events it did
+    /// not see, as it was at work on one like them. The times are 0 unless statistics were on
     /// (see [`enable_statistics`](crate::bpf::enable_statistics)).
-    pub(super) fn costs(&self) -> io::Result<Vec<HookCost>> {
+    pub(super) fn costs(&self) -> io::Result<BTreeMap<String, (u64, u64, u64)>> {
         let cost = |hook: &Hook| {
             let (ns, runs) = self.loaded.run_time(&hook.program)?;
             let skipped = self.loaded.skipped(&hook.program)?;
-            Ok(HookCost { hook: hook.tracepoint.clone(), runs, ns, skipped })
+            Ok((hook.tracepoint.clone(), (runs, ns, skipped)))
         };
         self.hooks.iter().map(cost).collect()
     }

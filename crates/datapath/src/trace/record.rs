@@ -1,5 +1,6 @@
 //! Records of a trace, as docs/reference/files.md describes them.
 
+use serde::{Serialize, Serializer};
 use tailtap_analysis::trace::kind;
 
 /// Words of a record, in the ring as in the file.
@@ -33,6 +34,12 @@ impl Kind {
     /// Its name for people.
     pub fn name(self) -> &'static str {
         kind::name(self.0)
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 

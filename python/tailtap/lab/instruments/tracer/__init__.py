@@ -32,7 +32,7 @@ from tailtap.lab.forwarders.served import Server, server_records
 from tailtap.lab.instruments.observing import Reading, Scope, Tracing, Warning
 from tailtap.records.record import as_json, parsed
 from tailtap.records.run import Facts
-from tailtap.records.trace import Taken, TraceFacts, TraceNames, TraceRecord, UsualPasses
+from tailtap.records.trace import Taken, TraceRecord, UsualPasses
 from tailtap.remote.local import STOP_SECONDS, LocalHost, Process
 
 USED = 2
@@ -301,7 +301,7 @@ def take(
         floor_ns=floor,
         served=told,
     )
-    report = _core.trace(
+    path, report = _core.trace(
         folder / EVENTS,
         list(cpus),
         on_ready,
@@ -320,37 +320,23 @@ def take(
         budget=budget,
         measure_cost=measure_cost,
     )
-    return keep(report)
+    return keep(path, report)
 
 
-def _keep(report: Mapping[str, Any], **asked: Any) -> Taken:
+def _keep(path: Path, report: Mapping[str, Any], **asked: Any) -> Taken:
     """Write what a complete file has beside it."""
-    facts = TraceFacts(
-        clock="monotonic",
-        boot_id=report["boot_id"],
-        started_ns=report["started_ns"],
-        ended_ns=report["ended_ns"],
-        records=sum(report["kinds"].values()),
-        lost={str(cpu): count for cpu, count in report["lost"].items()},
-        missing=report["missing"],
-        substitutes=report["substitutes"],
-        steal=report["steal"],
-        usual={
-            str(cpu): UsualPasses(passes=passes, half_ns=half)
+    functions = {f"{int(at):#x}": name for at, name in report["functions"].items()}
+    facts = {
+        **report,
+        **asked,
+        "clock": "monotonic",
+        "records": sum(report["kinds"].values()),
+        "usual": {
+            cpu: UsualPasses(passes=passes, half_ns=half)
             for cpu, (passes, half) in report["passes"].items()
         },
-        writes=report["writes"],
-        paused_ns=report["paused_ns"],
-        share=report["share"],
-        kernel=report["kernel"],
-        **asked,
-    )
-    names = TraceNames(
-        pids={str(pid): name for pid, name in report["pids"].items()},
-        irqs={str(irq): name for irq, name in report["irqs"].items()},
-        functions={f"{at:#x}": name for at, name in report["functions"].items()},
-    )
-    own = msgspec.structs.asdict(facts)
-    record = Path(report["path"]).with_suffix(Path(RECORD).suffix)
-    write_json(record, as_json(TraceRecord(**own, names=names)))
-    return Taken(**own, kinds=report["kinds"], hooks=report["hooks"])
+        "names": {"pids": report["pids"], "irqs": report["irqs"], "functions": functions},
+    }
+    record = msgspec.convert(facts, TraceRecord)
+    write_json(path.with_suffix(Path(RECORD).suffix), as_json(record))
+    return msgspec.convert(facts, Taken)
