@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import handovers
+import injectors
 import pytest
 from labtools import IS_VIRTUAL, Machine, own_machine, turn_for_huge_pages
 from namespaces import Lab, Namespace
@@ -20,6 +22,7 @@ from standing import Lost
 
 from tailtap.host.changes.journal import FOLDERS, STATE, SUFFIX, read_all
 from tailtap.host.containers.domains import DomainFolder
+from tailtap.lab.platforms.vm import kernels
 
 PATIENCE_SECONDS = 20
 SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
@@ -115,8 +118,8 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def namespace(lab: Lab) -> Namespace:
-    """One namespace."""
-    return lab.namespace()
+    """One namespace, with two cables."""
+    return lab.namespace().cabled()
 
 
 @pytest.fixture
@@ -131,6 +134,28 @@ def huge_pages() -> Iterator[None]:
     """Nobody else reserves huge pages meanwhile."""
     with turn_for_huge_pages():
         yield
+
+
+@pytest.fixture(scope="session")
+def injector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that disturbs a CPU."""
+    return injectors.build(tmp_path_factory.mktemp("injector"))
+
+
+@pytest.fixture(scope="session")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the recorder, and of a forwarder that writes its own times down."""
+    folder = tmp_path_factory.mktemp("recorder")
+    handovers.build(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def guest_kernels() -> None:
+    """What guests boot with, got by this machine's own network, which `own_machine` has not."""
+    kernels.shell()
+    for name in kernels.PACKAGES:
+        kernels.kernel(name)
 
 
 @pytest.fixture(autouse=True)

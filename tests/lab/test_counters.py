@@ -330,11 +330,6 @@ def sampled(
     return run, found[0], found[1]
 
 
-@pytest.fixture(scope="module")
-def injector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield injectors.build(tmp_path_factory.mktemp("injector"))
-
-
 @pytest.mark.alone
 @pytest.mark.timed
 def test_timers_on_the_core_of_the_dut_are_found(injector: Path, tmp_path: Path) -> None:

@@ -52,7 +52,6 @@ def total(link: dict[str, Any]) -> tuple[int, int, int]:
 def test_a_pcap_has_the_frames_as_they_were(
     namespace: Namespace, tmp_path: Path, snap: int | None
 ) -> None:
-    namespace.veth("gen", "in")
     path = tmp_path / "in.pcap"
     options = [] if snap is None else ["--snap-length", f"{snap} B"]
     tap = namespace.start("tap", "in", "--write", str(path), *options)
@@ -84,8 +83,6 @@ def test_a_pcap_has_the_frames_as_they_were(
 
 
 def test_pcaps_on_both_sides_are_evaluated(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    namespace.veth("out", "far")
     write = ("--write", f"{tmp_path}/{{link}}.pcap", "--snap-length", "64 B")
     tap = namespace.start("tap", "ingress=in:out", "egress=far:drop", *write)
     generate = ("generate", "gen", "--rate", "20 kpkt/s", "--count", "20000", "--flows", "7")
@@ -103,7 +100,6 @@ def test_pcaps_on_both_sides_are_evaluated(namespace: Namespace, tmp_path: Path)
 
 
 def test_the_clock_is_the_one_that_is_said(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
     write = ("--write", f"{tmp_path}/x.file")
     for form, clock, code, now in (
         ("stamps", "monotonic", 1, time.monotonic_ns),
@@ -127,7 +123,6 @@ def test_the_clock_is_the_one_that_is_said(namespace: Namespace, tmp_path: Path)
 
 
 def test_files_are_numbered_when_they_get_large(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
     write = ("--write", f"{tmp_path}/{{link}}.pcap", "--rotate", "100 kB", "--records", "1024")
     tap = namespace.start("tap", "in:drop", *write)
     namespace.tailtap("generate", "gen", "--rate", "20 kpkt/s", "--count", "5000")
@@ -147,9 +142,9 @@ def test_files_are_numbered_when_they_get_large(namespace: Namespace, tmp_path: 
 def test_files_are_numbered_by_time_and_their_counts_add_up(
     namespace: Namespace, tmp_path: Path
 ) -> None:
-    namespace.veth("gen", "in")
-    write = ("--write", f"{tmp_path}/x.stamps", "--rotate", "1 GB", "--rotate", "200 ms")
-    tap = namespace.start("tap", "in:drop", *write, "--records", "256")
+    tap, _ = namespace.tapped(
+        tmp_path, "--rotate", "1 GB", "--rotate", "200 ms", "--records", "256", name="x.stamps"
+    )
     generate = ("generate", "gen", "--rate", "20 kpkt/s", "--duration", "1 s", "--json")
     report = json.loads(namespace.tailtap(*generate, "--warm-up", "0.1 s").stdout)
     done = tap.stop()["links"]["in"]
@@ -169,17 +164,14 @@ def test_files_are_numbered_by_time_and_their_counts_add_up(
 
 
 def test_it_ends_after_its_time(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
     began = time.monotonic()
-    tap = namespace.start("tap", "in", "--write", f"{tmp_path}/x.pcap", "--duration", "500 ms")
+    tap, _ = namespace.tapped(tmp_path, "--duration", "500 ms", link="in", name="x.pcap")
     done = json.loads(tap.ended()[0])["links"]["in"]
     assert time.monotonic() - began >= 0.5
     assert done["stored"] == len(tshark(tmp_path / "x.pcap", "frame.number")) == 0
 
 
 def test_kill_9_leaves_pcaps_that_everybody_reads(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    namespace.veth("out", "far")
     write = ("--write", f"{tmp_path}/{{link}}.pcap", "--flush", "50 ms")
     tap = namespace.start("tap", "a=in:out", "b=far:drop", *write)
     namespace.tailtap("generate", "gen", "--rate", "10 kpkt/s", "--count", "10000")
@@ -197,7 +189,6 @@ def test_kill_9_leaves_pcaps_that_everybody_reads(namespace: Namespace, tmp_path
 
 def test_what_a_slow_reader_makes_it_lose_is_counted(namespace: Namespace, tmp_path: Path) -> None:
     """The file is a pipe whose reader sleeps: writing blocks, as on a disk that stalls."""
-    namespace.veth("gen", "in")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     content: list[bytes] = []
@@ -229,7 +220,6 @@ def test_what_a_slow_reader_makes_it_lose_is_counted(namespace: Namespace, tmp_p
 
 
 def test_a_full_disk_in_the_middle_of_a_row_of_files(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
     with small_disk(tmp_path, 64 << 10) as small:
         write = ("--write", f"{small}/x.stamps", "--rotate", "20 kB", "--records", "4096")
         tap = namespace.start("tap", "in:drop", *write)
@@ -247,7 +237,6 @@ def test_a_full_disk_in_the_middle_of_a_row_of_files(namespace: Namespace, tmp_p
 
 def test_too_little_memory(namespace: Namespace, tmp_path: Path) -> None:
     """The kernel charges the ring to the group's memory, where it was locked memory before."""
-    namespace.veth("gen", "in")
     write = ("--write", f"{tmp_path}/x.stamps", "--records", str(2**26))
     with limited_memory(400 << 20) as group:
         join = f'echo $$ > {group}/cgroup.procs && exec "$@"'
@@ -283,8 +272,6 @@ def generate(namespace: Namespace, *options: str) -> subprocess.Popen[bytes]:
 
 
 def test_the_files_of_a_running_tap(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    namespace.veth("out", "far")
     tap = namespace.start(
         *("tap", "ingress=in:out", "egress=far:drop", "--records", "8192"),
         *("--write", f"{tmp_path}/{{link}}.stamps"),
@@ -311,7 +298,6 @@ def test_the_files_of_a_running_tap(namespace: Namespace, tmp_path: Path) -> Non
 def test_the_file_of_dumpcap_whose_disk_is_full(
     namespace: Namespace, tmp_path: Path, disk: Path, options: list[str]
 ) -> None:
-    namespace.veth("gen", "in")
     before, after = tmp_path / "in.mscap", disk / "out.pcap"
     dumpcap = subprocess.Popen(
         namespace.inside("dumpcap", "-q", "-i", "in", "-w", str(after), *options),

@@ -68,9 +68,7 @@ def test_a_socket_stamps_every_packet(namespace: Namespace, tmp_path: Path) -> N
 
 
 def test_tags_count_and_foreign_packets_do_not(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in", *SOFTWARE, "--write", str(path), "--count", "3")
+    tap, path = namespace.tapped(tmp_path, *SOFTWARE, "--count", "3", link="in")
     tag = bytes.fromhex("81000005")
     frames = [udp_frame(1), udp_frame(2, tags=tag), udp_frame(3, ipv6=True)]
     send_frames(namespace, "gen", [bytes(60), *frames])
@@ -82,8 +80,6 @@ def test_tags_count_and_foreign_packets_do_not(namespace: Namespace, tmp_path: P
 
 
 def test_two_links_are_evaluated_like_any_pair(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    namespace.veth("out", "far")
     forward = namespace.start("forward", "in", "out", "--drop", "7")
     pattern = f"{tmp_path}/{{link}}.stamps"
     tap = namespace.start(
@@ -107,7 +103,6 @@ def test_an_xdp_program_hands_over_every_packet(
     namespace: Namespace, tmp_path: Path, absorb: bool
 ) -> None:
     """The program is bound to the link and calls the driver, as it would for a card's stamps."""
-    namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
     # Who listens behind the program gets the packets, or gets none.
     count = () if absorb else ("--count", "20000")
@@ -143,7 +138,6 @@ ONCE = (
 
 
 def test_killed_it_leaves_the_link_alone(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
     tap = by_metadata(namespace, path, "software")
     assert "xdp" in namespace.run("ip", "link", "show", "in").stdout
@@ -154,7 +148,6 @@ def test_killed_it_leaves_the_link_alone(namespace: Namespace, tmp_path: Path) -
 
 def test_a_link_without_a_clock_is_refused(namespace: Namespace, tmp_path: Path) -> None:
     """By what it says about itself, and by its driver when that is asked all the same."""
-    namespace.veth("gen", "in")
     write = ("--write", f"{tmp_path}/in.stamps")
     result = namespace.tailtap("tap", "in", "--clock", "hardware", *write, check=False)
     assert result.returncode == 3, result.stderr

@@ -107,11 +107,9 @@ def test_the_largest_packets(
     namespace: Namespace, tmp_path: Path, options: tuple[str, ...], largest: int
 ) -> None:
     """An MTU of 8964 B and the headers that it does not count."""
-    namespace.veth("gen", "in")
     for end in ("gen", "in"):
         namespace.run("ip", "link", "set", end, "mtu", "8964")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path))
+    tap, path = namespace.tapped(tmp_path)
     command = ("generate", "gen", "--rate", "1 kpkt/s", "--count", "20", *options, "--size")
     namespace.tailtap(*command, f"{largest} B")
     refused = namespace.tailtap(*command, f"{largest + 1} B", check=False)
@@ -149,7 +147,6 @@ FIELDS = (
 def test_flows_and_tags_as_another_program_sees_them(
     namespace: Namespace, tmp_path: Path, options: tuple[str, ...], expected: list[list[str]]
 ) -> None:
-    namespace.veth("gen", "in")
     capture = tmp_path / "x.pcap"
     with namespace.sniffer("in", 24, capture):
         command = ("generate", "gen", "--rate", "40 pkt/s", "--count", "80", "--size", "90 B")
@@ -224,7 +221,6 @@ def test_ids_are_written_again_and_again(
 
 def test_checksums_stay_right(namespace: Namespace, tmp_path: Path) -> None:
     """A capture of our own IPv6 packets, whose checksums tshark checks after other ids."""
-    namespace.veth("gen", "in")
     namespace.veth("gen2", "in2")
     with namespace.sniffer("in", 5, tmp_path / "in"):
         made = ("--rate", "20 pkt/s", "--count", "40", "--ip", "6", "--size", "80 B")

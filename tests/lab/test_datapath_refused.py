@@ -15,11 +15,9 @@ from frames import tcp_frame, udp_frame
 from namespaces import TAILTAP, Namespace
 
 LINKS = """
-for pair in "gen in" "asleep awake" "wide far"; do
-    ip link add ${pair% *} type veth peer name ${pair#* }
-done
-for name in lo gen in wide far; do ip link set $name up; done
-ip link set wide mtu 9000
+ip link add asleep type veth peer name awake
+ip link set lo up
+ip link set out mtu 9000
 ip tuntap add tun0 mode tun
 ip link set tun0 up
 """
@@ -125,7 +123,7 @@ FILTERS: list[Case] = [
 OTHERS: list[Case] = [
     ("generate gen --rate '1 kpkt/s'", 2, "--duration or --count"),
     ("generate gen --rate '1 kpkt/s' --duration '0 s'", 2, "--duration"),
-    (f"generate wide {SENT} {XDP} --size '4101 B'", 2, "--generator af_packet"),
+    (f"generate out {SENT} {XDP} --size '4101 B'", 2, "--generator af_packet"),
     (f"generate lo {SENT}", 2, "interface lo is not Ethernet: choose another one\n"),
     (f"generate lo {SENT} {XDP}", 2, "interface lo is not Ethernet: choose another one\n"),
     (f"generate asleep {SENT}", 2, "ip link set asleep up"),
@@ -142,7 +140,7 @@ OTHERS: list[Case] = [
 
 @pytest.fixture
 def links(namespace: Namespace) -> Namespace:
-    """A namespace with cables, one of them down and one for large frames, and a tun device."""
+    """A namespace with a cable that is down besides, one for large frames, and a tun device."""
     namespace.run("sh", "-ec", LINKS)
     return namespace
 

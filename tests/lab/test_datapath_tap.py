@@ -24,8 +24,6 @@ def counts_of(link: dict[str, Any]) -> tuple[int, ...]:
 @pytest.mark.apart
 @pytest.mark.parametrize("place", ["own link", "egress"])
 def test_no_stamp_is_lost_at_500_kpps(namespace: Namespace, tmp_path: Path, place: str) -> None:
-    namespace.veth("gen", "in")
-    namespace.veth("out", "far")
     link, options = ("in:out", []) if place == "own link" else ("gen@egress:out", ["--no-bypass"])
     tap = namespace.start(
         *("tap", f"ingress={link}", "egress=far:drop", "--write", f"{tmp_path}/{{link}}.stamps"),
@@ -60,9 +58,7 @@ def test_no_stamp_is_lost_at_500_kpps(namespace: Namespace, tmp_path: Path, plac
 @pytest.mark.apart
 def test_two_cpus_share_a_ring(namespace: Namespace, tmp_path: Path) -> None:
     """Generators on two CPUs at 250 kpkt/s each into one tap: every packet is stamped once."""
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path))
+    tap, path = namespace.tapped(tmp_path)
     sent = [
         subprocess.Popen(
             namespace.inside(
@@ -84,9 +80,7 @@ def test_two_cpus_share_a_ring(namespace: Namespace, tmp_path: Path) -> None:
 
 
 def test_tagged_ipv6_and_foreign_frames(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path))
+    tap, path = namespace.tapped(tmp_path)
     one, two = bytes.fromhex("81000005"), bytes.fromhex("88a80006")
     plain = udp_frame(1)
     frames = [
@@ -117,9 +111,7 @@ HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION = 0, 43, 44, 51, 60
 
 def test_ids_are_found_behind_extension_headers(namespace: Namespace, tmp_path: Path) -> None:
     """Those that the evaluation follows (RFC 8200, section 4), in a tagged packet too."""
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path))
+    tap, path = namespace.tapped(tmp_path)
     # The length does not count the first 8 bytes; the kind of the next header comes before it.
     short, long = bytes(7), bytes([31]) + bytes(254)
     first, later = bytes([0, 0, 1, 0, 0, 0, 9]), bytes([0, 5, 0xA0, 0, 0, 0, 9])
@@ -154,9 +146,8 @@ def test_ids_are_found_behind_extension_headers(namespace: Namespace, tmp_path: 
 
 
 def test_a_qdisc_that_was_there_stays(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
     namespace.run("tc", "qdisc", "add", "dev", "in", "clsact")
-    tap = namespace.start("tap", "in:drop", "--write", f"{tmp_path}/x.stamps")
+    tap, _ = namespace.tapped(tmp_path, name="x.stamps")
     busy = namespace.tailtap("tap", "in", "--write", f"{tmp_path}/y.stamps", check=False)
     assert busy.returncode == 2
     assert "has a tap already" in busy.stderr
@@ -166,9 +157,7 @@ def test_a_qdisc_that_was_there_stays(namespace: Namespace, tmp_path: Path) -> N
 
 
 def test_an_interface_that_vanishes_is_a_warning(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path))
+    tap, path = namespace.tapped(tmp_path)
     namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "100")
     namespace.run("ip", "link", "del", "gen")
     done = tap.stop()["links"]["in"]
@@ -180,9 +169,7 @@ def test_an_interface_that_vanishes_is_a_warning(namespace: Namespace, tmp_path:
 def test_kill_9_leaves_a_readable_file_and_an_untapped_interface(
     namespace: Namespace, tmp_path: Path
 ) -> None:
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "1024")
+    tap, path = namespace.tapped(tmp_path, "--records", "1024")
     namespace.tailtap("generate", "gen", "--rate", "100 kpkt/s", "--count", "50000")
     tap.process.kill()
     tap.process.wait()
@@ -202,9 +189,7 @@ def test_kill_9_leaves_a_readable_file_and_an_untapped_interface(
 def test_stamps_reach_the_file_while_little_traffic_flows(
     namespace: Namespace, tmp_path: Path
 ) -> None:
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path), "--flush", "100 ms")
+    tap, path = namespace.tapped(tmp_path, "--flush", "100 ms")
     namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "20")
     wait_for(lambda: len(read_stamps(path)[1]) == 20, "the stamps")
     assert tap.process.poll() is None
@@ -213,9 +198,7 @@ def test_stamps_reach_the_file_while_little_traffic_flows(
 
 def test_what_a_stopped_tap_loses_is_counted(namespace: Namespace, tmp_path: Path) -> None:
     """User space does not run at all for a while: the ring fills up, and the rest is counted."""
-    namespace.veth("gen", "in")
-    path = tmp_path / "in.stamps"
-    tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "8192")
+    tap, path = namespace.tapped(tmp_path, "--records", "8192")
     generate = ("generate", "gen", "--rate", "50 kpkt/s", "--count", "30000", "--json")
     tap.process.send_signal(signal.SIGSTOP)
     try:
@@ -257,7 +240,6 @@ def state_of(pid: int) -> str:
 def test_a_full_disk_is_one_clear_line_and_exact_counts(
     namespace: Namespace, tmp_path: Path
 ) -> None:
-    namespace.veth("gen", "in")
     room = 64 << 10
     with small_disk(tmp_path, room) as small:
         path = small / "x.stamps"
@@ -278,7 +260,6 @@ def test_a_full_disk_is_one_clear_line_and_exact_counts(
 
 
 def test_ids_at_another_place(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
     tag = bytes.fromhex("81000005")
     frames = [
         udp_frame(1),
@@ -302,12 +283,10 @@ def test_ids_at_another_place(namespace: Namespace, tmp_path: Path) -> None:
 
 def test_other_programs_on_the_interface_still_run(namespace: Namespace, tmp_path: Path) -> None:
     """A passive tap leaves packets to whoever filters them behind it."""
-    namespace.veth("gen", "in")
     namespace.run("tc", "qdisc", "add", "dev", "in", "clsact")
-    namespace.veth("out", "far")
     away = ("u32", "match", "u32", "0", "0", "action", "mirred", "egress", "redirect", "dev", "out")
     namespace.run("tc", "filter", "add", "dev", "in", "ingress", "protocol", "all", *away)
-    tap = namespace.start("tap", "in", "--write", f"{tmp_path}/x.stamps")
+    tap, _ = namespace.tapped(tmp_path, link="in", name="x.stamps")
     namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "10")
     assert counts_of(tap.stop()["links"]["in"]) == (10, 10, 0, 0)
     shown = namespace.run("ip", "-j", "-s", "link", "show", "dev", "far").stdout
@@ -316,13 +295,12 @@ def test_other_programs_on_the_interface_still_run(namespace: Namespace, tmp_pat
 
 def test_an_interface_called_drop(namespace: Namespace, tmp_path: Path) -> None:
     """It is tapped and forwarded to like any other, and the word still absorbs."""
-    namespace.veth("gen", "in")
-    namespace.veth("drop", "far")
+    namespace.veth("drop", "end")
     for forward, arrived in (("dev:drop", 10), ("drop", 0)):
         folder = tmp_path / forward
         folder.mkdir()
         tap = namespace.start(
-            *("tap", f"ingress=in:{forward}", "passing=drop@egress", "egress=far:drop"),
+            *("tap", f"ingress=in:{forward}", "passing=drop@egress", "egress=end:drop"),
             *("--write", f"{folder}/{{link}}.stamps"),
         )
         namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "10")

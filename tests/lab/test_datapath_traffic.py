@@ -75,7 +75,6 @@ def sending(namespace: Namespace, *options: str) -> Iterator[subprocess.Popen[st
 
 def test_a_signal_ends_the_traffic_with_a_report(namespace: Namespace) -> None:
     """The packet that is due next does not leave, whichever device has it already."""
-    namespace.veth("gen", "in")
     second = ("gen", "--rate", "20 kpkt/s", "--duration", "1 h", "--generator", "af_xdp")
     with sending(namespace, "--json", "--next", *second) as process:
         process.send_signal(signal.SIGTERM)
@@ -87,7 +86,6 @@ def test_a_signal_ends_the_traffic_with_a_report(namespace: Namespace) -> None:
 
 
 def test_the_interface_vanishes(namespace: Namespace) -> None:
-    namespace.veth("gen", "in")
     with sending(namespace) as process:
         namespace.run("ip", "link", "del", "in")
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
@@ -100,14 +98,13 @@ def test_the_interface_vanishes(namespace: Namespace) -> None:
 def test_the_fault_injector_does_what_was_asked_and_nothing_else(
     namespace: Namespace, tmp_path: Path
 ) -> None:
-    for pair in (("gen", "in"), ("out", "f0"), ("f1", "far")):
-        namespace.veth(*pair)
+    namespace.veth("behind", "last")
     forward = namespace.start(
-        *("forward", "f0", "f1", "--hold", "100,101,4000", "--hold-for", "5 ms"),
+        *("forward", "far", "behind", "--hold", "100,101,4000", "--hold-for", "5 ms"),
         *("--drop", "200,201", "--duplicate", "300,4000"),
     )
     tap = namespace.start(
-        "tap", "ingress=in:out", "egress=far:drop", "--write", f"{tmp_path}/{{link}}.stamps"
+        "tap", "ingress=in:out", "egress=last:drop", "--write", f"{tmp_path}/{{link}}.stamps"
     )
     namespace.tailtap(
         "generate", "gen", "--rate", "5 kpkt/s", "--count", "5000", "--warm-up", "0.1 s"
@@ -135,9 +132,7 @@ def test_the_fault_injector_does_what_was_asked_and_nothing_else(
 
 
 def test_tags_survive_the_fault_injector(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "f0")
-    namespace.veth("f1", "far")
-    forward = namespace.start("forward", "f0", "f1", "--drop", "7")
+    forward = namespace.start("forward", "in", "out", "--drop", "7")
     write = ("--write", f"{tmp_path}/far.stamps", "--count", "2")
     tap = namespace.start("tap", "far:drop", *write)
     tag = bytes.fromhex("81000005")
@@ -231,7 +226,6 @@ def test_runs_on_a_kernel_without_it(machine: Machine, tmp_path: Path) -> None:
 
 
 def test_a_queue_that_is_taken_and_an_interface_that_vanishes(namespace: Namespace) -> None:
-    namespace.veth("gen", "in")
     command = ("generate", "gen", "--rate", "1 kpkt/s", *XDP)
     with subprocess.Popen(
         namespace.inside(TAILTAP, *command, "--duration", "1 h"),

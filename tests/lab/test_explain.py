@@ -38,7 +38,6 @@ from explaining import (
 from injectors import (
     Injection,
     Injector,
-    build,
     call_ns,
     calls,
     compaction,
@@ -60,12 +59,6 @@ from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.undisturbed import undisturbed_of
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program that disturbs a CPU."""
-    return build(tmp_path_factory.mktemp("injector"))
-
-
 @pytest.mark.alone
 @pytest.mark.timed
 @pytest.mark.parametrize(
@@ -73,11 +66,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [("fault", "softirq"), pytest.param("tc-mirred", "threads", marks=pytest.mark.slow)],
 )
 def test_a_hog_makes_packets_late_that_a_task_serves(
-    program: Path, tmp_path: Path, forwarder: str, napi: str
+    injector: Path, tmp_path: Path, forwarder: str, napi: str
 ) -> None:
     """Of the forwarder, or of the kernel: it polls the port in a thread of its own."""
     found = explained(
-        tmp_path, forwarder, [lambda _: hog(program, cpu=DUT, busy_ns=2_000_000)], "300 us",
+        tmp_path, forwarder, [lambda _: hog(injector, cpu=DUT, busy_ns=2_000_000)], "300 us",
         napi=napi,
     )  # fmt: skip
     assert found.causes["served"]["by"] == "task"
@@ -91,11 +84,11 @@ def test_a_hog_makes_packets_late_that_a_task_serves(
 @pytest.mark.alone
 @pytest.mark.timed
 def test_a_hog_makes_packets_late_in_the_node_whose_core_it_takes(
-    program: Path, tmp_path: Path
+    injector: Path, tmp_path: Path
 ) -> None:
     """Two nodes, each on a core of its own: the softirq serves the first, a task the second."""
     found = explained(
-        tmp_path, "fault", [lambda _: hog(program, cpu=DUT, busy_ns=2_000_000)], "300 us",
+        tmp_path, "fault", [lambda _: hog(injector, cpu=DUT, busy_ns=2_000_000)], "300 us",
         dut=LINE + "cpus: [0, 1], taps: hops}}",
     )  # fmt: skip
     found.blames("task", "injector", chosen=found.late["segment"] == 2)
@@ -109,7 +102,7 @@ def test_a_hog_makes_packets_late_in_the_node_whose_core_it_takes(
 @pytest.mark.slow
 @pytest.mark.timed
 def test_a_hog_makes_packets_late_where_a_task_and_the_softirq_serve(
-    program: Path, tmp_path: Path
+    injector: Path, tmp_path: Path
 ) -> None:
     """Two nodes on one core: what keeps either from serving makes packets late.
 
@@ -119,7 +112,7 @@ def test_a_hog_makes_packets_late_where_a_task_and_the_softirq_serve(
     found = explained(
         tmp_path,
         "fault",
-        [lambda _: hog(program, cpu=DUT, busy_ns=2_000_000, spread_ns=80_000_000)],
+        [lambda _: hog(injector, cpu=DUT, busy_ns=2_000_000, spread_ns=80_000_000)],
         "300 us",
         dut=LINE + "cpus: [1]}}",
     )
@@ -141,11 +134,13 @@ def idle_task() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
-def test_a_quota_makes_packets_late_that_a_task_serves(program: Path, tmp_path: Path) -> None:
+def test_a_quota_makes_packets_late_that_a_task_serves(injector: Path, tmp_path: Path) -> None:
     """Whoever has the core meanwhile: here a task that gives way to any other one."""
 
     def injecting(run: subprocess.Popen[str]) -> contextlib.AbstractContextManager[Injector]:
-        return throttling(program, [forwarder_of(run)], cpu=DUT, helper=OTHER, spread_ns=80_000_000)
+        return throttling(
+            injector, [forwarder_of(run)], cpu=DUT, helper=OTHER, spread_ns=80_000_000
+        )
 
     with idle_task():
         found = explained(tmp_path, "fault", [injecting], "300 us")
@@ -175,7 +170,7 @@ def test_what_waits_before_the_device_is_no_task_s(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
-def test_timers_make_packets_late_that_the_softirq_serves(program: Path, tmp_path: Path) -> None:
+def test_timers_make_packets_late_that_the_softirq_serves(injector: Path, tmp_path: Path) -> None:
     """A softirq preempts a hog, but not an interrupt: timers that expire at once take long.
 
     They come at irregular times. What comes every 100 ms and lasts 1 ms finds one in a hundred
@@ -184,7 +179,7 @@ def test_timers_make_packets_late_that_the_softirq_serves(program: Path, tmp_pat
     found = explained(
         tmp_path,
         "tc-mirred",
-        [lambda _: timers(program, cpu=DUT, count=8000, gap_ns=0, spread_ns=40_000_000)],
+        [lambda _: timers(injector, cpu=DUT, count=8000, gap_ns=0, spread_ns=40_000_000)],
         "300 us",
     )
     assert found.causes["served"]["by"] == "softirq"
@@ -199,12 +194,11 @@ BUSY_NS, PERIOD_NS, SPREAD_NS = 5_000_000, 150_000_000, 60_000_000
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
-def test_what_this_kernel_did_stays(tmp_path: Path) -> None:
+def test_what_this_kernel_did_stays(injector: Path, tmp_path: Path) -> None:
     """Hogs of ours, on the device's core and on the generator's."""
-    program = injectors.build(tmp_path)
     injecting = [
         lambda _, cpu=cpu: injectors.hog(
-            program, cpu=cpu, busy_ns=BUSY_NS, period_ns=PERIOD_NS, spread_ns=SPREAD_NS
+            injector, cpu=cpu, busy_ns=BUSY_NS, period_ns=PERIOD_NS, spread_ns=SPREAD_NS
         )
         for cpu in (DUT, OTHER)
     ]
@@ -289,11 +283,14 @@ CALLS_NS = 600_000
 @pytest.mark.alone
 @pytest.mark.timed
 def test_another_flow_makes_packets_late(
-    program: Path, namespace: Namespace, tmp_path: Path
+    injector: Path, namespace: Namespace, tmp_path: Path
 ) -> None:
     """Its packets wait in the queue of the serving softirq, among those of the run."""
     found = explained(
-        tmp_path, "tc-mirred", [lambda _: flow(program, namespace, cpu=DUT, helper=OTHER)], "300 us"
+        tmp_path,
+        "tc-mirred",
+        [lambda _: flow(injector, namespace, cpu=DUT, helper=OTHER)],
+        "300 us",
     )
     found.blames(FOREIGN, least=50, its=undisturbed(found.injections[0]))
     found.claimed(FOREIGN)
@@ -305,7 +302,7 @@ def test_another_flow_makes_packets_late(
 @pytest.mark.skipif(
     not Path(f"/dev/cpu/{DUT}/cpuid").exists(), reason="needs /dev/cpu/*/cpuid (CONFIG_X86_CPUID)"
 )
-def test_many_function_calls_make_packets_late(program: Path, tmp_path: Path) -> None:
+def test_many_function_calls_make_packets_late(injector: Path, tmp_path: Path) -> None:
     """Those that wait when the interrupt comes are one long one."""
     call = call_ns(DUT)
     if call < SLOW_CALL_NS:
@@ -314,7 +311,7 @@ def test_many_function_calls_make_packets_late(program: Path, tmp_path: Path) ->
     found = explained(
         tmp_path,
         "tc-mirred",
-        [lambda _: calls(program, cpu=DUT, helper=OTHER, count=count, spread_ns=40_000_000)],
+        [lambda _: calls(injector, cpu=DUT, helper=OTHER, count=count, spread_ns=40_000_000)],
         "300 us",
     )
     found.blames("function-call-ipi", "cpuid_smp_cpuid")
@@ -324,12 +321,12 @@ def test_many_function_calls_make_packets_late(program: Path, tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
-def test_compaction_makes_packets_late_that_a_task_serves(program: Path, tmp_path: Path) -> None:
+def test_compaction_makes_packets_late_that_a_task_serves(injector: Path, tmp_path: Path) -> None:
     """A full trace tells what the task did that had the core."""
     found = explained(
         tmp_path,
         "fault",
-        [lambda _: compaction(program, cpu=DUT, period_ns=300_000_000, spread_ns=100_000_000)],
+        [lambda _: compaction(injector, cpu=DUT, period_ns=300_000_000, spread_ns=100_000_000)],
         "300 us",
         trace="full",
         rate="10 kpkt/s",
@@ -341,7 +338,7 @@ def test_compaction_makes_packets_late_that_a_task_serves(program: Path, tmp_pat
 @pytest.mark.alone
 @pytest.mark.timed
 def test_what_happens_on_another_core_is_never_blamed(
-    program: Path, namespace: Namespace, tmp_path: Path
+    injector: Path, namespace: Namespace, tmp_path: Path
 ) -> None:
     """A flow, bursts of timers, and a task without quota: none of them on the device's core.
 
@@ -354,11 +351,11 @@ def test_what_happens_on_another_core_is_never_blamed(
                 tmp_path,
                 "fault",
                 [
-                    lambda _: flow(program, namespace, cpu=OTHER, helper=OTHER),
+                    lambda _: flow(injector, namespace, cpu=OTHER, helper=OTHER),
                     lambda _: timers(
-                        program, cpu=OTHER, count=3000, gap_ns=0, period_ns=130_000_000
+                        injector, cpu=OTHER, count=3000, gap_ns=0, period_ns=130_000_000
                     ),
-                    lambda _: throttling(program, [process.pid], cpu=OTHER, helper=OTHER),
+                    lambda _: throttling(injector, [process.pid], cpu=OTHER, helper=OTHER),
                 ],
                 "100 us",
                 dut=f"{LINE}cpus: [1]}}}}",
@@ -391,15 +388,15 @@ def test_what_came_at_another_time_is_no_cause(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
-def test_short_interruptions_are_told_and_not_blamed(program: Path, tmp_path: Path) -> None:
+def test_short_interruptions_are_told_and_not_blamed(injector: Path, tmp_path: Path) -> None:
     """Barriers, TLB shootdowns and kworkers are in the trace, each with who asked for it."""
     found = explained(
         tmp_path,
         "tc-mirred",
         [
-            lambda _: membarrier(program, cpu=DUT, helper=OTHER, count=1000),
-            lambda _: tlb_shootdowns(program, cpu=DUT, helper=OTHER, period_ns=70_000_000),
-            lambda _: kworkers(program, helper=OTHER, count=10, period_ns=130_000_000),
+            lambda _: membarrier(injector, cpu=DUT, helper=OTHER, count=1000),
+            lambda _: tlb_shootdowns(injector, cpu=DUT, helper=OTHER, period_ns=70_000_000),
+            lambda _: kworkers(injector, helper=OTHER, count=10, period_ns=130_000_000),
         ],
         "p99.9",
     )

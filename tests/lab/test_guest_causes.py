@@ -31,9 +31,7 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.undisturbed import undisturbed_of
 from tailtap.host.containers.domains import FOLDERS, threads_of
-from tailtap.lab.platforms.vm import kernels
 
-SUPPORT = Path(__file__).parents[1] / "support"
 EXPERIMENT = """\
 name: guest
 dut:
@@ -46,6 +44,7 @@ traffic: {{rate: 1 kpkt/s, duration: {packets} ms, warm_up: 0 s, cpu: 0, slip_li
 trace: thin
 """
 PACKETS, FEW = 6000, 1000
+pytestmark = pytest.mark.usefixtures("guest_kernels")
 BOOT_SECONDS = 300
 CPU, GUEST_CPU = 1, 1
 """The CPU of this machine that the guest's serving CPU is pinned to, and that one."""
@@ -72,13 +71,6 @@ class Truth:
     guest: Sequence[Injection]
     late: dict[str, Any]
     causes: dict[str, Any]
-
-
-def built(folder: Path, source: Path) -> Path:
-    """A program of one file."""
-    program = folder / source.stem
-    subprocess.run(["cc", "-O2", "-Wall", str(source), "-o", str(program)], check=True)
-    return program
 
 
 def guest_of(machine: Machine) -> str:
@@ -137,13 +129,11 @@ def hog_in_guest(machine: Machine, program: Path) -> Iterator[list[Injection]]:
             process.kill()
 
 
-def disturbed(folder: Path, on_its_host: Injecting) -> Truth:
+def disturbed(folder: Path, recorder: Path, injector: Path, on_its_host: Injecting) -> Truth:
     """A run that is disturbed on the host and in the guest."""
-    kernels.shell()
-    kernels.kernel(kernels.DEFAULT)
-    forwarder = built(folder, SUPPORT / "recorder/forwarder.c")
-    injector = injectors.build(folder)
-    path = write_experiment(folder, EXPERIMENT.format(program=forwarder, packets=PACKETS))
+    path = write_experiment(
+        folder, EXPERIMENT.format(program=recorder / "forwarder", packets=PACKETS)
+    )
     command = ("run", str(path), "--out", str(folder / "out"), "--quiet")
     with own_machine() as machine:
         with machine.held(folder, *command, patience=BOOT_SECONDS) as running:
@@ -200,13 +190,10 @@ def delayed(late: dict[str, Any], injections: Sequence[Injection]) -> tuple[Any,
 
 @pytest.mark.alone
 @pytest.mark.timed
-def test_the_kernel_of_a_guest_is_traced(machine: Machine, tmp_path: Path) -> None:
+def test_the_kernel_of_a_guest_is_traced(machine: Machine, recorder: Path, tmp_path: Path) -> None:
     """And its clock is aligned with the host's."""
-    forwarder = built(tmp_path, SUPPORT / "recorder/forwarder.c")
-    text = EXPERIMENT.format(program=forwarder, packets=FEW)
+    text = EXPERIMENT.format(program=recorder / "forwarder", packets=FEW)
     out = tmp_path / "out"
-    kernels.shell()
-    kernels.kernel(kernels.DEFAULT)
     done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
     assert was_made(done), done.stderr
     [run] = (out / "runs").iterdir()
@@ -216,9 +203,9 @@ def test_the_kernel_of_a_guest_is_traced(machine: Machine, tmp_path: Path) -> No
 @pytest.mark.alone
 @pytest.mark.timed
 @pytest.mark.slow
-def test_what_both_kernels_did_is_told(tmp_path: Path) -> None:
+def test_what_both_kernels_did_is_told(recorder: Path, injector: Path, tmp_path: Path) -> None:
     """In one test: it is repeated with its run."""
-    truth = disturbed(tmp_path, hog_on_host)
+    truth = disturbed(tmp_path, recorder, injector, hog_on_host)
     check_files(truth.folder, PACKETS)
     check_blame(truth, HOG_OF_GUEST, truth.guest, truth.host)
     check_blame(truth, HOG_OF_HOST, truth.host, truth.guest)
@@ -227,9 +214,9 @@ def test_what_both_kernels_did_is_told(tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.timed
 @pytest.mark.slow
-def test_a_guest_that_was_stopped_is_told(tmp_path: Path) -> None:
+def test_a_guest_that_was_stopped_is_told(recorder: Path, injector: Path, tmp_path: Path) -> None:
     """By its host: its own kernel saw nothing of that, but of the hog beside the forwarder."""
-    truth = disturbed(tmp_path, stopped)
+    truth = disturbed(tmp_path, recorder, injector, stopped)
     check_files(truth.folder, PACKETS)
     check_blame(truth, HOG_OF_GUEST, truth.guest, truth.host)
     check_blame(truth, STOPPED, truth.host, truth.guest)
@@ -238,15 +225,11 @@ def test_a_guest_that_was_stopped_is_told(tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.timed
 @pytest.mark.slow
-def test_stops_of_a_guest_are_left_out(tmp_path: Path) -> None:
+def test_stops_of_a_guest_are_left_out(recorder: Path, injector: Path, tmp_path: Path) -> None:
     """They are none of its percentiles, which are those of a run without stops."""
-    kernels.shell()
-    kernels.kernel(kernels.DEFAULT)
-    forwarder, injector = (
-        built(tmp_path, SUPPORT / "recorder/forwarder.c"),
-        injectors.build(tmp_path),
+    path = write_experiment(
+        tmp_path, EXPERIMENT.format(program=recorder / "forwarder", packets=LONG)
     )
-    path = write_experiment(tmp_path, EXPERIMENT.format(program=forwarder, packets=LONG))
     runs = []
     for name in ("calm", "stopped"):
         command = ("run", str(path), "--out", str(tmp_path / name), "--quiet")

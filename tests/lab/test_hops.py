@@ -24,7 +24,6 @@ from program import tailtap
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.percentiles import DEFAULT
-from tailtap.lab.platforms.vm import kernels
 
 Integers = NDArray[np.int64]
 GONE = -1
@@ -194,15 +193,8 @@ trace: thin
 """
 
 
-@pytest.fixture
-def _kernel() -> None:
-    """What guests boot with, got by this machine's own network, which `own_machine` has not."""
-    kernels.shell()
-    kernels.kernel(kernels.DEFAULT)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("_kernel")
+@pytest.mark.usefixtures("guest_kernels")
 @pytest.mark.parametrize(
     ("text", "paths"),
     [

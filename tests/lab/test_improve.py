@@ -19,7 +19,7 @@ import trial_knobs
 from built_devices import Built, bridge
 from explaining import DUT, OTHER
 from forms import fits
-from injectors import Injector, build, flow, hog, timers
+from injectors import Injector, flow, hog, timers
 from labtools import TAILTAP, Machine, own_machine, was_made, write_experiment
 from namespaces import Namespace
 from packages import install
@@ -74,8 +74,10 @@ def improved(tuned: Machine, folder: Path, some: Kinds, *options: str) -> dict[s
 @pytest.mark.timeout(1_500)
 @pytest.mark.slow
 @pytest.mark.timed
-def test_what_ends_a_hog_is_proven_and_kept_until_revert(tuned: Machine, tmp_path: Path) -> None:
-    some = long_hog(build(tmp_path))
+def test_what_ends_a_hog_is_proven_and_kept_until_revert(
+    tuned: Machine, injector: Path, tmp_path: Path
+) -> None:
+    some = long_hog(injector)
     [known] = (tmp_path / "packages").glob("*/entry_points.txt")
     known.write_text("[tailtap.knobs]\nHOG = trial_knobs:HOG\n")  # fewer runs than with a decoy
     found = improved(
@@ -103,15 +105,14 @@ def test_what_ends_a_hog_is_proven_and_kept_until_revert(tuned: Machine, tmp_pat
 @pytest.mark.timed
 @pytest.mark.slow
 def test_what_ends_three_disturbances_is_kept_and_no_decoy(
-    tuned: Machine, namespace: Namespace, tmp_path: Path
+    tuned: Machine, injector: Path, namespace: Namespace, tmp_path: Path
 ) -> None:
     """In at least 19 of 20 tries, each of which takes minutes."""
-    program = build(tmp_path)
     every = {"period_ns": 60_000_000, "spread_ns": 20_000_000, "cpu": DUT}
     some: Kinds = {
-        "test-ends-hog": lambda: hog(program, busy_ns=3_000_000, **every),
-        "test-ends-timers": lambda: timers(program, count=8000, gap_ns=0, **every),
-        "test-ends-flow": lambda: flow(program, namespace, helper=OTHER, count=256, **every),
+        "test-ends-hog": lambda: hog(injector, busy_ns=3_000_000, **every),
+        "test-ends-timers": lambda: timers(injector, count=8000, gap_ns=0, **every),
+        "test-ends-flow": lambda: flow(injector, namespace, helper=OTHER, count=256, **every),
     }
     found = improved(
         tuned, tmp_path, some, str(tmp_path / "experiment.yaml"), "--require", "p95 < 300 us",
@@ -127,10 +128,10 @@ def test_what_ends_three_disturbances_is_kept_and_no_decoy(
 @pytest.mark.timeout(1_500)
 @pytest.mark.slow
 def test_a_killed_trial_leaves_a_machine_that_clean_puts_back(
-    tuned: Machine, tmp_path: Path
+    tuned: Machine, injector: Path, tmp_path: Path
 ) -> None:
     """The third run is the first with a knob: behind those of a stage."""
-    some = long_hog(build(tmp_path))
+    some = long_hog(injector)
     words = (
         "improve", str(tmp_path / "experiment.yaml"), "--out", str(tmp_path / "out"),
         "--require", "p95 < 10 ms",
@@ -158,10 +159,12 @@ def bridge_on(tuned: Machine, cpu: int) -> Built:
 
 @pytest.mark.apart
 @pytest.mark.timed
-def test_a_bridge_is_looked_at_under_its_own_load(tuned: Machine, tmp_path: Path) -> None:
+def test_a_bridge_is_looked_at_under_its_own_load(
+    tuned: Machine, injector: Path, tmp_path: Path
+) -> None:
     """With time for one stage only, which names what would be tried."""
-    built, program = bridge_on(tuned, DUT), build(tmp_path)
-    some: Kinds = {"test-ends-timers": lambda: timers(program, count=8000, gap_ns=0, cpu=DUT)}
+    built = bridge_on(tuned, DUT)
+    some: Kinds = {"test-ends-timers": lambda: timers(injector, count=8000, gap_ns=0, cpu=DUT)}
     words = ("--observe", *built.words, "--for", "1 s", "--require", "p99 < 50 us")
     with built.sending():
         found = improved(tuned, tmp_path, some, *words, "--within", "1 s")
@@ -183,9 +186,11 @@ def test_a_bridge_is_looked_at_under_its_own_load(tuned: Machine, tmp_path: Path
 @pytest.mark.alone
 @pytest.mark.timed
 @pytest.mark.slow
-def test_what_ends_bursts_of_timers_on_a_bridge_is_proven(tuned: Machine, tmp_path: Path) -> None:
-    built, program = bridge_on(tuned, DUT), build(tmp_path)
-    some: Kinds = {"test-ends-timers": lambda: timers(program, count=8000, gap_ns=0, cpu=DUT)}
+def test_what_ends_bursts_of_timers_on_a_bridge_is_proven(
+    tuned: Machine, injector: Path, tmp_path: Path
+) -> None:
+    built = bridge_on(tuned, DUT)
+    some: Kinds = {"test-ends-timers": lambda: timers(injector, count=8000, gap_ns=0, cpu=DUT)}
     words = ("--observe", *built.words, "--for", "1 s", "--require", "p97 < 300 us")
     with built.sending():
         found = improved(tuned, tmp_path, some, *words, "--within", "15min")

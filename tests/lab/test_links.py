@@ -112,6 +112,14 @@ def interfaces() -> list[str]:
 
 
 @pytest.fixture
+def namespace(lab: Spaces) -> Namespace:
+    """One with a cable."""
+    made = lab.namespace()
+    made.veth("in", "out")
+    return made
+
+
+@pytest.fixture
 def half_made() -> Iterator[str]:
     """The file that ip-netns(8) makes before it mounts the namespace on it."""
     NAMESPACES.mkdir(exist_ok=True)
@@ -129,7 +137,6 @@ def test_the_namespace_of_this_process_is_looked_at() -> None:
 def test_what_is_no_namespace_is_left_out(
     namespace: Namespace, half_made: str, there: bool
 ) -> None:
-    namespace.veth("in", "out")
     name = half_made if there else f"{half_made}-not"
     work = [(name, interfaces), (namespace.name, interfaces), (name, interfaces)]
     assert inside_those_left(work, None) == [None, ["in", "lo", "out"], None]
@@ -207,7 +214,6 @@ def own(namespace: Namespace) -> list[TapFilter]:
 
 
 def test_what_a_killed_tap_left_is_found_and_removed(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("in", "out")
     tap, other = (built(tmp_path, name) for name in ("tap", "stranger"))
     filters = (("in", "ingress", TAP | MADE, tap), ("out", "ingress", TAP, tap),
                ("out", "egress", TAP, other))  # fmt: skip
@@ -233,7 +239,6 @@ def test_what_a_killed_tap_left_is_found_and_removed(namespace: Namespace, tmp_p
 
 
 def test_what_a_running_tap_has_stays(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("in", "out")
     namespace.run("tc", "qdisc", "add", "dev", "in", "clsact")
     where = ["dev", "in", "ingress", "protocol", "all", "pref", "1", "handle", f"{TAP:#x}"]
     program = str(built(tmp_path, "tap"))

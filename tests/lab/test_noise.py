@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import injectors
 import pytest
 from guest_programs import script
-from injectors import Injection, build, hog
+from injectors import Injection, hog
 from labtools import own_machine
 from msgspec.json import decode
 from standing import standing
@@ -33,8 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.alone
 @pytest.mark.timed
-def test_what_an_injector_takes_is_found_and_named(tmp_path: Path) -> None:
-    injector = build(tmp_path)
+def test_what_an_injector_takes_is_found_and_named(injector: Path, tmp_path: Path) -> None:
     with (
         own_machine() as machine,
         hog(injector, cpu=CPU, busy_ns=BUSY_NS, period_ns=PERIOD_NS) as injected,
@@ -220,14 +218,13 @@ def covered(gaps: Sequence[tuple[int, int]], one: Injection) -> float:
 @pytest.mark.timed
 @pytest.mark.slow
 @pytest.mark.timeout(2_400)
-def test_noise_finds_the_gaps_that_the_tracers_of_the_kernel_find(tmp_path: Path) -> None:
+def test_noise_finds_the_gaps_that_the_tracers_of_the_kernel_find(injector: Path) -> None:
     """Every injection, by all three; and of osnoise and ours the whole time that it took."""
-    program = injectors.build(tmp_path)
     hog = ("hog", CPU_OSNOISE, CPU_OSNOISE, PERIOD_NS_OSNOISE, SPREAD_NS, BUSY_NS_OSNOISE, 1, 120)
     options = VmOptions.model_validate({"memory": "1024 MiB", "kernel": "rt"})
     with standing("vm", DutSpec((0, 1), options)) as (_, device):
         assert isinstance(device.host, GuestHost)
-        words = map(str, (program, CPU_OSNOISE, SECONDS, TURNS, ABOVE_NS, *hog))
+        words = map(str, (injector, CPU_OSNOISE, SECONDS, TURNS, ABOVE_NS, *hog))
         told = script(device.host, WATCHES, *words, seconds=PATIENCE)
     check([watch(one) for one in told["watches"]], [Injection(**one) for one in told["injections"]])
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from built_devices import BACK, RATE, TO, Built, bridge, container, line, nat, switch
-from handovers import SENT, SKB, TUN, Port, Recording, build, not_near, recording
+from handovers import SENT, SKB, TUN, Port, Recording, not_near, recording
 from labtools import TAILTAP, Machine, frames_of, own_machine, processes, record, wait_for
 from marks import read_marks
 from program import tailtap
@@ -58,13 +58,6 @@ def observed(machine: Machine, out: Path, *words: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     content: dict[str, Any] = json.loads(done.stdout)
     return content
-
-
-@pytest.fixture(scope="module")
-def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("recorder")
-    build(folder)
-    return folder
 
 
 @pytest.mark.parametrize(

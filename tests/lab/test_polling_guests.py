@@ -24,7 +24,6 @@ from tailtap.lab.forwarders.dpdk import DRIVERS, PciDriver
 from tailtap.lab.forwarders.setting import Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms.dut import Dut
-from tailtap.lab.platforms.vm import kernels
 from tailtap.lab.topology.graphs import FORWARD, smallest
 from tailtap.lab.topology.lab import Lab
 
@@ -41,14 +40,11 @@ OWN = (
     " --allow {ingress} --allow {egress} -- --auto-start --no-flush-rx --total-num-mbufs=16384"
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def downloaded() -> None:
-    """What guests boot with, got by this machine's own network."""
-    kernels.shell()
-    kernels.kernel(kernels.DEFAULT)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3000),
+    pytest.mark.usefixtures("guest_kernels"),
+]
 
 
 def run(folder: Path, *cases: dict[str, Any]) -> list[tuple[dict[str, Any], list[int], str]]:

@@ -51,7 +51,6 @@ def capabilities(status: dict[str, str]) -> set[int]:
 
 
 def test_threads_that_work_keep_what_they_need(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
     tap = namespace.start("tap", "link=in:drop", "--write", str(tmp_path / "{link}.stamps"))
     trace = namespace.start("trace", "--cpus", "0", "--out", str(tmp_path / "trace"))
     words = ("generate", "gen", "--rate", "1 kpkt/s", "--duration", "20 s", "--quiet")

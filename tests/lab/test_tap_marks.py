@@ -34,8 +34,6 @@ def summed(frame: bytes) -> bytes:
 
 def bridge(namespace: Namespace) -> None:
     """gen → in → bridge → out → far: the device that is observed is the bridge."""
-    namespace.veth("gen", "in")
-    namespace.veth("far", "out")
     namespace.run("ip", "link", "add", "dut0", "type", "bridge", "mcast_snooping", "0")
     namespace.run("ip", "link", "set", "dut0", "up")
     for port in ("in", "out"):
@@ -99,8 +97,6 @@ def test_what_evaluate_finds_on_pcaps_is_what_marks_are_made_of(
 
 def test_both_sides_of_a_nat_choose_the_same_sample(namespace: Namespace, tmp_path: Path) -> None:
     """Addresses, ports, the time to live and checksums differ; one packet of four is stamped."""
-    namespace.veth("gen", "in")
-    namespace.veth("far", "out")
     for words in (
         "ip addr add 10.0.0.254/8 dev in",
         "ip addr add 192.168.9.1/24 dev out",
@@ -152,7 +148,6 @@ def test_a_filter_says_what_libpcap_says(
     expression: str, namespace: Namespace, tmp_path: Path
 ) -> None:
     """Of tagged packets as well, whose tag the kernel takes out before the tap sees them."""
-    namespace.veth("gen", "in")
     one, two = bytes.fromhex("81000005"), bytes.fromhex("88a80006")
     frames = [
         udp_frame(number, tags=tags, ipv6=ipv6, options=options)
@@ -164,8 +159,7 @@ def test_a_filter_says_what_libpcap_says(
         )
     ]
     frames += [bytes(12) + b"\x08\x06" + bytes(46), bytes(12) + b"\x88\xcc" + bytes(2)]
-    path = tmp_path / "in.pcap"
-    tap = namespace.start("tap", "in:drop", "--write", str(path), "--filter", expression)
+    tap, path = namespace.tapped(tmp_path, "--filter", expression, name="in.pcap")
     send_frames(namespace, "gen", frames)
     done = tap.stop()["links"]["in"]
     answers = matching(expression, frames)
@@ -259,7 +253,6 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_interfaces(kind: str, namespace: Namespace, tmp_path: Path) -> None:
-    namespace.veth("gen", "in")
     for words in KINDS[kind]:
         done = namespace.run(*words.split(), check=False)
         if "Unknown device type" in done.stderr:

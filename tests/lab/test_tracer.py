@@ -44,12 +44,6 @@ LATE_NS = 10_000_000
 """How long a hypervisor may keep the traced CPU away."""
 
 
-@pytest.fixture(scope="module")
-def injector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program that disturbs a CPU."""
-    return injectors.build(tmp_path_factory.mktemp("injector"))
-
-
 def within(records: NDArray[Any], begin: int, end: int) -> NDArray[Any]:
     """Records that overlap an interval."""
     chosen = (records["start"] <= end) & (records["start"] + records["dur"] >= begin)

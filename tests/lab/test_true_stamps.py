@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forwarders import require
-from handovers import FRAME, FRAMES, SENT, SKB, TUN, Port, Recording, build, recording
+from handovers import FRAME, FRAMES, SENT, SKB, TUN, Port, Recording, recording
 from labtools import (
     IS_VIRTUAL,
     Machine,
@@ -76,13 +76,6 @@ CASES = {
 """What of `dut` is said, the rate, and how packets come back from the DuT."""
 FEW = ("xdp", "container", "vm")
 """Every way back; the others are slow tests."""
-
-
-@pytest.fixture(scope="module")
-def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("recorder")
-    build(folder)
-    return folder
 
 
 @pytest.mark.alone
@@ -323,7 +316,6 @@ def test_packets_are_stamped_as_they_are_handed_over_and_as_they_are_received(
     namespace: Namespace, tmp_path: Path
 ) -> None:
     """The receiver is another CPU, which sleeps between packets and must be woken up for each."""
-    namespace.veth("gen", "in")
     namespace.run("sh", "-c", "echo 2 > /sys/class/net/in/queues/rx-0/rps_cpus")
     medians = {}
     for moment in ("handed", "received"):
@@ -375,7 +367,6 @@ def test_packets_of_tcp_are_stamped_as_they_are_handed_over(
 
     What asks for a connection sends the first packet itself: it is handed over before it returns.
     """
-    namespace.veth("gen", "in")
     namespace.run("sh", "-c", "echo 2 > /sys/class/net/in/queues/rx-0/rps_cpus")
     namespace.run("ip", "address", "add", "198.18.0.1/24", "dev", "gen")
     neighbour = ("198.18.0.2", "lladdr", "02:74:74:00:00:02", "dev", "gen")

@@ -41,7 +41,7 @@ from tailtap.base.errors import MachineError
 from tailtap.host.containers.domains import DomainFolder, is_running, threads_of
 from tailtap.host.knobs import KNOBS
 from tailtap.lab.platforms import Dut, DutSpec
-from tailtap.lab.platforms.vm import VmOptions, domain, kernels
+from tailtap.lab.platforms.vm import VmOptions, domain
 from tailtap.lab.platforms.vm.kernels import remembered
 from tailtap.lab.topology.graphs import DUT_EGRESS, DUT_INGRESS, smallest
 from tailtap.lab.topology.lab import Lab
@@ -54,14 +54,7 @@ dut: {platform: vm, cpus: [1], memory: 512 MiB}
 traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 0 s, cpu: 0}
 """
 PACKETS = 2000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def downloaded() -> None:
-    """What guests boot with, got by this machine's own network, which `own_machine` has not."""
-    kernels.shell()
-    for name in kernels.PACKAGES:
-        kernels.kernel(name)
+pytestmark = pytest.mark.usefixtures("guest_kernels")
 
 
 def spec(cpus: tuple[int, ...], **options: object) -> DutSpec[VmOptions]:
@@ -411,8 +404,6 @@ def judges_itself_so(device: Dut, rows: dict[str, dict[str, Any]]) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kernel", ["vanilla", "rt"])
 def test_a_guest_is_tuned_and_rebooted_and_put_back(kernel: str, tmp_path: Path) -> None:
-    kernels.shell()
-    kernels.kernel(kernel)
     disk = disk_in(tmp_path)
     with booted(kernel, TYPO, disk) as device:
         wrong = ask(device, "--install")

@@ -164,12 +164,10 @@ class Namespace:
         link: str = "in:drop",
         mtu: int = 1500,
     ) -> Sent:
-        """Send on a new link by the generator's `words`; its end is tapped into `folder`."""
-        self.veth("gen", "in")
+        """Send on the first cable by the generator's `words`; its end is tapped into `folder`."""
         for end in ("gen", "in"):
             self.run("ip", "link", "set", end, "mtu", str(mtu))
-        path = folder / "in.stamps"
-        tapped = self.start("tap", link, "--write", str(path), *tap)
+        tapped, path = self.tapped(folder, *tap, link=link)
         report = json.loads(self.tailtap("generate", "gen", *words, "--json").stdout)
         return Sent(report, tapped.stop()["links"]["in"], path)
 
@@ -178,6 +176,22 @@ class Namespace:
         started = Running(self.inside(TAILTAP, *arguments, "--json"))
         self.running.append(started)
         return started
+
+    def cabled(self) -> Namespace:
+        """With two cables that are up: from `gen` to `in`, and from `out` to `far`."""
+        pairs = (("gen", "in"), ("out", "far"))
+        lines = [f"link add {one} type veth peer name {other}" for one, other in pairs]
+        lines += [f"link set {end} up" for pair in pairs for end in pair]
+        command = ["ip", "-n", self.name, "-batch", "-"]
+        subprocess.run(command, input="\n".join(lines), check=True, text=True)
+        return self
+
+    def tapped(
+        self, folder: Path, *options: str, link: str = "in:drop", name: str = "in.stamps"
+    ) -> tuple[Running, Path]:
+        """A tap on the cable from `gen`, and the file in `folder` that it writes."""
+        path = folder / name
+        return self.start("tap", link, "--write", str(path), *options), path
 
     def veth(self, one: str, other: str, peer: Namespace | None = None) -> None:
         """Make a pair of links, the second one in `peer` if given; both are brought up."""
