@@ -116,8 +116,8 @@ class Hlog(OneFile):
 
     summary = "HdrHistogram's logs (version 2), in nanoseconds: one file for each run."
     documentation = (
-        "For programs that read or add up histograms. Each log has one interval, the whole run. "
-        "Its histogram has five significant digits: a latency is kept to 0.001 %."
+        "For programs that read or add up histograms. Each log has one interval, the whole "
+        "run, and five significant digits."
     )
     name = "hlog"
 
@@ -147,11 +147,9 @@ class Benchmark(Common):
 
     summary = "What github-action-benchmark keeps: the percentiles of each configuration."
     documentation = (
-        "One file for `tool: customSmallerIsBetter`. A value is the median of a configuration's "
-        "valid repeats in ns, and its range reaches from the lowest to the highest of them. "
-        "Percentiles are listed that every repeat has ten packets above. "
-        "`tailtap compare --worse-than` tells noise from changes, which a "
-        "threshold of that action does not."
+        "One file for `tool: customSmallerIsBetter`. A value is the median of a "
+        "configuration's valid repeats in ns, and its range reaches from the lowest to the "
+        "highest of them. Percentiles are listed that every repeat has ten packets above."
     )
     name = "github-action-benchmark"
 

@@ -181,21 +181,16 @@ def _built_in() -> Mapping[str, WayKind]:
         ),
         "grub": OwnKind(
             "GRUB boots an entry of ours once; its default stays.",
-            "Through the firmware, as after a reset. GRUB must be able to write its `grubenv`: on "
-            "a plain disk, not on LVM, RAID, btrfs or ZFS, which is checked. The host needs "
-            "grub-common.",
+            "Through the firmware. GRUB must be able to write its `grubenv`: on a plain disk, not "
+            "on LVM, RAID, btrfs or ZFS. The host needs grub-common.",
             GrubOptions,
             lambda _, options: Grub(options),
             lambda: Check("boot way", "grub", "ok", "needs nothing on this machine"),
         ),
         "ipxe": OwnKind(
             "iPXE boots a live image that this machine serves over HTTP while the host boots.",
-            "For hosts without disks. The host boots from its network first. Its iPXE script "
-            "chains `http://ADDRESS:PORT/HOST.ipxe`, and goes on with its default when nobody "
-            "serves that. Live images only. It is plain HTTP: whoever is in that network can read "
-            "what is served, the host's own key too, and can answer in our place. So it must be a "
-            "network of its own for machines and people that are trusted. The key is served once "
-            "for a boot, and a second one who asks for it is told.",
+            "For hosts without disks, live images only, in a network of their own: it is plain "
+            "HTTP (docs/howto/testbed.md).",
             IpxeOptions,
             Ipxe,
             lambda: Check("boot way", "ipxe", "ok", "needs nothing of its own"),
