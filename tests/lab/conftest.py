@@ -40,6 +40,8 @@ BEGAN = pytest.StashKey[tuple[int, int]]()
 """What the host had taken when an attempt began."""
 SHARED = pytest.StashKey[set[str]]()
 """Objects that tests side by side share, as they were before the first test."""
+LONGEST = ("test_testbed.py", "test_observe.py", "test_experiments.py", "test_transactions.py")
+"""Files that begin first, so that no process is left alone with one at the end."""
 LABS = re.compile(r"tt-[0-9a-f]{6}-")
 """Names of the namespaces that `tailtap run` and `tailtap doctor` make."""
 
@@ -51,6 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(
                 pytest.mark.flaky(reruns=MOST_REPEATS, condition=Attempts(item).may_repeat)
             )
+    if SIDE_BY_SIDE:
+        items.sort(key=lambda item: item.path.name not in LONGEST)
     missing = [
         *(["network namespaces and eBPF need root"] if os.geteuid() != 0 else []),
         *(["generator and DuT need a CPU each"] if len(os.sched_getaffinity(0)) < 2 else []),

@@ -6,8 +6,6 @@ Two veth pairs stand for two cables between cards; `test_emulated_cards` has car
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -149,15 +147,11 @@ def test_a_killed_run_is_cleaned(machine: Machine, tmp_path: Path) -> None:
     before = state(machine)
     path = write_experiment(tmp_path, experiment())
     with machine.held(tmp_path, "run", str(path), "--out", str(tmp_path / "out")) as running:
-        os.killpg(running.process.pid, signal.SIGKILL)
-        running.process.wait()
-    cleaned = machine.tailtap("clean", "--json")
-    assert cleaned.returncode == 0, cleaned.stderr
-    kinds = [row["kind"] for row in json.loads(cleaned.stdout)["removed"]]
-    assert kinds.count("card") == 4
+        running.kill(group=True)
+    assert [kind for kind, _ in machine.cleaned()].count("card") == 4
     assert machine.namespaces() == []
     assert state(machine) == before
-    assert json.loads(machine.tailtap("clean", "--json").stdout)["removed"] == []
+    assert machine.cleaned() == []
 
 
 @pytest.mark.slow

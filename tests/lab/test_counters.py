@@ -26,7 +26,7 @@ from tailtap.records.interrupts import read_samples
 EXPERIMENT = """\
 name: counted
 dut: {cpus: [1]}
-traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}
+traffic: {rate: 2 kpkt/s, duration: 500 ms, warm_up: 100 ms, cpu: 0}
 counters: true
 vary: {dut.platform: [wire, container]}
 """
@@ -83,7 +83,7 @@ def test_windows_hold_every_event_in_the_scope_that_they_name(runs: Measurements
     assert lifetime["scope"] == "machine"
     assert [str(cpu) for cpu in lifetime["cpus"]] == list(lifetime["by_cpu"])
     assert {0, 1} <= set(lifetime["cpus"])
-    assert lifetime["elapsed_ns"] > run["elapsed_ns"] >= 1_000_000_000
+    assert lifetime["elapsed_ns"] > run["elapsed_ns"] >= 500_000_000
     assert list(run["events"]) == list(lifetime["events"]) == list(EVENTS)
     assert run["events"] == run["by_cpu"]["1"]
     assert run["events"]["context-switches"] > 0  # the traffic wakes the DuT's core up

@@ -116,10 +116,8 @@ def experiment(forwarder: str, options: str = "{}", cpus: Sequence[int] = (1,)) 
 
 def run(machine: Machine, folder: Path, text: str) -> tuple[Path, str]:
     """The run's folder and what was said on standard error."""
-    out = folder / "out"
-    done = machine.tailtap("run", str(write_experiment(folder, text)), "--out", str(out))
-    [made] = (out / "runs").iterdir()
-    return made, done.stderr
+    made = ran(folder, text, machine=machine)
+    return made.run, made.done.stderr
 
 
 def failure(machine: Machine, folder: Path, text: str) -> str:
@@ -129,7 +127,6 @@ def failure(machine: Machine, folder: Path, text: str) -> str:
     assert record(made)["status"] == "failed"
     assert "\n" not in error
     assert said.rstrip().splitlines()[-1].endswith(error)
-    assert machine.namespaces() == []
     return error
 
 
@@ -217,10 +214,9 @@ dut: {{cpus: [1]}}
 traffic: {{rate: 1970 pkt/s, duration: 2 s, warm_up: 100 ms, cpu: 0}}
 vary: {{dut.forwarder: [{options}]}}
 """
-    out = tmp_path / "out"
-    done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
-    assert statuses(out) == ["done", "done"], done.stderr
-    at_once, drained = sorted((out / "runs").iterdir())
+    made = ran(tmp_path, text, machine=machine)
+    assert statuses(made.out) == ["done", "done"], made.done.stderr
+    at_once, drained = made.runs
     assert record(at_once)["forwarder"]["drain_ns"] == 0
     assert record(drained)["forwarder"]["drain_ns"] == 100_000
     medians = [
@@ -268,16 +264,11 @@ def test_what_rules_drop_is_dropped_and_counted(machine: Machine, tmp_path: Path
     )
     text = f"{experiment('tc-mirred')}vary: {{dut.forwarder: [{forwarders}]}}\n"
     text = text.replace("warm_up:", "flows: {dport: 53-54}, warm_up:")
-    out = tmp_path / "out"
-    done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
-    assert statuses(out) == ["done"] * 3, done.stderr
-    for made in sorted((out / "runs").iterdir()):
-        # Flows take turns: every other packet goes to the port whose packets are dropped.
-        passed = ids_of(made)
-        assert passed == list(range(0, PACKETS, 2)), made.name
-    nft, ovs, suricata = (
-        dict(record(made)["forwarder"]) for made in sorted((out / "runs").iterdir())
-    )
+    made = ran(tmp_path, text, machine=machine)
+    assert statuses(made.out) == ["done"] * 3, made.done.stderr
+    # Flows take turns: every other packet goes to the port whose packets are dropped.
+    assert [ids_of(run) for run in made.runs] == [list(range(0, PACKETS, 2))] * 3
+    nft, ovs, suricata = (one["forwarder"] for one in made.records)
     assert suricata["rules_loaded"] == 1
     for told in (nft, ovs):
         drop, rest = sorted(told["rule_packets"], key=lambda row: "drop" not in row["rule"])
@@ -438,8 +429,7 @@ def test_clean_removes_what_a_killed_run_left(kind: str, machine: Machine, tmp_p
         known = machine.run("sh", "-c", "cat /var/lib/tailtap/journals/*.journal").stdout
         found = Path("/tmp").glob("tt-??????-forwarder/log")
         [log] = [path for path in found if str(path.parent) in known]
-        running.process.kill()
-        running.process.wait()
+        running.kill()
     cleaned = machine.tailtap("clean")
     assert cleaned.returncode == 0, cleaned.stderr
     assert machine.namespaces() == []

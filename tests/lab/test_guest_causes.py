@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from injectors import Injection, Injector
-from labtools import Machine, own_machine, record, was_made, write_experiment
+from labtools import Machine, measured, own_machine, record, write_experiment
 from program import tailtap
 from traces import RECORD, TASK
 
@@ -193,11 +193,7 @@ def delayed(late: dict[str, Any], injections: Sequence[Injection]) -> tuple[Any,
 def test_the_kernel_of_a_guest_is_traced(machine: Machine, recorder: Path, tmp_path: Path) -> None:
     """And its clock is aligned with the host's."""
     text = EXPERIMENT.format(program=recorder / "forwarder", packets=FEW)
-    out = tmp_path / "out"
-    done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
-    assert was_made(done), done.stderr
-    [run] = (out / "runs").iterdir()
-    check_files(run, FEW)
+    check_files(measured(tmp_path, text, machine=machine).run, FEW)
 
 
 @pytest.mark.alone

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from killed import tuning_killed_at_every_step
-from labtools import TAILTAP, Machine, own_machine, record, statuses, write_experiment
+from labtools import TAILTAP, Machine, own_machine, ran, statuses, write_experiment
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.huge_pages import Pages, Reservation
@@ -280,7 +280,7 @@ def _all(pages: Pages) -> int:
 EXPERIMENT = """\
 name: tuned
 dut: {cpus: [1]}
-traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}
+traffic: {rate: 2 kpkt/s, duration: 300 ms, warm_up: 100 ms, cpu: 0}
 vary:
 """
 
@@ -320,14 +320,11 @@ NEEDLESS = {"huge-page-defrag"}
 @pytest.mark.apart
 def test_every_knob_but_one_is_set_for_a_run_and_put_back(machine: Machine, tmp_path: Path) -> None:
     before = state()
-    out = tmp_path / "out"
     values = f"[runtime, {{without: {LEFT_OUT}}}, none]"
-    path = write_experiment(tmp_path, f"{EXPERIMENT}  dut.tuning: {values}\n")
-    done = machine.tailtap("run", str(path), "--out", str(out))
+    made = ran(tmp_path, f"{EXPERIMENT}  dut.tuning: {values}\n", machine=machine)
     assert put_back(before)
-    runs = [record(run) for run in sorted((out / "runs").iterdir())]
-    assert statuses(out) == ["done"] * len(runs), done.stderr
-    tuned, apart, plain = runs
+    assert statuses(made.out) == ["done"] * 3, made.done.stderr
+    tuned, apart, plain = made.records
     everything = set(tuned["tuning"]["before"])
     assert len(everything) > 2
     assert plain["tuning"]["before"] == {}
@@ -351,12 +348,9 @@ def test_a_killed_run_leaves_a_host_that_clean_puts_back(machine: Machine, tmp_p
     path = write_experiment(tmp_path, EXPERIMENT + "  dut.tuning: [runtime]\n")
     with machine.held(tmp_path, "run", str(path), "--out", str(tmp_path / "out")) as running:
         assert not put_back(before)
-        os.killpg(running.process.pid, signal.SIGKILL)
-        running.process.wait()
+        running.kill(group=True)
     assert not put_back(before)
-    cleaned = machine.tailtap("clean", "--json")
-    assert cleaned.returncode == 0, cleaned.stderr
-    assert "value" in {row["kind"] for row in json.loads(cleaned.stdout)["removed"]}
+    assert "value" in dict(machine.cleaned())
     assert put_back(before)
 
 
@@ -364,11 +358,9 @@ def test_a_killed_run_leaves_a_host_that_clean_puts_back(machine: Machine, tmp_p
 def test_a_kernel_that_was_booted_otherwise_is_told_the_line(
     machine: Machine, tmp_path: Path
 ) -> None:
-    path = write_experiment(tmp_path, EXPERIMENT + "  dut.tuning: [full]\n")
     before = state()
-    machine.tailtap("run", str(path), "--out", str(tmp_path / "out"))
-    [run] = (tmp_path / "out/runs").iterdir()
-    error = record(run)["error"]
+    made = ran(tmp_path, EXPERIMENT + "  dut.tuning: [full]\n", machine=machine)
+    error = made.record["error"]
     assert error.startswith("dut.tuning: full needs a kernel that was booted with ")
     assert "isolcpus=" in error
     assert "\n" not in error

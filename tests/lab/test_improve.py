@@ -7,7 +7,6 @@ two knobs do nothing.
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -20,7 +19,7 @@ from built_devices import Built, bridge
 from explaining import DUT, OTHER
 from forms import fits
 from injectors import Injector, flow, hog, timers
-from labtools import TAILTAP, Machine, own_machine, was_made, write_experiment
+from labtools import Machine, own_machine, was_made, write_experiment
 from namespaces import Namespace
 from packages import install
 
@@ -65,7 +64,7 @@ def improved(tuned: Machine, folder: Path, some: Kinds, *options: str) -> dict[s
     out = folder / "out"
     with trial_knobs.disturbances(folder / "knobs", some):
         words = ("improve", "--json", "--out", str(out))
-        done = tuned.run(*TAILTAP, *words, *options, seconds=MOST_SECONDS)
+        done = tuned.tailtap(*words, *options, seconds=MOST_SECONDS)
     assert done.returncode in (0, 1, 5), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -139,11 +138,9 @@ def test_a_killed_trial_leaves_a_machine_that_clean_puts_back(
     with trial_knobs.disturbances(tmp_path / "knobs", some):
         with tuned.held(tmp_path, *words, number=3, first=WITH_IT_FIRST) as running:
             assert says(tmp_path) == {trial_knobs.RUNS, trial_knobs.STOPPED}
-            os.killpg(running.process.pid, signal.SIGKILL)
-            running.process.wait()
+            running.kill(group=True)
         assert says(tmp_path) == {trial_knobs.RUNS, trial_knobs.STOPPED}
-        cleaned = tuned.tailtap("clean", "--json")
-    assert was_made(cleaned), cleaned.stderr
+        tuned.cleaned()
     assert says(tmp_path) == {trial_knobs.RUNS}
     assert json.loads((tmp_path / "out/improve.json").read_text())["status"] == "running"
 
@@ -208,7 +205,7 @@ def test_a_slower_forwarder_is_worse_and_itself_is_not(tuned: Machine, tmp_path:
     slower = f"dut.forwarder={{fault: {{hold: {{ids: {ids}, time: 20 ms}}}}}}"
     words = ("run", file, "--against", file, "--at", "p95", "--json", "--within", "5min")
     made = [
-        tuned.run(*TAILTAP, *words, "--out", str(tmp_path / name), *more, seconds=400)
+        tuned.tailtap(*words, "--out", str(tmp_path / name), *more, seconds=400)
         for name, more in (
             ("better", ("--against-set", slower)),
             ("worse", ("--set", slower, "--against-set", "dut.forwarder=fault")),

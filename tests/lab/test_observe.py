@@ -54,7 +54,7 @@ def standing(device: str, folder: Path) -> Iterator[Built]:
 
 def observed(machine: Machine, out: Path, *words: str) -> dict[str, Any]:
     words = ("observe", *words, "--out", str(out), "--json", "--quiet", *ANY_COST)
-    done = machine.run(*TAILTAP, *words, seconds=PATIENCE_SECONDS)
+    done = machine.tailtap(*words, seconds=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     content: dict[str, Any] = json.loads(done.stdout)
     return content

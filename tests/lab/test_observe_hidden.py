@@ -49,7 +49,7 @@ def observe(
     """What `tailtap observe` says of half a second, looking at packets for 0.2 s."""
     words = ("observe", *words, "--out", str(out), "--for", "500 ms", "--look", "200 ms")
     words += ("--trace", "none", "--budget", "100 %")
-    done = machine.run(*TAILTAP, *words, seconds=280)
+    done = machine.tailtap(*words, seconds=280)
     assert done.returncode == status, done.stderr
     return done
 

@@ -490,8 +490,7 @@ def test_who_dies_fails_one_run_and_leaves_nothing(
 def test_hosts_are_put_back_when_the_controller_is_killed(hosts: Hosts, tmp_path: Path) -> None:
     with held(hosts, tmp_path) as running:
         assert all(hosts.machines[name].namespaces() for name in ("tester", "dut"))
-        os.killpg(running.process.pid, signal.SIGKILL)
-        running.process.wait()
+        running.kill(group=True)
 
 
 @pytest.mark.slow

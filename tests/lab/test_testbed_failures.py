@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -282,8 +281,7 @@ def test_a_controller_that_vanishes_without_a_word(hosts: Hosts, tmp_path: Path)
     before = [hosts.at_first[name][:2] for name in ("tester", "dut")]
     held = partial(hosts.controller.held, tmp_path, *words(hosts, tmp_path / "out"), first=HURRIED)
     with held() as running, hosts.cut("tester"), hosts.cut("dut"):
-        os.killpg(running.process.pid, signal.SIGKILL)
-        running.process.wait()
+        running.kill(group=True)
         assert all(machine.namespaces() for machine in machines)
         patience = LEASE_SECONDS + PATIENCE_SECONDS
         wait_for(lambda: [state(one)[:2] for one in machines] == before, "their lease", patience)

@@ -23,11 +23,11 @@ from labtools import (
     PATIENCE_SECONDS,
     own_machine,
     processes,
+    ran,
     record,
     statuses,
     wait_for,
     was_made,
-    write_experiment,
 )
 from namespaces import Lab, Namespace
 
@@ -362,14 +362,12 @@ evaluation: {{match: transactions}}
 
 def made(folder: Path, text: str, *, status: str = "done") -> tuple[Path, str]:
     """The first run of an experiment that leaves nothing behind, and what was printed."""
-    path, out = write_experiment(folder, text), folder / "out"
     with own_machine() as machine:
-        done = machine.tailtap("run", str(path), "--out", str(out))
-        assert machine.namespaces() == []
-        assert machine.tailtap("clean", "--json").returncode == 0
-    assert status != "done" or was_made(done), done.stderr
-    assert statuses(out)[0] == status, done.stderr
-    return next((out / "runs").iterdir()), done.stderr
+        found = ran(folder, text, machine=machine)
+        assert machine.cleaned() == []
+    assert status != "done" or was_made(found.done), found.done.stderr
+    assert statuses(found.out)[0] == status, found.done.stderr
+    return found.runs[0], found.done.stderr
 
 
 def by_hand(command: str, client: str, ready: str = "20 s") -> str:

@@ -25,14 +25,12 @@ from xml.etree import ElementTree
 import pytest
 from labtools import (
     PATIENCE_SECONDS,
-    TAILTAP,
     Machine,
     all_came,
     check_files,
-    record,
+    measured,
     turn_for_huge_pages,
     wait_for,
-    was_made,
     write_experiment,
 )
 from standing import standing
@@ -183,11 +181,8 @@ def test_kill_nine_then_clean(machine: Machine, tmp_path: Path) -> None:
     words = ("run", str(path), "--out", str(tmp_path / "out"))
     with machine.held(tmp_path, *words, patience=BOOT_SECONDS) as running:
         [name] = machine.run("ls", "/run/tailtap/vm").stdout.split()
-        kept = json.loads(machine.tailtap("clean", "--json").stdout)
-        assert ("domain", name) in {(row["kind"], row["name"]) for row in kept["kept"]}
-        assert kept["removed"] == []
-        running.process.kill()
-        running.process.wait()
+        assert ("domain", name) in machine.cleaned("kept") and machine.cleaned() == []
+        running.kill()
     cleaned = machine.tailtap("clean")
     assert cleaned.returncode == 0, cleaned.stderr
     assert f"removing domain {name}" in cleaned.stdout
@@ -290,14 +285,10 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.skipif(shutil.which("mke2fs") is None, reason="needs mke2fs")
 def test_a_program_of_the_disk_forwards(machine: Machine, disk: Path, tmp_path: Path) -> None:
     before = hashlib.sha256(disk.read_bytes()).digest()
-    path = write_experiment(tmp_path, ON_DISK.format(disk=disk, command="program"))
-    out = tmp_path / "out"
-    words = ("run", str(path), "--out", str(out))
-    done = machine.run(*TAILTAP, *words, seconds=600)
-    assert was_made(done), done.stderr
-    [run] = (out / "runs").iterdir()
-    assert all_came(run, DISK_PACKETS)
-    assert record(run)["platform"]["disk"] == {"file": str(disk), "root": "/dev/vda2"}
+    text = ON_DISK.format(disk=disk, command="program")
+    made = measured(tmp_path, text, machine=machine, seconds=600)
+    assert all_came(made.run, DISK_PACKETS)
+    assert made.record["platform"]["disk"] == {"file": str(disk), "root": "/dev/vda2"}
     assert hashlib.sha256(disk.read_bytes()).digest() == before
 
 

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,11 @@ class Held:
         """Let it go on."""
         self.flag.unlink()
 
+    def kill(self, *, group: bool = False) -> None:
+        """Kill it where it stands, and what it has started where that is in its group."""
+        (os.killpg if group else os.kill)(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
     def ended(self) -> tuple[int, str]:
         """Its exit status and what it said on standard error, once it has ended."""
         _, said = self.process.communicate(timeout=PATIENCE_SECONDS)
@@ -93,8 +99,14 @@ class Machine:
             self.command(*words), capture_output=True, text=True, timeout=seconds, check=False
         )
 
-    def tailtap(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return tailtap(*words, timeout=120, beside=self.pid)
+    def tailtap(self, *words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+        return tailtap(*words, timeout=seconds, beside=self.pid)
+
+    def cleaned(self, what: str = "removed") -> list[tuple[str, str]]:
+        """Kinds and names of what `tailtap clean` removes, or keeps."""
+        done = self.tailtap("clean", "--json")
+        assert done.returncode == 0, done.stderr
+        return [(row["kind"], row["name"]) for row in json.loads(done.stdout)[what]]
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -320,10 +332,7 @@ def ran(
         with own_machine() as own:
             return ran(folder, text, *words, machine=own, seconds=seconds)
     command = ("run", str(write_experiment(folder, text)), "--out", str(folder / "out"), *words)
-    if seconds == 120:
-        done = machine.tailtap(*command)
-    else:
-        done = machine.run(*TAILTAP, *command, seconds=seconds)
+    done = machine.tailtap(*command, seconds=seconds)
     assert machine.namespaces() == []
     assert "Traceback" not in done.stderr, done.stderr
     return Ran(folder / "out", done)
