@@ -44,9 +44,7 @@ class Machine(Protocol):
     after the other.
     """
 
-    def status(self) -> State:
-        """Whether it runs."""
-        ...
+    def status(self) -> State: ...
 
     def on(self) -> None:
         """Start it; does nothing when it runs."""

@@ -56,7 +56,6 @@ NAME_BLOCK, NAME_BLOCKS = 16, 16
 FAULT = 0x10
 """Power control fault; table 28-3."""
 VERSION = bytes([1, 0, 2])
-"""Of the firmware, and of IPMI."""
 CAPABILITIES = bytes([1, 0b10000000, 0b00000100, 0b00000010, 0, 0, 0, 0])
 """Channel 1; sessions of IPMI 2.0 only, of users with names and passwords; table 22-15."""
 
@@ -111,7 +110,6 @@ class Controller:
             self._socket.sendto(packet, address)
 
     def start(self) -> None:
-        """Begin to answer."""
         self._thread.start()
 
     def close(self) -> None:
@@ -240,13 +238,11 @@ class Controller:
         return self._answered.counts(user, host, now) >= 0
 
     def login_succeeded(self, session: Session) -> None:
-        """Forget the failures of this user from there."""
         for attempts in (self._answered, self._reported):
             attempts.succeeded(session.username, session.address[0])
         self._sessions[session.number] = (session, time.monotonic_ns())
 
     def close_session(self, session: Session) -> None:
-        """It is over."""
         self._sessions.pop(session.number, None)
 
     # The commands: each has its data, and returns a completion code and data.

@@ -76,7 +76,6 @@ class Request:
         return cls(function >> 2, command, message[6:-1], (asked, function & 3), whom)
 
     def answer(self, code: int, data: bytes) -> bytes:
-        """The message that answers it."""
         (asked, unit), (by, their_unit, number) = self._to, self._from
         head = bytes([by, (self.function + 1) << 2 & 0xFF | their_unit])
         body = bytes([asked, number << 2 | unit, self.command, code]) + data
@@ -89,7 +88,6 @@ class Keys:
 
     integrity: bytes
     encryption: bytes
-    """16 bytes."""
 
     def seal(self, payload: bytes, session: int, sequence: int) -> bytes:
         """The packet of a message, encrypted and with its code."""

@@ -244,7 +244,6 @@ class Attempts:
         return MOST_FAILURES - len(times)
 
     def succeeded(self, user: bytes, host: str) -> None:
-        """Forget what failed before."""
         self._failures.pop((user, network_of(host)), None)
 
 

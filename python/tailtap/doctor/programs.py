@@ -75,7 +75,6 @@ def check_folder(folder: Path | None = None) -> Iterator[Check]:
 
 
 def _others(told: os.stat_result) -> str:
-    """Who else can change what is in a folder; empty when nobody can."""
     us = {0, os.geteuid(), int(os.environ.get("SUDO_UID", os.geteuid()))}
     if told.st_uid not in us:
         return f"it belongs to {_user(told.st_uid)}"

@@ -348,7 +348,6 @@ def _folder(tree: Tree) -> str | None:
 
 
 def _is_for(release: str, text: str) -> bool:
-    """Whether an entry boots the kernel `release`."""
     fields = [line.split(maxsplit=1) for line in text.splitlines()]
     return any(release in field[1] for field in fields
                if len(field) == 2 and field[0] in ("version", "linux"))  # fmt: skip

@@ -114,9 +114,7 @@ class Leftover:
     owner: Ownership
     pid: int | None = None
     journal: Path | None = None
-    """The journal that knows it."""
     entry: Entry | None = None
-    """Its entry there."""
     resource: Resource | None = None
     stays: str | None = None
     """Why it cannot be undone by this version of tailtap."""

@@ -166,7 +166,6 @@ class Reservation(Resource):
 
     @property
     def pages(self) -> Pages:
-        """The pages of this size."""
         return Pages(self.size_kib, Path(self.root), self.node)
 
     def read(self) -> dict[str, int]:
@@ -177,7 +176,6 @@ class Reservation(Resource):
         return self.pages.total + self._missing()
 
     def apply(self) -> int:
-        """Ask for those that are missing; how many. Raises `MachineError` when there are fewer."""
         missing = self._missing()
         wanted = self.pages.total + missing
         if missing and self.pages.resize(wanted) < wanted:

@@ -77,9 +77,7 @@ class Entry:
     old: Value
     """The state before, as `Resource.read` gave it."""
     new: Value
-    """The state that was planned."""
     resource: Mapping[str, Any]
-    """The fields of the resource."""
     claims: Sequence[str] = ()
     survives: bool = False
     applied: Value = None
@@ -95,7 +93,6 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Owner:
-        """The process that has this id now."""
         return cls(pid, _start_time(pid) or 0)
 
     @property
@@ -313,7 +310,6 @@ class Record:
     After a reboot these are only those that survive one.
     """
     rebooted: bool = False
-    """Whether it is of an earlier boot."""
     kept: bool = False
     """Whether its changes are to stay when their process has ended."""
     task: str | None = None
@@ -329,7 +325,6 @@ class Record:
 
     @property
     def alive(self) -> bool:
-        """Whether its owner still runs."""
         return self.owner is not None and not self.rebooted and self.owner.alive
 
 
@@ -435,7 +430,6 @@ def locked(folder: Path = STATE) -> Iterator[None]:
 
 
 def _remedy(error: OSError) -> str:
-    """What helps where a journal cannot be written."""
     if os.geteuid() != 0:
         return "run it with sudo"
     return "move it away" if isinstance(error, PermissionError) else "make room there"

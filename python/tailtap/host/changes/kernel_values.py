@@ -159,19 +159,16 @@ class KernelValue(Joint):
     """Absolute; they may hold ``*``."""
     value: str
     form: Form = "text"
-    """How the kernel writes the value."""
     namespace: str | None = None
     """The network namespace in which the files are seen; None for this process's own."""
     optional: bool = False
     """Whether files may refuse the value, such as affinities of interrupts that the kernel places.
     """
     root: str = "/"
-    """What stands in for ``/`` in tests."""
     hint: str = ""
     """What an error begins with: what is not possible without this, and what it needs."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for what are no paths of files, and for no name of a namespace."""
         for path in self.paths:
             if not path.strip("/") or "\0" in path:
                 raise ValueError(f"{path!r} is no file")

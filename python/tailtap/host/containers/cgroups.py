@@ -119,7 +119,6 @@ def remove(name: str) -> None:
 
 
 def _controllers(root: Path) -> set[str]:
-    """The names of all controllers that this kernel has."""
     rows = (root / "proc/cgroups").read_text(encoding="ascii").splitlines()
     return {row.split()[0] for row in rows if row and not row.startswith("#")}
 

@@ -59,7 +59,6 @@ class Spec:
     lower: Path
     """The folder whose content is its root; what it writes goes elsewhere."""
     init: Sequence[str]
-    """The command that is its first process."""
     limits: Sequence[Limit] = ()
     shared: Sequence[Path] = ()
     """Folders and files of this machine that it sees in the same place and cannot change."""
@@ -74,7 +73,6 @@ class Inner:
     words: Sequence[str]
     environment: Mapping[str, str]
     folder: str = "/"
-    """In which it is started."""
     uid: int = 0
     gid: int = 0
 
@@ -102,7 +100,6 @@ class Contained(Resource):
 
     @property
     def folder(self) -> Path:
-        """Where everything of it lies."""
         return STATE / self.place / self.name
 
     def read(self) -> bool:
@@ -148,7 +145,6 @@ class Contained(Resource):
 
     @classmethod
     def require(cls) -> None:
-        """Raises `MachineError` when what runs it is missing."""
         require_program(cls.program)
 
     @classmethod
@@ -158,7 +154,6 @@ class Contained(Resource):
 
     @property
     def group(self) -> str:
-        """What its control group is called while it runs."""
         return self.name
 
     def groups(self) -> Sequence[str]:

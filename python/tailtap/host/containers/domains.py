@@ -20,7 +20,6 @@ from tailtap.host.changes.resource import Resource, Value
 
 NAME = re.compile(r"tt-[0-9a-f]{6}-dut")
 FOLDERS = STATE / "vm"
-"""Where the folders of all machines are."""
 END_SECONDS = 10.0
 """How long libvirt may take to end a machine before it is killed."""
 
@@ -106,6 +105,5 @@ def belongs_to(words: Sequence[str]) -> str | None:
 
 
 def _machine_of(pid: int) -> str | None:
-    """The machine that a process belongs to."""
     words = proc.own_words(pid)
     return belongs_to(words) if words else None

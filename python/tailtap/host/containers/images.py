@@ -40,7 +40,6 @@ class Unpacked:
     """An image that is unpacked."""
 
     root: Path
-    """The folder with its files."""
     told: Image
 
 
@@ -170,7 +169,6 @@ def _unpack(reference: str, source: str, folder: Path, cache: Path) -> None:
 
 
 def _told(reference: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of what ``podman image inspect`` says."""
     config = said.get("Config") or {}
     return {
         "reference": reference,

@@ -82,12 +82,10 @@ class Bundle(Contained):
 
     @classmethod
     def runtime(cls) -> str:
-        """The OCI runtime. Raises `MachineError` when there is none."""
         return cls.program
 
     @property
     def called(self) -> str:
-        """What the runtime calls it."""
         return self.name
 
     def start(self, spec: Spec) -> None:

@@ -73,7 +73,6 @@ class Pod(Bundle):
 
     @classmethod
     def runtime(cls) -> str:
-        """What runs containers for Podman here. Raises `MachineError` when nothing does."""
         for name in RUNTIMES:
             if LocalHost().run(["sh", "-c", f"command -v {name}"], check=False).status == 0:
                 return name
@@ -99,7 +98,6 @@ class Pod(Bundle):
 
 
 def _podman(folder: Path) -> list[str]:
-    """Podman with all that it keeps in a folder."""
     # Its monitor leaves files in the folder that it was started in.
     settings = ["env", "--chdir", str(folder), f"{CONFIGURATION}={folder / 'containers.conf'}"]
     places = [

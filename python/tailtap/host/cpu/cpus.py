@@ -47,7 +47,6 @@ class Numa:
     """What the kernel says of CPUs, and of the network cards that were asked for."""
 
     online: tuple[int, ...]
-    """The CPUs that are switched on."""
     nodes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """The CPUs of each node that are on; empty where the kernel knows no nodes (CONFIG_NUMA)."""
     cards: Mapping[str, int] = field(default_factory=dict)
@@ -66,7 +65,6 @@ class Numa:
         return cls(online, nodes, {card: node for card, node in found.items() if node is not None})
 
     def of_cpus(self, cpus: Iterable[int]) -> tuple[int, ...]:
-        """The nodes that these CPUs belong to."""
         wanted = set(cpus)
         return tuple(sorted(node for node, own in self.nodes.items() if wanted & set(own)))
 

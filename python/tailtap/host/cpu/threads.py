@@ -33,7 +33,6 @@ class ThreadAffinity(SameValue):
     threads: Mapping[str, str]
     """Each thread's number, and its name: a number may be given to another one."""
     cpus: str
-    """As the kernel writes them."""
 
     @property
     def label(self) -> str:

@@ -58,7 +58,6 @@ def describe(root: Path = ROOT) -> Environment:
 
 @functools.cache
 def _versions() -> dict[str, str | None]:
-    """Those of tailtap and the programs that it calls, which stay while it runs."""
     programs = {name: next(iter(_output(command)), None) for name, command in PROGRAMS.items()}
     return {"tailtap": _tailtap_version(), "python": python_platform.python_version(), **programs}
 

@@ -131,7 +131,6 @@ class Knob:
 
     @property
     def settable(self) -> Settable:
-        """When it can be set."""
         if self.where.settable:
             return "runtime"
         return "no" if self.word is None else "boot"

@@ -132,7 +132,6 @@ def unknown_to_kernel(tree: Tree) -> list[str]:
 
 
 def _module(tree: Tree, name: str) -> bool:
-    """Whether it is a parameter of a module that is there."""
     module, dot, parameter = name.partition(".")
     return bool(dot) and tree.exists(f"/sys/module/{module}/parameters/{parameter}")
 
@@ -365,7 +364,6 @@ def _apart(entry: Fields) -> Fields:
 
 
 def _begins(ours: Fields, base: Fields) -> bool:
-    """Whether our options begin with those of the entry that was copied."""
     theirs = base.get("options", [])
     return ours.get("options", [])[: len(theirs)] == theirs
 

@@ -145,7 +145,6 @@ def _own_group(tree: Tree, cpu: int, groups: Sequence[str]) -> str:
 
 
 def _apart(tree: Tree, purpose: Purpose, group: str) -> bool:
-    """Whether a group has none of the other cores."""
     return group != FOLDER and set(purpose.housekeeping).isdisjoint(tree.cpus(f"{group}/cpus_list"))
 
 

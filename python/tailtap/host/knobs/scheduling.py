@@ -66,7 +66,6 @@ _CGROUPS = "Documentation/admin-guide/cgroup-v2.rst: cpuset.cpus"
 
 
 def _top(tree: Tree, version: int) -> str:
-    """The root of the hierarchy that has the CPUs of groups."""
     found = having("cpuset", tree.root)
     if found is None or found.version != version:
         raise Absent(f"control groups of version {version} have no CPUs here")

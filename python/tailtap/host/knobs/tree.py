@@ -37,7 +37,6 @@ class Tree:
 
     @property
     def is_live(self) -> bool:
-        """Whether this is the machine that runs us, not a recorded one."""
         return self.root == Path("/")
 
     def at(self, path: str) -> Path:
@@ -45,7 +44,6 @@ class Tree:
         return self.root / path.lstrip("/")
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder."""
         with contextlib.suppress(OSError):
             return self.at(path).exists()
         return False

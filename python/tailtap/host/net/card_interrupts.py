@@ -52,13 +52,11 @@ class CardInterrupts(Resource):
     namespace: str | None
     """Where the card is; None for this process's own namespace."""
     port: str
-    """What it is called there."""
     cpus: str
     """As a list."""
     apart: bool = False
     """Whether each of them goes to one CPU, in turn, instead of to any of these."""
     root: str = "/"
-    """What stands in for ``/`` in tests."""
 
     @property
     def label(self) -> str:

@@ -66,7 +66,6 @@ def _write(port: str, before: Mapping[str, str], root: Path) -> None:
 
 
 def _files(port: str, root: Path) -> dict[str, Path]:
-    """The file of each."""
     card = root / "sys/class/net" / port
     found = {
         f"{path.parent.name}/{path.name}": path
@@ -323,9 +322,7 @@ class CardQueues(Resource):
     kind: ClassVar[str] = "card queues"
 
     namespace: str
-    """Where the card is."""
     port: str
-    """What it is called there."""
     count: int
 
     @property

@@ -92,10 +92,8 @@ class Card(Resource):
     kind: ClassVar[str] = "card"
 
     interface: str
-    """What it is called on this machine."""
     namespace: str
     port: str
-    """Where it is in the lab, and what it is called there."""
     mtu: int
     threads: bool = False
     """Whether it is polled by threads of its own there. They are made before it moves, as they keep
@@ -291,7 +289,6 @@ def _settings(namespace: str | None, port: str, device: str | None) -> dict[str,
 
 
 def _interrupts(device: Path, root: Path) -> dict[str, str]:
-    """The CPUs that each interrupt of a card may go to, by its place."""
     found = device_interrupts(device, root)
     return {place: found[number] for place, number in in_places(found).items()}
 

@@ -161,7 +161,6 @@ class TapDevice(Resource):
         return self.port in ports(self.namespace)
 
     def apply(self) -> None:
-        """Make it; it is up when a virtual machine has opened it. Raises `MachineError`."""
         if not TUN.exists():
             LocalHost().run(["modprobe", "--quiet", "tun"], check=False)
         if not TUN.exists():
@@ -291,7 +290,6 @@ def _delete(command: Sequence[str], remains: Callable[[], bool], stdin: str = ""
 
 
 def _namespaces() -> list[str]:
-    """The names of this machine's namespaces, as `ip netns list` has them."""
     with contextlib.suppress(FileNotFoundError):
         return sorted(path.name for path in NAMESPACES.iterdir())
     return []
@@ -318,11 +316,9 @@ class Reached(Resource):
     below: str
     """The namespace of what lies in between."""
     lower: str
-    """The end of the link, there."""
     namespace: str
     port: str
     index: int
-    """The number of the port."""
     mtu: int
     address: str = ""
     """The hardware address of the port; empty for one by chance."""

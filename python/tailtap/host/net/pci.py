@@ -163,7 +163,6 @@ class VfioCard(Resource):
     kind: ClassVar[str] = "pci-driver"
 
     interface: str
-    """What it is called when the kernel's driver has it."""
     address: str
     """Its place on the PCI bus."""
     root: str = "/"

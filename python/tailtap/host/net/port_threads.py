@@ -153,7 +153,6 @@ class PortThreads(Resource):
     card: str | None = None
     """What a network card is called on its own machine; None for a veth port."""
     busy: bool = False
-    """Whether they poll without a pause."""
 
     @property
     def label(self) -> str:

@@ -47,7 +47,6 @@ class TapFilter(Resource):
     kind: ClassVar[str] = "tap-filter"
 
     namespace: str
-    """A file that is its network namespace."""
     interface: str
     hook: Hook
     handle: int
@@ -66,7 +65,6 @@ class TapFilter(Resource):
         return False
 
     def apply(self) -> None:
-        """Taps attach it. Raises `MachineError`."""
         raise MachineError("only a tap attaches its filter").at(self.label)
 
     def undo(self, old: Value, applied: Value = None) -> None:
@@ -111,7 +109,6 @@ def left_behind() -> Iterator[TapFilter]:
 
 
 def _namespaces() -> list[str]:
-    """A file of each network namespace of this machine."""
     found: dict[tuple[int, int], str] = {}
     named = NAMESPACES.iterdir() if NAMESPACES.exists() else iter(())
     for path in [Path(OWN), *named, *Path("/proc").glob("[0-9]*/ns/net")]:

@@ -45,7 +45,6 @@ class Ability:
     total: int
     """How many it can have; 0 where it can have none."""
     made: int
-    """How many it has."""
     carrier: bool | None
     """Whether a cable leads to another port that is up; None while the card is down."""
     modalias: str | None
@@ -115,7 +114,6 @@ class VirtualFunctions(Resource):
     kind: ClassVar[str] = "virtual-functions"
 
     interface: str
-    """The card, which stays on this machine."""
     count: int
     mtu: int
     """In bytes; the card's own stays where it is larger."""
@@ -198,7 +196,6 @@ class VirtualFunction(Resource):
     kind: ClassVar[str] = "virtual-function"
 
     card: str
-    """The card whose function it is."""
     number: int
     interface: str | None
     """What it is called on this machine; None where vfio-pci has it, for a virtual machine."""
@@ -281,7 +278,6 @@ class VirtualFunction(Resource):
 
 
 def _word(value: object) -> str:
-    """A setting as ip-link(8) has it."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 

@@ -36,11 +36,9 @@ class Change:
     knob: Knob
     before: AuditRow
     value: str
-    """What is written."""
     purpose: Purpose
     """What for; without the interface of the default route if setting it disrupts."""
     resources: Sequence[Resource]
-    """What sets it, in this order."""
 
     @property
     def row(self) -> ChangeRow:

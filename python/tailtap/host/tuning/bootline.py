@@ -62,7 +62,6 @@ def bootline(
 
 
 def _row(knob: Knob, text: str, running: str | None) -> WordRow:
-    """A word of a knob, and what the line that runs has in its place."""
     return WordRow(
         word=text,
         knob=knob.name,

@@ -36,11 +36,9 @@ class Setting:
     value: str
     form: Form
     optional: bool
-    """Whether single files may refuse the value."""
 
     @property
     def is_sysctl(self) -> bool:
-        """Whether all of its files are sysctls."""
         return all(path.startswith(SYSCTLS) for path in self.paths)
 
 
@@ -55,7 +53,6 @@ class Content:
 
     @property
     def line(self) -> str:
-        """The words for the kernel's line."""
         return " ".join(row.word for row in self.words)
 
 
@@ -241,7 +238,6 @@ def _line(content: Content) -> list[dict[str, Any]]:
 
 
 def _sysctl(content: Content) -> Export:
-    """The sysctls; all other knobs are left."""
     lines = head(content)
     left = list(content.left)
     for setting in content.settings:
@@ -263,7 +259,6 @@ SYSFS = "/sys/"
 
 
 def _tuned(content: Content) -> Export:
-    """The sysctls, the files of /sys, and the words of the kernel's line."""
     lines = [*head(content), "[main]", "summary=Low tail latency, from tailtap's table of knobs"]
     sysctls: list[str] = []
     files: list[str] = []

@@ -170,7 +170,6 @@ def started(
 
 
 def _program(words: Sequence[str], host: Host) -> str:
-    """The path of the command on `host`. Raises `MachineError` when it is missing."""
     return Need(words[0], "check dut.options.command").find(host)
 
 

@@ -175,10 +175,8 @@ class Ports:
     names: Sequence[str]
     """What DPDK calls the ports, ingress first."""
     facts: dict[str, Any]
-    """Facts for ``run.json``."""
 
     def arguments(self) -> list[str]:
-        """All of it as words."""
         return [*self.memory, LOGGED, *(word for device in self.devices for word in device)]
 
 

@@ -94,7 +94,6 @@ class Dpdk(Plain):
     def words(
         self, dut: Dut, options: Any, setting: Setting, work: WorkFolder
     ) -> tuple[list[str], list[str]]:
-        """The options by which it takes its CPUs, and those of its own."""
         raise NotImplementedError
 
 

@@ -23,7 +23,6 @@ class InKernel:
 
     name: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Facts about the rules, for ``run.json``."""
     kernel: Served = SOFTIRQ
     """By what of the kernel packets are served."""
     process: None = None

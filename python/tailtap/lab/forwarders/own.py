@@ -144,7 +144,6 @@ class FaultOptions(Strict):
 
     @property
     def longest_ns(self) -> int:
-        """The longest time in ns that a packet is kept."""
         hold = 0 if self.hold is None else self.hold.time
         wait = 0 if self.limit is None else self.limit.queue * 1_000_000_000 // self.limit.rate
         return max(hold, wait)

@@ -26,7 +26,6 @@ from tailtap.remote.local import Process
 STOP_SECONDS = 15.0
 """How long a program may take to end after it was asked to."""
 LAST_LINES = 3
-"""How many lines of a log an error quotes."""
 MAX_QUOTED = 600
 
 # The program replaces the shell: its process id is known, and signals reach it. The host reads a
@@ -64,7 +63,6 @@ class WorkFolder:
         self._made = contextlib.ExitStack()
 
     def __enter__(self) -> WorkFolder:
-        """Make the folder. Raises `MachineError`."""
         if self.host.own_files:
             self.host.run(["mkdir", "-m", "700", str(self.path)])
         else:

@@ -19,7 +19,6 @@ MOST_BYTES = 256_000_000
 
 
 RuleFile = Annotated[str, Field(min_length=1, max_length=4096)]
-"""The path of a file with rules."""
 
 
 def read_rules(path: str | Path) -> str:

@@ -45,11 +45,9 @@ class Asked:
     largest: int
     """Bytes of the largest packet, check sequence included."""
     cpus: int
-    """How many CPUs are the DuT's."""
     cards: Sequence[str]
     """The network cards that are its ports; empty for links of the lab."""
     own_kernel: bool
-    """Whether it runs in a virtual machine."""
     own_files: bool = False
     """Whether it has none of this machine's files."""
     iommu: bool = False
@@ -64,7 +62,6 @@ class Setting:
     folder: Path
     """The run folder on this machine: logs go there."""
     flows: Mapping[str, Traffic]
-    """What is sent, by flow."""
     route_by: RouteBy = "port"
     """By what routers tell flows apart."""
     in_line: bool = False
@@ -85,7 +82,6 @@ class Setting:
         return f"-{dut.node}" if self.in_line else ""
 
     def asked(self, dut: Dut) -> Asked:
-        """What the run asks a forwarder on `dut` for."""
         cards = list(self.lab.graph.cards_of(dut.node).values())
         return Asked(
             self.largest,
@@ -123,7 +119,6 @@ class Plain:
     """
 
     name: str
-    """What it is called in an experiment file."""
     remedy = ""
     """What to do where the kernel refuses it, for one that is tried in a lab."""
     required = False

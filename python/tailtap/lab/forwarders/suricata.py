@@ -56,7 +56,6 @@ FIRST_ID = 7_474_000
 POLL_SECONDS = 0.1
 """How often the log is read until the rules are loaded."""
 RING = 4096
-"""Frames that a ring of AF_PACKET holds."""
 BUFFERS = 16_383
 """Packet buffers of each port in DPDK mode; one less than a power of two fits best."""
 _CONFIGURATION, _RULES = "suricata.yaml", "suricata.rules"
@@ -65,7 +64,6 @@ _REJECTED = re.compile(r"^E: detect: error parsing signature \"(.*)\" from file 
 _LOADED = re.compile(r"([0-9]+) rules successfully loaded, ([0-9]+) rules failed")
 _ID = re.compile(r"\bsid: *([0-9]+)")
 NAMED = 10
-"""How many rejected rules are named."""
 ADDRESSES: Mapping[str, str] = {
     "HOME_NET": "any",
     "EXTERNAL_NET": "any",
@@ -83,7 +81,6 @@ PORTS: Mapping[str, str] = {
     "DNP3_PORTS": "20000", "MODBUS_PORTS": "502", "FILE_DATA_PORTS": "[$HTTP_PORTS,110,143]",
     "FTP_PORTS": "21", "GENEVE_PORTS": "6081", "VXLAN_PORTS": "4789", "TEREDO_PORTS": "3544",
 }  # fmt: skip
-"""Its groups of ports."""
 PROTOCOLS: Mapping[str, str] = {"dnp3": "20000", "modbus": "502", "enip": "44818"}
 """Protocols that Suricata knows unless it is told nothing of them, and their ports."""
 SUPPORT: Mapping[str, str] = {

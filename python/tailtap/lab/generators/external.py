@@ -44,7 +44,6 @@ def _check_key(key: str) -> str:
 
 
 MOONSNIFF = "moonsniff"
-"""The key of our own packets."""
 
 
 class External(Strict):
@@ -129,7 +128,6 @@ class ExternalGenerator:
 
 
 def _words(port: str, traffic: Traffic) -> list[str]:
-    """The command with everything filled in."""
     assert traffic.external is not None
     values = {
         "interface": port,

@@ -161,7 +161,6 @@ class Ranges(NamedTuple):
 
     @property
     def flows(self) -> int:
-        """The number of flows."""
         return prod(values for _, values in self)
 
 

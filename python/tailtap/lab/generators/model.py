@@ -253,7 +253,6 @@ class Traffic(Strict):
         return self.model_copy(update={"flows": flows.answers(self.ip), "cpu": cpu})
 
     def ranges(self) -> Ranges:
-        """Addresses and ports of the flows."""
         flows = self.flows if isinstance(self.flows, Flows) else numbered(self.flows, self.ip)
         return flows.ranges(self.ip)
 

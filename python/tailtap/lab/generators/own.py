@@ -119,7 +119,6 @@ class OwnGenerator:
 
 
 def _ours(traffic: Traffic) -> dict[str, object]:
-    """The options that describe tailtap's own packets."""
     size = (
         traffic.size
         if isinstance(traffic.size, str)

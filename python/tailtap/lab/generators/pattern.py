@@ -27,13 +27,10 @@ UNITS: Mapping[str, str] = {"on_time": " ns", "off_time": " ns", "over": " ns", 
 
 
 class _Pattern(Strict):
-    """What all patterns have in common."""
-
     kind: str
 
     @property
     def own(self) -> dict[str, int]:
-        """The values that it has, by their names."""
         return {key: value for key, value in self if key != "kind" and value is not None}
 
     def values(self, duration: int | None) -> Values:
@@ -41,7 +38,6 @@ class _Pattern(Strict):
         return self.kind, list(self.own.values())
 
     def text(self) -> str:
-        """The pattern as an option."""
         parts = ",".join(f"{key}={value}{UNITS.get(key, '')}" for key, value in self.own.items())
         return f"{self.kind}:{parts}" if parts else self.kind
 

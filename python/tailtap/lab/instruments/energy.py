@@ -102,7 +102,6 @@ class Counting(Quiet):
     """Counters from a moment on. A thread reads those in between that would wrap unseen."""
 
     def __init__(self, root: Path, before: dict[str, Counter], platform: int | None) -> None:
-        """Begin now."""
         self._root, self._platform = root, platform
         self._last, self._spent = before, dict.fromkeys(before, 0)
         self._began = time.monotonic_ns()

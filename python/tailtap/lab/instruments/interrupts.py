@@ -77,7 +77,6 @@ Interrupts: TypeAlias = Annotated[
     Discriminator(lambda value: "mapping" if isinstance(value, Mapping | Counted) else "word"),
     Written("`none`, `counters`, or `{counters: …}`"),
 ]
-"""The key `interrupts` of an experiment file."""
 
 
 def sampling_ns(interrupts: str | Counted) -> int | None:

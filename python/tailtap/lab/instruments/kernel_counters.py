@@ -39,7 +39,6 @@ class Counters:
 
     @classmethod
     def read(cls, proc: Path = PROC) -> Counters:
-        """The counters now."""
         rx = _softirq_net_rx((proc / "softirqs").read_text(encoding="ascii"))
         softnet: dict[int, Counts] = {}
         rows = (proc / "net/softnet_stat").read_text(encoding="ascii").splitlines()
@@ -284,7 +283,6 @@ def memory_of(pid: int, proc: Path = PROC) -> int | None:
 
 
 def _family(pid: int, proc: Path) -> Iterator[int]:
-    """A process and all that it started."""
     children: dict[int, list[int]] = {}
     for process in stats(proc):
         children.setdefault(process.parent, []).append(process.pid)

@@ -56,7 +56,6 @@ class Tracing:
     folder: Path
     """The run folder, which its files go into."""
     packets: int
-    """How many packets are sent."""
     served: Sequence[Server]
     """By what they are served, for each node; empty where nothing forwards."""
     networks: Sequence[int] = ()
@@ -84,7 +83,6 @@ class Guest:
     served: Served
     """By what its packets are served, its threads as its own kernel numbers them."""
     memory: int
-    """In bytes."""
     patience: float
     """How many times longer than on this machine anything may take in it."""
 

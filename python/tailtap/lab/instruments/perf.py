@@ -73,7 +73,6 @@ class Snapshot:
     """Nothing for what has no counter there; several counts are parts of one event. An event that
     one CPU counts for many is missing on the others."""
     kinds: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    """Interrupts and softirqs by CPU and kind."""
 
 
 class Counting:

@@ -40,7 +40,6 @@ class Platform(Kind, Protocol):
     """One kind of platform."""
 
     traits: Traits
-    """What the rest of the program has to know of it."""
 
     ports_in: NodeKind | None
     """What holds the DuT's ports; None where there is no DuT."""

@@ -104,5 +104,4 @@ class Wire:
         return 0
 
     def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:
-        """There is no DuT to start. Raises `MachineError`."""
         raise MachineError("platform wire has no DuT: take another platform")

@@ -46,11 +46,9 @@ class Kernel:
 
     @property
     def kind(self) -> str:
-        """The name of this kernel."""
         return RT if self.realtime else VANILLA
 
     def facts(self) -> dict[str, Any]:
-        """The kernel in ``run.json``."""
         return {"kind": self.kind, **asdict(self)}
 
 
@@ -131,7 +129,6 @@ class Parameter(NamedTuple):
     value: str | None
 
     def __str__(self) -> str:
-        """The parameter as a command line has it."""
         if self.value is None:
             return self.name
         return f'{self.name}="{self.value}"' if " " in self.value else f"{self.name}={self.value}"

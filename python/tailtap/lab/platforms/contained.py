@@ -116,7 +116,6 @@ class ContainerPlatform(BareMetal):
     """A container with a root file system of its own, limited to the DuT's CPUs."""
 
     name: str
-    """What the platform is called in the experiment file."""
     engine: type[Contained]
     packages: str
     """Of Debian, without which none can be started."""
@@ -261,8 +260,6 @@ def _told(image: Image) -> dict[str, Any]:
 
 
 class _Limits:
-    """The limits of a container's control groups: written, and read back."""
-
     def __init__(self, spec: DutSpec[Any], root: Root) -> None:
         self._cpus = tuple(sorted({*spec.cpus, *root.service_cpus}))
         # A partition's CPUs are taken from everybody else.
@@ -275,7 +272,6 @@ class _Limits:
             self._memories = cgroups.require("memory", spec.options.cgroup)
 
     def settings(self) -> list[Limit]:
-        """The limits as files of the container's control group."""
         settings = [Limit(self._cpuset.version, "cpuset.cpus", list_cpus(self._cpus))]
         if self._cpuset.version == 1:
             settings.append(Limit(1, "cpuset.sched_load_balance", "0"))

@@ -26,9 +26,7 @@ class DutSpec(Generic[Options_co]):
     """What the experiment asks the platform for."""
 
     cpus: tuple[int, ...]
-    """The CPUs that the DuT works on."""
     options: Options_co
-    """An instance of the platform's `Options`."""
     varied: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The values, as written, that the runs of this experiment give to options that vary."""
     both_ways: bool = False
@@ -36,7 +34,6 @@ class DutSpec(Generic[Options_co]):
     tuned_boot: bool = False
     """Whether the kernel is booted with the parameters that the table of knobs recommends."""
     placement: Placement = DEFAULT
-    """Where its packets are received."""
     node: str = DUT
     """The node of the graph that it is for."""
     routes: bool = True
@@ -50,7 +47,6 @@ class OwnFiles:
     """The files of a DuT that has none of this machine's: its commands are among them."""
 
     root: Path
-    """The folder with them."""
     image: Image | None
     """What their image says; None for a folder, which says nothing."""
     enter: Callable[[Inner], list[str]]
@@ -127,7 +123,6 @@ class Dut:
     threads: Sequence[int] = ()
     """The threads of this machine that its CPUs are, where these are virtual."""
     node: str = DUT
-    """The node of the graph that it is."""
     own: OwnFiles | None = None
     """Its files, where it has none of this machine's."""
     group: Path | None = None

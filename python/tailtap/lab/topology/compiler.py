@@ -356,7 +356,6 @@ def _card_steering(
 
 
 def _is_entered(graph: Graph, port: Port) -> bool:
-    """Whether packets come in at a port."""
     return port in graph.entered(port.node)
 
 

@@ -35,7 +35,6 @@ class Port:
     name: str
 
     def __str__(self) -> str:
-        """``NODE:NAME``, as in run.json."""
         return f"{self.node}:{self.name}"
 
 
@@ -54,7 +53,6 @@ class Node:
     """Whether packets are addressed to it, as to a router; else they pass it as they are."""
 
     def record(self) -> run.Node:
-        """The node in run.json."""
         return run.Node(
             name=self.name,
             task=self.task,
@@ -113,7 +111,6 @@ class Link:
         return (*zip(self.ends, self.cards or (), strict=False), *split)
 
     def record(self) -> run.Link:
-        """The link in run.json."""
         split = self.splitter
         return run.Link(
             ends=[str(port) for port in self.ends],
@@ -158,7 +155,6 @@ class Flow:
 
     @property
     def generator(self) -> Port:
-        """The port from which they are sent."""
         return self.path[0]
 
     @property
@@ -173,7 +169,6 @@ class Flow:
 
     @property
     def points(self) -> list[TapPoint]:
-        """The tap points in the order of the path."""
         within: list[TapPoint] = []
         if self.queues and self.passed:
             within.append(_received(self.path[self.path.index(self.onward) + 1]))
@@ -191,7 +186,6 @@ class Flow:
 
     @property
     def passed(self) -> list[str]:
-        """The nodes of the DuT that they pass, in order."""
         behind = len(self.path) - self.path[::-1].index(self.egress)
         within = self.path[self.path.index(self.ingress) : behind]
         nodes = dict.fromkeys(port.node for port in within)
@@ -199,7 +193,6 @@ class Flow:
         return [node for node in nodes if node not in taps]
 
     def within(self, node: str) -> Iterator[tuple[Port, Port]]:
-        """The ports between which they pass a node."""
         return ((entered, left) for entered, left in pairwise(self.path)
                 if entered.node == left.node == node)  # fmt: skip
 
@@ -209,7 +202,6 @@ class Flow:
         return self.path[self.path.index(self.ingress) + 1]
 
     def record(self) -> run.Flow:
-        """The flow in run.json."""
         path, stamped = ([str(port) for port in ports] for ports in (self.path, self.stamped))
         return run.Flow(name=self.name, path=path, stamped=stamped)
 
@@ -240,7 +232,6 @@ class Graph:
 
     @property
     def ports(self) -> Iterator[Port]:
-        """The ports in the order of the links."""
         return (port for link in self.links for port in link.ports)
 
     def node(self, name: str) -> Node:
@@ -286,7 +277,6 @@ class Graph:
 
     @property
     def devices(self) -> set[str]:
-        """The names of the nodes of the DuT."""
         return {node.name for node in self.nodes if node.task == "dut"}
 
     @property
@@ -305,7 +295,6 @@ class Graph:
         ]
 
     def ports_of(self, node: str) -> list[Port]:
-        """The ports of a node in the order of the links."""
         return [port for port in self.ports if port.node == node]
 
     def has_namespace(self, node: str) -> bool:

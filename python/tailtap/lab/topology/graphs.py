@@ -49,7 +49,6 @@ from tailtap.remote import Host
 GENERATOR, TAPS, DUT = "gen", "tap", "dut"
 """The nodes' names, where the DuT is one."""
 DUT_INGRESS, DUT_EGRESS = "tt-in", "tt-out"
-"""The DuT's ports."""
 TO_DUT, FROM_DUT = "tt-a1", "tt-b0"
 """The taps' ports at the other ends of the DuT's links."""
 FORWARD, REVERSE = "forward", "reverse"
@@ -83,7 +82,6 @@ class Cables:
 
     @property
     def tap_kind(self) -> str:
-        """The kind of taps that stamps between them."""
         return "inline" if self.generator is None else "passive"
 
     def as_json(self) -> dict[str, list[str] | None]:
@@ -92,7 +90,6 @@ class Cables:
 
     @classmethod
     def of(cls, content: Mapping[str, Sequence[str] | None]) -> Cables:
-        """What `as_json` gave."""
         return msgspec.convert(content, cls)
 
 

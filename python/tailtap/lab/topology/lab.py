@@ -73,7 +73,6 @@ class Broken:
     host: str = ""
 
     def __str__(self) -> str:
-        """What is said of it."""
         if not self.port:
             return f"the card {self.card}, whose virtual functions are ports, {self.state}"
         card = f" (the card {self.card})" if self.card else ""
@@ -193,7 +192,6 @@ class Lab:
         return [path.stat().st_ino for path in found if path.exists()]
 
     def name_of(self, node: str) -> str:
-        """What the namespace, container or domain of a node is called."""
         return name_of(self.journal.identity, node)
 
     @contextlib.contextmanager
@@ -241,7 +239,6 @@ class Lab:
 
     @cached_property
     def ways(self) -> Mapping[str, Sequence[Way]]:
-        """How the flows pass each node."""
         return ways(self.graph)
 
     def passes(self, node: str) -> tuple[tuple[str, str], ...]:

@@ -41,7 +41,6 @@ class Addresses:
     v6: IPv6Address
 
     def ip(self, version: int) -> str:
-        """That of a version of IP."""
         return str(self.v4 if version == 4 else self.v6)
 
 

@@ -42,11 +42,9 @@ class Placement:
 
     @property
     def threads(self) -> bool:
-        """Whether each queue is polled by a thread."""
         return self.napi != "softirq"
 
     def record(self) -> AskedPlacement:
-        """The placement in run.json."""
         irq = self.irq if isinstance(self.irq, str) else list(self.irq)
         return AskedPlacement(irq=irq, napi=self.napi, queues=self.queues)
 

@@ -63,7 +63,6 @@ class TapLink:
     """Whether its packets were through the device; None for those that leave."""
 
     def __str__(self) -> str:
-        """The link as typed."""
         namespace = "" if self.namespace is None else f"{self.namespace}/"
         at = "" if self.at is At.INGRESS else f"@{self.at}"
         forward = f":{DROP}" if self.absorb else ""
@@ -83,7 +82,6 @@ class TapLink:
         return _STAMPED[At.EGRESS if self.at is At.INGRESS and self.onward else self.at]
 
     def file(self, write: str) -> Path:
-        """Its file, where ``--write`` is `write`."""
         return Path(write.replace("{link}", self.name))
 
 

@@ -163,7 +163,6 @@ def foresee(mode: str, room: Room, cpus: int, findings: Findings) -> None:
 
 
 def _lack(missing: Sequence[str], substitutes: Sequence[str]) -> str:
-    """What a trace lacks, as one sentence."""
     instead = f"; instead: {'; '.join(substitutes)}" if substitutes else ""
     return f"it lacks {'; '.join(missing)}{instead}"
 

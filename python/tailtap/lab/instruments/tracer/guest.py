@@ -146,7 +146,6 @@ def _room(wanted: int, memory: int, size: int) -> int:
 
 
 def _counts(taps: dict[str, Any]) -> dict[str, Any]:
-    """What a tap counted of packets, by its link."""
     names = ("seen", "stored", "lost", "other", "late", "dropped")
     return {
         link: {name: said[name] for name in names if name in said} for link, said in taps.items()

@@ -78,7 +78,6 @@ BOOT_SECONDS = 30.0
 PATIENCE = 10.0
 """How many times longer things may take when QEMU emulates the CPU (TCG)."""
 PROGRAMS = ("qemu-system-x86_64", "virt-qemu-run", "depmod", "cpio")
-"""What it calls on this machine."""
 
 
 def _absolute(path: str) -> str:
@@ -315,7 +314,6 @@ def _up(lab: Lab, one: _Guest) -> Dut:
 
 @contextlib.contextmanager
 def _running(lab: Lab, spec: DutSpec[VmOptions], made_ports: MakePorts) -> Iterator[_Guest]:
-    """A machine that boots."""
     name = lab.name_of(spec.node)
     folder = FOLDERS / name
     kernel = kernels.kernel(spec.options.kernel or kernels.DEFAULT)
@@ -361,7 +359,6 @@ def _running(lab: Lab, spec: DutSpec[VmOptions], made_ports: MakePorts) -> Itera
 
 
 def _addresses(lab: Lab, ports: Sequence[Port]) -> list[str]:
-    """The hardware addresses of ports that are no cards."""
     known = numbered(lab.graph)
     return [
         known[port].mac if port in known else OWN_ADDRESS.format(number)
@@ -426,12 +423,10 @@ def _facts(domain: Domain, tree: Tree, speed: Accelerator) -> dict[str, Any]:
 
 
 def _virtual_cpus(domain: Domain) -> list[tuple[str, int]]:
-    """The threads that the guest's CPUs are, with their names."""
     return [item for item in sorted(domain.threads().items()) if item[0].startswith("CPU ")]
 
 
 def _check_facts(spec: DutSpec[VmOptions], facts: dict[str, Any], own: Sequence[int]) -> None:
-    """Raises `MachineError` when the guest is not what was asked for."""
     expected = [list_cpus(cpus) for cpus in _placement(spec.cpus)]
     found = list(facts["vcpu_pinning"].values())
     if found != expected:

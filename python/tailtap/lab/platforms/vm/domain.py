@@ -62,7 +62,6 @@ class Design:
     initramfs: Path
     command_line: str
     memory: int
-    """In bytes."""
     kvm: bool
     placement: Sequence[Sequence[int]]
     """The CPUs of this machine that each virtual CPU may run on."""
@@ -159,7 +158,6 @@ class Domain:
             time.sleep(0.02)
 
     def _read(self, path: Path) -> list[str]:
-        """The lines that somebody has written to a file so far."""
         if not path.exists():
             return []
         return path.read_text(encoding="utf-8", errors="replace").splitlines()

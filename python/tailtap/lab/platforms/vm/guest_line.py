@@ -46,7 +46,6 @@ class Line:
 
     @property
     def text(self) -> str:
-        """All of it."""
         return f"{ALWAYS} {self.asked}".strip()
 
 

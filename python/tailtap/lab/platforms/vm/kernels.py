@@ -49,7 +49,6 @@ class Kernel:
 
     @property
     def root(self) -> Path:
-        """The folder that ``lib/modules`` is in."""
         return self.modules.parents[2]
 
     @property
