@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import evaluations
+import made_records
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,11 +57,11 @@ def write(folder: Path, packets: int) -> None:
     usual = packets - position.size
     nothing = {side: (np.empty(0, np.int64),) * 2 for side in ("ingress", "egress")}
     none = np.empty(0, np.int64)
-    side = evaluations.side(packets, 0, packets * 1000)
+    side = made_records.side(packets, 0, packets * 1000)
     Evaluation(
         key="moonsniff",
         key_reason=None,
-        counts=evaluations.counts(ingress=packets, egress=packets, matched=packets),
+        counts=made_records.counts(ingress=packets, egress=packets, matched=packets),
         mean=4_000.0,
         columns=Columns(
             distribution=(np.insert(values, 0, 4_000), np.insert(numbers, 0, usual)),
@@ -72,7 +72,7 @@ def write(folder: Path, packets: int) -> None:
             rates=nothing,
         ),
         inputs=Sides(ingress=side, egress=side),
-        options=evaluations.OPTIONS,
+        options=made_records.OPTIONS,
     ).write(folder)
 
 

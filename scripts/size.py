@@ -184,7 +184,7 @@ def table() -> Iterator[tuple[str, int]]:
     yield "words of CHANGELOG.md", words("CHANGELOG.md")
     yield "circles of files in a crate", circles()
     sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
-    from two_causes import write_two_causes
+    from traced import write_two_causes
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,6 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str | Path]:
 
 
 def breaks(tmp_path: Path, statement: str) -> None:
-    """Let the platform do this when it is asked."""
     (tmp_path / "packages/broken.py").write_text(BROKEN.format(statement=statement))
 
 
@@ -243,11 +241,6 @@ def test_a_test_holds_while_a_tail_does(tmp_path: Path) -> None:
     assert "p99.999 < 1 s: not shown" in found.stdout
     assert "Failed: tailtap: missing.yaml: " in found.stdout
     assert "Traceback" not in found.stdout
-
-
-def test_pytest_finds_it() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"tailtap": "tailtap.pytest_plugin"}
 
 
 @pytest.mark.parametrize("module", ["numpy", "tailtap.library", "tailtap._core"])

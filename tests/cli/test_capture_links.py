@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import pytest
 from blocks import block, interface, options, section
 from captures import COMPRESSIONS, compressed, erf, frame, pcap, with_trailer
-from program import one_line_error, tailtap
+from program import answer, in_process, one_line_error
 from scapy.contrib.mpls import MPLS
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
@@ -93,10 +93,7 @@ def evaluate(folder: Path, before: bytes, after: bytes | Path, *more: str) -> di
     if isinstance(after, bytes):
         (folder / "out").write_bytes(after)
         after = folder / "out"
-    run = tailtap("evaluate", folder / "in", after, "--json", "--quiet", *more)
-    assert run.returncode == 0, run
-    found: dict[str, Any] = json.loads(run.stdout)
-    return found
+    return answer("evaluate", folder / "in", after, *more)
 
 
 def require_right(found: dict[str, Any], latencies: list[int] = LATENCIES) -> None:
@@ -154,7 +151,7 @@ def refused(folder: Path, before: bytes, after: bytes, *more: str) -> str:
     """What is said of two captures that cannot be evaluated."""
     (folder / "in").write_bytes(before)
     (folder / "out").write_bytes(after)
-    return one_line_error(tailtap("evaluate", folder / "in", folder / "out", *more), 2)
+    return one_line_error(in_process("evaluate", folder / "in", folder / "out", *more), 2)
 
 
 def test_erf_files_as_cards_and_as_scapy_write_them(tmp_path: Path) -> None:
@@ -194,7 +191,7 @@ def test_what_an_erf_file_lacks_is_counted(tmp_path: Path) -> None:
     assert (found["counts"]["matched"], found["counts"]["lost"]) == (PACKETS - 1, 1)
     assert "capture-damaged" in codes(found)
     out.write_bytes(b"\0" * 400)
-    message = one_line_error(tailtap("evaluate", tmp_path / "in", out), 2)
+    message = one_line_error(in_process("evaluate", tmp_path / "in", out), 2)
     assert "not a capture" in message and "--format erf" in message
 
 
@@ -331,7 +328,7 @@ def test_a_compressed_file_that_is_cut_off_says_so(tmp_path: Path, how: str) -> 
     (tmp_path / "in").write_bytes(ETHERNET)
     for end in (*(len(whole) + more for more in (-1, -4, -5, 3)), len(file) - 8):
         (tmp_path / "out").write_bytes(file[:end])
-        run = tailtap("evaluate", tmp_path / "in", tmp_path / "out", "--json", "--quiet")
+        run = in_process("evaluate", tmp_path / "in", tmp_path / "out", "--json", "--quiet")
         if run.returncode == 0:
             assert "capture-damaged" in codes(json.loads(run.stdout)), end
         else:
@@ -367,7 +364,7 @@ def test_stamps_of_a_switch_count_where_both_captures_have_them(
     assert all(found["inputs"][side]["trailer"].startswith(name) for side in ("ingress", "egress"))
     found["warnings"] = [one for one in found["warnings"] if one["code"] != "fcs-taken-off"]
     require_right(found)
-    run = tailtap("evaluate", tmp_path / "in", tmp_path / "out", "--quiet")
+    run = in_process("evaluate", tmp_path / "in", tmp_path / "out", "--quiet")
     assert f"stamps after the device: those of a switch's trailers, {name}" in run.stdout
     by_record = evaluate(tmp_path, before, after, "--stamps", "record")
     took = sorted((late - early for early, late in zip(*CAPTURED, strict=True)), reverse=True)
@@ -468,6 +465,6 @@ def test_clocks_are_aligned_by_the_stamps_that_count(tmp_path: Path) -> None:
             files.append(tmp_path / f"{name}{kind}")
             files[-1].write_bytes(pcap(packets))
     words = ("evaluate", files[0], files[2], "--back", files[1], files[3])
-    message = one_line_error(tailtap(*words), 2)
+    message = one_line_error(in_process(*words), 2)
     assert "not of the same clocks" in message and "--stamps record or trailer" in message
-    assert tailtap(*words, "--stamps", "record", "--json").returncode == 0
+    assert in_process(*words, "--stamps", "record", "--json").returncode == 0

@@ -104,15 +104,6 @@ def test_a_papers_own_scale_has_its_cards_named_and_says_how_the_lab_differs(pat
     assert sorted(PAPERS) == sorted((EXAMPLES / "papers").glob("*.yaml"))
 
 
-def test_what_differs_in_the_lab_alone_is_not_said_of_a_testbed(tmp_path: Path) -> None:
-    path = tmp_path / "e.yaml"
-    path.write_text(
-        "name: e\ntraffic: {cpu: 0}\ndiffers: [it is small]\ndiffers_in_lab: [it is near]\n"
-    )
-    assert read_experiment(path).differs == ("it is near", "it is small")
-    assert read_experiment(path, on_testbed=True).differs == ("it is small",)
-
-
 def checked(path: Path, text: str) -> tuple[list[list[str]], str]:
     """The words of each line that is shown, and the last line of what is wrong."""
     path.write_text(text)

@@ -1,8 +1,9 @@
-"""The documentation, the manual pages and the completion say what the program does."""
+"""The documentation, manual pages, completion and schemas say what the program does."""
 
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import shlex
@@ -15,13 +16,20 @@ from pathlib import Path
 
 import click
 import pytest
+from devices import Bench, sharp
 from experiment_folders import write_run
-from program import TAILTAP, in_process
+from forms import SCHEMAS, fits
+from jsonschema import Draft202012Validator
+from msgspec.structs import asdict
+from program import TAILTAP, answer, in_process
 from read_pages import run, steps
+from runs import write_experiment
 
 from tailtap.analysis.evaluation.evaluate import DIRECTIONS
 from tailtap.analysis.evaluation.settings import NANOSECONDS
 from tailtap.analysis.figures.kinds import KINDS
+from tailtap.analysis.runs.flows import summarize
+from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.analysis.verdict.requirement import PROFILES
 from tailtap.cli.kinds import page as kinds_page
 from tailtap.cli.program import COMMANDS, GROUPS, find, listed, program
@@ -30,7 +38,14 @@ from tailtap.host.loaders import LOADERS
 from tailtap.host.tuning.exports import FORMATS
 from tailtap.host.tuning.page import page as host_page
 from tailtap.lab.generators.own import BACK_ENDS
-from tailtap.measure.search.methods import METHODS
+from tailtap.measure.search.methods import METHODS, settings_of
+from tailtap.records.record import printed as as_text
+from tailtap.records.record import read
+from tailtap.records.schemas import RECORDS, file_of, schema
+from tailtap.records.schemas import page as records_page
+from tailtap.records.schemas import write as write_schemas
+from tailtap.records.search import SearchedRecord, SearchRecord
+from tests.fuzz import readers
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -43,13 +58,11 @@ WIDE = 1_000
 
 
 def loaded() -> dict[str, click.Command]:
-    """All commands, imported."""
     found = {name: find(name) for name in COMMANDS}
     return {name: command for name, command in found.items() if command is not None}
 
 
 def commands() -> dict[str, set[str]]:
-    """The options of each command."""
     return {
         name: {option for parameter in command.params for option in parameter.opts}
         for name, command in loaded().items()
@@ -57,7 +70,13 @@ def commands() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "made"), [("commands", reference), ("kinds", kinds_page), ("host", host_page)]
+    ("name", "made"),
+    [
+        ("commands", reference),
+        ("kinds", kinds_page),
+        ("host", host_page),
+        ("records", records_page),
+    ],
 )
 def test_generated_pages_are_fresh(name: str, made: object) -> None:
     assert callable(made)
@@ -171,8 +190,7 @@ def test_the_page_of_figures_draws_what_it_says(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text(content)
     path = f"export PATH={Path(sys.executable).parent}:$PATH"
-    every = list(steps(text))
-    done = run(every, ["bash"], tmp_path, path, {"report": "--quiet"}, 280)
+    done = run(list(steps(text)), ["bash"], tmp_path, path, {"report": "--quiet"}, 280)
     assert [status for status, _ in done] == [0] * 3, done
     figures = tmp_path / "load/report/figures"
     assert {path.suffix for path in figures.glob("figure-1.*")} == {".png", ".svg", ".pdf", ".csv"}
@@ -289,3 +307,79 @@ def test_choices_are_those_of_the_registries() -> None:
         (parameter,) = (one for one in found.params if option in one.opts)
         assert isinstance(parameter.type, click.Choice)
         assert list(parameter.type.choices) == list(known)
+
+
+STORED = ROOT / "tests/unit/analysis/runs/stored/experiment"
+"""What `tailtap run` left once."""
+
+
+def test_each_record_has_a_schema_that_is_valid(tmp_path: Path) -> None:
+    write_schemas(tmp_path)
+    files = {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()}
+    assert files.keys() == {file_of(kind) for kind in RECORDS}
+    for one in files.values():
+        Draft202012Validator.check_schema(one)
+    named = {
+        name
+        for path in (ROOT / "python").rglob("*.py")
+        for name in re.findall(r"tailtap\.[a-z-]+/[0-9]+", path.read_text("utf-8"))
+    }
+    assert named == set(SCHEMAS)
+    parts: dict[str, object] = {}
+    for kind in RECORDS:
+        for name, part in schema(kind)["$defs"].items():
+            assert parts.setdefault(name, part) == part, name
+
+
+def test_a_schema_refuses_what_its_record_is_not() -> None:
+    content = answer("completion", "bash")
+    del content["script"]
+    with pytest.raises(Exception, match="'script' is a required property"):
+        fits(content)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "clean --dry-run",
+        "host audit",
+        "host bootline --cpus 1",
+        "host bootline --remove --dry-run",
+        "host apply --dry-run stat-interval",
+        "host export --format sysctl",
+    ],
+)
+def test_what_is_said_of_this_machine(command: str) -> None:
+    answer(*command.split(), status=None)
+
+
+def test_what_is_stored_and_made_of_results(tmp_path: Path) -> None:
+    experiment = write_experiment(tmp_path / "a", (3_000, 3_000))
+    evaluated = answer("evaluate", experiment)
+    assert [row["evaluation"] is None for row in evaluated["runs"]] == [False, False, True]
+    answer("model", experiment)
+    readers.write_trace(tmp_path / "traced")
+    content = answer("explain", tmp_path / "traced")
+    assert content["causes"] and content["worst"]
+    [path] = tmp_path.glob("traced/runs/*/causes.json")
+    assert json.loads(path.read_text()) == content
+    stored = [json.loads(path.read_text()) for top in (tmp_path, STORED)
+              for path in top.rglob("*.json") if path.parent.name != "undisturbed"]  # fmt: skip
+    kinds = {f"tailtap.{kind}/1" for kind in ("plan", "run", "evaluation", "tail", "trace")}
+    assert {content["schema"] for content in stored} >= kinds
+    folder = ExperimentFolder(experiment)
+    runs = [folder.run(path.name) for path in sorted(folder.runs.iterdir())]
+    for content in (*stored, json.loads(as_text(summarize(experiment, runs)))):
+        fits(content)
+
+
+def test_what_is_said_of_a_search(tmp_path: Path) -> None:
+    bench, settings = Bench(sharp(40_000)), settings_of((0.0,), 1_000, 500_000)
+    answers = bench.search("mlr", settings)
+    bench.store(tmp_path, settings, answers)
+    fits(json.loads((tmp_path / "search.json").read_text()))
+    record = read(tmp_path / "search.json", SearchRecord)
+    assert record == bench.record(settings, answers)
+    latency = summarize(tmp_path, [])
+    whole = SearchedRecord(**asdict(record), folder=str(tmp_path), latency=latency)
+    fits(json.loads(as_text(whole)))

@@ -17,8 +17,8 @@ import pytest
 from captures import frame, pcap
 from exchanges import dns, ping
 from forms import fits
-from line_runs import write_line_run
-from program import TAILTAP, in_process, one_line_error, tailtap
+from program import TAILTAP, answer, in_process, one_line_error, tailtap
+from runs import write_line_run
 from two_clocks import TwoClocks
 
 from tailtap.cli.program import listed
@@ -30,11 +30,7 @@ COUNT = 100
 
 
 def evaluated(*words: str | Path) -> dict[str, Any]:
-    """The object that the command prints."""
-    done = in_process("evaluate", *words, "--json", "--quiet")
-    assert (done.returncode, done.stderr) == (0, ""), done
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return answer("evaluate", *words)
 
 
 def test_json_keeps_the_contract_and_tables_are_written(pair: Pair, tmp_path: Path) -> None:
@@ -157,8 +153,7 @@ def passing(later: int = 0) -> list[tuple[int, bytes]]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     before, behind = passing(), passing(TOOK)
-    packets = {"in": before, "out": behind, "both": sorted(before + behind)}
-    for name, content in packets.items():
+    for name, content in {"in": before, "out": behind, "both": sorted(before + behind)}.items():
         (tmp_path / f"{name}.pcap").write_bytes(pcap(content))
     (tmp_path / "tmp").mkdir()
     return tmp_path
@@ -292,8 +287,7 @@ def test_transactions_are_the_same_of_one_capture_and_of_two(tmp_path: Path) -> 
         says.append((time + 50_000 + 97 * number, ping(False, number)))
         if number % 10:
             says.append((time + 300_001, dns(False, number, "a.example")))
-    packets = {"asks": asks, "says": says, "both": sorted(asks + says)}
-    for name, content in packets.items():
+    for name, content in {"asks": asks, "says": says, "both": sorted(asks + says)}.items():
         (tmp_path / f"{name}.pcap").write_bytes(pcap(content))
     out, again = tmp_path / "waits", tmp_path / "again"
     both, pair = (tmp_path / "both.pcap",), (tmp_path / "asks.pcap", tmp_path / "says.pcap")

@@ -14,13 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-import duckdb
 import pytest
 import runs
 from dask_cluster import DaskCluster, dask_cluster
-from program import TAILTAP, in_process, one_line_error, tailtap
-
-from tailtap.results.tables import TABLES
+from made_records import rewrite
+from program import TAILTAP, answer, in_process, one_line_error, tailtap
 
 Pair = tuple[Path, Path]
 
@@ -32,7 +30,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def experiment(finished: Path, tmp_path: Path) -> Path:
-    """An experiment to work on."""
     shutil.copytree(finished, tmp_path / "experiment")
     return tmp_path / "experiment"
 
@@ -43,26 +40,19 @@ def cluster() -> Iterator[DaskCluster]:
         yield cluster
 
 
-def rows(database: Path) -> dict[str, list[tuple[str, ...]]]:
-    """What a database holds, as text, in its order."""
-    query = "SELECT COLUMNS(*)::VARCHAR FROM {} ORDER BY ALL"
-    with duckdb.connect(str(database), read_only=True) as connection:
-        return {table: connection.execute(query.format(table)).fetchall() for table in TABLES}
-
-
 def test_a_cluster_gives_the_files_and_rows_of_this_machine(
     experiment: Path, cluster: DaskCluster
 ) -> None:
     options = ("--trim", "10 ms", "--chunk", "64 KiB")
     assert tailtap("evaluate", experiment, "--trim", "10 ms", "--replace").returncode == 0
-    files, stored = runs.evaluations(experiment), rows(experiment / "results.duckdb")
+    files, stored = runs.evaluations(experiment), runs.all_rows(experiment / "results.duckdb")
     for folder in experiment.glob("runs/*/evaluation"):
         shutil.rmtree(folder)
     (experiment / "results.duckdb").unlink()
     run = tailtap("evaluate", experiment, *options, "--scheduler", cluster.address)
     assert run.returncode == 0, run
     assert runs.evaluations(experiment) == files
-    assert rows(experiment / "results.duckdb") == stored
+    assert runs.all_rows(experiment / "results.duckdb") == stored
     assert sorted(line.partition(":")[0] for line in run.stderr.splitlines()) == [
         "1 of 3",
         "2 of 3",
@@ -82,9 +72,8 @@ def test_results_with_other_settings_stay_or_are_replaced(
     experiment: Path, option: tuple[str, str]
 ) -> None:
     record = experiment / "runs/001-bare-metal/run.json"
-    content = json.loads(record.read_text())
-    content["parameters"]["traffic"] = {"warm_up": 1_000_000_000}
-    record.write_text(json.dumps(content))
+    parameters = json.loads(record.read_text())["parameters"]
+    rewrite(record, parameters=parameters | {"traffic": {"warm_up": 1_000_000_000}})
     before = runs.everything(experiment)
     said = one_line_error(in_process("evaluate", experiment, *option), 2)
     assert "give --out for a folder of its own, or --replace" in said
@@ -106,14 +95,12 @@ def test_results_with_other_settings_have_a_folder_of_their_own(
     assert run.returncode == 0, run
     assert runs.everything(experiment) == before
     assert in_process("report", out, "--no-figures", "--quiet").returncode == 0
-    with duckdb.connect(str(out / "results.duckdb"), read_only=True) as connection:
-        [(trimmed,)] = connection.execute("SELECT min(trimmed_ingress) FROM evaluations").fetchall()
+    [(trimmed,)] = runs.rows(out, "SELECT min(trimmed_ingress) FROM evaluations")
     assert trimmed > 900
     # It is whole by itself.
     assert not [path for path in out.rglob("*") if path.is_symlink()]
     shutil.rmtree(experiment)
-    again = in_process("evaluate", out, "--json", "--quiet")
-    [first, *_] = json.loads(again.stdout)["runs"]
+    [first, *_] = answer("evaluate", out)["runs"]
     assert first["evaluation"]["options"]["trim_ns"] == 10_000_000
 
 
@@ -132,18 +119,6 @@ def test_an_evaluation_of_other_captures_stays(
         assert runs.everything(out) == before
     assert in_process("evaluate", *stamps, "--out", out, "--quiet", "--replace").returncode == 0
     assert runs.everything(out) != before
-
-
-def test_a_damaged_evaluation_is_replaced(pair: Pair, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert in_process("evaluate", *pair, "--out", out, "--quiet").returncode == 0
-    whole = (out / "evaluation.json").read_bytes()
-    content = json.loads(whole)
-    damages = [("inputs", {"ingress": 5}), ("inputs", []), ("options", None)]
-    for key, value in damages:
-        (out / "evaluation.json").write_text(json.dumps({**content, key: value}))
-        assert in_process("evaluate", *pair, "--out", out, "--quiet").returncode == 0
-        assert (out / "evaluation.json").read_bytes() == whole
 
 
 def test_runs_that_fail_decide_the_exit_status(experiment: Path) -> None:
@@ -201,5 +176,4 @@ def test_ctrl_c_keeps_what_is_evaluated(experiment: Path) -> None:
     }
     assert evaluated <= len(changed) < 58
     query = "SELECT run FROM histogram GROUP BY run HAVING bool_and(bucket_ns % 1000 = 0)"
-    with duckdb.connect(str(experiment / "results.duckdb"), read_only=True) as connection:
-        assert len(connection.execute(query).fetchall()) >= evaluated >= 1
+    assert len(runs.rows(experiment, query)) >= evaluated >= 1

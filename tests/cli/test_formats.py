@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
-import duckdb
 import pytest
 from comparisons import write_run
-from experiment_folders import write_experiment
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
-from program import in_process, one_line_error
+from program import answer, in_process, one_line_error
 
 from tailtap.analysis.runs.groups import configurations, finding
 from tailtap.analysis.runs.reader import read_runs
@@ -68,7 +65,7 @@ def fortio(folder: Path, scale: float, failed: int, *, repeats: int = REPEATS) -
 
 
 @pytest.mark.parametrize(
-    ("scale", "failed", "answer"),
+    ("scale", "failed", "wanted"),
     [
         (0.5, 9_700, "worse"),  # more failed than the percentile leaves
         (0.5, 50, "not shown"),  # quicker, and it fails more
@@ -77,13 +74,13 @@ def fortio(folder: Path, scale: float, failed: int, *, repeats: int = REPEATS) -
     ],
 )
 def test_a_change_that_fails_more_is_not_better(
-    scale: float, failed: int, answer: str, tmp_path: Path
+    scale: float, failed: int, wanted: str, tmp_path: Path
 ) -> None:
     sides = fortio(tmp_path / "base", 1.0, 0), fortio(tmp_path / "new", scale, failed)
     pairs = [f"{name}={side}" for name, side in zip(("base", "new"), sides, strict=True)]
-    gate = in_process("compare", *pairs, "--worse-than", "10 %", "--at", "p99", "--json")
-    [row] = json.loads(gate.stdout)["rows"]
-    assert row["answer"] == answer, row
+    gate = answer("compare", *pairs, "--worse-than", "10 %", "--at", "p99", status=None)
+    [row] = gate["rows"]
+    assert row["answer"] == wanted, row
     assert in_process("compare", *pairs, "--at", "p99", "--quiet").returncode == 0
 
 
@@ -103,8 +100,7 @@ def test_failures_are_judged(tmp_path: Path) -> None:
     }
     folder = fortio(tmp_path / "some", 1.0, 500, repeats=1)
     arguments = [part for text in wanted for part in ("--require", text)]
-    run = in_process("verdict", folder, *arguments, "--json")
-    found = json.loads(run.stdout)["verdicts"]
+    found = answer("verdict", folder, *arguments, status=1)["verdicts"]
     assert {one["requirement"]: one["answer"] for one in found} == wanted
     assert "requests-failed" in found[0]["runs"][0]["doubts"]
     [configuration] = configurations(read_runs(folder))
@@ -141,31 +137,3 @@ def test_folders_named_by_their_commit_are_one_series(tmp_path: Path) -> None:
     assert len({run.series for run in load(history)}) == 2
     shown = in_process("history", "show", "--history", history, "--at", "p90", "--quiet")
     assert "not decided yet: 2 commits, and 6 are the fewest" in shown.stdout
-
-
-@pytest.mark.parametrize("kind", ["pos", "papers"])
-def test_a_tree_goes_out_and_comes_back(tmp_path: Path, kind: str) -> None:
-    experiment = write_experiment(tmp_path / "experiment", packets=300)
-    tree, folder = tmp_path / "tree", tmp_path / "folder"
-    run = in_process("export", experiment, "--to", kind, "--out", tree)
-    assert (run.returncode, run.stderr) == (0, f"exported 10 runs as {kind}\n")
-    paths = run.stdout.splitlines()
-    # Of pos two of the tree; each run has four for each of three hosts, nine results, and two by
-    # MoonGen. Of the papers nine of each run.
-    assert len(set(paths)) == {"pos": 2 + 10 * (3 * 4 + 9 + 2), "papers": 90}[kind]
-    assert all(map(os.path.isfile, paths))
-    if kind == "papers":
-        next(tree.rglob("*.stats.csv")).unlink()
-    for new in (10, 0):
-        run = in_process("import", tree, "--into", folder)
-        assert run.returncode == 0
-        said = f"{folder / 'results.duckdb'}: 10 runs, {new or 'none'} of them new"
-        assert run.stdout.splitlines()[-1] == said.replace("none", "0")
-        assert ("it has no stats [file-missing]" in run.stderr) == (kind == "papers")
-    with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
-        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (10,)
-    report = ("report", folder, "--no-figures", "--quiet")
-    assert "0 own and 10 imported" in one_line_error(in_process(*report, "--runs", "x"), 2)
-    chosen = ("--runs", "wire, 10 kpkt/s", "--runs", "wire, 50 kpkt/s")
-    found = json.loads(in_process(*report, *chosen, "--json").stdout)
-    assert (found["runs"], found["failed"], found["imported"]) == (0, 0, 4)

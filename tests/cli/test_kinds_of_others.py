@@ -29,7 +29,6 @@ UNPRIVILEGED = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteu
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on Python's path."""
     folder = tmp_path / "packages"
     folder.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(folder))
@@ -82,8 +81,7 @@ def test_doctor_shows_them(others: Path) -> None:
 
 
 def test_experiments_name_them(others: Path, tmp_path: Path) -> None:
-    done = check(tmp_path)
-    content = json.loads(done.stdout)
+    content = json.loads(check(tmp_path).stdout)
     assert content["problems"] == [row for row in content["problems"] if "root" in row["message"]]
     assert [run["variables"] for run in content["runs"]] == [
         {"dut.cache": "1 MiB"},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program import in_process, tailtap
+from program import answer, in_process, tailtap
 
 from tailtap.cli.flow import FlowOptions
 from tailtap.cli.generate import generate
@@ -57,8 +57,7 @@ def test_a_named_knob_is_explained() -> None:
 
 
 def test_the_purpose_decides_a_line() -> None:
-    content = json.loads(in_process("host", "bootline", "--json", "skew-tick").stdout)
-    assert content["line"] == "skew_tick=1"
+    assert answer("host", "bootline", "skew-tick")["line"] == "skew_tick=1"
     if len(os.sched_getaffinity(0)) > 1:
         words = ("--quiet", "--cpus", "0", "isolated-cpus", "--role", "bare-metal")
         made = in_process("host", "bootline", *words)

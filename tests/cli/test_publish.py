@@ -22,7 +22,7 @@ import rocrate
 import yaml
 from forms import fits
 from identities import PLANTED, write_planted
-from program import in_process, one_line_error, tailtap
+from program import answer, in_process, one_line_error, tailtap
 from read_pages import steps
 from rocrate_validator import models, services
 from rocrate_validator.utils.http import HttpRequester
@@ -169,8 +169,7 @@ def test_the_same_runs_make_the_same_bytes_elsewhere(experiment: Path, site: Pat
 def test_a_folder_of_somebody_else_stays(experiment: Path, site: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     before = {path.name for path in experiment.parent.iterdir()}
-    done = in_process("publish", experiment, "--out", tmp_path)
-    assert "no site" in one_line_error(done, 2)
+    assert "no site" in one_line_error(in_process("publish", experiment, "--out", tmp_path), 2)
     assert everything(tmp_path) == {"mine.txt": b"mine"}
     assert {path.name for path in experiment.parent.iterdir()} == before
 
@@ -180,8 +179,7 @@ def test_a_check_leaves_nothing_behind(
 ) -> None:
     before = everything(experiment.parent)
     words = [str(experiment) if word == "results" else word for word in typed[0][1:]]
-    told = json.loads(in_process(*words, "--json", "--quiet").stdout)
-    fits(told)
+    told = answer(*words)
     assert told["folder"] is None and everything(experiment.parent) == before
     whole = read(site / "site.json", SiteRecord)
     assert told["site"]["redacted"] == [as_json(row) for row in whole.redacted]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from made_records import made as record
 from terminals import command, shown
-from two_causes import write_two_causes
+from traced import write_two_causes
 
 from tailtap.base.check import Check
 from tailtap.cli.console import print_table

@@ -49,12 +49,10 @@ def tried(reader: Reader | Decoder, numbers: range) -> int:
 
 
 def print_row(row: tuple[object, ...]) -> None:
-    """A line of the table."""
     print(f"{row[0]:<24}", *(f"{cell:>9}" for cell in row[1:]), flush=True)
 
 
 def main() -> None:
-    """Try those that are named, or all."""
     first = int(os.environ.get("FUZZ_FIRST", "0"))
     cases = range(first, first + int(os.environ.get("FUZZ_CASES", CASES)))
     named = dict(word.partition("=")[::2] for word in sys.argv[1:])

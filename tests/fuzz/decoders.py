@@ -46,8 +46,6 @@ from tests.fuzz.readers import TESTBED
 
 @dataclass(frozen=True)
 class Decoder:
-    """Something that is decoded."""
-
     name: str
     whole: bytes
     """What is damaged, undamaged."""
@@ -147,7 +145,6 @@ def _messages(data: bytes) -> None:
 
 
 def rows(*content: object) -> bytes:
-    """Lines of JSON."""
     return b"".join(json.dumps(row).encode() + b"\n" for row in content)
 
 

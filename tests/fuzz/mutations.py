@@ -138,7 +138,6 @@ def as_json(content: Any, random: Random) -> bytes:
 
 
 def as_yaml(content: Any, random: Random) -> bytes:
-    """The same as YAML."""
     text: str = yaml.safe_dump(content)
     depth = random.choice(DEPTHS[:2])
     text = text.replace(f"'{DEEP}'", "[" * depth + "]" * depth)
@@ -146,13 +145,11 @@ def as_yaml(content: Any, random: Random) -> bytes:
 
 
 def as_lines(content: Any, random: Random) -> bytes:
-    """The values of a list as lines of JSON."""
     rows = content if isinstance(content, list) else [content]
     return b"".join(as_json(row, random) + b"\n" for row in rows)
 
 
 def lines(data: bytes) -> Any:
-    """What lines of JSON say."""
     return [json.loads(line) for line in data.splitlines()]
 
 

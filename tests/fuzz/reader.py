@@ -98,7 +98,6 @@ class Many:
     """
 
     def __init__(self) -> None:
-        """Without a process."""
         self._program: Program | None = None
         self._left = 0
 

@@ -14,12 +14,11 @@ from experiment_folders import write_run as write_evaluated
 from guests import host_hog, write_guest_run
 from identities import write_planted
 from improvements import helped, improvement, store, trial
-from line_runs import write_line_run
 from placed_runs import placed_run, recorded, tuned
 from pos_trees import write_crate, write_old_tree
 from postgres import cluster, programs
 from published_trees import write_mixed
-from runs import write_experiment, write_pair
+from runs import write_experiment, write_line_run, write_pair
 from sampled import write_sampled
 from sites import write_site
 from traced import Simulated, hog, kworker, steal, traffic
@@ -122,7 +121,6 @@ def write_placed(folder: Path) -> None:
 
 
 def write_line(folder: Path) -> None:
-    """The run of a line whose packets were stamped between the nodes."""
     write_line_run(folder / "runs")
 
 
@@ -150,11 +148,9 @@ def write_guest(folder: Path) -> None:
 
 
 def write_search(folder: Path) -> None:
-    """A search and the latencies at what it found."""
     settings = settings_of((0.0, 0.5), 1_000, 500_000)
     bench = Bench(sharp(40_000), able=70_000)
-    answers = bench.search("mlr", settings)
-    bench.store(folder, settings, answers)
+    bench.store(folder, settings, bench.search("mlr", settings))
     write_evaluated(folder / "latency", 1, {"traffic.rate": "40 kpkt/s"}, packets=PACKETS)
 
 
@@ -174,13 +170,11 @@ def write_imported(folder: Path) -> None:
 
 
 def write_texts(folder: Path) -> None:
-    """Experiment files."""
     for name in ("quickstart", "line", "tenants", "neighbours", "patterns", "which-knob"):
         shutil.copy(EXAMPLES / f"{name}.yaml", folder)
 
 
 def write_pair_of_captures(folder: Path) -> None:
-    """Stamps before and behind a device, and their evaluation."""
     write_pair(folder, PACKETS, 1, names=("in.stamps", "out.stamps"))
     evaluate(folder / "in.stamps", folder / "out.stamps").write(folder / "evaluation")
 

@@ -59,7 +59,6 @@ repeat: 2
 
 
 def change(run: Path, **changes: Any) -> None:
-    """Have the record of a run say this."""
     record = json.loads((run / "run.json").read_text("utf-8"))
     (run / "run.json").write_text(json.dumps(record | changes), "utf-8")
 
@@ -146,12 +145,10 @@ def improved(folder: Path) -> None:
 
 
 def guest(folder: Path) -> None:
-    """A run in a virtual machine, with the traces of both machines."""
     readers.write_guest(folder)
 
 
 def line(folder: Path) -> None:
-    """A run of three nodes, with stamps between them."""
     readers.write_line(folder)
 
 
@@ -176,7 +173,6 @@ def observed(folder: Path) -> None:
 
 
 def searched(folder: Path) -> None:
-    """A search for the highest rate, and the latencies there."""
     folder.mkdir()
     readers.write_search(folder)
 
@@ -236,7 +232,6 @@ def strange(folder: Path) -> None:
 
 
 def tools(folder: Path) -> None:
-    """Results of other tools: one of each form, and repeats of one by their names."""
     folder.mkdir()
     for name, text in RESULTS.items():
         (folder / f"{name}.txt").write_text(text)
@@ -368,7 +363,6 @@ def placed(folder: Path) -> None:
 
 
 def mixed(folder: Path) -> None:
-    """Runs of our own beside imported ones of which not all was published."""
     readers.write_imported(folder)
 
 
@@ -378,7 +372,6 @@ def drawn(folder: Path) -> None:
 
 
 def described(folder: Path) -> None:
-    """Experiment files."""
     folder.mkdir()
     (folder / "network.yaml").write_text(NETWORK)
     readers.write_texts(folder)

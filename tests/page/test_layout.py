@@ -14,12 +14,12 @@ from browsers import MISSING, open_page, settle, window
 from captures import write_many
 from devices import Bench, sharp
 from experiment_folders import write_experiment, write_run
-from line_runs import write_line_run
 from placed_runs import write_ablation
 from published_trees import write_mixed
+from runs import write_line_run
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from two_causes import write_two_causes
+from traced import write_two_causes
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation.clocks import known
@@ -121,8 +121,7 @@ def searched(folder: Path) -> Path:
     """A search of a simulated device, and one measurement at its rate."""
     settings = settings_of((0.0, 0.5), 1_000, 500_000)
     bench = Bench(sharp(40_000), able=70_000)
-    answers = bench.search("mlr", settings)
-    bench.store(folder, settings, answers)
+    bench.store(folder, settings, bench.search("mlr", settings))
     write_run(folder / "latency", 1, {"traffic.rate": "40 kpkt/s"}, packets=1_000, rate=40_000)
     write_run(folder / "trials", 1, {"traffic.rate": "40 kpkt/s"}, packets=500, rate=40_000)
     return folder

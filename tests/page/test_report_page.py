@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from browsers import MISSING, complaints, media, open_page, read_log, rest, settle, show, window
 from experiment_folders import write_experiment
-from line_runs import STALLED, write_line_run
 from numpy.typing import NDArray
 from PIL import Image
 from placed_runs import write_ablation
 from published_trees import write_mixed
+from runs import STALLED, write_line_run
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
@@ -69,8 +69,7 @@ def opened(browser: webdriver.Chrome, folder: Path) -> webdriver.Chrome:
         return open_page(browser, page)
     window(browser, 1600, 1000)
     media(browser, "light")
-    corner = {"type": "mouseMoved", "x": 1, "y": 1}
-    browser.execute_cdp_cmd("Input.dispatchMouseEvent", corner)
+    browser.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": 1, "y": 1})
     browser.execute_script(RESET)
     settle(browser)
     return browser
@@ -106,8 +105,7 @@ def test_the_page_draws_without_a_word_and_without_the_network(
     assert sum(url.startswith("file://") for url in asked) == 1
     figures = opened.find_elements(By.CSS_SELECTOR, ".figure")
     assert len(figures) == 2 + 4 * 4 + 2  # two configurations lost packets
-    canvases = opened.execute_script("return tailtap.state.plots.length")
-    assert canvases == len(figures)
+    assert opened.execute_script("return tailtap.state.plots.length") == len(figures)
     assert not opened.find_element(By.ID, "trouble").is_displayed()
 
 
@@ -223,8 +221,7 @@ def test_the_legend_switches_a_run_in_every_figure(opened: webdriver.Chrome) -> 
     assert {run for run, _, visible in shown if not visible} == {7}
     assert all(not visible for run, _, visible in shown if run == 7)
     assert {role for run, role, _ in shown if run == 7} >= {"line", "tail", "dots", "before"}
-    without = pixels(opened)
-    assert (before != without).any(axis=2).sum() > 200
+    assert (before != pixels(opened)).any(axis=2).sum() > 200
     button.click()
     settle(opened)
     assert (before != pixels(opened)).any(axis=2).sum() == 0

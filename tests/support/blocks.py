@@ -10,14 +10,12 @@ MICROSECONDS, NANOSECONDS = None, 9
 
 
 def block(kind: int, body: bytes, order: str = "<") -> bytes:
-    """A block of any type."""
     body = body.ljust(-(-len(body) // 4) * 4, b"\0")
     length = struct.pack(order + "I", len(body) + 12)
     return struct.pack(order + "I", kind) + length + body + length
 
 
 def options(values: Iterable[tuple[int, bytes]], order: str = "<") -> bytes:
-    """Options by code, and the end of them."""
     parts = [
         struct.pack(order + "HH", code, len(value)) + value.ljust(-(-len(value) // 4) * 4, b"\0")
         for code, value in values
@@ -26,7 +24,6 @@ def options(values: Iterable[tuple[int, bytes]], order: str = "<") -> bytes:
 
 
 def section(order: str = "<") -> bytes:
-    """The header of a section."""
     return block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1), order)
 
 
@@ -69,11 +66,9 @@ def obsolete(
 
 
 def simple(data: bytes, order: str = "<") -> bytes:
-    """A packet without a stamp."""
     return block(3, struct.pack(order + "I", len(data)) + data, order)
 
 
 def statistics(dropped: int, by_system: int = 0, number: int = 0, order: str = "<") -> bytes:
-    """What an interface dropped since the capture began."""
     values = [(5, struct.pack(order + "Q", dropped)), (7, struct.pack(order + "Q", by_system))]
     return block(5, struct.pack(order + "III", number, 0, 0) + options(values, order), order)

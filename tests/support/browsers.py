@@ -44,7 +44,6 @@ requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 60)));
 
 @contextmanager
 def started() -> Iterator[webdriver.Chrome]:
-    """A browser with a profile of its own."""
     options = Options()
     options.binary_location = str(CHROMIUM)
     profile = tempfile.mkdtemp(prefix="tt-chromium-")
@@ -106,7 +105,6 @@ def rest(browser: webdriver.Chrome, x: float, y: float) -> Any:
 
 
 def show(browser: webdriver.Chrome, element: Any) -> None:
-    """Scroll so that it is in the middle of the window."""
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
     settle(browser)
 

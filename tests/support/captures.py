@@ -117,7 +117,6 @@ def with_trailer(
 
 
 def mscap(packets: Iterable[tuple[int, int]]) -> bytes:
-    """A MoonSniff capture of (time in ns, id)."""
     return b"".join(struct.pack("<QI", time, packet_id) for time, packet_id in packets)
 
 
@@ -135,7 +134,6 @@ def stamps(
 
 
 def compressed(data: bytes, how: str) -> bytes:
-    """`data` plain, or compressed with one of `COMPRESSIONS`."""
     match how:
         case "zstd":
             return zstandard.ZstdCompressor().compress(data)
@@ -170,7 +168,6 @@ def records(times: ArrayLike, ids: ArrayLike) -> NDArray[np.void]:
 
 
 def write_many(path: Path, times: ArrayLike, ids: ArrayLike) -> None:
-    """Writes a nanosecond pcap of `records`."""
     with path.open("wb") as file:
         file.write(pcap([]))
         records(times, ids).tofile(file)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from made_records import made, traits_of
-from stamps import write_stamps
+from stamps import write_sides
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Percentile
@@ -90,10 +90,7 @@ def write_run(
     random = np.random.default_rng(number)
     ingress = 7 * SECOND + np.arange(packets) * (SECOND // rate)
     latency = 4_000 + (scale * 2_000 * random.pareto(3, packets)).astype(np.int64)
-    kept = np.setdiff1d(np.arange(packets), lost)
-    order = kept[np.argsort((ingress + latency)[kept], kind="stable")]
-    write_stamps(folder / "ingress.stamps", ingress, np.arange(packets))
-    write_stamps(folder / "egress.stamps", (ingress + latency)[order], order)
+    write_sides(folder, ingress, ingress + latency, *lost)
     evaluation.evaluate(folder / "ingress.stamps", folder / "egress.stamps").write(
         folder / "evaluation"
     )

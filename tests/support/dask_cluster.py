@@ -67,7 +67,6 @@ class DaskCluster:
 
     @contextmanager
     def workers(self, count: int) -> Iterator[None]:
-        """So many workers."""
         with ExitStack() as stack:
             all_starting = [stack.enter_context(self._starting((), None)) for _ in range(count)]
             for starting in all_starting:
@@ -117,7 +116,6 @@ def dask_cluster(workers: int) -> Iterator[DaskCluster]:
         scheduler = stack.enter_context(process(command, log))
         line = "Scheduler at:"
         wait_until(lambda: line in log.read_text(), "the scheduler")
-        address = log.read_text().partition(line)[2].split()[0]
-        cluster = DaskCluster(folder, address, scheduler)
+        cluster = DaskCluster(folder, log.read_text().partition(line)[2].split()[0], scheduler)
         stack.enter_context(cluster.workers(workers))
         yield cluster

@@ -46,7 +46,6 @@ def rare(limit: float, share: float) -> Loss:
 
 
 def constant(ratio: float) -> Loss:
-    """The same loss at every rate."""
     return lambda trial, _: ratio
 
 
@@ -72,8 +71,7 @@ class Bench:
             return result(trial, 0, 0, 0.0, "the generator did not reach it")
         achieved = min(trial.rate, self.able)
         packets = max(1, trial.rate * trial.duration_ns // 1_000_000_000)
-        real = Trial(round(achieved), trial.duration_ns)
-        loss = self.loss(real, self.chance)
+        loss = self.loss(Trial(round(achieved), trial.duration_ns), self.chance)
         lost = round(loss * packets)
         spoiled = trial.rate > self.able or self.chance.random() < self.spoiled
         doubt = "the generator was late" if spoiled else None
@@ -99,7 +97,6 @@ class Bench:
     def record(
         self, settings: SearchSettings, answers: Sequence[SearchAnswer], status: Ended = "done"
     ) -> SearchRecord:
-        """``search.json`` of what was searched."""
         for number, row in enumerate(self.results, 1):
             row.number, row.slug = number, f"{number:03}"
         return SearchRecord(

@@ -36,7 +36,6 @@ def sent(asks: bool, *layers: Packet) -> bytes:
 
 
 def frame(*layers: Packet) -> bytes:
-    """A frame with these layers."""
     whole = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
     for layer in layers:
         whole /= layer
@@ -57,39 +56,33 @@ def tcp(
     flags: int = ACK,
     ports: tuple[int, int] = (40_000, 443),
 ) -> bytes:
-    """A segment."""
     source, destination = ports if asks else ports[::-1]
     head = TCP(sport=source, dport=destination, seq=seq, ack=ack, flags=flags)
     return sent(asks, head, Raw(payload))
 
 
 def dns(asks: bool, number: int, name: str, port: int = 40_000) -> bytes:
-    """A query, or its response."""
     answer = None if asks else DNSRR(rrname=name, rdata="192.0.2.7")
     message = DNS(id=number, qr=int(not asks), qd=DNSQR(qname=name), an=answer)
     return udp(asks, (port, 53), message)
 
 
 def ping(asks: bool, number: int) -> bytes:
-    """An echo request, or its reply."""
     return sent(asks, ICMP(type=8 if asks else 0, id=7, seq=number))
 
 
 def ping6(asks: bool, number: int) -> bytes:
-    """The same of IPv6."""
     kind = ICMPv6EchoRequest if asks else ICMPv6EchoReply
     ends = ("2001:db8::1", "2001:db8::2")[:: 1 if asks else -1]
     return frame(IPv6(src=ends[0], dst=ends[1]), kind(id=7, seq=number))
 
 
 def ntp(asks: bool, number: int) -> bytes:
-    """A client's question for the time, or the answer."""
     stamp = {"sent" if asks else "orig": float(3_900_000_000 + number)}
     return udp(asks, (123, 123), NTP(mode=3 if asks else 4, **stamp))
 
 
 def gtp_u(asks: bool, number: int) -> bytes:
-    """An echo request of GTP-U, or its response."""
     head = GTPHeader(gtp_type=1 if asks else 2, S=1, seq=number, teid=0)
     message = GTPEchoRequest() if asks else GTPEchoResponse()
     return udp(asks, (40_000, 2152), head, message)
@@ -124,19 +117,16 @@ def quic(
 
 
 def record(kind: str, content: bytes) -> bytes:
-    """A record of TLS."""
     return struct.pack(">BHH", RECORD[kind], 0x0303, len(content)) + content
 
 
 def hello(client: bool, extensions: bytes = b"", random: bytes = bytes(32)) -> bytes:
-    """A ClientHello or a ServerHello."""
     chosen = b"\0\2\x13\1\1\0" if client else b"\x13\1\0"
     body = b"\3\3" + random + b"\0" + chosen + struct.pack(">H", len(extensions)) + extensions
     return record("handshake", bytes([1 if client else 2]) + len(body).to_bytes(3, "big") + body)
 
 
 def http2(kind: int, stream: int, content: bytes = b"", flags: int = 4) -> bytes:
-    """A frame of HTTP/2."""
     return (
         len(content).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + content
     )

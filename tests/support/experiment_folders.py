@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from evaluations import OPTIONS, counts, sides
-from made_records import traits_of
+from made_records import OPTIONS, counts, sides, traits_of
 from scipy import stats
 from tails import tail_tables
 
@@ -90,7 +89,6 @@ def percentile_rows(latency: Integers, percentiles: tuple[float, ...]) -> list[d
 
 
 def write_evaluation(folder: Path, data: Traffic, warnings: list[dict[str, str]]) -> None:
-    """All files of one evaluation folder."""
     folder.mkdir(parents=True)
     kept = ~data.lost
     ingress, latency = data.ingress[kept], data.latency[kept]

@@ -37,8 +37,6 @@ STAYING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that has ended."""
-
     status: int
     out: str
     error: str
@@ -70,7 +68,6 @@ class Server:
 
 @contextlib.contextmanager
 def server() -> Iterator[Server]:
-    """Run one as long as the block lasts."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         library = scratch / "failing.so"
@@ -106,14 +103,12 @@ def _serve(library: str, scratch: Path) -> None:
 
 
 def _run(asked: dict[str, Any], failing: Any, scratch: Path) -> None:
-    """Be the program, and end."""
     import traceback
 
     from tailtap.cli import main
 
     for descriptor, name in ((1, "out"), (2, "error")):
-        file = os.open(scratch / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(file, descriptor)
+        os.dup2(os.open(scratch / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     os.close(0)
     os.open(os.devnull, os.O_RDONLY)
     (scratch / "writes").write_text("")

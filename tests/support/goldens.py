@@ -60,7 +60,6 @@ class Story:
             self.said[f"{name}.json"] = self._ran(*words, "--json", "--quiet")
 
     def json(self, name: str, *words: str | Path) -> None:
-        """Keep the object that a command prints."""
         self.said[f"{name}.json"] = self._ran(*words, "--json", "--quiet")
 
     def plan(self, name: str, path: str) -> None:
@@ -73,7 +72,6 @@ class Story:
         self.said[f"plan {name}.json"] = self._same(json_text(content) if content else error)
 
     def page(self, name: str, path: str | Path) -> None:
-        """Keep what a page says, and the numbers of its figures."""
         text = (self.folder / path).read_text("utf-8").replace(f"{self.folder}/", "")
         self.said[f"{name}.page"] = self._same(page_text(text))
         figures = figure_numbers(text)
@@ -205,7 +203,6 @@ def rounded(number: float) -> float:
 
 
 def digest(text: str) -> str:
-    """A short checksum."""
     return sha256(text.encode()).hexdigest()[:12]
 
 
@@ -299,7 +296,6 @@ def _blanks(text: str) -> str:
 
 
 def page_text(page: str) -> str:
-    """Headings, sentences, rows of tables and hints of a page, each in a line."""
     reader = _Page()
     reader.feed(page)
     reader.close()

@@ -36,8 +36,7 @@ class Traffic:
         """`late` adds to the latency of packets by their number, `lost` are those that stay."""
         numbers = np.arange(int(seconds * rate))
         times = start + numbers * (SECOND // rate)
-        random = np.random.default_rng(seed)
-        latencies = random.integers(3_000, 60_000, numbers.size)
+        latencies = np.random.default_rng(seed).integers(3_000, 60_000, numbers.size)
         for number, more in (late or {}).items():
             latencies[number] += more
         stays = np.ones(numbers.size, bool)
@@ -47,7 +46,6 @@ class Traffic:
 
     @property
     def sides(self) -> dict[str, Records]:
-        """By name."""
         return {"ingress": self.ingress, "egress": self.egress}
 
     def grow(self, folder: Path, until: int, torn: int = 0) -> None:

@@ -46,13 +46,10 @@ def host_hog(start: int, dur: int) -> list[Record]:
 
 @dataclass(frozen=True)
 class Clock:
-    """The guest's clock."""
-
     offset_ns: int = -6_900_000_000_123
     drift: float = 2e-5
 
     def shows(self, host: npt.ArrayLike) -> Integers:
-        """What it shows when the host's shows this."""
         ours = np.asarray(host, np.int64)
         ahead = self.offset_ns + np.rint(self.drift * (ours - START)).astype(np.int64)
         shown: Integers = ours + ahead

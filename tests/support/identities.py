@@ -54,7 +54,6 @@ disk /dev/disk/by-id/S3Z8NB0K123456 uuid 77e41d5c-aaaa-4bbb-8ccc-0123456789ab
 
 
 def environment() -> dict[str, Any]:
-    """The environment of the machine."""
     return {
         "hostname": HOST,
         "boot_id": PLANTED["ids"][0],
@@ -70,7 +69,6 @@ def environment() -> dict[str, Any]:
 
 
 def write_planted(folder: Path) -> Path:
-    """An experiment with two finished runs and one that failed."""
     for number, rate in enumerate((10_000, 50_000), 1):
         run = write_run(
             folder,

@@ -38,7 +38,6 @@ def helped(knob: str, **changes: Any) -> KnobTrial:
 
 
 def stage(ns: int, answer: Answer) -> Stage:
-    """A stage with this percentile."""
     return Stage(
         kept=[], run="001", threshold_ns=1_000_000, late=0.02, causes=[],
         percentile=Measured(ns=ns, low_ns=None, high_ns=None, runs=1), answer=answer, runs=[],
@@ -46,7 +45,6 @@ def stage(ns: int, answer: Answer) -> Stage:
 
 
 def store(folder: Path, record: ImproveRecord) -> None:
-    """Write ``improve.json``."""
     write_json(folder / "improve.json", as_json(record))
 
 

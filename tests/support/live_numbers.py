@@ -28,8 +28,7 @@ def numbers(*, lost: int = 0, flows: tuple[str, ...] = ("forward",)) -> LiveReco
 
 
 def _flow(name: str, lost: int) -> LiveFlow:
-    random = np.random.default_rng(1)
-    latencies = (random.lognormal(3, 0.5, 120_000) * 1000).astype(np.int64)
+    latencies = (np.random.default_rng(1).lognormal(3, 0.5, 120_000) * 1000).astype(np.int64)
     latencies[:40] += 2_000_000
     histogram = Histogram()
     histogram.add(*np.unique(latencies, return_counts=True))

@@ -11,8 +11,6 @@ Paths = Mapping[str, Sequence[str]]
 
 
 class Made(NamedTuple):
-    """A connected graph, and flows through it."""
-
     nodes: Sequence[str]
     links: Sequence[tuple[str, str]]
     paths: Paths

@@ -46,11 +46,9 @@ class Pod(BareMetal):
     Options: type[BaseModel] = PodOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """It needs nothing."""
         yield Check("platforms", "pod", "ok", "pods grow here")
 
     def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:
-        """Namespaces, which say what the experiment asked for."""
         return [
             replace(made, facts={**made.facts, "cache": spec.options.cache})
             for made, spec in zip(super().start(lab, specs), specs, strict=True)
@@ -76,15 +74,12 @@ class Relay:
     needs: Sequence[Need] = (Need("true", "install coreutils"),)
 
     def diagnose(self) -> Iterator[Check]:
-        """It needs nothing."""
         yield Check("forwarders", "relay", "ok", "relays")
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Whatever is asked is possible."""
         findings.notes.append(f"a relay will run: {options!r}")
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Forwarding:
-        """On the first of the DuT's CPUs."""
         arguments = [dut.ingress, dut.egress, "--cpu", str(dut.cpus[0])]
         return Forwarding.start("relay", dut, arguments)
 
@@ -105,18 +100,15 @@ class Trickle(OwnGenerator):
     """Our own generator by another name."""
 
     def __init__(self) -> None:
-        """It sends through AF_PACKET sockets."""
         super().__init__("af_packet")
         self.summary = "A trickle of packets."
         self.documentation = "It is slow."
         self.Options = TrickleOptions
 
     def diagnose(self) -> Iterator[Check]:
-        """It needs nothing."""
         yield Check("generators", "trickle", "ok", "trickles")
 
     def result(self, processes: Sequence[Process]) -> Sequence[GeneratorRecord]:
-        """What it sent, and by whom."""
         return [Trickled(**asdict(told), by="trickle") for told in super().result(processes)]
 
 
@@ -127,13 +119,11 @@ class Listener(InlineTap):
     documentation = "It is all ears."
 
     def diagnose(self) -> Iterator[Check]:
-        """It needs nothing."""
         yield Check("taps", "listener", "ok", "listens")
 
     def start(
         self, host: Host, folder: Path, flows: Sequence[Stamped], *more: Any, **others: Any
     ) -> Process:
-        """Leave a trace of each flow."""
         for flow in flows:
             (folder / flow.folder / "listened").touch()
         return super().start(host, folder, flows, *more, **others)
@@ -148,11 +138,9 @@ class Lines:
     holds_packets = False
 
     def diagnose(self) -> Iterator[Check]:
-        """It needs nothing."""
         yield Check("exporters", "lines", "ok", "lines up")
 
     def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
-        """Write them into the file lines.txt."""
         path = Path(destination) / "lines.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{run.slug}\n" for run in runs))
@@ -169,21 +157,16 @@ class Flag(Resource):
 
     @property
     def label(self) -> str:
-        """Its path."""
         return self.path
 
     def read(self) -> bool:
-        """Whether it is there."""
         return Path(self.path).exists()
 
     def plan(self) -> Value:
-        """It is there."""
         return True
 
     def apply(self) -> None:
-        """Make it."""
         Path(self.path).touch()
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """Remove it."""
         Path(self.path).unlink(missing_ok=True)

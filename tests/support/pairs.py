@@ -22,7 +22,6 @@ def evaluate_pair(folder: Path, before: bytes, after: bytes, **options: Any) -> 
 
 
 def refusal(folder: Path, before: bytes, after: bytes, **options: Any) -> str:
-    """The one line by which it is refused."""
     with pytest.raises(InputError) as error:
         evaluate_pair(folder, before, after, **options)
     message = str(error.value)
@@ -33,7 +32,6 @@ def refusal(folder: Path, before: bytes, after: bytes, **options: Any) -> str:
 def in_pieces(
     ingress: Path, egress: Path, settings: Settings | None = None, *, chunk_bytes: int
 ) -> Evaluation:
-    """The evaluation of a pair in pieces of about so many bytes, by two threads."""
     captures = Captures(ingress, egress, settings or Settings())
     with Threads(2) as threads:
         [(_, found)] = evaluate_many([captures], threads, chunk_bytes=chunk_bytes)
@@ -47,6 +45,5 @@ def said(found: Evaluation) -> dict[str, str]:
 
 
 def latencies(found: Evaluation) -> list[int]:
-    """All of them in ns, ascending."""
     times: list[int] = np.repeat(*found.distribution).tolist()
     return times

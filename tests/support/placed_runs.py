@@ -24,7 +24,6 @@ from tailtap.records.record import as_json
 
 
 def recorded(name: str, folder: Path) -> dict[str, Any]:
-    """The environment of a recorded machine, as its runs store it."""
     return as_json(environment.describe(unpacked(name, folder)))
 
 
@@ -104,7 +103,6 @@ def placed_run(
     folder: Path, number: int, surroundings: dict[str, Any], *, platform: str = "bare-metal",
     variables: dict[str, str] | None = None, **where: Any,
 ) -> Path:  # fmt: skip
-    """A finished run in `folder` with few packets, placed."""
     run = write_run(folder, number, {"dut.platform": platform, **(variables or {})}, packets=2_000)
     place(run, surroundings, **where)
     return run

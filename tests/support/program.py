@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from unittest import mock
 
 import pytest
@@ -56,6 +57,19 @@ def in_process(*arguments: str | Path) -> Finished:
         main()
     assert isinstance(end.value.code, int)  # a text would be printed, with exit status 1
     return Finished(command, end.value.code, out.getvalue(), error.getvalue())
+
+
+def answer(*words: str | Path, status: int | None = 0) -> dict[str, Any]:
+    """The object that a command prints in this process, which is what its schema says; any exit
+    status for None.
+    """
+    from forms import fits
+
+    done = in_process(*words, "--json", "--quiet")
+    assert status in (None, done.returncode), done
+    found: dict[str, Any] = json.loads(done.stdout)
+    fits(found)
+    return found
 
 
 def one_line_error(run: Finished, status: int) -> str:

@@ -19,8 +19,7 @@ def write_sampled(folder: Path, packets: int = 20_000) -> Path:
     """The evaluation of two seconds of traffic; a counter rises in each of 20 bursts of late
     packets. The samples are beside it.
     """
-    random = np.random.default_rng(4)
-    bursts = np.sort(random.integers(100 * MS, 1_900 * MS, 20))
+    bursts = np.sort(np.random.default_rng(4).integers(100 * MS, 1_900 * MS, 20))
     times = np.arange(packets) * (2_000 * MS // packets)
     late = np.zeros(packets, np.int64)
     for burst in bursts:

@@ -26,7 +26,6 @@ claims:
 
 
 def write_experiment(experiment: Path, text: str = FILE) -> None:
-    """Six runs, as `tailtap run` leaves them."""
     for number in range(1, 7):
         platform, scale = (("container", 4.0), ("bare-metal", 1.0))[number % 2]
         variables = {"dut.platform": platform}

@@ -62,7 +62,6 @@ def stretches(record: Record) -> list[tuple[int, int]]:
 
 
 def end_of(record: Record) -> int:
-    """When a record ended, the last of several."""
     return record.start + (max(record.aux >> 32, record.dur) if record.flags & 1 else record.dur)
 
 

@@ -31,7 +31,6 @@ def header(counts: tuple[int, ...]) -> bytes:
 
 
 def records(times: npt.ArrayLike, ids: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Records of packets of 60 bytes with the given times in ns and ids."""
     time = np.asarray(times)
     made = np.zeros(time.size, RECORD)
     made["time"], made["id"], made["len"] = time, np.asarray(ids), 60
@@ -44,8 +43,19 @@ def write_stamps(path: Path, times: npt.ArrayLike, ids: npt.ArrayLike) -> None:
     path.write_bytes(header((written.size, written.size, 0, 0)) + written.tobytes())
 
 
+def write_sides(folder: Path, ingress: npt.ArrayLike, egress: npt.ArrayLike, *lost: int) -> Path:
+    """Writes both stamp files of packets, by their times in ns; those whose numbers are `lost`
+    have none behind the device. The folder.
+    """
+    left = np.asarray(egress)
+    kept = np.setdiff1d(np.arange(left.size), lost)
+    order = kept[np.argsort(left[kept], kind="stable")]
+    write_stamps(folder / "ingress.stamps", ingress, np.arange(left.size))
+    write_stamps(folder / "egress.stamps", left[order], order)
+    return folder
+
+
 def on_cpu(path: Path, cpu: int) -> None:
-    """Have all stamps of a file say that they were taken on a CPU."""
     data = path.read_bytes()
     changed = np.frombuffer(data, RECORD, offset=64).copy()
     changed["flags"] = cpu

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from evaluations import OPTIONS, counts, sides
+from made_records import OPTIONS, counts, sides
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.tables import columns
@@ -23,7 +23,6 @@ SHORTEST = 20
 
 
 def floor_of(latency: Integers) -> int:
-    """The latency that all stored packets lie above."""
     enough = max(WANTED, -(-latency.size // 50))
     wanted, limit = min(latency.size, enough), min(LIMIT, 2 * enough)
     ordered = np.sort(latency)[::-1]
@@ -91,5 +90,4 @@ def write_tail(folder: Path, latency: Integers, rate: int = 10_000, lost: int = 
 
 
 def load_tail(folder: Path, name: str) -> StoredTail:
-    """The tail that the evaluation in `folder` keeps. Raises `InputError`."""
     return tail_of(Evaluation.load(folder), folder, name)

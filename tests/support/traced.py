@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from stamps import write_stamps
+from stamps import write_sides
 
 from tailtap.analysis import evaluation
 
@@ -34,8 +34,6 @@ NAMES = {
 
 
 class Record(NamedTuple):
-    """A record of a trace."""
-
     start: int
     dur: int
     kind: int
@@ -87,7 +85,6 @@ def flush(start: int, dur: int) -> list[Record]:
 
 
 def tick(start: int, dur: int) -> list[Record]:
-    """The timer's interrupt."""
     return [Record(start, dur, VECTOR, 1)]
 
 
@@ -178,7 +175,6 @@ def arrivals(rate: int, seconds: float, random: np.random.Generator) -> Integers
 def random_blocks(
     made: Any, count: int, dur: tuple[int, int], seconds: float, random: np.random.Generator
 ) -> list[Block]:
-    """Blocks at random times."""
     starts = START + np.sort(random.integers(0, int(seconds * SECOND), count))
     durations = random.integers(*dur, count)
     return [
@@ -255,7 +251,6 @@ def _tiles(busy: Sequence[tuple[int, int]], tasks: Sequence[Block], ended: int) 
 
 
 def packed(records: Sequence[Record]) -> bytes:
-    """Their bytes, as they stand."""
     return np.array(list(records), LAYOUT).tobytes()
 
 
@@ -269,10 +264,7 @@ def encode(records: Sequence[Record]) -> bytes:
 def write_run(folder: Path, found: Simulated, **changes: Any) -> Path:
     """A run folder with stamps, evaluation and trace; `changes` are keys of trace.json."""
     folder.mkdir(parents=True)
-    ids = np.arange(found.ingress.size)
-    order = np.argsort(found.egress, kind="stable")
-    write_stamps(folder / "ingress.stamps", found.ingress, ids)
-    write_stamps(folder / "egress.stamps", found.egress[order], ids[order])
+    write_sides(folder, found.ingress, found.egress)
     evaluation.evaluate(folder / "ingress.stamps", folder / "egress.stamps").write(
         folder / "evaluation"
     )
@@ -293,3 +285,13 @@ def write_run(folder: Path, found: Simulated, **changes: Any) -> Path:
     }  # fmt: skip
     (folder / "trace.json").write_text(json.dumps({**trace, **changes}))
     return folder
+
+
+def write_two_causes(folder: Path) -> Path:
+    """An experiment folder with one traced run; returns the run's folder."""
+    found = traffic(
+        5, 2.0, (hog, 14, (1_200_000, 1_500_000)), (kworker, 40, (300_000, 500_000)), rate=10_000
+    )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "experiment.yaml").write_text("name: told\n")
+    return write_run(folder / "runs" / "001-told", found)

@@ -31,7 +31,6 @@ class TwoClocks:
     step_at: float = 0.5
 
     def theirs(self, ours: Times) -> Times:
-        """What the clock behind the device shows when the one before it shows this."""
         since = ours - START_NS
         ahead = self.offset_ns + np.rint(self.drift * since).astype(np.int64)
         theirs: Times = (

@@ -29,11 +29,9 @@ class Apart:
     """Where in its interval the truth is: from -1, at the least, to 1, at the most."""
 
     def shows(self, stamps: int) -> int:
-        """What it shows when the stamps' shows this."""
         return stamps + self.ahead_ns + round(self.drift * (stamps - START))
 
     def told(self, first: int, last: int) -> dict[str, Any]:
-        """`clocks.dut` of run.json."""
         half = self.width_ns // 2
         middle = [self.shows(at) - at - round(self.off * half) for at in (first, last)]
         drift = self.width_ns / (last - first)

@@ -42,7 +42,6 @@ LIBRARIES = ("numpy", "pyarrow.parquet", "duckdb", "scipy.stats", "yaml", "pydan
 
 
 def start_variables() -> dict[str, str]:
-    """Those of this process now."""
     return {name: value for name, value in os.environ.items() if name.startswith(READ_AT_START)}
 
 
@@ -118,7 +117,6 @@ class Program:
             return status, max(0, peak - began)
 
     def close(self) -> None:
-        """Let it end."""
         self._socket.close()
 
     def _ask(self, asked: dict[str, Any], files: list[int]) -> None:
@@ -143,7 +141,6 @@ class Zygote(Program):
     """The process that forks for each call."""
 
     def __init__(self) -> None:
-        """Start it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__(ours)
         command = [sys.executable, "-P", __file__, str(theirs.fileno())]
@@ -165,7 +162,6 @@ class Zygote(Program):
 
 @cache
 def zygote() -> Zygote:
-    """That of this process."""
     return Zygote()
 
 
@@ -184,7 +180,6 @@ def load() -> Callable[[], NoReturn]:
 
 
 def _serve(connected: socket.socket) -> None:
-    """Fork for each call, until the other end is closed."""
     main = load()
     while asked := _asked(connected):
         call, files = asked
@@ -206,7 +201,6 @@ def _serve(connected: socket.socket) -> None:
 
 
 def _stay(main: Callable[[], NoReturn], connected: socket.socket) -> None:
-    """Run each call in this process, until the other end is closed."""
     while asked := _asked(connected):
         _begin(connected, *asked)
         status = _ended(main)
@@ -253,13 +247,10 @@ def _limit(which: int, most: int) -> None:
 
 
 def _memory(field: str) -> int:
-    """What the kernel says of this process, in bytes."""
-    text = Path("/proc/self/status").read_text()
-    return int(text.partition(f"{field}:")[2].split()[0]) << 10
+    return int(Path("/proc/self/status").read_text().partition(f"{field}:")[2].split()[0]) << 10
 
 
 def _ended(main: Callable[[], NoReturn]) -> int:
-    """Run the program; the status with which it ends."""
     status: Any = 1
     try:
         main()

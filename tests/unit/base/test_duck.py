@@ -10,7 +10,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from planted import SECRET, plant
 
 import tailtap
 from tailtap.base.duck import connect, require_tables
@@ -19,6 +18,21 @@ from tailtap.results.history import changed
 from tailtap.results.importers.importer import import_tree
 from tailtap.results.tables import TABLES
 
+SECRET = "what only root may read"
+
+
+def plant(folder: Path) -> Path:
+    """A `results.duckdb` with a view in place of `runs` that reads a file beside it."""
+    (folder / "shadow").write_text(SECRET)
+    database = folder / "results.duckdb"
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(
+            "CREATE VIEW runs AS SELECT 1 AS run, content AS slug, content AS experiment, "
+            "1 AS repeat, '{}' AS variables, '{}' AS parameters, content AS error, "
+            f"'imported' AS status FROM read_text('{folder / 'shadow'}')"
+        )
+    return database
+
 
 def checked(database: Path) -> None:
     """What is done before anything of a database is read."""
@@ -26,15 +40,9 @@ def checked(database: Path) -> None:
         require_tables(connection, database, TABLES)
 
 
-@pytest.fixture
-def planted(tmp_path: Path) -> Path:
-    """A database with a view in place of `runs`, which reads a file beside it."""
-    return plant(tmp_path)
-
-
-def test_a_view_in_place_of_a_table_is_named(planted: Path) -> None:
+def test_a_view_in_place_of_a_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"results\.duckdb: 'runs' in it is a view") as told:
-        checked(planted)
+        checked(plant(tmp_path))
     assert SECRET not in str(told.value)
 
 
@@ -101,9 +109,8 @@ def imported(folder: Path) -> Path:
     """A database with one imported run, less what its connection keeps open."""
     from published_trees import write_rates
 
-    database = folder / "results.duckdb"
     import_tree(write_rates(folder, [10_000]), folder)
-    return database
+    return folder / "results.duckdb"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +158,6 @@ def held(database: Path, how: str) -> subprocess.Popen[str]:
 
 
 def history(folder: Path) -> Path:
-    """A history without runs."""
     path = folder / "history.duckdb"
     with changed(path):
         pass

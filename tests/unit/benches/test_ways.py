@@ -1,12 +1,17 @@
-"""The benchmark's ways answer the same question, or comparing their time would mean nothing."""
+"""The benchmark's ways answer the same question, or comparing them would mean nothing."""
 
 from __future__ import annotations
+
+import shutil
 
 import numpy as np
 import postgres
 import pytest
+from scipy import stats
 
 from benches import evaluate, long, process, timing, traffic
+from benches.coverage import Way as Estimator
+from benches.coverage import by_evd, by_scipy, by_tailtap, errors
 from benches.timing import Answer, Way
 from tailtap.analysis.evaluation.percentiles import papers
 
@@ -62,3 +67,24 @@ def test_memory_is_that_of_the_command_alone() -> None:
     large = process.run("python3", "-c", "held = b'x' * 100_000_000").peak
     assert small < 50_000_000
     assert 100_000_000 < large < ballast.nbytes
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        by_scipy,
+        pytest.param(
+            by_evd,
+            marks=pytest.mark.skipif(
+                shutil.which("Rscript") is None, reason="R is not installed (r-cran-evd)"
+            ),
+        ),
+    ],
+)
+@pytest.mark.parametrize("xi", [-0.2, 0.0, 0.4])
+def test_no_larger_than_those_of_others(way: Estimator, xi: float) -> None:
+    random = np.random.default_rng(round(1000 * xi) + 1000)
+    samples = stats.genpareto.rvs(xi, size=(40, 500), random_state=random)
+    ours, theirs = errors(by_tailtap(samples), xi), errors(way(samples), xi)
+    assert ours == pytest.approx(theirs, rel=0.05) or all(np.array(ours) <= theirs)
+    assert ours[0] < 0.1 and ours[1] < 0.3

@@ -440,7 +440,6 @@ SET: list[tuple[str, tuple[str, ...], str]] = [
 
 
 def mistakes() -> Iterator[tuple[str, tuple[str, ...], str]]:
-    """A text, what is set of it, and what is said."""
     yield from SET
     yield from ((text, (), said) for text, said in (*READING, *YAML, *ALONE))
     for name in FORWARDERS:

@@ -123,8 +123,7 @@ def test_the_flows_of_a_line_pass_all_of_it() -> None:
 
 
 def test_without_a_dut_flows_go_from_tap_to_tap() -> None:
-    nodes = {"fw": {}, "r": {"count": 3}}
-    made = experiment({**BRANCHING, "nodes": nodes, "platform": "wire"})
+    made = experiment({**BRANCHING, "nodes": {"fw": {}, "r": {"count": 3}}, "platform": "wire"})
     assert [flow.passed for flow in made.graph().flows] == [[], []]
 
 

@@ -428,7 +428,6 @@ BOOT = [knob.name for knob in KNOBS if knob.settable == "boot"]
 
 
 def mistakes() -> Iterator[tuple[str, str]]:
-    """A text, and what is said of it."""
     for text, said in LINES:
         yield f"name: line\n{text}\n" + ("" if "traffic:" in text else "traffic: {}\n"), said
     for dut, said in HOPS:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from evaluations import counts, side
+from made_records import counts, side
 from msgspec import structs
 
 from tailtap.experiment.dut import Dut

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pytest
 from captures import write_many
 from program import TAILTAP
 from published_trees import write_rates
-from traced import arrivals, hog, random_blocks, simulate, write_run
+from runs import rows
+from traced import hog, traffic, write_run
 
 from tailtap.analysis import evaluation
 from tailtap.base.errors import InputError, MachineError
@@ -49,8 +49,7 @@ def run_folder(path: Path, number: int, status: str = "done") -> Path:
         times = [10**9 + 1000 * i for i in range(100)]
         write_many(path / "in.pcap", times, range(100))
         write_many(path / "out.pcap", [t + 500 + i for i, t in enumerate(times)], range(100))
-        found = evaluation.evaluate(path / "in.pcap", path / "out.pcap")
-        found.write(path / "evaluation")
+        evaluation.evaluate(path / "in.pcap", path / "out.pcap").write(path / "evaluation")
     return path
 
 
@@ -66,11 +65,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "it's an experiment"))
-
-
-def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
-        return connection.execute(query).fetchall()
 
 
 def files(folder: Path) -> list[str]:
@@ -192,8 +186,7 @@ def test_what_an_earlier_version_imported_is_kept_and_told(
         connection.execute("INSERT INTO runs VALUES (1000001, 'wire-rate10000', 'imported')")
     refresh(folder)
     assert rows(folder, "SELECT run FROM runs ORDER BY run") == [(1,), (2,)]
-    with duckdb.connect(str(folder / EARLIER), read_only=True) as connection:
-        assert connection.execute("SELECT slug FROM runs").fetchall() == [("wire-rate10000",)]
+    assert rows(folder / EARLIER, "SELECT slug FROM runs") == [("wire-rate10000",)]
     assert f"kept as {EARLIER}; import it again" in caplog.text
     refresh(folder)
     assert files(folder) == sorted([EARLIER, "results.duckdb", "runs"])
@@ -232,11 +225,8 @@ def test_a_database_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> N
 @pytest.fixture
 def traced(tmp_path: Path) -> Path:
     """An experiment of one run in which a task takes the core, stored and not yet explained."""
-    random = np.random.default_rng(1)
-    blocks = random_blocks(hog, 4, (500_000, 600_000), 0.5, random)
-    simulated = simulate(arrivals(20_000, 0.5, random), blocks, random)
     folder = tmp_path / "experiment"
-    write_run(folder / "runs" / "001-traced", simulated)
+    write_run(folder / "runs/001-traced", traffic(1, 0.5, (hog, 4, (500_000, 600_000))))
     refresh(folder)
     return folder
 

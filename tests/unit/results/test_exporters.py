@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from captures import write_many
 from experiment_folders import write_experiment, write_run
-from line_runs import write_line_run
 from published import POST, PRE, PUBLISHED, content, needs_captures, needs_published, reference
+from runs import write_line_run
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Evaluation, evaluate
@@ -173,8 +173,7 @@ def test_one_run_and_a_bare_evaluation(experiment: Path, tmp_path: Path) -> None
     assert names == {f"{run.name}.hgrm", "evaluation.hgrm"}
     # Without parameters, the rate of the name is the measured one.
     assert len(list((tmp_path / "papers").glob("latencies-pre-rate*-repeat0.*"))) == 9
-    default = export(run, "hgrm")
-    assert default.written == [str(run / "export/hgrm" / f"{run.name}.hgrm")]
+    assert export(run, "hgrm").written == [str(run / "export/hgrm" / f"{run.name}.hgrm")]
 
 
 def test_every_packet(tmp_path: Path) -> None:
@@ -276,8 +275,7 @@ def _names(folder: Path) -> set[str]:
 
 @needs_published
 def test_names_are_those_of_the_published_files(tmp_path: Path) -> None:
-    experiment = write_experiment(tmp_path / "experiment", packets=6_000)
-    export(experiment, "papers", tmp_path / "out")
+    export(write_experiment(tmp_path / "experiment", packets=6_000), "papers", tmp_path / "out")
     ours = {n for n in _names(tmp_path / "out/wire") if "-rate10000-repeat0." in n}
     folder = PUBLISHED / "containerized-low-latency/measurements/container/rt/optimized"
     assert ours == {n for n in _names(folder) if "-rate10000-" in n}
@@ -304,8 +302,7 @@ def test_quotients_have_the_digits_of_every_published_file() -> None:
 
 def test_lost_packets_and_numbered_keys(tmp_path: Path) -> None:
     experiment = write_experiment(tmp_path / "experiment", packets=3_000)
-    folder = sorted(experiment.glob("runs/*bare-metal*"))[0] / "evaluation"
-    stored = Evaluation.load(folder)
+    stored = Evaluation.load(sorted(experiment.glob("runs/*bare-metal*"))[0] / "evaluation")
     texts = files(stored)
     sent, left = stored.counts.ingress, stored.counts.egress
     assert sent > left

@@ -180,8 +180,7 @@ def test_names_that_are_no_utf8_are_imported(tmp_path: Path) -> None:
     tree.rename(odd)
     (odd / "wire").rename(odd / os.fsdecode(b"wire\xfe"))
     write_old_tree(odd / os.fsdecode(b"pos\xfd"), LOOPS, (os.fsdecode(b"h\xfc"),))
-    found = _import(odd)
-    assert found.runs == 3
+    assert _import(odd).runs == 3
     again = _import(odd)
     assert (again.runs, again.new, again.replaced) == (3, 0, 0)
     runs = read_runs(tmp_path / "results.duckdb").runs

@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from guests import SEAT, host_hog, write_guest_run
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
@@ -20,14 +19,12 @@ from traced import (
     OTHER,
     TASK,
     WORK,
-    arrivals,
     flush,
     hog,
-    random_blocks,
-    simulate,
+    traffic,
     write_run,
+    write_two_causes,
 )
-from two_causes import write_two_causes
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.stored import Causes, causes_of
@@ -154,14 +151,8 @@ def test_late_packets_lie_from_stamp_to_stamp_and_say_why(whole: Read, causes: C
 
 
 def test_a_guest_has_tracks_of_its_own_and_flows_from_them(tmp_path: Path) -> None:
-    random = np.random.default_rng(3)
-    blocks = [
-        *random_blocks(hog, 5, (1_500_000, 1_600_000), 1.0, random),
-        *random_blocks(host_hog, 5, (2_000_000, 2_100_000), 1.0, random),
-    ]
-    run = write_guest_run(
-        tmp_path / "001-guest", simulate(arrivals(20_000, 1.0, random), blocks, random)
-    )
+    kinds = (hog, 5, (1_500_000, 1_600_000)), (host_hog, 5, (2_000_000, 2_100_000))
+    run = write_guest_run(tmp_path / "001-guest", traffic(3, 1.0, *kinds))
     explain_runs([run], late="100 us")
     found = read(export(run, "perfetto", tmp_path / "out").written[0])
     flows = list(found.flows())
@@ -231,10 +222,7 @@ def test_all_packets_are_written_when_asked_for(whole: Read, causes: Causes) -> 
 
 
 def test_interrupts_between_cores_come_from_their_sender(tmp_path: Path) -> None:
-    random = np.random.default_rng(7)
-    blocks = random_blocks(flush, 60, (50_000, 90_000), 1.0, random)
-    found = simulate(arrivals(5_000, 1.0, random), blocks, random)
-    run = write_run(tmp_path / "run", found)
+    run = write_run(tmp_path / "run", traffic(7, 1.0, (flush, 60, (50_000, 90_000)), rate=5_000))
     done = read(export(run, "perfetto", tmp_path / "out", packets=True).written[0])
     calls = [one for one in done.of("interrupts", f"CPU {DUT}") if one.name == "flush_tlb_func"]
     sent = done.of("IPIs sent", f"CPU {OTHER}")

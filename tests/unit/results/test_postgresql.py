@@ -135,8 +135,7 @@ def test_the_views_answer_the_papers_queries(
             [number],
         ).fetchone()
         assert row is not None and row[:4] == tuple(stored.worst(1)[0])
-        start = int(stored.rate_counts["ingress"][0][0])
-        assert row[4] == Decimal(row[1] - start) / 10**9
+        assert row[4] == Decimal(row[1] - int(stored.rate_counts["ingress"][0][0])) / 10**9
 
 
 def test_digits_of_quotients_are_postgresqls(database: psycopg.Connection[Any]) -> None:

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from experiment_folders import Integers, Traffic, traffic, write_experiment
 from experiment_folders import write_run as write_counted
-from line_runs import STALL_NS, STALLED, write_line_run
-from traced import arrivals, hog, kworker, random_blocks, simulate, write_run
+from made_records import rewrite
+from runs import STALL_NS, STALLED, write_line_run
+from traced import hog, kworker, write_run
+from traced import traffic as traced
 
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.runs.groups import configurations
@@ -58,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = write_experiment(tmp_path_factory.mktemp("experiment"), PACKETS)
     [path] = folder.glob(f"runs/{INVALID:03}-*/run.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "valid": False}))
+    rewrite(path, valid=False)
     refresh(folder)
     return folder
 
@@ -75,17 +77,10 @@ def traced_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Explained]:
     folder = tmp_path_factory.mktemp("traced")
     runs = []
     for number in (1, 2):
-        random = np.random.default_rng(number)
-        blocks = [
-            *random_blocks(hog, 6, (300_000, 900_000), 1.0, random),
-            *random_blocks(kworker, 4, (100_000, 200_000), 1.0, random),
-        ]
-        simulated = simulate(arrivals(20_000, 1.0, random), blocks, random)
-        run = write_run(folder / f"00{number}-traced", simulated)
-        record = json.loads((run / "run.json").read_text())
-        record |= {"number": number, "repeat": number, "variables": {"traffic.rate": "20 kpkt/s"}}
-        (run / "run.json").write_text(json.dumps(record))
-        runs.append(run)
+        kinds = (hog, 6, (300_000, 900_000)), (kworker, 4, (100_000, 200_000))
+        runs.append(write_run(folder / f"00{number}-traced", traced(number, 1.0, *kinds)))
+        rewrite(runs[-1] / "run.json", number=number, repeat=number,
+                variables={"traffic.rate": "20 kpkt/s"})  # fmt: skip
     return explain_runs(runs, late="20 us")
 
 
@@ -118,14 +113,11 @@ def measured(folder: Path) -> dict[int, Traffic]:
 def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
     """Two runs of lines that were stamped between their nodes."""
     folder = tmp_path_factory.mktemp("lines")
-    database = folder / "results.duckdb"
     runs = [write_line_run(folder, nodes=3), write_line_run(folder, 4, number=2)]
     for nodes, run in zip((3, 4), runs, strict=True):
-        told = json.loads((run / "run.json").read_text())
-        told["variables"] = {"dut.line": nodes}
-        (run / "run.json").write_text(json.dumps(told))
+        rewrite(run / "run.json", variables={"dut.line": nodes})
     refresh(folder)
-    with duckdb.connect(str(database), read_only=True) as connection:
+    with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
         yield connection
 
 
@@ -142,8 +134,8 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBP
         window = {"scope": "dut.cpus", "cpus": [1], "events": events, "kinds": {"LOC": 20}}
         whole = {"scope": "machine", "cpus": [1], "events": {"instructions": 1}}
         told["taps"]["ingress"] |= {"seen": 30, "other": 10}
-        told["counters"] = {"run": {**least, **window}, "lifetime": {**least, **whole}}
-        (run / "run.json").write_text(json.dumps(told))
+        counters = {"run": {**least, **window}, "lifetime": {**least, **whole}}
+        rewrite(run / "run.json", taps=told["taps"], counters=counters)
         refresh(folder)
     with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
         yield connection

@@ -88,8 +88,7 @@ SPAN = (START, START + 30 * SECOND)
 def test_random_points_have_no_period() -> None:
     alarms = 0
     for seed in range(100):
-        random = np.random.default_rng(seed)
-        points = np.sort(random.integers(*SPAN, 400))
+        points = np.sort(np.random.default_rng(seed).integers(*SPAN, 400))
         alarms += bool(periods(points, SPAN, 20_000.0, 250.0))
     # At most two families are tried in each: known periods, and all frequencies.
     assert alarms <= 2 + 100 * 2 * FALSE_ALARM
@@ -124,8 +123,7 @@ def test_the_tick_has_its_name() -> None:
 
 
 def test_timers_at_any_time_are_no_tick() -> None:
-    random = np.random.default_rng(1)
-    assert tick(np.sort(random.integers(*SPAN, 5000))) is None
+    assert tick(np.sort(np.random.default_rng(1).integers(*SPAN, 5000))) is None
     assert tick(np.array([1, 2])) is None
 
 

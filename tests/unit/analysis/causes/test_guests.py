@@ -247,13 +247,11 @@ def test_the_lines_of_the_clock_keep_to_its_interval(tmp_path: Path) -> None:
             bent: Integers = super().shows(ours) + np.rint(30 * since**2).astype(np.int64)
             return bent
 
-    folder = write_guest_run(tmp_path / "001-curved", simulated, Curved())
-    clock = guest_clock(folder)
+    clock = guest_clock(write_guest_run(tmp_path / "001-curved", simulated, Curved()))
     assert len(clock.alignment.pieces) > 3
     theirs, ours = clock.moments()
     assert (np.diff(theirs) > 0).all() and (np.diff(ours) > 0).all()
     times = simulated.ingress
-    true = Curved().shows(times)
-    off = np.abs(clock.host_ns(true) - times)
+    off = np.abs(clock.host_ns(Curved().shows(times)) - times)
     assert (off <= clock.off_ns(times) + 2).all()
     assert clock.off_ns(times).max() < 3 * (IN_NS + OUT_NS)

@@ -41,7 +41,6 @@ NET_RX = 3
 
 
 def trace_of(folder: Path, records: Sequence[Record], by: str = "task") -> Trace:
-    """A trace of records in the order of their ends."""
     path = folder / "trace.events"
     path.write_bytes(encode(records))
     names = Names(
@@ -157,8 +156,7 @@ def test_near_keeps_what_overlaps_a_window(
     windows: list[tuple[int, int]],
 ) -> None:
     records = [Record(START + start, dur, VECTOR, 1) for start, dur in intervals]
-    trace = trace_of(tmp_path_factory.mktemp("near"), records)
-    events = read_events(trace)
+    events = read_events(trace_of(tmp_path_factory.mktemp("near"), records))
     spans = merged((START + start, START + start + dur) for start, dur in windows)
     assert all(a[1] < b[0] for a, b in pairwise(spans))
     expected = sorted(

@@ -6,16 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dask_cluster import PATIENCE_SECONDS, DaskCluster, dask_cluster
+from dask_cluster import DaskCluster, dask_cluster
 from made_records import rewrite
 from program import TAILTAP
 from traced import (
@@ -34,9 +33,9 @@ from tailtap.analysis.causes.record import record, worst_stalls
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.evaluation import Captures, Evaluation, evaluate_many
 from tailtap.analysis.evaluation.cluster import Cluster
-from tailtap.analysis.evaluation.executors import Executor, Task, Threads
+from tailtap.analysis.evaluation.executors import Executor, Threads
 from tailtap.analysis.runs.run import Run
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import InputError
 from tailtap.show.report import write_report
 
 FILES = ("causes.json", "causes-late.parquet", "causes-parts.parquet", "causes-stalls.parquet")
@@ -64,12 +63,10 @@ def experiment(tmp_path: Path) -> Path:
 
 
 def written(folder: Path) -> dict[str, bytes]:
-    """What stands in a run folder of its causes."""
     return {name: (folder / name).read_bytes() for name in FILES if (folder / name).exists()}
 
 
 def explained(experiment: Path, executor: Executor | None) -> list[tuple[str, object, object]]:
-    """What is told and written of each run."""
     told = explain_many([experiment], executor, late="p99", knobs=KNOBS, stalls=STALLS)
     found: list[tuple[str, object, object]] = []
     for folder, one in told:
@@ -111,46 +108,6 @@ def test_a_bug_in_one_run_costs_that_run(experiment: Path, monkeypatch: pytest.M
     untold = [name for name, told in found.items() if isinstance(told, str)]
     assert untold == ["002-traced", "003-traced"]
     assert str(found["003-traced"]).startswith("Bug: a bug of tailtap: KeyError: 'of nobody'")
-
-
-def test_a_worker_killed_in_mid_work_costs_time_only(experiment: Path, empty: DaskCluster) -> None:
-    here = explained(experiment, None)
-    found: list[object] = []
-    given = threading.Event()
-
-    class Watched(Cluster):
-        """Says when there is a task."""
-
-        def submit(self, function: Callable[..., object], *arguments: object) -> Task:
-            task = super().submit(function, *arguments)
-            given.set()
-            return task
-
-    def work() -> None:
-        with Watched(empty.address) as cluster:
-            found.extend(explained(experiment, cluster))
-
-    with empty.worker() as first:
-        working = threading.Thread(target=work)
-        working.start()
-        assert given.wait(PATIENCE_SECONDS)
-        first.kill()
-        with empty.worker():
-            working.join(timeout=PATIENCE_SECONDS)
-    assert found == here
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user for the worker needs root")
-def test_workers_that_do_not_see_a_trace_are_refused(experiment: Path, empty: DaskCluster) -> None:
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable]
-    if subprocess.run([*nobody, "-c", "import distributed"], check=False).returncode != 0:
-        pytest.skip("another user cannot run this Python")
-    with (
-        empty.worker(nobody),
-        Cluster(empty.address) as cluster,
-        pytest.raises(MachineError, match=r"cannot read .*001-traced/run.json nor 19 other"),
-    ):
-        explain_many([experiment], cluster)
 
 
 def test_workers_give_the_bytes_of_this_process_and_the_program_prints_the_same(

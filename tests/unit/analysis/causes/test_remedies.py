@@ -110,9 +110,8 @@ def test_what_to_type_is_said() -> None:
 
 
 def test_a_guest_has_its_line_and_answers_of_its_own() -> None:
-    hog = "guest: hog"
     here = Situation({"isolated-cpus": "met"}, {"isolated-cpus": "not-met"})
-    assert names("task", hog, here) == ["guest: isolated-cpus"]
+    assert names("task", "guest: hog", here) == ["guest: isolated-cpus"]
     assert names("task", "host: hog", here) == []
     assert names("kernel-thread", "guest: kworker: vmstat_update") == []
 

@@ -80,14 +80,12 @@ def line(random: np.random.Generator) -> Line:
         *random_blocks(hog, 4, (900_000, 1_100_000), SECONDS, random),
         *random_blocks(kworker, 12, (200_000, 400_000), SECONDS, random),
     ]
-    second = simulate(first.egress, tasks, random)
-    return Line(first, second)
+    return Line(first, simulate(first.egress, tasks, random))
 
 
 def write_line(
     folder: Path, found: Line, servers: Sequence[Any] = SERVERS, *, hops: bool = True
 ) -> Path:
-    """A run folder of the line."""
     write_run(folder, found.both, served=list(servers))
     ids = np.arange(found.first.egress.size)
     order = np.argsort(found.first.egress, kind="stable")

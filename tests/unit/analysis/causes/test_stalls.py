@@ -29,8 +29,8 @@ from traced import (
     simulate,
     traffic,
     write_run,
+    write_two_causes,
 )
-from two_causes import write_two_causes
 
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.joined import BEHIND
@@ -112,7 +112,6 @@ def test_a_sender_is_a_thread_or_else_a_core() -> None:
 
 
 def _ingress(found: Explained, key: str) -> int:
-    """The ingress stamp of the packet of a line."""
     known = {key: ingress for (ingress, _), key in found.keys.items()}
     return known[key] if key in known else int(key)
 
@@ -180,8 +179,7 @@ def test_the_slowest_packets_are_the_hogs(causes: Causes) -> None:
     assert found.by_cause["kernel-thread"][0] > 0.1 > found.by_cause["kernel-thread"][-1]
     # Counted anew for one percentile, by other means.
     place = found.above.size // 2
-    latency = causes.column("late", "latency_ns")
-    slow = np.argsort(-latency, kind="stable")[: found.above[place]]
+    slow = np.argsort(-causes.column("late", "latency_ns"), kind="stable")[: found.above[place]]
     names, cells = delays(causes)
     task = sum(int(cells[at, names.index("task")]) for at in slow)
     whole = sum(int(causes.column("late", "excess_ns")[at]) for at in slow)
@@ -233,7 +231,6 @@ def add(home: Path, number: int, repeat: int, mode: str, slower_ns: int, **more:
 
 
 def value(latencies: list[int], p: float) -> int:
-    """The nearest rank."""
     return latencies[int(np.ceil(round(p * len(latencies), 6))) - 1]
 
 

@@ -122,8 +122,7 @@ def test_packets_that_the_clocks_are_too_coarse_for_are_not_explained(
     move_apart(run, Apart(3_000_000, width_ns=120_000, off=1.0))
     found = explained(run)
     late = pq.read_table(run / "causes-late.parquet")
-    excess = late["excess_ns"].to_numpy()
-    untold = 0.2 * excess < 120_000
+    untold = 0.2 * late["excess_ns"].to_numpy() < 120_000
     assert 0 < untold.sum() < untold.size
     state = np.array(late["state"].to_pylist())
     assert set(state[untold]) == {"unexplained"}
@@ -173,8 +172,7 @@ def test_what_is_told_of_clocks_may_be_damaged(run: Path) -> None:
 def test_cores_of_the_stamps_are_those_of_another_machine(run: Path, simulated: Simulated) -> None:
     on_cpu(run / "egress.stamps", 7)
     move_apart(run, Apart(3_000_000))
-    found = explained(run)
-    assert set(found.joined.cpu.tolist()) == {DUT}
+    assert set(explained(run).joined.cpu.tolist()) == {DUT}
     assert right(run, simulated) > 0.99
 
 

@@ -166,8 +166,7 @@ def unseen(
     ]
     ended = free + 10_000
     records.append(Record(START - 1_000_000, ended - START + 1_000_000, TASK, HOG, HOG))
-    nothing = np.full(ingress.size, -1, np.int64)
-    found = Simulated(ingress, egress, [], records, nothing, ended)
+    found = Simulated(ingress, egress, [], records, np.full(ingress.size, -1, np.int64), ended)
     return write_run(folder, found, served=SOFTIRQS, cpus=[DUT]), kind == 0, kind == 1
 
 
@@ -182,8 +181,7 @@ def test_nothing_is_said_of_packets_that_left_in_no_softirq_of_the_trace(tmp_pat
     assert min(told.sum(), hidden.sum()) > 20
     assert causes.count("waiting") == told.sum()
     assert causes.count("unexplained") == hidden.sum()
-    content = record(found)
-    assert content.unexplained.packets == hidden.sum()
+    assert record(found).unexplained.packets == hidden.sum()
     [warning] = [one for one in found.warnings if one.code == "trace-blind"]
     assert f"{hidden.sum()} late packets left while hog had the core" in warning.message
     lines = {line.words.partition(": ")[2] for line in worst_stalls(found, COUNT)}

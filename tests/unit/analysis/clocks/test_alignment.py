@@ -160,10 +160,8 @@ def test_the_interval_is_what_the_packets_leave_open() -> None:
 
 def test_even_clocks_are_known_to_the_round_trip() -> None:
     """With equal rates and constant delays nothing is open but how the round trip is shared."""
-    clocks = TwoClocks(-77, 0.0, 300, 0, (9_000, 0), PIECE_NS - 1)
-    found = align(*packets(clocks, 1, 5_000))
-    middle = np.array([START_NS + PIECE_NS // 2])
-    least, most = found.ahead_ns(middle)
+    found = align(*packets(TwoClocks(-77, 0.0, 300, 0, (9_000, 0), PIECE_NS - 1), 1, 5_000))
+    least, most = found.ahead_ns(np.array([START_NS + PIECE_NS // 2]))
     assert 9_300 <= int(most[0] - least[0]) <= 9_304
     assert int(most[0]) + 77 in range(300, 303)
 
@@ -191,6 +189,5 @@ def test_one_way_tells_nothing() -> None:
 def test_packets_are_matched_where_their_identity_is_their_own() -> None:
     keys = np.array([5, 7, 7, 9, 2], np.uint64)
     first = (np.array([10, 20, 30, 40, 50]), keys)
-    second = (np.array([90, 91, 92]), np.array([2, 7, 5], np.uint64))
-    ours, theirs = matched(first, second)
+    ours, theirs = matched(first, (np.array([90, 91, 92]), np.array([2, 7, 5], np.uint64)))
     assert sorted(zip(ours.tolist(), theirs.tolist(), strict=True)) == [(10, 92), (50, 90)]

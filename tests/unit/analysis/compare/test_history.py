@@ -188,8 +188,7 @@ def test_what_a_point_says() -> None:
     one = Measured("a", "d", "e", "c", "l", "{}", False, {P: (100, 90, 120, True)})
     [series] = histories([one])
     assert (series.points[0].low, series.points[0].high) == (90, 120)
-    lost = Measured("b", "e", "e", "c", "l", "{}", False, {})
-    [series] = histories([one, lost], P)
+    [series] = histories([one, Measured("b", "e", "e", "c", "l", "{}", False, {})], P)
     assert series.points[1].value is None
 
 

@@ -231,16 +231,14 @@ def test_the_lower_side_may_have_an_error_of_its_own() -> None:
     found = interval(pairs, ERROR, FALSE_WORSE)
     assert found.low == interval(pairs, FALSE_WORSE).low
     assert found.high == interval(pairs, ERROR).high
-    least = fewest_pairs(FALSE_WORSE)
-    sure: Pairs = [(1e3, 1.0)] * least
+    sure: Pairs = [(1e3, 1.0)] * fewest_pairs(FALSE_WORSE)
     assert against(interval(sure, ERROR, FALSE_WORSE), 0.05) == "worse"
     assert against(interval(sure[:-1], ERROR, FALSE_WORSE), 0.05) == "not shown"
 
 
 def test_fewest_pairs_are_what_a_clear_effect_takes() -> None:
     for error in (0.05, 0.005):
-        least = fewest_pairs(error)
-        sure: Pairs = [(1e-3, 1.0)] * least
+        sure: Pairs = [(1e-3, 1.0)] * fewest_pairs(error)
         assert effect(interval(sure, error), MARGIN) == "helps"
         assert effect(interval(sure[:-1], error), MARGIN) == "not shown"
 

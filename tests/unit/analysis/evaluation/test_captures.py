@@ -339,23 +339,6 @@ def test_truncated_in_mid_record(tmp_path: Path, kind: str, cut: int) -> None:
     assert (found.counts.matched, found.counts.lost) == (200 - lost, lost)
 
 
-@pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_compressed_data_cut_off(tmp_path: Path, compression: str) -> None:
-    # Random payloads, so that half of the compressed file holds about half of the packets.
-    packets = [
-        (time, frame(i) + bytes((i * 7919 + j * j) % 251 for j in range(400))) for time, i in EGRESS
-    ]
-    data = compressed(pcap(packets), compression)
-    try:
-        found = evaluate_pair(tmp_path, IN, data[: len(data) * 2 // 3])
-    except InputError as error:
-        # zstd delivers whole blocks only: nothing may have come out.
-        assert compression in str(error) and "broken" in str(error)
-    else:
-        assert set(said(found)) == {"capture-damaged"}
-        assert 0 < found.counts.matched < 200
-
-
 def test_what_is_left_of_packets_may_be_enough(tmp_path: Path) -> None:
     assert evaluate_pair(tmp_path, *SHORTER, key="18:2:be").counts.matched == 200
     in_order = evaluate_pair(tmp_path, *ALL_SAME).counts

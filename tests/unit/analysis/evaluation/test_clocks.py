@@ -46,8 +46,7 @@ def hold_the_truth(found: Evaluation, true: Evaluation) -> None:
     for name, value in (("min", true.min), ("max", true.max), ("mean", true.mean)):
         low, high = found.as_json()["latency_ns"]["bounds"][name]
         assert low <= value <= high, name
-    pairs = zip(found.percentiles(papers()), true.percentiles(papers()), strict=True)
-    for row, truth in pairs:
+    for row, truth in zip(found.percentiles(papers()), true.percentiles(papers()), strict=True):
         assert abs(row.value - truth.value) <= off
         assert (row.above, row.supported) == (truth.above, truth.supported)
         assert (row.low is None) == (truth.low is None)
@@ -71,8 +70,7 @@ def test_packets_both_ways_bound_every_number(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         random_clocks(seed).write(folder, seed)
         true = evaluated(folder, None, "true-egress.stamps")
-        found = evaluated(folder, by_packets(folder))
-        hold_the_truth(found, true)
+        hold_the_truth(evaluated(folder, by_packets(folder)), true)
 
 
 def test_an_interval_bounds_every_number(tmp_path: Path) -> None:
@@ -92,8 +90,7 @@ def test_an_interval_bounds_every_number(tmp_path: Path) -> None:
 def test_the_width_is_half_of_what_is_open(tmp_path: Path) -> None:
     """With equal rates and constant delays, that is half of the round trip."""
     TwoClocks(offset_ns=-77, least_ns=300, mean_ns=0, back_ns=(9_000, 0)).write(tmp_path, 1)
-    clocks = by_packets(tmp_path)
-    assert 4_650 <= clocks.within_ns <= 4_700
+    assert 4_650 <= by_packets(tmp_path).within_ns <= 4_700
     assert [known(least, most).within_ns for least, most in ((-3, 5), (0, 1), (7, 7))] == [4, 1, 0]
 
 
@@ -130,7 +127,6 @@ def test_the_numbers_are_those_of_whole_numbers(tmp_path: Path) -> None:
 
 
 def dict_of(path: Path) -> dict[int, int]:
-    """Times by ids."""
     records = read_stamps(path)[1]
     return dict(zip(records["id"].tolist(), records["time"].tolist(), strict=True))
 

@@ -35,7 +35,6 @@ def taken(packets: int = 1000) -> tuple[Packets, Packets]:
 
 
 def between(packets: Packets, begin: int, end: int) -> Packets:
-    """Those within these times since the start, in ns."""
     return [packet for packet in packets if begin <= packet[0] - START < end]
 
 
@@ -83,8 +82,7 @@ def of_two_clocks(folder: Path, before: Packets, after: Packets, **options: Any)
     """The clock behind the device is an hour ahead, to 2 us."""
     hour = 3_600_000 * MS
     ahead = [(time + hour, data) for time, data in after]
-    clocks = known(hour - 2_000, hour + 2_000)
-    return plain(folder, before, ahead, clocks=clocks, **options)
+    return plain(folder, before, ahead, clocks=known(hour - 2_000, hour + 2_000), **options)
 
 
 def merged(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
@@ -197,7 +195,6 @@ def with_others(
 
 
 def at(*frames: bytes) -> Packets:
-    """Frames that come in the middle, one after the other."""
     return [(START + 1_000 * MS + 3 * MS * place, data) for place, data in enumerate(frames)]
 
 

@@ -52,7 +52,6 @@ class World:
         (self.back if back else self.there).append(took)
 
     def write(self, folder: Path) -> tuple[Path, Path]:
-        """Both captures; the server's clock is ahead."""
         paths = folder / "client.pcap", folder / "server.pcap"
         paths[0].write_bytes(pcap(sorted(self.client)))
         paths[1].write_bytes(pcap(sorted((t + self.ahead_ns, d) for t, d in self.server)))
@@ -116,8 +115,7 @@ def test_both_directions_of_one_clock_are_told_apart(tmp_path: Path) -> None:
     assert exact(Evaluation.load(tmp_path / "stored"), world)
     assert latencies(Evaluation.load(tmp_path / "stored/back")) == sorted(world.back)
     # The captures in the other order are the same with there and back exchanged.
-    other = evaluate(server, client)
-    assert latencies(other) == sorted(world.back)
+    assert latencies(evaluate(server, client)) == sorted(world.back)
     ways: dict[Direction, list[int]] = {"there": world.there, "back": world.back}
     for direction, expected in ways.items():
         one = evaluate(client, server, direction=direction)

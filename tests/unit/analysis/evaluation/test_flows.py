@@ -143,12 +143,10 @@ class Traffic:
             self.stalled |= (self.time > begin) & (self.time < begin + 2_000_000)
 
     def chance(self, share: float, among: Mask | None = None) -> Mask:
-        """A share of the packets, or of some of them."""
         lost = self.rng.random(PACKETS) < share
         return lost if among is None else lost & among
 
     def patterns(self, lost: Mask) -> list[LossPattern]:
-        """What is found where these are lost."""
         names = np.array([f"udp 10.0.0.1:{1000 + one} > 10.0.1.1:53" for one in range(40)])
         position = self.position[lost]
         run = np.flatnonzero(np.diff(position, prepend=-2) != 1)

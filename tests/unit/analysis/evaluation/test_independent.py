@@ -94,8 +94,7 @@ class Expected:
         causal = pc.and_(pc.greater_equal(latency, 0), pc.less(latency, WINDOW))
         pairs = pairs.filter(causal).sort_by([("post", "ascending"), ("copy", "ascending")])
         # The first copy of each packet after the device; further copies are duplicates.
-        first = np.unique(pairs["row"].to_numpy(), return_index=True)[1]
-        matched = pairs.take(np.sort(first))
+        matched = pairs.take(np.sort(np.unique(pairs["row"].to_numpy(), return_index=True)[1]))
         self.latency = matched["latency"].to_numpy()
         self.pre = matched["pre"].to_numpy()
         self.post = matched["post"].to_numpy()

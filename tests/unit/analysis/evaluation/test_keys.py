@@ -179,8 +179,7 @@ def test_padding_is_no_number(tmp_path: Path) -> None:
 def test_a_number_that_was_cut_off_is_short(tmp_path: Path) -> None:
     sent = SENT["-12:4:le"]
     whole = captured(tmp_path / "in", sent)
-    cut = captured(tmp_path / "out", sent, TOOK_NS, snap=200)
-    found = evaluate(whole, cut, key="-12:4:le")
+    found = evaluate(whole, captured(tmp_path / "out", sent, TOOK_NS, snap=200), key="-12:4:le")
     few = -(-PACKETS // 3)
     assert (found.counts.matched, found.inputs.egress.unread) == (few, {"short": PACKETS - few})
 
@@ -253,8 +252,7 @@ def marked(levels: bool = False) -> np.ndarray:
     records["len"] = 60 + np.arange(MARKS) % 1400
     if levels:
         # As of a hash: half of all are of level 0, a quarter of level 1, ...
-        zeros = np.random.default_rng(8).geometric(0.5, MARKS) - 1
-        records["level"] = np.minimum(zeros, 16)
+        records["level"] = np.minimum(np.random.default_rng(8).geometric(0.5, MARKS) - 1, 16)
     return records
 
 

@@ -142,8 +142,7 @@ def test_pieces_find_the_losses_of_the_whole(tmp_path: Path, kind: str) -> None:
     lost = {0, 1, *range(990, 1010), *random.Random(3).sample(range(3000), 300), 2999}
     passage = Passage(range(3000), lost)
     pair = passage.write(tmp_path, kind=kind)
-    settings = Settings(window_ns=10 * STEP, throughout=True)
-    found = in_pieces(*pair, settings, chunk_bytes=6_000)
+    found = in_pieces(*pair, Settings(window_ns=10 * STEP, throughout=True), chunk_bytes=6_000)
     expected = passage.rows
     if kind == "stamps":  # they have ids, and no frames
         expected = [(time, position, None, burst, "") for time, position, _, burst, _ in expected]
@@ -165,7 +164,6 @@ def test_packets_without_the_key_neither_count_nor_end_a_burst(tmp_path: Path) -
 
 
 def marked(number: int) -> bytes:
-    """A frame with an id of MoonSniff's."""
     headers = Ether() / IP(src="10.0.0.1", dst="10.0.1.1") / UDP(sport=1, dport=2)
     return bytes(headers / Raw(number.to_bytes(4, "little") + b"\x55"))
 
@@ -202,8 +200,7 @@ def test_a_burst_of_no_packet_is_refused(tmp_path: Path) -> None:
     evaluated(Passage(range(300), {5}).write(tmp_path)).write(tmp_path / "out")
     path = tmp_path / "out/losses.parquet"
     table = pq.read_table(path)
-    place = table.column_names.index("burst")
-    pq.write_table(table.set_column(place, "burst", [[0]]), path)
+    pq.write_table(table.set_column(table.column_names.index("burst"), "burst", [[0]]), path)
     with pytest.raises(InputError, match=r"losses\.parquet has a burst without a packet"):
         Evaluation.load(tmp_path / "out")
 
@@ -287,14 +284,13 @@ def test_whatever_is_lost_of_equal_packets_what_is_claimed_is_right(tmp_path: Pa
 
 
 def test_one_equal_packet_alone_in_the_device_is_a_row_when_it_is_lost(tmp_path: Path) -> None:
-    window = 50 * STEP
     # Every 30 steps, so that each shares its key with others within the window, and one far away.
     packets: list[tuple[int, int | None]] = [
         (number * 30 * STEP, number * 30 * STEP + STEP) for number in range(10)
     ]
     later = [(2000 * STEP + came, 2000 * STEP + came + STEP) for came, _ in packets]
     packets = [*packets, (1000 * STEP, None), *later]
-    found = evaluated(equal_pair(tmp_path, packets), key="packet", window_ns=window)
+    found = evaluated(equal_pair(tmp_path, packets), key="packet", window_ns=50 * STEP)
     assert pairs_of(found) == {pair for pair in packets if pair[1] is not None}
     assert rows_of(found) == [
         (START + 1000 * STEP, 10, len(EQUAL), 1, "udp 10.0.0.1:1000 > 10.0.1.1:53")

@@ -52,7 +52,6 @@ def files(found: Evaluation, folder: Path) -> dict[str, bytes]:
 
 
 def stamped(folder: Path, packets: int) -> tuple[Path, Path]:
-    """A pair of captures of so many packets."""
     runs.write_pair(folder, packets, 1, names=("in.stamps", "out.stamps"))
     return folder / "in.stamps", folder / "out.stamps"
 
@@ -60,7 +59,6 @@ def stamped(folder: Path, packets: int) -> tuple[Path, Path]:
 def ended(
     captures: list[Captures], chunk_bytes: int, executor: Threads | None = None
 ) -> list[Evaluation | TailtapError]:
-    """What came of each of `captures`."""
     with executor or Threads(2) as threads:
         found = dict(evaluate_many(captures, threads, chunk_bytes=chunk_bytes))
     return [found[index] for index in range(len(captures))]
@@ -132,8 +130,7 @@ def test_files_are_called_as_they_were_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks get absolute paths, which would otherwise turn up in results and messages."""
-    whole = stamped(tmp_path, 5_000)[1].read_bytes()
-    (tmp_path / "out.stamps").write_bytes(whole[:-3])
+    (tmp_path / "out.stamps").write_bytes(stamped(tmp_path, 5_000)[1].read_bytes()[:-3])
     monkeypatch.chdir(tmp_path)
     pair = (Path("in.stamps"), Path("out.stamps"))
     [found, refused] = ended([Captures(*pair), Captures(pair[0], Path("none"))], 10_000)
@@ -267,12 +264,10 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Captures]:
 
 
 def written(found: Evaluation | TailtapError, folder: Path) -> dict[str, bytes] | str:
-    """The bytes of all files of an evaluation, or what the error says."""
     return files(found, folder) if isinstance(found, Evaluation) else f"{type(found)}: {found}"
 
 
 def whole(pair: Captures) -> Evaluation | TailtapError:
-    """The evaluation in this process, in one piece."""
     try:
         return evaluation.evaluate(pair.ingress, pair.egress)
     except TailtapError as error:
@@ -287,8 +282,7 @@ def test_two_workers_give_the_bytes_of_this_machine(
     assert sorted(found) == list(range(len(pairs)))
     for index, pair in enumerate(pairs):
         there = written(found[index], tmp_path / f"there-{index}")
-        here = written(whole(pair), tmp_path / f"here-{index}")
-        assert there == here, pair
+        assert there == written(whole(pair), tmp_path / f"here-{index}"), pair
         assert isinstance(there, str) == (index >= 3)
 
 

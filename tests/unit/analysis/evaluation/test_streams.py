@@ -52,7 +52,6 @@ def segments(pieces: Iterable[Piece], first: int = 1, least: int = 1) -> list[Pa
 def evaluated(
     folder: Path, before: Iterable[Packet], after: Iterable[Packet], key: str = "auto"
 ) -> Evaluation:
-    """The evaluation of packets in the order of their times."""
     for name, side in (("before", before), ("after", after)):
         wrpcap(str(folder / name), sorted(side, key=lambda one: one.time))
     return evaluate(folder / "before", folder / "after", key=key)

@@ -52,7 +52,6 @@ def written(folder: Path, packets: Packets, name: str = "one.pcap", **options: A
 
 
 def of(folder: Path, packets: Packets, **settings: Any) -> Transactions:
-    """What is found in a capture of these packets."""
     return evaluate_transactions(written(folder, packets), **settings)
 
 
@@ -94,7 +93,6 @@ def time_packet(asks: bool, origin: float, receive: float, transmit: float) -> b
 
 
 def retry() -> bytes:
-    """A HelloRetryRequest."""
     special = "cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c"
     return hello(False, TLS_1_3, bytes.fromhex(special))
 
@@ -611,8 +609,7 @@ def passed(wrap: Callable[[bool, bool, bytes], bytes]) -> Packets:
 
 
 def cooked(near: bool, asks: bool, data: bytes) -> bytes:
-    outgoing = 4 * (near != asks)
-    return struct.pack(">HHH8sH", outgoing, 1, 6, bytes(8), 0x0800) + data[14:]
+    return struct.pack(">HHH8sH", 4 * (near != asks), 1, 6, bytes(8), 0x0800) + data[14:]
 
 
 def cooked_2(near: bool, asks: bool, data: bytes) -> bytes:

@@ -131,8 +131,7 @@ def test_a_key_must_be_known(tmp_path: Path) -> None:
 
 
 def test_files_of_a_row_go_when_nobody_needs_them(tmp_path: Path) -> None:
-    traffic = Traffic.made(5)
-    traffic.rotate(tmp_path, START + 5 * SECOND)
+    Traffic.made(5).rotate(tmp_path, START + 5 * SECOND)
     row = Row(tmp_path / "ingress.stamps")
     assert Row(tmp_path / "other.stamps").between(0, START) == []
     assert len(row.files()) == 5
@@ -146,8 +145,7 @@ def test_files_of_a_row_go_when_nobody_needs_them(tmp_path: Path) -> None:
 
 
 def test_numbers_tell_of_all_flows(tmp_path: Path) -> None:
-    traffic = Traffic.made(4, late={1000: 5_000_000}, lost=(7, 8))
-    traffic.grow(tmp_path, START + 4 * SECOND)
+    Traffic.made(4, late={1000: 5_000_000}, lost=(7, 8)).grow(tmp_path, START + 4 * SECOND)
     flow = Watched("forward", *sides(tmp_path, Growing), SETTINGS)
     numbers = Numbers("001-x", [flow], seconds=10, runs=3, notes=["a note"])
     [(name, _)] = numbers.look(START + 4 * SECOND)
@@ -201,8 +199,7 @@ def test_merging_is_as_if_all_had_come_to_one(first: list[int], second: list[int
 
 @given(VALUES)
 def test_exponential_buckets_hold_what_is_not_above_their_bounds(values: list[int]) -> None:
-    histogram = added(Histogram(), values)
-    shown = histogram.exponential
+    shown = added(Histogram(), values).exponential
     assert [one.index for one in shown] == sorted({one.index for one in shown})
     true = np.array([value for value in values if value])
     assert sum(one.count for one in shown) == true.size

@@ -27,7 +27,6 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.records.evaluation import Options
 from tailtap.records.record import as_json
 from tailtap.results.database import kept_current
-from tailtap.results.tables import TABLES
 from tailtap.show.report import write_report
 
 SECOND = 1_000_000_000
@@ -50,12 +49,6 @@ def again(folder: Path, chunk_bytes: int = 1 << 30, **changes: object) -> tuple[
     return outcome, lines
 
 
-def rows(database: Path) -> dict[str, list[tuple[Any, ...]]]:
-    with duckdb.connect(str(database), read_only=True) as connection:
-        query = "SELECT COLUMNS(*)::VARCHAR FROM {} ORDER BY ALL"
-        return {table: connection.execute(query.format(table)).fetchall() for table in TABLES}
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs.write_experiment(tmp_path_factory.mktemp("again"), (20_000, 3_000, 12_000))
@@ -72,22 +65,21 @@ def experiment(finished: Path, tmp_path: Path) -> Path:
 def test_the_same_settings_give_the_same_files_and_rows(finished: Path, chunk_bytes: int) -> None:
     experiment = finished
     files = runs.evaluations(experiment)
-    before = rows(experiment / "results.duckdb")
+    before = runs.all_rows(experiment / "results.duckdb")
     for folder in experiment.glob("runs/*/evaluation"):
         shutil.rmtree(folder)
     (experiment / "results.duckdb").unlink()
     outcome, lines = again(experiment, chunk_bytes)
     assert runs.evaluations(experiment) == files
     assert len(files) == 3 * len(list(experiment.glob("runs/001-*/evaluation/*"))) > 20
-    assert rows(experiment / "results.duckdb") == before
+    assert runs.all_rows(experiment / "results.duckdb") == before
     assert [row.status for row in outcome.summary().runs] == ["done"] * 3 + ["failed"]
     assert sorted(line[:6] for line in lines) == ["1 of 3", "2 of 3", "3 of 3"]
     assert any("warning: only 2" in line for line in lines)
 
 
 def test_settings_are_the_run_s_own_but_for_what_is_asked(tmp_path: Path) -> None:
-    own = {"trim": SECOND // 100, "window": SECOND}
-    folder = runs.write_run(tmp_path, 1, settings=own)
+    folder = runs.write_run(tmp_path, 1, settings={"trim": SECOND // 100, "window": SECOND})
     again(folder)
     found = Evaluation.load(folder / "evaluation")
     assert found.options == Options(
@@ -105,7 +97,7 @@ def test_settings_are_the_run_s_own_but_for_what_is_asked(tmp_path: Path) -> Non
 
 
 def test_an_error_in_one_run_leaves_it_and_the_others_alone(experiment: Path) -> None:
-    stored = rows(experiment / "results.duckdb")
+    stored = runs.all_rows(experiment / "results.duckdb")
     kept = (experiment / "runs/002-bare-metal/evaluation/evaluation.json").read_bytes()
     (experiment / "runs/002-bare-metal/egress.stamps").unlink()
     outcome, lines = again(experiment, bucket_ns=1_000)
@@ -117,7 +109,7 @@ def test_an_error_in_one_run_leaves_it_and_the_others_alone(experiment: Path) ->
         found = Evaluation.load(experiment / f"runs/{name}-bare-metal/evaluation")
         assert found.options.bucket_ns == 1_000
     assert any("failed, its earlier evaluation stays" in line for line in lines)
-    after = rows(experiment / "results.duckdb")
+    after = runs.all_rows(experiment / "results.duckdb")
     assert [row for row in after["histogram"] if row[0] == "2"] == [
         row for row in stored["histogram"] if row[0] == "2"
     ]
@@ -134,7 +126,7 @@ def test_what_was_imported_stays(experiment: Path) -> None:
             "VALUES (1000001, 'published', 'papers', 1, 'imported', '{}', '{}')"
         )
     again(experiment)
-    assert sorted(int(row[0]) for row in rows(database)["runs"]) == [1, 2, 3, 4, 1_000_001]
+    assert sorted(int(row[0]) for row in runs.all_rows(database)["runs"]) == [1, 2, 3, 4, 1_000_001]
 
 
 def test_runs_are_found_in_their_order(tmp_path: Path) -> None:
@@ -156,7 +148,9 @@ def test_runs_are_found_in_their_order(tmp_path: Path) -> None:
 def test_a_part_of_an_experiment_is_stored_in_its_database(experiment: Path, part: str) -> None:
     (experiment / "experiment.yaml").write_text("name: again\n")
     again(experiment / part, trim_ns=SECOND // 20)
-    evaluations = {row[0]: row for row in rows(experiment / "results.duckdb")["evaluations"]}
+    evaluations = {
+        row[0]: row for row in runs.all_rows(experiment / "results.duckdb")["evaluations"]
+    }
     found = Evaluation.load(experiment / "runs/001-bare-metal/evaluation")
     assert str(found.counts.matched) in evaluations["1"]
     assert found.counts.trimmed_egress > 0

@@ -134,9 +134,3 @@ def test_one_runner_at_a_time(tmp_path: Path) -> None:
         pass
     with folder.locked():
         pass
-
-
-def test_json_is_readable_by_people(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", {"a": [1]})
-    assert (tmp_path / "a.json").read_text().endswith("}\n")
-    assert read_json(tmp_path / "a.json") == {"a": [1]}

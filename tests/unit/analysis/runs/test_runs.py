@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from evaluations import counts, evaluation, run_row
 from experiment_folders import write_run
 from hypothesis import given
 from hypothesis import strategies as st
+from made_records import counts, evaluation, run_row
 
 from tailtap.analysis.evaluation.transactions import Transactions
 from tailtap.analysis.runs.flows import jain, printed, together

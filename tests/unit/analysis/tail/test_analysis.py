@@ -41,8 +41,7 @@ def fit(tmp_path: Path) -> Fit:
     ) -> TailModel:
         values = np.rint(np.asarray(latency)).astype(np.int64)
         found = analyse(load_tail(write_tail(tmp_path, values, rate, lost), "run"), options)
-        text = printed(record(found))
-        assert json.loads(text)["schema"] == "tailtap.tail/1"
+        assert json.loads(printed(record(found)))["schema"] == "tailtap.tail/1"
         return found
 
     return model
@@ -112,19 +111,16 @@ def test_a_queue_is_declustered(fit: Fit) -> None:
     """Lindley's recursion: waits are exponential far out, and come in busy periods."""
     random = np.random.default_rng(3)
     n = 1_500_000
-    steps = random.exponential(700, n) - 1_000
-    walk = np.cumsum(steps)
+    walk = np.cumsum(random.exponential(700, n) - 1_000)
     wait = walk - np.minimum(np.minimum.accumulate(walk), 0)
-    model = fit(5_000 + wait, rate=1_000_000)
-    chosen = model.chosen
+    chosen = fit(5_000 + wait, rate=1_000_000).chosen
     assert chosen is not None and chosen.bursts is not None and chosen.fit is not None
     assert chosen.bursts.extremal_index < 0.6
     assert chosen.bursts.count < 0.7 * chosen.exceedances
     assert chosen.xi_interval is not None
     assert chosen.xi_interval[0] <= 0.02 and chosen.xi_interval[1] >= -0.02
     # exp(-g / scale) is the chance that a wait exceeds g: scale solves the queue's equation.
-    scale = 1 / stats_root()
-    assert chosen.fit.sigma == pytest.approx(scale, rel=0.25)
+    assert chosen.fit.sigma == pytest.approx(1 / stats_root(), rel=0.25)
     assert chosen.check is not None and chosen.check.bursts_above <= 4
 
 
@@ -279,8 +275,7 @@ def test_fitting_everything_checks_nothing(fit: Fit) -> None:
     model = fit(heavy(400_000, 15), options=Options(fit=1.0))
     assert model.rest.packets == 0 and model.chosen is not None and model.chosen.check is None
     assert not none_given(model)
-    shorter = fit(heavy(400_000, 15))
-    wide, narrow = shorter.chosen, model.chosen
+    wide, narrow = fit(heavy(400_000, 15)).chosen, model.chosen
     assert wide is not None and wide.xi_interval and narrow.xi_interval
     assert np.diff(narrow.xi_interval) < np.diff(wide.xi_interval)
 

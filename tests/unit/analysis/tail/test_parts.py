@@ -57,8 +57,7 @@ def test_extremal_index_of_a_known_series(index: float) -> None:
     series = armax(200_000, index, seed=5)
     over = np.flatnonzero(series > np.quantile(series, 0.99))
     assert extremal_index(over) == pytest.approx(index, abs=0.06)
-    bursts = decluster(over)
-    assert bursts.count == pytest.approx(index * over.size, rel=0.1)
+    assert decluster(over).count == pytest.approx(index * over.size, rel=0.1)
 
 
 def test_stalls_are_one_burst_each() -> None:
@@ -83,8 +82,7 @@ def test_bursts_of_next_to_nothing() -> None:
 @pytest.mark.parametrize("n", [11, 1000, 60_000])
 def test_percentiles_are_numpys(p: float, n: int) -> None:
     values = np.random.default_rng(n).gamma(2, 1000, n)
-    part = Part(0, n, np.arange(n), values)
-    assert percentile(part, p) == np.percentile(values, p)
+    assert percentile(Part(0, n, np.arange(n), values), p) == np.percentile(values, p)
     floor = np.sort(values)[-max(n // 10, 3)]
     stored = Part(0, n, np.flatnonzero(values >= floor), values[values >= floor])
     if p >= 99:
@@ -174,8 +172,7 @@ def test_divergence_is_scipys() -> None:
     counts = np.histogram(u, BINS, (0, 1))[0] / 500
     expected = spatial.distance.jensenshannon(counts, np.full(BINS, 1 / BINS), 2) ** 2
     assert jensen_shannon(values, fit) == pytest.approx(expected, rel=1e-9)
-    apart = Fit(0.1, fit.sigma / 1e6, 500, fit.largest, True)
-    assert 0.8 < jensen_shannon(values, apart) <= 1
+    assert 0.8 < jensen_shannon(values, Fit(0.1, fit.sigma / 1e6, 500, fit.largest, True)) <= 1
 
 
 def test_stationarity_of_series_that_are_known() -> None:
@@ -218,8 +215,7 @@ def test_block_maxima_are_fitted_as_scipy_does(xi: float) -> None:
         return float(stats.genextreme.logpdf(maxima, -xi, mu, sigma).sum())
 
     c, mu, sigma = stats.genextreme.fit(maxima, -xi, loc=5000, scale=300)
-    ours = likelihood(found.xi, found.mu, found.sigma)
-    assert ours >= likelihood(-c, mu, sigma) - 1e-4
+    assert likelihood(found.xi, found.mu, found.sigma) >= likelihood(-c, mu, sigma) - 1e-4
     interval = gev.level_interval(maxima, found, 500)
     truth = 5000 + 300 * float(growth(np.log(500), xi))
     assert interval is not None and interval[0] < truth < interval[1]
@@ -332,8 +328,7 @@ def test_profile_intervals_are_where_the_likelihood_drops(xi: float) -> None:
         assert top + best.fun == pytest.approx(DROP_95, abs=0.01)
     # A level: rate and both parameters are free, but for the level itself.
     n, log_m = len(values), float(np.log(4 * len(values)))
-    estimate = fit.sigma * float(growth(log_m, fit.xi))
-    for bound in profile.level_interval(estimate, log_m):
+    for bound in profile.level_interval(fit.sigma * float(growth(log_m, fit.xi)), log_m):
         assert bound is not None
 
         def cost(p: Floats, end: float = bound) -> float:
@@ -379,8 +374,7 @@ def test_intervals_cover() -> None:
 
 def test_few_excesses_leave_the_level_open_above() -> None:
     """Wide, never wrong: with a heavy tail and few excesses the upper end is far or missing."""
-    values = sample(1.2, 30, seed=4)
-    excesses = Excesses(values)
+    excesses = Excesses(sample(1.2, 30, seed=4))
     fit = excesses.fit()
     log_m = float(np.log(30e6))
     estimate = fit.sigma * float(growth(log_m, fit.xi))

@@ -27,8 +27,7 @@ from tailtap.show.report.diagnostics import tail_figure, write_diagnostics
 
 
 def latencies(seed: int, n: int = 100_000) -> np.typing.NDArray[np.int64]:
-    random = np.random.default_rng(seed)
-    return (3_000 + random.gamma(2, 300, n)).astype(np.int64)
+    return (3_000 + np.random.default_rng(seed).gamma(2, 300, n)).astype(np.int64)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +80,7 @@ def test_a_run_without_a_tail_among_others(experiment: Path, tmp_path: Path) -> 
 
 
 def test_figures_are_the_same_bytes_for_the_same_data(experiment: Path, tmp_path: Path) -> None:
-    source = experiment / "runs/001-bare-metal-10000-1"
-    _, [found] = model_runs([source], out=tmp_path)
+    _, [found] = model_runs([experiment / "runs/001-bare-metal-10000-1"], out=tmp_path)
     figure = tail_figure(found.model)
     first, second = (
         {path.name: path.read_bytes() for path in write_diagnostics(figure, found.folder)}
@@ -159,8 +157,7 @@ def test_the_run_has_the_ticks_of_its_timestamper(
 
 
 def test_bursts_above_the_level_are_counted(tmp_path: Path) -> None:
-    random = np.random.default_rng(1)
-    latency = 3_000 + random.gamma(2, 300, 300_000)
+    latency = 3_000 + np.random.default_rng(1).gamma(2, 300, 300_000)
     # In the rest of the run: five stalls far above anything before, each a queue of packets.
     for start in range(100_000, 300_000, 40_000):
         latency[start : start + 20] = np.linspace(90_000, 60_000, 20)
@@ -270,15 +267,13 @@ def test_the_largest_of_the_run_is_exceeded_as_often_as_is_said() -> None:
 
 
 def test_what_a_run_must_last_bounds_a_horizon() -> None:
-    found = told(run_of(np.array([5]), np.array([LEVEL + 1])), 1)
-    longer = found.needed_ns / RUN_NS
+    longer = told(run_of(np.array([5]), np.array([LEVEL + 1])), 1).needed_ns / RUN_NS
     assert 1 - 1 / (1 + longer) == pytest.approx(0.95)
 
 
 def test_what_did_not_come_is_bounded_by_the_time_in_which_it_did_not() -> None:
     """No event in a run that lasts as long as the horizon: three in it have a chance below 5 %."""
-    tail = run_of(np.empty(0, np.int64), np.empty(0, np.int64))
-    found = told(tail, 1)
+    found = told(run_of(np.empty(0, np.int64), np.empty(0, np.int64)), 1)
     # With one before, the count is geometric: 1/2, 1/4, 1/8, 1/16, 1/32.
     assert found.unseen == 4
     assert found.levels[0].expected_packets.low == 0
@@ -286,8 +281,7 @@ def test_what_did_not_come_is_bounded_by_the_time_in_which_it_did_not() -> None:
 
 
 def test_events_of_half_a_second_say_nothing_sure_of_ten_runs() -> None:
-    position = np.arange(60) * 1000
-    found = told(run_of(position, np.full(60, LEVEL + 1)), 10)
+    found = told(run_of(np.arange(60) * 1000, np.full(60, LEVEL + 1)), 10)
     assert found.levels[0].uneven
     assert not found.levels[0].expected_events.supported
 
@@ -298,8 +292,7 @@ def test_a_run_that_no_model_holds_for_has_a_forecast(tmp_path: Path) -> None:
     for start in random.integers(0, latency.size - 50, 400):
         latency[start : start + random.integers(1, 30)] += round(random.exponential(40_000))
     write_tail(tmp_path, latency, RATE)
-    tail = load_tail(tmp_path, "made")
-    model = record(analyse(tail, Options()))
+    model = record(analyse(load_tail(tmp_path, "made"), Options()))
     assert any(warning.code == "no-model" for warning in model.warnings)
     hour, _ = model.forecasts
     assert hour.exceeded == pytest.approx(1 - 1 / (1 + 3600 / 2), abs=1e-6)

@@ -259,8 +259,7 @@ def test_refused_empty_and_tiny_runs_show_next_to_nothing(text: str, tmp_path: P
 def test_a_return_level_is_judged_by_its_interval(tmp_path: Path) -> None:
     constant = answer("return_level(24 h) < 1 ms", with_tail(tmp_path, np.full(100_000, 5 * US)))
     assert constant.answer == NOT_SHOWN and "no threshold gives a model" in constant.reason
-    random = np.random.default_rng(3)
-    latency = (3_000 + random.gamma(2, 300, 1_000_000)).astype(np.int64)
+    latency = (3_000 + np.random.default_rng(3).gamma(2, 300, 1_000_000)).astype(np.int64)
     run = with_tail(tmp_path, latency)
     found = answer("return_level(1 h) < 1 ms", run)
     low, high = found.figures["low_ns"], found.figures["high_ns"]
@@ -451,8 +450,7 @@ def test_packets_of_another_link_type_are_no_loss(tmp_path: Path) -> None:
     behind = section() + interface() + interface(RADIO) + b"".join(
         enhanced(time + 7_000, data, n % 2) for n, (time, data) in enumerate(packets)
     )  # fmt: skip
-    found = evaluate_pair(tmp_path, pcap(packets), behind, throughout=False)
-    found.write(tmp_path / "found")
+    evaluate_pair(tmp_path, pcap(packets), behind, throughout=False).write(tmp_path / "found")
     wanted = [parse_requirement(text) for text in ("loss == 0", "max < 10 us", "mean < 10 us")]
     verdict = judge_runs([tmp_path / "found"], wanted)
     assert [row.answer for row in verdict.verdicts] == [NOT_SHOWN] * 3

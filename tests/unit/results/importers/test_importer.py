@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pytest
 import zstandard
 from published import POST, PRE, PUBLISHED, content, needs_captures, needs_published
 from published_trees import write_rates, write_tree
+from runs import all_rows
+from runs import rows as stored
 
 from tailtap.analysis import evaluation
 from tailtap.base.errors import InputError
 from tailtap.results.exporters import export
 from tailtap.results.importers.importer import FIRST_NUMBER, import_tree
 from tailtap.results.importers.published import COLUMNS, read_file
-from tailtap.results.tables import TABLES
-
-
-def _query(database: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    with duckdb.connect(str(database), read_only=True) as connection:
-        return connection.execute(sql, list(values)).fetchall()
-
-
-def _everything(database: Path) -> dict[str, list[tuple[Any, ...]]]:
-    return {table: _query(database, f"SELECT * FROM {table} ORDER BY ALL") for table in TABLES}
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +29,15 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_published
 def test_every_published_run_is_there(imported: Path) -> None:
-    assert _query(
+    assert stored(
         imported, "SELECT status, count(*), min(run), count(DISTINCT slug) FROM runs GROUP BY 1"
     ) == [("imported", 33, FIRST_NUMBER, 33)]
-    rates = _query(
+    rates = stored(
         imported,
         "SELECT (parameters->>'$.traffic.rate')::INT, count(*) FROM runs GROUP BY 1 ORDER BY 1",
     )
     assert rates == [(10_000, 15), (100_000, 1), (500_000, 1), (1_000_000, 14), (1_400_000, 2)]
-    assert _query(imported, "SELECT count(*), count(low), count(high) FROM percentiles") == [
+    assert stored(imported, "SELECT count(*), count(low), count(high) FROM percentiles") == [
         (31 * 275, 0, 0)
     ]
 
@@ -65,12 +55,12 @@ def test_numbers_are_those_of_the_files(imported: Path) -> None:
         "WHERE run = ? ORDER BY rowid",
     }
     compared = dict.fromkeys(files, 0)
-    for number, source in _query(imported, "SELECT run, parameters->>'source' FROM runs"):
+    for number, source in stored(imported, "SELECT run, parameters->>'source' FROM runs"):
         folder, _, stem = source.rpartition("/")
         capture = stem.partition(".trim_ms")[0]
         for kind, sql in files.items():
             for path in Path(folder).glob(f"{capture}.*.{kind}.csv.zst"):
-                rows = _query(imported, sql, number)
+                rows = stored(imported, sql, number)
                 width = len(rows[0])
                 lines = content(path).decode().splitlines()[1:]
                 # An older list of worst packets has more columns, and a backslash before the id.
@@ -87,7 +77,7 @@ def test_numbers_are_those_of_the_files(imported: Path) -> None:
 
 @needs_published
 def test_fast_runs_that_left_packets_out_are_told(imported: Path) -> None:
-    told = _query(
+    told = stored(
         imported,
         "SELECT (parameters->>'$.traffic.rate')::INT, matched, unmatched_egress, message "
         "FROM warnings JOIN runs USING (run) JOIN evaluations USING (run) "
@@ -97,7 +87,7 @@ def test_fast_runs_that_left_packets_out_are_told(imported: Path) -> None:
     assert all(rate >= 600_000 for rate, *_ in told)
     assert [round(share, 4) for share in shares] == [0.0674, 0.0544, 0.0485, 0.0355]
     assert "11753554 packets after the device (6.74%)" in told[0][3]
-    silent = _query(
+    silent = stored(
         imported,
         "SELECT max(unmatched_egress / (matched + unmatched_egress)) FROM evaluations "
         "WHERE run NOT IN (SELECT run FROM warnings WHERE code = 'unmatched-egress')",
@@ -107,16 +97,16 @@ def test_fast_runs_that_left_packets_out_are_told(imported: Path) -> None:
 
 @needs_published
 def test_a_second_import_changes_nothing(imported: Path) -> None:
-    before = _everything(imported)
+    before = all_rows(imported)
     again = import_tree(PUBLISHED, imported)
     assert (again.runs, again.new) == (33, 0)
     assert len(again.warnings) == len(before["warnings"]) == 7
-    assert _everything(imported) == before
+    assert all_rows(imported) == before
 
 
 @needs_published
 def test_ranks_follow_from_the_number_of_packets(imported: Path) -> None:
-    rows = _query(
+    rows = stored(
         imported,
         "SELECT p, above, supported, matched FROM percentiles JOIN evaluations USING (run)",
     )
@@ -151,12 +141,12 @@ def test_our_own_export_comes_back_beside_our_own_runs(tmp_path: Path) -> None:
     assert (found.runs, found.new) == (10, 10) and not found.warnings
     shutil.copytree(experiment / "runs", tmp_path / "runs", dirs_exist_ok=True)
     assert import_tree(tree, database).new == 0
-    assert _query(database, "SELECT status, count(*) FROM runs GROUP BY 1 ORDER BY 1") == [
+    assert stored(database, "SELECT status, count(*) FROM runs GROUP BY 1 ORDER BY 1") == [
         ("done", 10),
         ("failed", 1),
         ("imported", 10),
     ]
-    compared = _query(
+    compared = stored(
         database,
         "SELECT theirs.p, ours.value = theirs.value, ours.above = theirs.above, "
         "ours.supported = theirs.supported "
@@ -169,14 +159,14 @@ def test_our_own_export_comes_back_beside_our_own_runs(tmp_path: Path) -> None:
     assert len(compared) >= 50 and all(all(row[1:]) for row in compared)
     same = "SELECT {} FROM evaluations JOIN runs USING (run) WHERE status = ? ORDER BY ALL"
     columns = "ingress, egress, matched, lost, unmatched_egress, max_ns"
-    ours, theirs = (_query(database, same.format(columns), s) for s in ("done", "imported"))
+    ours, theirs = (stored(database, same.format(columns), s) for s in ("done", "imported"))
     assert ours == theirs
 
 
 def test_a_run_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
     tree, database = write_rates(tmp_path, [10_000, 20_000]), tmp_path / "results.duckdb"
     assert import_tree(tree, database).new == 2
-    before = _query(database, "SELECT run, value FROM percentiles ORDER BY ALL")
+    before = stored(database, "SELECT run, value FROM percentiles ORDER BY ALL")
     moved = tmp_path / "elsewhere" / "renamed"
     shutil.move(tree, moved)
     (moved / "wire").rename(moved / "no-dut")
@@ -187,8 +177,8 @@ def test_a_run_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
         path.unlink()
     again = import_tree(tmp_path / "elsewhere", database)
     assert (again.runs, again.new) == (2, 0)
-    assert _query(database, "SELECT run, value FROM percentiles ORDER BY ALL") == before
-    assert _query(database, "SELECT DISTINCT variables->>'source' FROM runs") == [
+    assert stored(database, "SELECT run, value FROM percentiles ORDER BY ALL") == before
+    assert stored(database, "SELECT DISTINCT variables->>'source' FROM runs") == [
         ("renamed/no-dut",)
     ]
 
@@ -202,8 +192,8 @@ def test_files_that_changed_where_they_lie_replace_what_was_imported(tmp_path: P
     stats.write_text(whole)
     again = import_tree(tree, database)
     assert (again.runs, again.new, again.warnings) == (1, 0, [])
-    assert _query(database, "SELECT count(*) FROM runs") == [(1,)]
-    assert _query(database, "SELECT count(*) FROM warnings") == [(0,)]
+    assert stored(database, "SELECT count(*) FROM runs") == [(1,)]
+    assert stored(database, "SELECT count(*) FROM warnings") == [(0,)]
 
 
 def test_trees_of_the_same_shape_do_not_replace_each_other(tmp_path: Path) -> None:
@@ -215,7 +205,7 @@ def test_trees_of_the_same_shape_do_not_replace_each_other(tmp_path: Path) -> No
     shutil.rmtree(tmp_path / "400" / "many")
     shutil.move(tmp_path / "300" / "many", tmp_path / "400" / "many")
     assert import_tree(tmp_path / "400" / "many", database).new == 0
-    assert _query(database, "SELECT ingress FROM evaluations ORDER BY 1") == [(300,), (400,)]
+    assert stored(database, "SELECT ingress FROM evaluations ORDER BY 1") == [(300,), (400,)]
 
 
 @needs_captures
@@ -226,7 +216,7 @@ def test_trims_of_one_capture_are_two_runs(tmp_path: Path) -> None:
         export(tmp_path / "evaluation", "papers", tmp_path / "tree")
     database = tmp_path / "results.duckdb"
     assert import_tree(tmp_path / "tree", database).new == 2
-    assert _query(
+    assert stored(
         database,
         "SELECT ingress, matched, trimmed_ingress, trimmed_egress, lost, max_ns "
         "FROM evaluations ORDER BY run",

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import captures
-import duckdb
 import numpy as np
 import pytest
 from experiment_folders import write_run
@@ -24,6 +23,7 @@ from pos_trees import (
 )
 from published import POST, PRE, needs_captures
 from published_trees import write_tree
+from runs import rows as stored
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.runs.groups import configurations, floor_of
@@ -41,11 +41,6 @@ def asked(run: Run) -> Mapping[str, Any]:
     """All parameters of an imported run."""
     assert run.record is not None
     return run.record.parameters.whole
-
-
-def _query(database: Path, sql: str) -> list[tuple[Any, ...]]:
-    with duckdb.connect(str(database), read_only=True) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def _import(tree: Path) -> tuple[ImportRecord, Path]:
@@ -154,7 +149,7 @@ def test_result_files_of_no_run_are_imported_as_they_are(tmp_path: Path) -> None
     found, database = _import(tree)
     assert found.runs == 5
     assert sorted({run.experiment for run in read_runs(database).runs}) == ["tree"]
-    assert _query(database, "SELECT count(*) FROM runs WHERE parameters->>'loop' IS NULL") == [(4,)]
+    assert stored(database, "SELECT count(*) FROM runs WHERE parameters->>'loop' IS NULL") == [(4,)]
 
 
 def test_captures_are_evaluated(tmp_path: Path) -> None:
@@ -276,7 +271,7 @@ def test_a_crate_is_an_experiment_with_its_authors_and_hosts(crate: Path) -> Non
     assert parameters["crate"]["authors"][0] == {"name": "Ada", "id": "https://orcid.org/1"}
     assert parameters["loop_runs"]["a"]["start"] == "2026-06-30T16:48:00.5"
     assert parameters["files"] == ["files/b/latencies/histogram_run0.csv"]
-    [(text,)] = _query(database, "SELECT DISTINCT parameters->>'hosts' FROM runs")
+    [(text,)] = stored(database, "SELECT DISTINCT parameters->>'hosts' FROM runs")
     hosts = json.loads(text)
     assert hosts["a"]["role"] == "server" and hosts["a"]["image"] == "debian"
     assert hosts["b"]["hardware"]["processor"] == [{"model": "Xeon", "cores": 4}]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from captures import compressed, write_many
 from pos_trees import write_old_tree
-from program import in_process, one_line_error
+from program import answer, in_process
 from sampled import SAMPLES, write_sampled
 
 from tailtap.analysis.evaluation import evaluate
@@ -77,17 +76,13 @@ def test_runs_are_run_folders_with_whole_evaluations(folder: Path, tree: Path) -
 
 
 def test_the_models_of_repeats_are_summed_up_as_tables_4_and_5_do(folder: Path) -> None:
-    made = in_process("model", folder, "--json")
-    assert made.returncode == 0, made
-    content = json.loads(made.stdout)
+    content = answer("model", folder)
     assert [row["runs"] for row in content["summary"]] == [2, 2]
     assert len(content["runs"]) == 4 and content["warnings"] == []
 
 
 def test_late_packets_are_held_against_the_recorded_interrupts(folder: Path) -> None:
-    made = in_process("interrupts", folder, "--json")
-    assert made.returncode == 0, made
-    [run] = json.loads(made.stdout)["runs"]
+    [run] = answer("interrupts", folder)["runs"]
     [found] = [row for row in run["counters"] if row["associated"]]
     assert found["name"].startswith("TLB_shootdowns")
 
@@ -111,16 +106,3 @@ def test_each_command_works_on_them(folder: Path, tmp_path: Path, command: list[
     words = [word.format(folder=folder, out=tmp_path / "out") for word in command]
     made = in_process(*words)
     assert made.returncode == 0, made
-
-
-def test_a_command_says_what_an_import_lacks(tmp_path: Path) -> None:
-    tree = write_old_tree(tmp_path / "tree", LOOPS[:1])
-    (tree / "loadgen/histogram_run0.csv").write_text("1000,900\n2000,90\n")
-    import_tree(tree, tmp_path / "theirs")
-    for command in (("model",), ("interrupts",), ("explain",), ("evaluate",)):
-        made = in_process(*command, tmp_path / "theirs")
-        assert made.returncode in (2, 3), made
-        assert "Traceback" not in made.stderr and made.stderr.startswith(("tailtap: ", "model: "))
-    said = one_line_error(in_process("model", tmp_path / "theirs", "--quiet"), 2)
-    assert "this needs exceedances.parquet, which an import of" in said
-    assert "histogram does not have" in said

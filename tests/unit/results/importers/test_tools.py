@@ -105,8 +105,7 @@ def test_a_log_that_others_wrote_or_that_was_cut() -> None:
 def test_wrk2() -> None:
     values = (1_000 * np.random.default_rng(1).lognormal(0, 0.5, 3_000)).astype(np.int64)
     spectrum = io.BytesIO()
-    theirs = histogram(values.tolist(), 3)
-    theirs.output_percentile_distribution(spectrum, 1000.0)
+    histogram(values.tolist(), 3).output_percentile_distribution(spectrum, 1000.0)
     body = "  Detailed Percentile spectrum:\n" + spectrum.getvalue().decode()
     title = "  Latency Distribution (HdrHistogram - {} Latency{})\n"
     both = title.format("Recorded", "") + body + title.format(
@@ -186,6 +185,5 @@ def test_sizes_are_no_repeats(names: list[str], repeats: bool, tmp_path: Path) -
 def test_damaged_files_are_warnings(text: str, tool: str, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "damaged.txt").write_text(text)
-    found = import_tree(tmp_path / "tree", tmp_path / "results.duckdb")
-    [warning] = found.warnings
+    [warning] = import_tree(tmp_path / "tree", tmp_path / "results.duckdb").warnings
     assert warning.code == "file-damaged" and tool in warning.message

@@ -14,9 +14,14 @@ import pytest
 from bokeh.document import Document
 from experiment_folders import write_experiment
 from guests import SEAT, host_hog, write_guest_run
-from line_runs import write_line_run
-from traced import DUT, Block, Simulated, arrivals, hog, random_blocks, simulate
-from two_causes import write_two_causes
+from runs import write_line_run
+from traced import (
+    DUT,
+    Simulated,
+    hog,
+    traffic,
+    write_two_causes,
+)
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.remedies import Knob
@@ -35,7 +40,6 @@ KNOBS = (
     Knob("isolated-cpus", ("task",), 1, "boot"),
     Knob("stat-interval", ("kernel-thread",), 0, "runtime"),
 )
-SECONDS = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -136,11 +140,8 @@ def test_a_timeline_holds_the_stay_the_stall_and_what_the_core_did(causes: Cause
 
 @pytest.fixture(scope="module")
 def simulated() -> Simulated:
-    random = np.random.default_rng(3)
-    blocks: list[Block] = []
-    for made, dur in ((hog, 1_500_000), (host_hog, 2_000_000)):
-        blocks += random_blocks(made, 6, (dur, dur + 100_000), SECONDS, random)
-    return simulate(arrivals(20_000, SECONDS, random), blocks, random)
+    kinds = (hog, 6, (1_500_000, 1_600_000)), (host_hog, 6, (2_000_000, 2_100_000))
+    return traffic(3, 1.0, *kinds)
 
 
 def guest_lanes(lanes: Sequence[str]) -> list[str]:

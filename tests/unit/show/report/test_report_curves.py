@@ -73,8 +73,7 @@ def test_the_unsupported_part_has_fewer_than_ten_packets_above(samples: list[int
 
 
 def test_a_million_packets_stay_few_corners_and_never_understate() -> None:
-    random = np.random.default_rng(1)
-    samples = np.rint(4_000 * random.pareto(1.5, 1_000_000)).astype(np.int64)
+    samples = np.rint(4_000 * np.random.default_rng(1).pareto(1.5, 1_000_000)).astype(np.int64)
     values, counts = np.unique(samples, return_counts=True)
     curve = step_curve(values, counts)
     assert curve.x.size < 4_000

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from captures import write_many
 from experiment_folders import Integers, write_run
-from line_runs import LOST, PACKETS, STALL_NS, STALLED, write_line_run
 from numpy.typing import NDArray
+from runs import LOST, PACKETS, STALL_NS, STALLED, write_line_run
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.runs.groups import Configuration, configurations

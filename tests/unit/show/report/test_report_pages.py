@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from devices import Bench, sharp
 from experiment_folders import traffic, write_evaluation, write_experiment, write_run
-from pages import texts
 from placed_runs import large, placed_run, recorded
-from program import in_process
 from recorded_machines import NAMES
 
 from tailtap.analysis.runs.groups import configurations, finding, floor_of, listed
@@ -135,15 +133,6 @@ def test_few_packets_and_a_single_run_have_a_page_too(folder: Path, tmp_path: Pa
     assert write_report(run, tmp_path / "one", figures=False).runs == 1
 
 
-@pytest.mark.parametrize("status", ["running", "interrupted", "failed"])
-def test_an_unfinished_run_fails_and_the_others_are_reported(tmp_path: Path, status: str) -> None:
-    write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=2_000)
-    write_run(tmp_path, 2, {"dut.platform": "wire"}, repeat=2, status=status)
-    experiment = load_experiment(tmp_path)
-    assert [run.number for run in experiment.finished] == [1]
-    assert [bool(run.failure) for run in experiment.failed] == [True]
-
-
 @pytest.mark.parametrize(
     "damage", ["run.json", "evaluation/evaluation.json", "evaluation/gaps.parquet"]
 )
@@ -215,19 +204,6 @@ def test_reports_are_the_same_for_the_same_data(tmp_path: Path) -> None:
     assert b"/Type3" not in pdf
 
 
-def test_the_command_prints_the_page_or_an_object(folder: Path, tmp_path: Path) -> None:
-    words = ("report", folder, "--out", tmp_path, "--no-figures")
-    plain = in_process(*words)
-    assert plain.stdout == f"{tmp_path / 'index.html'}\n"
-    assert "reading" in plain.stderr
-    result = in_process(*words, "--json", "--quiet")
-    assert result.stderr == ""
-    content = json.loads(result.stdout)
-    assert content["bytes"] == (tmp_path / "index.html").stat().st_size
-    assert (content["runs"], content["failed"], content["figures"]) == (10, 1, [])
-    assert not (tmp_path / "figures").exists()
-
-
 def test_columns_that_say_the_same_of_every_run_are_left_out() -> None:
     columns = [Column("run"), *(Column(name, COUNT, group=group)
                                 for group, name in zip("xxyyz", "abcde", strict=True))]  # fmt: skip
@@ -236,7 +212,11 @@ def test_columns_that_say_the_same_of_every_run_are_left_out() -> None:
     assert [column.name for column in shown.columns] == ["run", "x b", "z e"]
     assert shown.groups == [("x", 1), ("z", 1)]
     assert shown.left_out == "Zero in every run: x a, y c. Not known of any run: y d."
-    assert texts(shown) == [["a", "7", "0"], ["b", "8", "–"]]
+    texts = [
+        [cell.page(column.kind) for cell, column in zip(one.cells, shown.columns, strict=True)]
+        for one in shown.rows
+    ]
+    assert texts == [["a", "7", "0"], ["b", "8", "–"]]
     nothing = table("", columns, [row("a", 0, 0, 0, 0, 0)])
     assert len(nothing.without(0, None, keep=3).columns) == 3
 

@@ -43,8 +43,7 @@ figures:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("asked")
-    experiment, tree = write_tree(home, packets=800)
+    experiment, tree = write_tree(tmp_path_factory.mktemp("asked"), packets=800)
     (experiment / "experiment.yaml").write_text(FIGURES.replace("TREE", str(tree)))
     return experiment
 

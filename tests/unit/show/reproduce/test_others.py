@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import zstandard
 from program import in_process
 from published import PUBLISHED, needs_published
-from small_crates import FILES, write_crate
 
 from tailtap.base.errors import InputError
 from tailtap.records.site import ReproductionRecord
 from tailtap.show.reproduce import Asked, reproduce
 from tailtap.show.reproduce.crate import crate_folder
+
+CONTENT = b"a result"
+FILES = {
+    "scripts/dut/2026-01-01_10-00-00_000000_send_run0.loop": b'{"pkt_rate": 1000}',
+    "config/allocation.json": b"{}",
+    "files/dut/logs_run0/more.txt": b"more",
+    "alone.txt": b"alone",
+}
+
+
+def write_crate(folder: Path) -> Path:
+    for name, content in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    (folder / "result.csv").write_bytes(CONTENT)
+    loop = next(iter(FILES))
+    graph = [
+        {"@id": "./", "@type": "Dataset", "name": "A crate"},
+        {"@id": "result.csv", "@type": "File", "contentSize": str(len(CONTENT)),
+         "sha256": sha256(CONTENT).hexdigest()},
+        {"@id": loop, "@type": "LoopRun", "contentSize": str(len(FILES[loop]))},
+        {"@id": "files/dut/logs_run0/", "@type": "Dataset"},
+    ]  # fmt: skip
+    (folder / "ro-crate-metadata.json").write_text(json.dumps({"@graph": graph}))
+    return folder
 
 
 def command(crate: Path | str) -> tuple[int, str, str]:
@@ -68,8 +94,7 @@ def test_the_crate_of_the_profile() -> None:
     assert (found.kind, found.answer) == ("crate", "not shown")
     assert "entities: 856, with 2 ExperimentNode, 17 CommandFile, 144 LoopRun" in found.about
     assert found.steps[0].checked == 693 and found.steps[1].checked == 72
-    said = told(found)
-    assert set(said) == {"693 files", "264 files", "latencies"}
+    assert set(told(found)) == {"693 files", "264 files", "latencies"}
 
 
 @needs_published

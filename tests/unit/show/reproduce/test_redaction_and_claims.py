@@ -124,8 +124,7 @@ MACS = st.binary(min_size=6, max_size=6).map(lambda raw: ":".join(f"{byte:02x}" 
 
 @given(st.lists(MACS, max_size=20))
 def test_equal_addresses_stay_equal_and_others_differ(macs: list[str]) -> None:
-    redactor = Redactor()
-    named = redactor.text(" ".join(macs)).split()
+    named = Redactor().text(" ".join(macs)).split()
     pairs = {(one, name) for one, name in zip(macs, named, strict=True)}
     assert len(pairs) == len(set(macs)) == len(set(named))
 

@@ -52,7 +52,6 @@ def told(step: RepeatedStep) -> dict[str, str]:
 
 
 def flip(file: Path, place: int = -1) -> None:
-    """Change one byte."""
     content = bytearray(file.read_bytes())
     content[place] ^= 1
     file.write_bytes(content)
@@ -97,8 +96,7 @@ def test_what_is_missing_or_added_is_named(copy: Path) -> None:
     (copy / "redrawn/index.html").write_text("what the site says to type writes this")
     (copy / "README.md").unlink()
     (copy / "README.md").symlink_to("/etc/hostname")
-    step = check_sums(copy, {})
-    found = told(step)
+    found = told(check_sums(copy, {}))
     assert found.pop("index.html") == "it is missing"
     assert found.pop("more.txt") == "it was added: no checksum is published of it"
     assert "a link to a place outside" in found.pop("README.md") and not found

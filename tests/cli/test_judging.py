@@ -1,32 +1,186 @@
-"""What is judged of runs: verdicts, claims, models, undisturbed latencies, and invalid runs."""
+"""What is told and judged of runs: causes, interrupts, verdicts, claims, models, invalid runs."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from evaluations import run_row
 from experiment_folders import write_run
-from program import in_process, tailtap
-from published import POST, PRE, needs_captures
+from improvements import helped, improvement, trial
+from made_records import rewrite, run_row
+from program import answer, in_process, tailtap
+from published import CAPTURES, POST, PRE, needs_captures
+from runs import rows
+from sampled import AHEAD_NS, MS, SAMPLES, write_sampled
 from tails import write_tail
-from traced import arrivals, hog, random_blocks, simulate, steal
+from traced import arrivals, hog, random_blocks, simulate, steal, traffic
 from traced import write_run as write_traced
 
+from tailtap.analysis.causes.many import BRIEF_BYTES
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.undisturbed import stored_of, undisturbed_of
+from tailtap.cli.analyses import BRIEF_RUNS, explain_briefly
+from tailtap.cli.improve import print_improvement
 from tailtap.cli.results import print_runs, problem_of
+from tailtap.cli.run import against_text
+from tailtap.records.compare import AgainstRecord
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import RunRow
+from tailtap.records.printed import Left
 from tailtap.records.record import Notice, read
 from tailtap.results.database import refresh
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("traced") / "runs/001-traced"
+    return write_traced(folder, traffic(1, 1.0, (hog, 5, (300_000, 900_000))))
+
+
+@pytest.fixture
+def run(traced: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(traced, tmp_path / "out/runs/001-traced"))
+
+
+def ended(run: Path, *more: Path) -> None:
+    """What stands at the end of `tailtap run`."""
+    explain_briefly(run.parents[1], [run, *more])
+
+
+def test_a_run_ends_with_what_explain_says_briefly(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended(run)
+    said = capsys.readouterr().out
+    which, worst = said.splitlines()
+    stored = json.loads((run / "causes.json").read_text())
+    [hogged] = [row for row in stored["causes"] if row["cause"] == "task"]
+    assert which.startswith(f"001-traced: {stored['late']['packets']} packets later than p99.9, ")
+    assert f"{hogged['packets']} by task (hog)" in which
+    assert worst.startswith("  the worst: ") and "task (hog) for " in worst
+    # Every late packet is counted once.
+    head, _, parts = which.rpartition(": ")
+    counts = [int(part.split()[0]) for part in parts.split(", ")]
+    assert sum(counts) == int(head.split()[1])
+    again = in_process("explain", run, "--brief", "--quiet")
+    assert (again.returncode, again.stdout) == (0, said)
+
+
+@pytest.mark.parametrize("what", ["large", "many"])
+def test_of_large_and_of_many_traces_only_the_command_is_said(
+    run: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if what == "large":
+        os.truncate(run / "trace.events", BRIEF_BYTES)
+        ended(run)
+    else:
+        ended(run, *[run] * BRIEF_RUNS)
+    assert capsys.readouterr().out == (f"why packets were late: tailtap explain {run.parents[1]}\n")
+    assert not (run / "causes.json").exists()
+
+
+def test_a_trace_of_another_boot_is_named_and_the_rest_goes_on(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Path(shutil.copytree(run, run.with_name("002-traced")))
+    trace = json.loads((run / "trace.json").read_text())
+    (run / "trace.json").write_text(json.dumps({**trace, "boot_id": "other"}))
+    ended(run, other)
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith("001-traced: not explained: ")
+    assert "packets later than p99.9" in second
+    for one in (run, other):
+        (one / "trace.events").unlink()
+    ended(run, other)
+    assert capsys.readouterr().out == ""  # nothing is said of runs without a trace
+
+
+@pytest.fixture
+def evaluated(tmp_path: Path) -> Path:
+    return write_sampled(tmp_path)
+
+
+def interrupts(*words: str | Path) -> dict[str, Any]:
+    [run] = answer("interrupts", *words)["runs"]
+    found: dict[str, Any] = run
+    return found
+
+
+def test_the_offset_is_suggested_or_given_and_the_counter_named(evaluated: Path) -> None:
+    words = (evaluated, "--samples", evaluated.parent / SAMPLES)
+    run = interrupts(*words, "--figures")
+    offset = run["offset"]
+    true = AHEAD_NS - 500 * MS  # the recorder's first sample is its 0
+    assert (offset["source"], offset["p_value"] <= 0.01) == ("suggested", True)
+    assert offset["low_ns"] <= true <= offset["high_ns"]
+    assert abs(offset["ns"] - true) <= 10 * MS
+    for suffix in ("json", "png", "svg", "pdf"):
+        assert (evaluated / f"interrupts.{suffix}").stat().st_size
+    given = interrupts(*words, "--offset", "6500 ms")
+    assert (given["offset"]["ns"], given["offset"]["source"]) == (6_500 * MS, "given")
+    assert given["answer"] == "associated"
+    for one in (run, given):
+        named = [row["name"] for row in one["counters"] if row["associated"]]
+        assert named == ["TLB_shootdowns_CPU1"]
+    # Half a second beside it, nothing rises where packets are late.
+    assert interrupts(*words, "--offset", "6 s")["answer"] == "none"
+    far = interrupts(*words, "--offset", "-9 s")
+    assert far["answer"] == "cannot-tell" and "check the offset" in far["reason"]
+
+
+@needs_captures
+def test_one_sample_a_second_of_half_a_minute_tells_nothing(tmp_path: Path) -> None:
+    """The published captures and the samples that were taken beside them."""
+    done = in_process("evaluate", PRE, POST, "--out", tmp_path / "e")
+    assert done.returncode == 0, done.stderr
+    [samples] = CAPTURES.glob("irq-*.csv")
+    words = (tmp_path / "e", "--samples", samples)
+    unknown = in_process("interrupts", *words)
+    assert "Nothing can be told: the offset of the clocks is unknown" in unknown.stdout
+    run = interrupts(*words, "--offset", "-10 s")
+    assert run["answer"] == "cannot-tell" and "28 windows" in run["reason"]
+    assert run["late"]["packets"] == 3000
+    assert {row["p_value"] for row in run["counters"]} == {None}
+    rates = {row["name"]: row["elsewhere_per_s"] for row in run["counters"]}
+    assert rates["LOC_Local_timer_interrupts_CPU1"] == pytest.approx(250, abs=0.5)
+
+
+def test_the_table_says_what_each_knob_did(capsys: pytest.CaptureFixture[str]) -> None:
+    record = improvement(
+        helped("groups"),
+        trial("kernel-threads"),
+        left=[Left(name="isolated-cpus", why="it takes a reboot")],
+    )
+    print_improvement(record)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2.1 ms (1.9 ms to 2.3 ms)" in said
+    assert "x 0.33 (0.2 to 0.5) 9 helps" in said
+    assert "x 0.33 (0.2 to any) 9 not shown" in said
+    assert "not tried: isolated-cpus: it takes a reboot" in said
+    assert "p99.9 < 1 ms: violated before (2.1 ms), holds in the end (300 us); ended: holds" in said
+    typed = "sudo tailtap host apply groups --cpus 1 --role bare-metal"
+    assert f"proven: groups; set them: {typed}" in said
+
+
+def test_the_answer_against_a_base_says_what_it_rests_on() -> None:
+    record = AgainstRecord(
+        name="new", base="old", status="done", error=None, p=0.999, margin=0.05, error_rate=0.05,
+        error_rate_worse=0.01,
+        within_ns=1, parameters={}, base_parameters={}, started="", finished="", answer="worse",
+        pairs=[[2, 1]] * 5, spoiled=1, ratio=2.0, low=1.2, high=None, runs=[],
+    )  # fmt: skip
+    assert against_text(record, 0.05) == (
+        "worse: p99.9 against the base x 2 (1.2 to any), 5 pairs, 1 spoiled; worse is more than 5 %"
+    )
+
 
 CLAIMS = """\
 name: wire
@@ -60,8 +214,8 @@ def test_the_status_is_the_answer(experiment: Path) -> None:
 def test_confidence(experiment: Path) -> None:
     bounds = []
     for share in ("90 %", "99.9 %"):
-        run = in_process("verdict", experiment, "--confidence", share, "--json", "--quiet")
-        bounds.append(json.loads(run.stdout)["verdicts"][0]["runs"][0]["figures"]["upper"])
+        found = answer("verdict", experiment, "--confidence", share)
+        bounds.append(found["verdicts"][0]["runs"][0]["figures"]["upper"])
     assert bounds[1] == pytest.approx(3 * bounds[0], rel=0.01)
 
 
@@ -84,10 +238,9 @@ def test_claims(experiment: Path, tmp_path: Path) -> None:
     said = " ".join(run.stdout.split())
     assert "It keeps its time. wire: p99 < 1 ms held" in said
     assert "Half are quicker than light. median < 1 ns contradicted" in said
-    run = in_process("verdict", folder, "--json", "--quiet")
-    found = json.loads(run.stdout)
+    found = answer("verdict", folder, status=1)
     assert [row["answer"] for row in found["claims"]] == ["held", "contradicted"]
-    assert (run.returncode, found["answer"], found["verdicts"]) == (1, "violated", [])
+    assert (found["answer"], found["verdicts"]) == ("violated", [])
     # What is required is asked beside them; what else is asked for stands alone.
     (folder / "experiment.yaml").write_text(CLAIMS + "require: [p99 < 1 ms]\n")
     run = in_process("verdict", folder, "--quiet")
@@ -102,11 +255,9 @@ def test_models_have_figures_and_an_invalid_run_is_in_no_summary(tmp_path: Path)
     for number in (1, 2):
         run = write_run(tmp_path, number, {"dut.platform": "wire"}, repeat=number, packets=300)
         random = np.random.default_rng(number)
-        latency = (3_000 + random.gamma(2, 300, 100_000)).astype(np.int64)
-        write_tail(run / "evaluation", latency)
-    content = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**content, "valid": False}))
-    found = json.loads(in_process("model", tmp_path, "--figures", "--json", "--quiet").stdout)
+        write_tail(run / "evaluation", (3_000 + random.gamma(2, 300, 100_000)).astype(np.int64))
+    rewrite(run / "run.json", valid=False)
+    found = answer("model", tmp_path, "--figures")
     assert [entry["valid"] for entry in found["runs"]] == [True, False]
     assert [row["runs"] for row in found["summary"]] == [1]
     assert [one["code"] for one in found["warnings"]] == ["invalid-run"]
@@ -166,11 +317,11 @@ def test_tables_exports_and_databases_say_which_runs_are_invalid(
     for repeat in (1, 2):
         write_run(tmp_path, repeat, {"dut.platform": "wire"}, repeat=repeat, packets=2_000,
                   achieved=5_000.0 if repeat == 2 else None)  # fmt: skip
-    rows = [row("001"), row("002", SLIP)]
-    for one in rows:
+    listed = [row("001"), row("002", SLIP)]
+    for one in listed:
         path = next(tmp_path.glob("runs/*/evaluation/evaluation.json"))
         one.evaluation = read(path, EvaluationRecord)
-    print_runs(rows, tmp_path)
+    print_runs(listed, tmp_path)
     marked = [line for line in capsys.readouterr().out.splitlines() if "invalid" in line]
     assert [line[:3] for line in marked] == ["002"]
     done = in_process("export", tmp_path, "--to", "parquet", "--out", tmp_path / "out", "--quiet")
@@ -180,9 +331,7 @@ def test_tables_exports_and_databases_say_which_runs_are_invalid(
     )
     assert pq.read_table(tmp_path / "out/runs.parquet")["valid"].to_pylist() == [True, False]
     refresh(tmp_path)
-    with duckdb.connect(str(tmp_path / "results.duckdb"), read_only=True) as database:
-        found = database.sql("SELECT valid FROM runs ORDER BY run").fetchall()
-    assert found == [(True,), (False,)]
+    assert rows(tmp_path, "SELECT valid FROM runs ORDER BY run") == [(True,), (False,)]
 
 
 @pytest.fixture(scope="module")
@@ -196,9 +345,7 @@ def stolen(tmp_path_factory: pytest.TempPathFactory) -> Path:
         outside = random_blocks(steal, pauses, (300_000, 900_000), 1.0, random)
         folder = top / f"runs/00{number}-run"
         write_traced(folder, simulate(ingress, [*own, *outside], random))
-        record = json.loads((folder / "run.json").read_text())
-        record |= {"number": number, "variables": {"dut.platform": f"p{number}"}}
-        (folder / "run.json").write_text(json.dumps(record))
+        rewrite(folder / "run.json", number=number, variables={"dut.platform": f"p{number}"})
     return top
 
 
@@ -227,7 +374,7 @@ def test_what_is_left_without_pauses_is_the_device(stolen: Path) -> None:
 
 def test_explain_stores_what_is_left_until_a_run_is_evaluated_anew(folder: Path) -> None:
     run = folder / "runs/002-run"
-    said = json.loads(in_process("explain", run, "--quiet", "--json").stdout)
+    said = answer("explain", run)
     assert said["undisturbed"] == json.loads((run / "undisturbed/undisturbed.json").read_text())
     assert json.loads((run / "causes.json").read_text()) == said
     [_, again] = read_runs(folder).runs
@@ -236,12 +383,13 @@ def test_explain_stores_what_is_left_until_a_run_is_evaluated_anew(folder: Path)
     p99 = stored.percentile(0.99)
     assert stored.record == found.record and p99 is not None and p99 == found.percentile(0.99)
     refresh(folder)
-    with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
-        rows = connection.execute(
-            "SELECT u.run, shown, u.packets, left_out_ns, value FROM undisturbed AS u "
-            "JOIN undisturbed_percentiles USING (run) WHERE p = 0.99"
-        ).fetchall()
-    assert rows == [(2, True, stored.record.packets, stored.record.left_out_ns, p99.value)]
+    query = (
+        "SELECT u.run, shown, u.packets, left_out_ns, value FROM undisturbed AS u "
+        "JOIN undisturbed_percentiles USING (run) WHERE p = 0.99"
+    )
+    assert rows(folder, query) == [
+        (2, True, stored.record.packets, stored.record.left_out_ns, p99.value)
+    ]
     evaluated = in_process("evaluate", run, "--trim", "100 ms", "--replace", "--quiet")
     assert evaluated.returncode == 0
     assert stored_of(read_runs(run).runs[0]) is None
@@ -265,8 +413,7 @@ def test_verdict_and_compare_take_what_is_left_where_they_are_asked_to(folder: P
     names = [f"{name}={folder / 'runs'}/00{number}-run" for name, number in (("a", 1), ("b", 2))]
     ratios = []
     for more in ((), ("--undisturbed",)):
-        said = in_process("compare", *names, "--percentile", "99.9", "--quiet", "--json", *more)
-        found = json.loads(said.stdout)
+        found = answer("compare", *names, "--percentile", "99.9", *more)
         assert found["undisturbed"] is bool(more)
         [pair] = found["loads"][0]["comparisons"]
         ratios.append(pair["ratio"])
@@ -282,8 +429,7 @@ def test_what_is_left_of_an_invalid_run_is_invalid_as_well(folder: Path) -> None
     heads = []
     for valid in (True, False):
         for record in folder.glob("runs/*/run.json"):
-            content = json.loads(record.read_text())
-            record.write_text(json.dumps({**content, "valid": valid}))
+            rewrite(record, valid=valid)
         assert in_process("explain", folder, "--quiet").returncode == 0
         heads.append(
             in_process("explain", folder / "runs/002-run", "--quiet").stdout.split("\n")[0]
