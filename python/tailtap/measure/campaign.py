@@ -215,7 +215,8 @@ class Campaign:
         try:
             yield
         except (KeyboardInterrupt, Interrupted):
-            remove_own_leftovers()
+            # Whatever it left of this process's lab, had it come during the removal.
+            clean.remove([item for item in clean.find() if item.pid == os.getpid()])
             end("interrupted", "stopped by the user")
             raise Interrupted(f"interrupted: {kept()}") from None
         except (TailtapError, OSError) as error:
@@ -320,8 +321,3 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     for one in STOPS:
         signal.signal(one, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-def remove_own_leftovers() -> None:
-    """Whatever the interruption left of this process's lab, had it come during the removal."""
-    clean.remove([item for item in clean.find() if item.pid == os.getpid()])

@@ -54,7 +54,8 @@ class Made:
             found = run.evaluation
             assert found is not None and found.packets is not None  # it was measured here
             lost = found.lost_at_least or 0
-            late += int(found.latency_counts[found.latencies >= threshold_ns].sum()) + lost
+            latencies, counts = found.distribution
+            late += int(counts[latencies >= threshold_ns].sum()) + lost
             packets += found.packets + lost
         return late, packets
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-from msgspec import structs
+from dataclasses import dataclass, field
 
 from tailtap.analysis.evaluation.flows import heavy_loss
 from tailtap.base.units import format_rate, format_time, ranges
@@ -17,7 +15,7 @@ from tailtap.measure.roles import Brought, OfFlow
 from tailtap.records.evaluation import Counts, LossPattern, Side
 from tailtap.records.generator import Generator, GeneratorRecord
 from tailtap.records.record import Notice, Open
-from tailtap.records.run import Found, Window
+from tailtap.records.run import Found
 from tailtap.records.taps import Tapped
 from tailtap.records.warnings import notices
 
@@ -59,13 +57,6 @@ class Measured:
     """By instrument, which `facts` and `files` are its."""
     own_kernel: bool = False
     """Whether the DuT has a kernel of its own, so that `softnet` does not show its work."""
-
-    def with_counters(self, counters: Mapping[str, Window]) -> Measured:
-        """This, and what processors counted in more windows of time."""
-        if not counters:
-            return self
-        joined = {**(self.found.counters or {}), **counters}
-        return replace(self, found=structs.replace(self.found, counters=joined))
 
 
 def warnings_of(experiment: Experiment, measured: Measured, flow: str) -> list[Notice]:

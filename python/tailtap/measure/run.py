@@ -166,7 +166,8 @@ def measure(
                 at_work.fetch()
             raise
         for site in reversed(at_work.distinct):
-            measured = measured.with_counters(site.close().counters)
+            if counters := site.close().counters:
+                measured.found.counters = {**(measured.found.counters or {}), **counters}
     return measured
 
 

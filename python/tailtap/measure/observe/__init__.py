@@ -292,7 +292,7 @@ def observe_prepared(
         run.begin()
     try:
         beside, before, began = Beside.look(), Counters.read(), time.monotonic_ns()
-        with AtWork.start(prepared, folder.runs) as work:
+        with contextlib.closing(AtWork.start(prepared, folder.runs)) as work:
             with early:  # it ends it, and no other one reaches us
                 work.watch()
             elapsed, after = time.monotonic_ns() - began, Counters.read()

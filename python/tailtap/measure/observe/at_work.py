@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Self
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_folder
@@ -203,14 +202,6 @@ class AtWork:
         """End what still runs. May be called again."""
         for process in self._processes():
             process.close()
-
-    def __enter__(self) -> Self:
-        """Itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End what still runs."""
-        self.close()
 
     def _warning(self, code: str, message: str) -> None:
         self.warnings = [one for one in self.warnings if one["code"] != code]

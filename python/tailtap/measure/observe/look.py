@@ -112,18 +112,16 @@ def name_of(identity: str, pid: int) -> str:
 
 @contextlib.contextmanager
 def observing_folder(parent: Path = SHARED) -> Iterator[Path]:
-    """A folder of this process, in memory by default. Raises as `own_folder` does."""
-    remove_left()
-    with own_folder(parent, f"observe-{os.getpid()}") as path:
-        yield path
+    """A folder of this process, in memory by default. Raises as `own_folder` does.
 
-
-def remove_left() -> None:
-    """Remove the folders of processes that were killed and have left nothing but such."""
+    Those of processes that were killed and have left nothing but such are removed.
+    """
     found = clean.find()
     dead = {one.journal for one in found if one.owner == "dead" and one.kind == Folder.kind}
     dead -= {one.journal for one in found if one.kind not in (Folder.kind, "journal")}
     clean.remove([one for one in found if one.journal in dead])
+    with own_folder(parent, f"observe-{os.getpid()}") as path:
+        yield path
 
 
 READY_SECONDS = 120.0

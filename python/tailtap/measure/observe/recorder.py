@@ -116,8 +116,8 @@ def record(
                     recorder.store()
 
             try:
-                with AtWork.start(
-                    prepared, memory, rotate_ns=SEGMENT_NS, tell_ns=SEGMENT_NS
+                with contextlib.closing(
+                    AtWork.start(prepared, memory, rotate_ns=SEGMENT_NS, tell_ns=SEGMENT_NS)
                 ) as work:
                     on_begin(prepared)
                     for sentence in prepared.sentences():

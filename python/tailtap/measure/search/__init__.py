@@ -319,7 +319,9 @@ class Search(Recorded[SearchRecord]):
         for one in run.group:
             there = beside(folder, one)
             told.append(_result(one, there, there.read(), trial, guard))
-        row = _worse(told)
+        doubted = [one for one in told if not one.valid]
+        # A rate must hold for each of the flows.
+        row = doubted[0] if doubted else max(told, key=lambda one: one.loss)
         row.number, row.slug, row.variables = run.number, run.slug, dict(combination[0])
         row.warnings = [warning.code for warning in record.warnings]
         return row
@@ -377,12 +379,6 @@ class LossGuard:
 def _planned(combination: Combination, number: int, repeat: int, trial: Trial) -> PlannedRun:
     variables = {**combination[0], RATE: exact_rate(trial.rate)}
     return plan_run(number, name_of(variables), repeat, variables, trial_of(combination[1], trial))
-
-
-def _worse(results: Sequence[TrialRow]) -> TrialRow:
-    """The result of all flows: a rate must hold for each of them."""
-    doubted = [result for result in results if not result.valid]
-    return doubted[0] if doubted else max(results, key=lambda result: result.loss)
 
 
 def _result(
