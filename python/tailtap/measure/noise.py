@@ -57,7 +57,7 @@ def noise(cpus: Sequence[int], lasts_ns: int, above_ns: int) -> NoiseRecord:
             for one in following:
                 one.close()
         trace = trace_in(Path(folder))
-        cores, _ = _core.Cores.read(trace.events, list(cpus), trace.ended_ns)
+        cores, _ = _core.Cores.read(trace.events, list(cpus), trace.record.ended_ns)
         rows = sort(cores.owners, trace.names, trace.served)
         owners = _Owners()
         for seen in found:

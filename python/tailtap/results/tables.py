@@ -178,7 +178,7 @@ def measured(run: Run) -> dict[str, pa.Table]:
     shown = run.evaluation
     if shown is None:
         return {name: _made(name, []) for name in ("evaluations", *PARQUET, *HOPS)}
-    row = {"mean_ns": shown.mean, **shown.counted}
+    row: dict[str, Any] = {"mean_ns": shown.mean, **shown.counted}
     if isinstance(shown, Evaluation):
         row |= {"key": shown.key, "min_ns": shown.min, "max_ns": shown.max}
     elif isinstance(shown, Partial):

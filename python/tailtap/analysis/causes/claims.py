@@ -63,14 +63,14 @@ def claims(joined: Joined, served: Served, span: tuple[int, int], gap_ns: int) -
     is tested once more, by its time in stretches without service that are longer than that; of the
     two tests the row has the one with the smaller p.
     """
-    totals = np.zeros(len(joined.rows.names), np.int64)
-    np.add.at(totals, list(joined.rows.of_owners), joined.cores.totals(*span))
+    totals = np.zeros(len(joined.laid.rows.names), np.int64)
+    np.add.at(totals, list(joined.laid.rows.of_owners), joined.laid.cores.totals(*span))
     worst = joined.stall_worst
     chosen = worst[np.linspace(0, worst.size - 1, min(worst.size, MOST_WINDOWS)).astype(np.int64)]
     excess = joined.excess_ns[chosen]
     least = max(1.0, LEAST_TIME * float(excess.sum()))
-    tested = [row for row in joined.rows.tested() if totals[row] >= least]
-    background = [row for row in tested if joined.rows.names[row].cause in BACKGROUND]
+    tested = [row for row in joined.laid.rows.tested() if totals[row] >= least]
+    background = [row for row in tested if joined.laid.rows.names[row].cause in BACKGROUND]
     if served.by == "poll":
         background = []  # who polls leaves no time to others
     # With fewer shifts a single row could not pass among so many.
@@ -87,8 +87,8 @@ def claims(joined: Joined, served: Served, span: tuple[int, int], gap_ns: int) -
         for rows, longer_than_ns in ((tested, 0), (background, gap_ns))
         for row, values in zip(
             rows,
-            joined.cores.test(
-                list(joined.rows.of_owners), rows, windows, span,
+            joined.laid.cores.test(
+                list(joined.laid.rows.of_owners), rows, windows, span,
                 longer_than_ns=longer_than_ns, shifts=shifts, seed=SEED,
             ),
             strict=True,

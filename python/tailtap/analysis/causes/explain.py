@@ -160,7 +160,6 @@ def _usual_gap(run: Run) -> int:
 
 
 def _periods(run: Run, joined: Joined, labels: Labels, span: tuple[int, int]) -> Iterator[Period]:
-    """The periods of all stalls, and of those of each cause."""
     constant = run.traffic.is_constant
     side = run.stored.inputs.ingress
     length = side.last_ns - side.first_ns
@@ -168,7 +167,7 @@ def _periods(run: Run, joined: Joined, labels: Labels, span: tuple[int, int]) ->
     tick_hz = _tick(joined, span)
     for period in periods(joined.stall_start, span, packet_hz, tick_hz):
         yield _named(period, None)
-    names = joined.rows.names
+    names = joined.laid.rows.names
     for row in labels.rows:
         name = Named(row.cause, row.detail)
         if row.is_cause and name in names and row.stalls >= FEWEST:
@@ -178,7 +177,6 @@ def _periods(run: Run, joined: Joined, labels: Labels, span: tuple[int, int]) ->
 
 
 def _named(period: Period, name: Named | None) -> Period:
-    """The period as that of a cause, or of all stalls."""
     if name is not None:
         period.cause, period.detail = name
     known = f", {period.words}" if period.words else ""
@@ -188,33 +186,33 @@ def _named(period: Period, name: Named | None) -> Period:
 
 def _tick(joined: Joined, span: tuple[int, int]) -> float | None:
     """The frequency of the tick on the first serving core that shows one."""
-    timers = [number for number, owner in enumerate(joined.cores.owners) if owner == LOCAL_TIMER]
+    cores = joined.laid.cores
+    timers = [number for number, owner in enumerate(cores.owners) if owner == LOCAL_TIMER]
     until = min(span[1], span[0] + TICK_NS)
     for cpu in sorted({int(cpu) for cpu in joined.cpu} - {UNKNOWN}):
-        starts = joined.cores.starts(cpu, timers, span[0], until)
+        starts = cores.starts(cpu, timers, span[0], until)
         if found := tick(np.frombuffer(starts, np.int64)):
             return found
     return None
 
 
 def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Notice]:
-    """What keeps packets unexplained."""
-    notes = joined.notes
+    notes = joined.laid.notes
     records, rest, damaged = notes["records"], notes["rest"], notes["damaged_at"]
     if damaged is not None:
         yield Notice(
             "trace-damaged",
             f"{trace.events.name} is damaged at byte {damaged:,}: what stands behind is not known",
         )
-    elif rest or (trace.records is not None and records < trace.records):
-        stated = "" if trace.records is None else f" of {trace.records:,}"
+    elif rest or (trace.record.records is not None and records < trace.record.records):
+        stated = "" if trace.record.records is None else f" of {trace.record.records:,}"
         yield Notice(
             "trace-damaged",
             f"{trace.events.name} is cut off: it holds {records:,}{stated} records; what came "
             "later is not known",
         )
-    if trace.paused_ns:
-        part = 1 - trace.paused_ns / max(1, trace.ended_ns - trace.started_ns)
+    if trace.record.paused_ns:
+        part = 1 - trace.record.paused_ns / max(1, trace.record.ended_ns - trace.record.started_ns)
         yield Notice(
             "trace-thinned",
             f"to keep its budget the tracer followed the cores for {part:.1%} of the time: packets "
@@ -266,8 +264,7 @@ def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Notice]:
 
 
 def _of_guest(guest: Guest | None, joined: Joined) -> Iterator[Notice]:
-    """What keeps the guest's part unexplained."""
-    notes = joined.guest_notes
+    notes = joined.laid.guest_notes
     if guest is None or notes is None:
         return
     if notes["damaged_at"] is not None or notes["rest"]:
@@ -297,7 +294,7 @@ def situation(run: Run, trace: Trace, trials: Sequence[KnobTrial], p: float) -> 
 
     `trials` are those of knobs at the percentile `p` that its experiment made.
     """
-    tuning = run.record.tuning if run.record else None
+    tuning, senders = run.record.tuning if run.record else None, trace.record.senders
     links = run.record.links if run.record else ()
     cards = {card for link in links for card in link.cards or ()}
     return Situation(
@@ -305,7 +302,7 @@ def situation(run: Run, trace: Trace, trials: Sequence[KnobTrial], p: float) -> 
         _answers(run.platform_facts.tuning),
         frozenset(cards),
         _purpose(tuning) if tuning else "",
-        f"--cpus {list_cpus(trace.senders)} --role generator" if trace.senders else "",
+        f"--cpus {list_cpus(senders)} --role generator" if senders else "",
         tuple(trials),
         p,
     )

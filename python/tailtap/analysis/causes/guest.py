@@ -19,10 +19,8 @@ from tailtap.analysis.causes.taxonomy import TASK, Kernel
 from tailtap.analysis.causes.trace import (
     GUEST_EVENTS,
     GUEST_RECORD,
-    Chosen,
     Trace,
     load_guest,
-    too_coarse,
 )
 from tailtap.analysis.clocks.host import EGRESS, GuestClock, guest_clock
 from tailtap.analysis.evaluation.values import Column
@@ -57,7 +55,7 @@ class Guest:
         cores, notes = _core.Cores.read(
             self.trace.events,
             list(served.cpus),
-            self.trace.ended_ns,
+            self.trace.record.ended_ns,
             serving=served.serving([self.trace.events.parent / EGRESS]),
         )
         seats = [self.seats.get(id) if kind == TASK else None for kind, id, _ in host.owners]
@@ -94,10 +92,6 @@ class Guest:
             ]
             found[seat] = max(cpus, key=lambda cpu: len(host.starts(cpu, owners, 0, _LATEST_NS)))
         return found
-
-    def coarse(self, egress_ns: Column, excess_ns: Column) -> Chosen:
-        """Which packets the clock is not known well enough for, by when they left."""
-        return too_coarse(self.clock, egress_ns, excess_ns)
 
 
 def guest_of(folder: Path, host: Trace) -> tuple[Guest | None, list[Notice]]:

@@ -63,26 +63,6 @@ class Joined:
     """Packets that the clock of the DuT's host is too coarse for: nothing is told of them. None
     where that is the clock of the stamps."""
 
-    @property
-    def cores(self) -> _core.Cores:
-        """What had each core when."""
-        return self.laid.cores
-
-    @property
-    def rows(self) -> Rows:
-        """What owners of time are called."""
-        return self.laid.rows
-
-    @property
-    def notes(self) -> Mapping[str, Any]:
-        """What the reader of the trace found out."""
-        return self.laid.notes
-
-    @property
-    def guest_notes(self) -> Mapping[str, Any] | None:
-        """What the reader of the guest's trace found out."""
-        return self.laid.guest_notes
-
     def parts(self, packet: int) -> list[tuple[int, int]]:
         """Rows and nanoseconds of a packet, the largest first."""
         within = slice(int(self.offset[packet]), int(self.offset[packet + 1]))
@@ -103,10 +83,12 @@ class Laid:
     """What the cores did in a run, whichever of its packets are joined with it."""
 
     cores: _core.Cores
-    """With a guest's time in place of that of its threads."""
+    """What had each core when, with a guest's time in place of that of its threads."""
     host: _core.Cores
     rows: Rows
+    """What owners of time are called."""
     notes: Mapping[str, Any]
+    """What the reader of the trace found out, and that of the guest's."""
     guest_notes: Mapping[str, Any] | None
     watched: Watched
 
@@ -116,11 +98,11 @@ def _lay(trace: Trace, leaving: Sequence[Path], guest: Guest | None) -> Laid:
     host, notes = _core.Cores.read(
         trace.events,
         list(trace.served.cpus),
-        trace.ended_ns,
+        trace.record.ended_ns,
         serving=trace.served.serving(leaving if clock is None else ()),
     )
-    if trace.senders and trace.served.by != "vcpu":
-        senders, _ = _core.Cores.read(trace.events, list(trace.senders), trace.ended_ns)
+    if trace.record.senders and trace.served.by != "vcpu":
+        senders, _ = _core.Cores.read(trace.events, trace.record.senders, trace.record.ended_ns)
         host = host.with_senders(senders)
     if clock is not None:
         theirs, ours = (side.tolist() for side in clock.moments())
@@ -179,7 +161,7 @@ def join(
     whole = joined(rows.of_owners)
     if guest is None:
         return whole
-    coarse = guest.coarse(late.packets.egress_ns, late.excess_ns)
+    coarse = too_coarse(guest.clock, late.packets.egress_ns, late.excess_ns)
     if not coarse.any():
         return whole
     hosts = [

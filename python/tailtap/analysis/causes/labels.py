@@ -73,7 +73,7 @@ def label(
     `servers` are those of its segments, or of the `guest` whose CPUs threads of this machine are.
     Rows that are `taken` had the core while a serving thread wanted it.
     """
-    rows = list(joined.rows.names)
+    rows = list(joined.laid.rows.names)
     own_names = [Named("gap" if one.by == "poll" else "own-work", "") for one in servers]
     extra = [Named("behind", ""), MIXED, *own_names]
     names = (*rows, *(name for name in dict.fromkeys(extra) if name not in rows))
@@ -126,9 +126,9 @@ def _top(joined: Joined) -> Column:
     """
     causes = {
         name: place
-        for place, name in enumerate(dict.fromkeys(named.cause for named in joined.rows.names))
+        for place, name in enumerate(dict.fromkeys(named.cause for named in joined.laid.rows.names))
     }
-    cause_of = np.array([causes[named.cause] for named in joined.rows.names])
+    cause_of = np.array([causes[named.cause] for named in joined.laid.rows.names])
     counted = joined.part_row != SERVING
     packet, row, ns = (
         column[counted] for column in (joined.of_packets(), joined.part_row, joined.part_ns)
@@ -239,7 +239,7 @@ _ACCUMULATED = 1
 
 def held_from_threads(joined: Joined, trace: Trace) -> frozenset[int]:
     """The rows of tasks and sleeps that kept the core from a thread that could run."""
-    rows = joined.rows.names
+    rows = joined.laid.rows.names
     asked = [
         row
         for row in np.unique(joined.stall_row).tolist()

@@ -125,7 +125,6 @@ def _covers(
     begun: dict[tuple[int, Lane], list[int]],
     lane: Lane,
 ) -> bool:
-    """Whether a slice begins within one of a lane."""
     place = bisect_right(begun.get((one.cpu, lane), []), one.start) - 1
     if place < 0:
         return False

@@ -68,11 +68,12 @@ def _beside(home: Path, read: Mapping[Path, Run]) -> Sequence[Run]:
 
 
 def _control(run: Run, beside: Iterable[Run]) -> Control | None:
-    if _mode(run) == "none":
+    if run.parameters.trace == "none":
         return None
     like = [one for one in beside if _but_for_trace(one) == _but_for_trace(run)]
     traced, plain = (
-        {one.repeat: one for one in like if _mode(one) == mode} for mode in (_mode(run), "none")
+        {one.repeat: one for one in like if one.parameters.trace == mode}
+        for mode in (run.parameters.trace, "none")
     )
     both = [(traced[repeat], plain[repeat]) for repeat in sorted(traced.keys() & plain.keys())]
     pairs = [pair for pair in both if not any(one.excluded for one in pair)]
@@ -101,10 +102,6 @@ def _rows(pairs: list[tuple[Run, Run]]) -> Iterator[TraceCost]:
 
 def _but_for_trace(run: Run) -> Mapping[str, str]:
     return {name: value for name, value in run.variables.items() if name != MODE}
-
-
-def _mode(run: Run) -> str:
-    return run.parameters.trace
 
 
 def control_words(control: Control | None) -> str:
@@ -293,7 +290,6 @@ def _each(
 
 
 def _result(executor: Executor, folder: Path, task: Task) -> Told | TailtapError:
-    """What a task told, or the error of its run."""
     error = executor.error(task)
     if error is None:
         told: Told = executor.result(task)

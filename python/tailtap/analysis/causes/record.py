@@ -24,7 +24,7 @@ from tailtap.analysis.causes.taxonomy import NOTHING, SERVING, Named, Served
 from tailtap.analysis.causes.trace import IPI_FUNCTION, Sender
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import Column
-from tailtap.base.units import format_count, format_time
+from tailtap.base.units import format_time
 from tailtap.records.causes import (
     CauseName,
     CausePart,
@@ -76,11 +76,11 @@ def record(found: Explained) -> CausesRecord:
         remove=_remove(found),
         test=ChanceTest(seed=SEED, false_claims=FALSE_CLAIMS),
         trace=TraceTold(
-            events=int(found.joined.notes["records"]),
-            lost=sum(found.joined.notes["lost"].values()),
-            mode=trace.mode,
-            missing=list(trace.missing),
-            substitutes=list(trace.substitutes),
+            events=int(found.joined.laid.notes["records"]),
+            lost=sum(found.joined.laid.notes["lost"].values()),
+            mode=trace.record.mode,
+            missing=trace.record.missing,
+            substitutes=trace.record.substitutes,
         ),
         control=found.control,
         clock=None
@@ -95,9 +95,8 @@ def record(found: Explained) -> CausesRecord:
 
 
 def _untraced(found: Explained) -> int:
-    """Unexplained packets that passed while nothing was traced."""
     joined, labels = found.joined, found.labels
-    if not found.trace.paused_ns and not any(joined.notes["lost"].values()):
+    if not found.trace.record.paused_ns and not any(joined.laid.notes["lost"].values()):
         return 0
     packets = joined.late.packets
     untraced = joined.laid.watched.untraced(joined.cpu, packets.ingress_ns, packets.egress_ns)
@@ -120,7 +119,6 @@ def _looked(found: Explained) -> Looked | None:
 
 
 def _segment(found: Explained, place: int) -> Segment:
-    """A part of the device, and how many late packets were late in it."""
     joined = found.joined
     way, here = joined.segments[place], joined.segment == place
     return Segment(
@@ -135,8 +133,7 @@ def _segment(found: Explained, place: int) -> Segment:
 
 
 def _guest(found: Explained) -> GuestTold | None:
-    """What is known of the guest and of its clock."""
-    guest, notes = found.guest, found.joined.guest_notes
+    guest, notes = found.guest, found.joined.laid.guest_notes
     if guest is None or notes is None:
         return None
     return GuestTold(
@@ -145,13 +142,12 @@ def _guest(found: Explained) -> GuestTold | None:
         coarse=found.joined.coarse,
         events=int(notes["records"]),
         lost=sum(notes["lost"].values()),
-        missing=list(guest.trace.missing),
-        substitutes=list(guest.trace.substitutes),
+        missing=guest.trace.record.missing,
+        substitutes=guest.trace.record.substitutes,
     )
 
 
 def _remove(found: Explained) -> Remove:
-    """Candidate remedies, what to type for them, and the tail without their causes."""
     causes = {
         Named(row.cause, row.detail): row.packets for row in found.labels.rows if row.is_cause
     }
@@ -185,8 +181,8 @@ def tables(found: Explained) -> dict[str, pa.Table]:
     late = joined.late
     names = [labels.names[row] for row in labels.of_packets.tolist()]
     blamed = [labels.names[row] for row in labels.blamed.tolist()]
-    parts = [joined.rows.names[row] for row in joined.part_row.tolist()]
-    stalls = [joined.rows.names[row] for row in joined.stall_row.tolist()]
+    parts = [joined.laid.rows.names[row] for row in joined.part_row.tolist()]
+    stalls = [joined.laid.rows.names[row] for row in joined.stall_row.tolist()]
     number = np.where(joined.stall == UNKNOWN, 0, joined.stall + 1)
     return {
         "causes-late": _table(
@@ -228,7 +224,6 @@ def _table(**columns: Any) -> pa.Table:
 
 
 def _of_stalls(found: Explained, state: int) -> Column:
-    """How many packets of a state each stall has."""
     joined = found.joined
     of_state = joined.stall[(joined.state == state) & (joined.stall != UNKNOWN)]
     return np.bincount(of_state, minlength=joined.stall_cpu.size).astype(np.int64)
@@ -269,8 +264,8 @@ def _packet(found: Explained, packet: int) -> LatePacket:
         state=STATES[int(joined.state[packet])],
         parts=[
             CausePart(
-                cause=_part_name(joined.rows.names[row]),
-                detail=joined.rows.names[row].detail,
+                cause=_part_name(joined.laid.rows.names[row]),
+                detail=joined.laid.rows.names[row].detail,
                 ns=ns,
             )
             for row, ns in joined.parts(packet)
@@ -300,7 +295,7 @@ def packet_words(joined: Joined, labels: Labels, packet: int, behind: int) -> st
     if state != DIRECT:
         return f"{head}{STATES[state]}"
     parts = [(row, ns) for row, ns in joined.parts(packet) if row != SERVING][:MOST_PARTS]
-    told = ", ".join(f"{joined.rows.names[row]} for {format_time(ns)}" for row, ns in parts)
+    told = ", ".join(f"{joined.laid.rows.names[row]} for {format_time(ns)}" for row, ns in parts)
     more = f"; {behind} behind this stall" if behind and stall != UNKNOWN else ""
     doubt = "" if blamed.cause != "unexplained" else " (present, not shown to be the cause)"
     return f"{head}{told}{doubt}{more}"
@@ -329,19 +324,6 @@ def estimate_words(causes: Iterable[Named], without: Without) -> str:
     return (
         f"estimate without the time of {names}, if nothing else took its place: "
         f"{label(without.p)} {now} to {then}, worst {worst} to {left}"
-    )
-
-
-def unexplained_words(record: CausesRecord) -> str:
-    """How many late packets nothing explains, and how many of these nobody could explain."""
-    unexplained, late = record.unexplained, record.late
-    packets = format_count(unexplained.packets, "packet")
-    untraced = ""
-    if unexplained.untraced:
-        untraced = f" ({unexplained.untraced:,} of them passed while nothing was traced)"
-    return (
-        f"unexplained: {packets}, {unexplained.packets / late.packets:.1%}"
-        f"{untraced}, {format_time(unexplained.delay_ns)} of {format_time(late.delay_ns)}"
     )
 
 
@@ -425,11 +407,11 @@ def _words(found: Explained, packet: int) -> str:
     behind = int(found.behind[stall])
     more = int((joined.stall == stall).sum()) - behind - int(joined.state[packet] != BEHIND)
     shown = {(line.cause, line.detail) for line in labels.rows if line.is_cause}
-    if joined.rows.names[row] not in shown:
+    if joined.laid.rows.names[row] not in shown:
         told += "" if unseen else " (present, not shown to be the cause)"
         knobs = []
     else:
-        knobs = knobs_for(joined.rows.names[row], found.knobs, found.here)[:MOST_KNOBS]
+        knobs = knobs_for(joined.laid.rows.names[row], found.knobs, found.here)[:MOST_KNOBS]
     if more:
         told += f"; {more} more {_packets(more)} waited for its end"
     if behind:
@@ -454,10 +436,10 @@ def _not_seen(found: Explained, packet: int) -> str:
 def _course(found: Explained, stall: int) -> str:
     """What had the core during a stall, in the order of time."""
     joined = found.joined
-    rows, owners = joined.rows, joined.cores.owners
+    rows, owners = joined.laid.rows, joined.laid.cores.owners
     held: dict[str, _Held] = {}
     window = (int(joined.stall_start[stall]), int(joined.stall_end[stall]))
-    for start, end, owner in joined.cores.between(int(joined.stall_cpu[stall]), *window):
+    for start, end, owner in joined.laid.cores.between(int(joined.stall_cpu[stall]), *window):
         row = rows.of_owners[owner]
         if row in (NOTHING, SERVING):
             continue

@@ -168,7 +168,6 @@ class Situation:
 
 
 def _lines(knobs: Sequence[Knob], purpose: str) -> Iterator[str]:
-    """What to type for knobs of one purpose."""
     now = [knob for knob in knobs if knob.settable == "runtime"]
     boot = [_plain(knob.name) for knob in knobs if knob.settable == "boot"]
     if now:

@@ -129,7 +129,6 @@ def read_stored(folder: Path, median_ns: int) -> tuple[CausesRecord, list[pa.Tab
 
 
 def _astray(parts: pa.Table, packets: int) -> bool:
-    """Whether parts are of packets that there are not."""
     of = integers(parts, "packet")
     return bool(((of < 0) | (of >= packets)).any())
 

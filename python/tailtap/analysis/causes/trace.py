@@ -42,24 +42,13 @@ class Trace:
     """The trace of a run."""
 
     events: Path
-    started_ns: int
-    ended_ns: int
-    """By its own clock, as all times of its records."""
-    cpus: tuple[int, ...]
+    record: TraceRecord
+    """All of its times are by its own clock, as those of its events."""
     served: Served
     """By what packets are served, in all nodes of the device."""
     names: Names
-    records: int | None
-    lost: Mapping[str, int]
-    missing: tuple[str, ...]
-    substitutes: tuple[str, ...]
-    mode: str
     nodes: Mapping[str, Served] = field(default_factory=dict)
     """By what packets are served in each node, where the device has several."""
-    senders: tuple[int, ...] = ()
-    """CPUs that tell those of packets, and are followed for what holds them up."""
-    paused_ns: int = 0
-    """So long nothing was traced, to keep a budget."""
     clock: HostClock | None = None
     """How its clock stands to that of the stamps; None where both are one."""
 
@@ -86,9 +75,10 @@ class Trace:
     @property
     def span_ns(self) -> tuple[int, int]:
         """When it began and ended, by the clock of the stamps."""
+        ends = self.record.started_ns, self.record.ended_ns
         if self.clock is None:
-            return self.started_ns, self.ended_ns
-        first, last = self.clock.stamps_ns(np.array([self.started_ns, self.ended_ns])).tolist()
+            return ends
+        first, last = self.clock.stamps_ns(np.array(ends)).tolist()
         return first, last
 
 
@@ -119,10 +109,9 @@ def load(run: Run) -> Trace:
             "there is none: the trace was cut off before its end and cannot be trusted; "
             "measure again"
         ).at(path)
-    record = _read(path)
-    trace = _trace(folder / "trace.events", record)
+    trace = _trace(folder / "trace.events", _read(path))
     trace = replace(trace, clock=host_clock(run.record, f"{path}: the trace"))
-    _belongs(path, record, trace, run)
+    _belongs(path, trace, run)
     return trace
 
 
@@ -153,26 +142,12 @@ def _trace(events: Path, record: TraceRecord) -> Trace:
     served = (
         Served.together(tuple(nodes.values())) if isinstance(rows, list) else _served(rows, cpus)
     )
-    return Trace(
-        events=events,
-        started_ns=record.started_ns,
-        ended_ns=record.ended_ns,
-        cpus=cpus,
-        served=served,
-        nodes=nodes,
-        names=Names(
-            {int(pid): name for pid, name in record.names.pids.items()},
-            {int(number): name for number, name in record.names.irqs.items()},
-            {int(address, 16): name for address, name in record.names.functions.items()},
-        ),
-        records=record.records,
-        lost=record.lost,
-        missing=tuple(record.missing),
-        substitutes=tuple(record.substitutes),
-        mode=record.mode,
-        senders=tuple(record.senders),
-        paused_ns=record.paused_ns,
+    names = Names(
+        {int(pid): name for pid, name in record.names.pids.items()},
+        {int(number): name for number, name in record.names.irqs.items()},
+        {int(address, 16): name for address, name in record.names.functions.items()},
     )
+    return Trace(events, record, served, names, nodes)
 
 
 def _served(row: Server, traced: tuple[int, ...]) -> Served:
@@ -181,7 +156,8 @@ def _served(row: Server, traced: tuple[int, ...]) -> Served:
     )
 
 
-def _belongs(path: Path, record: TraceRecord, trace: Trace, run: Run) -> None:
+def _belongs(path: Path, trace: Trace, run: Run) -> None:
+    record = trace.record
     boot = run.environment.boot_id
     if boot and record.boot_id and boot != record.boot_id:
         raise InputError(
@@ -201,10 +177,10 @@ def _belongs(path: Path, record: TraceRecord, trace: Trace, run: Run) -> None:
             "the trace is of another run: it began and ended "
             f"{_away(began, ended, first, last)} the run's packets"
         ).at(path)
-    if not set(trace.served.cpus) <= set(trace.cpus):
+    if not set(trace.served.cpus) <= set(record.cpus):
         raise InputError(
             f"packets are served on CPUs {_list(trace.served.cpus)}, and traced were "
-            f"{_list(trace.cpus)}: measure again with these among the traced ones"
+            f"{_list(record.cpus)}: measure again with these among the traced ones"
         ).at(path)
 
 
@@ -214,7 +190,7 @@ def _away(began: int, ended: int, first: int, last: int) -> str:
     return f"{(began - last) / 1e9:,.1f} s after"
 
 
-def _list(cpus: tuple[int, ...]) -> str:
+def _list(cpus: Sequence[int]) -> str:
     return ",".join(map(str, cpus)) or "none"
 
 
@@ -327,7 +303,7 @@ def read_events(trace: Trace, leaving: Sequence[Path] = ()) -> Events:
         mine = records["cpu"] == cpu
         places = np.flatnonzero(mine & base)
         # One that lasted longer than a record can tell ended where the next one began.
-        after = np.append(start[places[1:]], trace.ended_ns)
+        after = np.append(start[places[1:]], trace.record.ended_ns)
         long = records["dur"][places] == _LONGEST
         end[places[long]] = np.maximum(end[places[long]], after[long])
         places = np.flatnonzero(mine & (records["kind"] != LOST))

@@ -168,8 +168,6 @@ def _follows(key: str, chosen: Sequence[Run], others: Sequence[Run]) -> bool:
 
 @dataclass(frozen=True)
 class _Sides:
-    """Two configurations at a percentile."""
-
     new: Standing
     base: Standing
 
@@ -230,7 +228,6 @@ def _standing(label: str, runs: Sequence[Run], p: float) -> Standing:
 
 
 def _answer(claim: Claim, sides: _Sides, of: int) -> Held:
-    """The answer of one pair of configurations of `of`."""
     margin = claim.margin
     later, earlier = sides.above(margin), sides.below(-margin)
     not_later, not_earlier = sides.below(margin), sides.above(-margin)

@@ -262,7 +262,6 @@ def _cut(corners: Corners, beyond: npt.NDArray[np.float64]) -> Corners:
 
 
 def _require_steady(before: Piece, after: Piece) -> None:
-    """Two pieces must allow the same where the one ends and the other begins."""
     at = np.array([after.from_ns])
     (least,), (most,) = before.ahead_ns(at)
     (lowest,), (highest,) = after.ahead_ns(at)

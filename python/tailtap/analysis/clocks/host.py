@@ -213,6 +213,5 @@ def guest_clock(folder: Path) -> GuestClock:
 
 
 def _stamps(path: Path) -> tuple[Times, Any]:
-    """Times and ids of a stamp file."""
     records = read_stamps(path)
     return records["time_ns"].astype(np.int64), records["id"].astype(np.uint64)

@@ -249,7 +249,6 @@ def _worst(found: Standing) -> str:
 
 
 def _margin(ranking: Ranking) -> Iterator[str]:
-    """How much slower the next one is."""
     if len(ranking.standings) > 1:
         other = ranking.standings[1].configuration.label
         yield f"; {other} is next, {ratio_text(ranking.over(1, 0))}"

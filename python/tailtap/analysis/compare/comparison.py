@@ -93,7 +93,6 @@ def compare_loaded(
 
 
 def _require_two(runs: Sequence[Run], loads: Sequence[Load]) -> None:
-    """Raises `InputError` unless two configurations have good runs under the same load."""
     if any(len(load.ranked) > 1 for load in loads):
         return
     good = [(load, configuration) for load in loads for configuration in load.ranked]
@@ -171,7 +170,12 @@ def doubts(runs: Sequence[Run]) -> Iterator[Notice]:
     for run in runs:
         if run.excluded:
             yield Notice("left-out", f"{run.slug} is left out: {run.excluded}")
-    codes = Counter(code for run in runs if not run.excluded for code in run.codes)
+    codes = Counter(
+        code
+        for run in runs
+        if not run.excluded
+        for code in {warning.code for warning in run.all_warnings}
+    )
     for code, count in sorted(codes.items()):
         yield Notice("doubts", f"{count} of the runs have the warning {code}")
 

@@ -210,7 +210,6 @@ def _require_one_load(members: Sequence[Run]) -> None:
 
 
 def _labels(firsts: Sequence[Run]) -> list[str]:
-    """Labels that distinguish the configurations; the load is not part of them."""
     several = len({run.root for run in firsts if run.origin is None}) > 1
     found = []
     for run in firsts:

@@ -380,16 +380,12 @@ def _wandered(base: Standing, new: Standing, answer: GateAnswer, margin: float) 
 
 
 def _in_time(side: Standing) -> list[Value]:
-    return sorted(side.values, key=lambda value: _started(value.run))
-
-
-def _started(run: Run) -> str:
-    return (run.record.started if run.record else None) or ""
+    return sorted(side.values, key=lambda value: value.run.started)
 
 
 def _one_by_one(base: Standing, new: Standing) -> tuple[Standing, Standing] | None:
     """The side that was made first, and the other; None where they took turns, or nobody knows."""
-    times = [[_started(value.run) for value in _in_time(side)] for side in (base, new)]
+    times = [[value.run.started for value in _in_time(side)] for side in (base, new)]
     if not all(side and side[0] for side in times):
         return None
     if times[0][-1] < times[1][0]:
@@ -401,17 +397,12 @@ def _warnings(runs: Sequence[Run], rankings: Sequence[Ranking]) -> Iterator[Noti
     yield from doubts(runs)
     for ranking in rankings:
         yield from notices(ranking)
-        yield from _one_after_the_other(ranking)
-
-
-def _one_after_the_other(ranking: Ranking) -> Iterator[Notice]:
-    """Whether all runs of one side were measured before those of the other."""
-    if len(ranking.standings) == 2 and _one_by_one(*ranking.standings) is not None:
-        yield Notice(
-            "one-after-the-other",
-            f"{ranking.load.label}: all runs of one side were made before those of the other: what "
-            "else changed on the machine meanwhile counts as the change",
-        )
+        if len(ranking.standings) == 2 and _one_by_one(*ranking.standings) is not None:
+            yield Notice(
+                "one-after-the-other",
+                f"{ranking.load.label}: all runs of one side were made before those of the other: "
+                "what else changed on the machine meanwhile counts as the change",
+            )
 
 
 ALPHA_ALIKE = 0.05

@@ -275,7 +275,6 @@ def _moved(before: Sequence[float], after: Sequence[float], ratio: float | None)
 
 
 def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
-    """What is known of both machines, and differs."""
     for name in old.keys() & new.keys():
         if old[name] != new[name]:
             yield f"{name}: {old[name]} → {new[name]}"

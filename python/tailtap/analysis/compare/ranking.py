@@ -410,7 +410,6 @@ def shift_of(left: Standing, right: Standing) -> Shift:
 
 
 def _apart(left: Sequence[Value], right: Sequence[Value]) -> bool | None:
-    """Whether all intervals of one side lie above all of the other."""
     sides = []
     for values in (left, right):
         lows = [value.interval.low for value in values if value.interval.low is not None]
@@ -423,7 +422,6 @@ def _apart(left: Sequence[Value], right: Sequence[Value]) -> bool | None:
 
 
 def _ranked(ranking: Ranking, pairs: Sequence[Pair]) -> Ranking:
-    """Give each its ranks, and order by them."""
     if ranking.reason:
         return replace(ranking, pairs=tuple(pairs))
     count = len(ranking.standings)

@@ -239,8 +239,6 @@ def _values(load: Load, chosen: Sequence[str]) -> Values:
 
 @dataclass(frozen=True)
 class _Test:
-    """One counter of two configurations."""
-
     place: int
     name: str
     first: str

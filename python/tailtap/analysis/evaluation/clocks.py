@@ -10,10 +10,8 @@ all: half of the interval where it is widest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tailtap import _core
 from tailtap.analysis.evaluation.sources import Path_, Source
@@ -201,11 +199,12 @@ def aligned(
         raise InputError(str(error)).at(place) from error
     at = np.array(forth["spans"][0], np.int64)
     least, most = found.ahead_ns(at)
+    rates = np.concatenate([piece.corners[:, 1] for piece in found.pieces])
     record = ClocksRecord(
         by="packets",
         ahead_ns=np.column_stack([least, most]).tolist(),
         at_ns=at.tolist(),
-        drifts=_drifts([piece.corners[:, 1] for piece in found.pieces]),
+        drifts=[float(rates.min()), float(rates.max())],
         packets=PacketsBothWays(there=int(ours.size), back=int(left.size)),
         back=names,
         widest_ns=2 * lines.within_ns,
@@ -220,11 +219,6 @@ def _given(capture: Path_ | Source) -> Path | Source:
 
 def _name(capture: Path_ | Source) -> str:
     return capture.name if isinstance(capture, Source) else str(capture)
-
-
-def _drifts(pieces: Sequence[Any]) -> list[float]:
-    """How much faster the second clock runs, the least and the most."""
-    return [float(min(piece.min() for piece in pieces)), float(max(map(max, pieces)))]
 
 
 def require_shorter(clocks: Clocks, window_ns: int) -> None:

@@ -294,7 +294,6 @@ def evaluation_of(
 
 
 def _about_resolution(inputs: Sides, mean: float) -> list[Notice]:
-    """That the stamps come in steps, where these are no trifle."""
     step = within_of(None, inputs).resolution_ns
     if not step or step < min(MICROSECOND_NS, FINE * mean):
         return []

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.percentiles import label, latency_record, percentiles_of
+from tailtap.analysis.evaluation.percentiles import latency_record, percentiles_of
 from tailtap.analysis.evaluation.values import HEAVY_LOSS, KEPT_LOSSES, RawPair, pair, view
 from tailtap.records.evaluation import FlowRecord, LossPattern
 from tailtap.records.record import Notice
 
 PERCENTILES = (0.5, 0.99)
 """Those of each flow."""
-HEADS = ("packets", "lost", *map(label, PERCENTILES), "max")
 SHOWN = 20
 """So many flows are in tables; the JSON has all."""
 OTHERS = "other flows"

@@ -60,8 +60,8 @@ class Hop:
 
     @property
     def name(self) -> str:
-        """As people read it."""
-        return part_name(self.node, self.part)
+        """As people read it: ``dut2``, or ``dut2 queue``."""
+        return self.node if self.part == NODE else f"{self.node} {self.part}"
 
     @property
     def min(self) -> int:
@@ -149,11 +149,6 @@ class Hops:
         for hop in found:
             tables.require_distribution(pair(hop.distribution))
         return cls(found, np.column_stack([tables.columns(table)[-1] for table in worst]))
-
-
-def part_name(node: str, part: str) -> str:
-    """What a hop is called: ``dut2``, or ``dut2 queue``."""
-    return node if part == NODE else f"{node} {part}"
 
 
 def evaluate_hops(
@@ -259,7 +254,6 @@ def ids_at(path: Path, times_ns: Column) -> tuple[Column, Column]:
 
 
 def _with_ids(path: Path, ids: Column) -> tuple[Column, Column]:
-    """Ids and times of all records with one of these ids."""
     wanted = np.unique(ids)
     # Most records end here, which costs little.
     candidates = np.zeros(_LOW_BITS + 1, bool)
@@ -311,7 +305,6 @@ def around(
 
 
 def _ends(events: Sequence[Event]) -> Iterable[int]:
-    """The end of each event's window."""
     begins = sorted(map(_begin, events))
     for event in events:
         own = event.begin_ns if event.end_ns is None else event.end_ns
@@ -320,7 +313,6 @@ def _ends(events: Sequence[Event]) -> Iterable[int]:
 
 
 def _begin(event: Event) -> int:
-    """When it began at the earliest."""
     return event.begin_ns - event.within_ns
 
 

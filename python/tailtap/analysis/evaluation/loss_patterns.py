@@ -84,7 +84,6 @@ def loss_patterns(losses: Losses, arrivals: Arrivals, late: Exceedances) -> list
 
 
 def _names(flows: Sequence[str]) -> str:
-    """Flows as people are told of them."""
     named = ", ".join(flows[:NAMED])
     more = len(flows) - NAMED
     return f"{named} and {more:,} other{'s' if more > 1 else ''}" if more > 0 else named

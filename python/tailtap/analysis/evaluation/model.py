@@ -21,6 +21,7 @@ from tailtap.analysis.evaluation.percentiles import (
     percentiles_of,
 )
 from tailtap.analysis.evaluation.values import (
+    BY_ID,
     HEAVY_LOSS,
     Blocks,
     Column,
@@ -29,10 +30,10 @@ from tailtap.analysis.evaluation.values import (
     Histogram,
     Losses,
     Pair,
+    Unread,
     Worst,
     WorstPacket,
     column,
-    lost_at_least,
     pair,
     view,
 )
@@ -332,8 +333,15 @@ class Evaluation(Latencies):
 
     @cached_property
     def lost_at_least(self) -> int:
-        """How many packets were surely lost; others that count as lost may have arrived."""
-        return lost_at_least(self.counts, self.inputs, self.key)
+        """How many packets surely did not leave the device.
+
+        Those that count as lost may be what left it unmatched, in other packets, or was not read
+        behind it.
+        """
+        after = Unread.of(self.inputs.egress)
+        if self.key == BY_ID or after.without_end:
+            return 0
+        return max(self.counts.lost - self.counts.unmatched_egress - after.packets, 0)
 
     @cached_property
     def origin_ns(self) -> int:
@@ -447,7 +455,12 @@ class Evaluation(Latencies):
             latency_ns=latency_record(
                 self.min, self.mean, self.max, self.percentiles(ps), self.within_ns
             ),
-            worst=[self._packet(i, packet) for i, packet in enumerate(self.worst(worst))],
+            worst=[
+                WorstRecord(
+                    **packet._asdict(), hops=None if self.hops is None else self.hops.of_packet(at)
+                )
+                for at, packet in enumerate(self.worst(worst))
+            ],
             losses=self.losses(losses) if losses else None,
             loss_patterns=self.loss_patterns,
             flows=self.flows,
@@ -472,10 +485,6 @@ class Evaluation(Latencies):
         """The object that `tailtap evaluate --json` prints; see `record`."""
         printed: dict[str, Any] = msgspec.to_builtins(self.record(ps, worst, losses))
         return printed
-
-    def _packet(self, place: int, packet: WorstPacket) -> WorstRecord:
-        hops = None if self.hops is None else self.hops.of_packet(place)
-        return WorstRecord(**packet._asdict(), hops=hops)
 
     def write(self, folder: str | PathLike[str], *, below: Path | None = None) -> None:
         """Writes `evaluation.json` and the Parquet tables into `folder`, made if missing.
@@ -538,7 +547,7 @@ class Evaluation(Latencies):
         )
 
 
-def _of_side(sides: dict[str, Pair], side: str) -> Pair:
+def _of_side(sides: Mapping[str, Pair], side: str) -> Pair:
     if side not in sides:
         raise InputError(f"'{side}' is no side: give {' or '.join(SIDES)}")
     return sides[side]

@@ -231,7 +231,6 @@ def _source(path: Path) -> Source:
 
 
 def _matching(pattern: Path) -> Iterator[Path]:
-    """The files that a pattern names."""
     anchor = Path(pattern.anchor)
     return anchor.glob(str(pattern.relative_to(anchor)))
 

@@ -170,7 +170,6 @@ def _integers(values: Column | Sequence[int], valid: pa.Buffer | None = None) ->
 
 
 def _optional(values: Sequence[int | None]) -> pa.Array:
-    """Integers, some of them missing."""
     valid = _bits(value is not None for value in values)
     return _integers([0 if value is None else value for value in values], valid)
 

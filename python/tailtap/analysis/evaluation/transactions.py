@@ -235,7 +235,6 @@ def has_transactions(settings: Settings, ingress: Source, egress: Source | None 
 def _kind(
     record: bytes, columns: Mapping[str, Any], settings: Settings, reason: str | None
 ) -> Kind:
-    """The transactions of a kind; their evaluation if there was any answer."""
     found = msgspec.json.decode(record, type=MatchedRequests)
     counts, matched, evaluation = found.counts, found.matched, None
     if counts.answered:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Required, TypeAlias, TypedDict
 
-from tailtap.records.evaluation import Counts, Part, Side, Sides
+from tailtap.records.evaluation import Part, Side
 
 if TYPE_CHECKING:
     import numpy as np
@@ -223,17 +223,3 @@ NOTHING_UNREAD = Unread()
 
 BY_ID = "packet-id"
 """The key of packets whose payloads differ behind the device: it may have merged them."""
-
-
-def lost_at_least(counts: Counts, inputs: Sides, key: str) -> int:
-    """How many packets surely did not leave the device, by what an evaluation says.
-
-    Those that count as lost may be what left it unmatched, in other packets, or was not read behind
-    it.
-    """
-    if key == BY_ID:
-        return 0
-    after = Unread.of(inputs.egress)
-    if after.without_end:
-        return 0
-    return max(counts.lost - counts.unmatched_egress - after.packets, 0)

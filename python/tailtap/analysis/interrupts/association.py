@@ -195,7 +195,8 @@ _CHUNK = 100
 
 def associated(windows: Windows, late: Late) -> list[CounterRow]:
     """All counters that rose, the most surely associated first. At least one window."""
-    statistics = _statistics(windows, late, _shifts(windows))
+    shifts = [0, *_random(int(windows.bounds_ns[-1] - windows.bounds_ns[0]))]
+    statistics = _statistics(windows, late, shifts)
     heights = standardised(statistics)
     tested = windows.tested
     largest = heights[:, tested].max(axis=1, initial=-np.inf)
@@ -298,13 +299,7 @@ def _statistics(windows: Windows, late: Late, shifts: list[int]) -> Integers:
     return np.rint(np.concatenate(found)).astype(np.int64)
 
 
-def _shifts(windows: Windows) -> list[int]:
-    """0, then times at random."""
-    return [0, *_random(int(windows.bounds_ns[-1] - windows.bounds_ns[0]))]
-
-
 def _random(length_ns: int) -> list[int]:
-    """Shifts by whole nanoseconds, the same each time."""
     return [int(s) for s in np.random.default_rng(SEED).integers(0, length_ns, SHIFTS)]
 
 
@@ -442,7 +437,6 @@ def _squares(values: Floats, begin: Integers, end: Integers) -> Floats:
 
 
 def _shuffled(lateness: Integers) -> Iterator[Integers]:
-    """Its parts in other orders."""
     random = np.random.default_rng(SEED)
     parts = np.array_split(lateness, PARTS)
     for _ in range(SHUFFLES):

@@ -200,7 +200,6 @@ def _late(evaluation: Evaluation, worst: int | None) -> Late:
 def _reason(
     windows: Windows, late: Late, offset: int | None, suggestion: Suggestion | None
 ) -> str | None:
-    """Why nothing can be told of these windows."""
     if not late.excess_ns.any():
         return "no packet is later than the median"
     if offset is None:

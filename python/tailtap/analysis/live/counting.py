@@ -103,7 +103,6 @@ class Histogram:
 
 
 def _bucket(values: Column) -> Column:
-    """The place of each value's bucket."""
     # As a float a value of up to 2^53 has its exponent exactly; one above is within a bucket.
     exponents = np.frexp(values.astype(float))[1].astype(np.int64)
     shifts = np.maximum(exponents - (_BITS + 1), 0)
@@ -112,7 +111,6 @@ def _bucket(values: Column) -> Column:
 
 
 def _largest(buckets: Column) -> Column:
-    """The largest value in each bucket."""
     shifts = np.maximum((buckets >> _BITS) - 1, 0)
     value: Column = ((buckets - (shifts << _BITS) + 1) << shifts) - 1
     return value

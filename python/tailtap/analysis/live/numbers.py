@@ -127,8 +127,6 @@ class Numbers:
 
 
 class _Flow:
-    """A flow, and what was counted of it."""
-
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
         self.counter = Counter(

@@ -131,7 +131,10 @@ def _result(
 
 def summarize(folder: Path, runs: list[RunFolder]) -> ExperimentRecord:
     """What ``tailtap run --json`` prints: every run with its record and its evaluation."""
-    rows = [summarize_run(run, _evaluation(run)) for run in runs]
+    rows = []
+    for run in runs:
+        file = run.evaluation / "evaluation.json"
+        rows.append(summarize_run(run, read(file, EvaluationRecord) if run.done else None))
     return ExperimentRecord(
         folder=str(folder),
         database=str(folder / "results.duckdb"),
@@ -156,7 +159,3 @@ def summarize_run(run: RunFolder, evaluation: EvaluationRecord | None) -> RunRow
         folder=str(run.path),
         evaluation=evaluation,
     )
-
-
-def _evaluation(run: RunFolder) -> EvaluationRecord | None:
-    return read(run.evaluation / "evaluation.json", EvaluationRecord) if run.done else None

@@ -391,7 +391,6 @@ def _tail(configuration: Configuration, groups: list[Configuration]) -> Finding:
 
 
 def _heavy_loss(configuration: Configuration) -> Finding:
-    """What is to say where too much was lost: no latency."""
     evaluations = [member.evaluation for member in configuration.leading]
     worst = max(evaluation.loss or 0.0 for evaluation in evaluations)
     over = sum(evaluation.lost_heavily for evaluation in evaluations)
@@ -410,7 +409,6 @@ def _heavy_loss(configuration: Configuration) -> Finding:
 
 
 def _invalid(configuration: Configuration) -> Finding:
-    """What is to say where no repeat is valid: no number."""
     many = len(configuration.members)
     whose = "The run is" if many == 1 else f"All {many} repeats are"
     sentence = f"{whose} invalid: {NOT_ASKED_FOR}. The table below has what was measured."
@@ -418,7 +416,6 @@ def _invalid(configuration: Configuration) -> Finding:
 
 
 def _invalid_clause(configuration: Configuration) -> str:
-    """What is to say of repeats that do not count."""
     invalid = len(configuration.members) - len(configuration.leading)
     if not invalid:
         return ""

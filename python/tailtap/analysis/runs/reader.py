@@ -220,7 +220,6 @@ def require_own(folder: Path) -> None:
 
 
 def _no_runs(path: Path) -> str:
-    """Why nothing was found."""
     if (path / DATABASE).is_file():
         return (
             f"{path / DATABASE}: there are no runs beside it: an earlier version put imported runs "

@@ -195,11 +195,6 @@ class Run:
         return tuple(dict.fromkeys((*self.warnings, *more)))
 
     @property
-    def codes(self) -> frozenset[str]:
-        """The codes of all its warnings."""
-        return frozenset(warning.code for warning in self.all_warnings)
-
-    @property
     def own_folder(self) -> Path | None:
         """Where files about it belong: its run folder, or that of a bare evaluation."""
         return self.folder.parent if self.folder and self.record else self.folder

@@ -63,7 +63,6 @@ def fits(run: Run, word: str) -> bool:
 
 
 def _choice(experiment: Experiment) -> str:
-    """What there is to choose from, in one line."""
     own, imported = len(experiment.own), len(experiment.imported)
     every = dict.fromkeys(name for run in experiment.runs for name in names(run)[1:])
     shown = ", ".join(list(every)[:20])

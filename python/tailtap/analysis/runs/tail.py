@@ -64,17 +64,20 @@ def tail_of(evaluation: Evaluation, folder: Path | None, name: str) -> StoredTai
 
     Raises `InputError` when its tables do not fit together.
     """
-    try:
-        return _tail(evaluation, name)
-    except ValueError as error:
-        raise InputError(f"not a whole evaluation ({error}); run tailtap evaluate --out again").at(
-            folder or name
-        ) from error
-
-
-def _tail(evaluation: Evaluation, name: str) -> StoredTail:
     floor_ns, position, ingress_ns, latency_ns = evaluation.exceedances
-    found = StoredTail(
+    blocks = evaluation.blocks
+    wrong = ""
+    if int(blocks.packets.sum()) != evaluation.counts.matched:
+        wrong = "blocks.parquet counts other packets than evaluation.json"
+    elif np.any(np.diff(blocks.start_ns) <= 0):
+        wrong = "blocks.parquet is not in order"
+    elif np.any(np.diff(position) <= 0) or np.any(latency_ns <= floor_ns):
+        wrong = "exceedances.parquet is not in order"
+    if wrong:
+        raise InputError(f"not a whole evaluation ({wrong}); run tailtap evaluate --out again").at(
+            folder or name
+        )
+    return StoredTail(
         name=name,
         packets=evaluation.counts.matched,
         lost=evaluation.counts.lost,
@@ -83,17 +86,10 @@ def _tail(evaluation: Evaluation, name: str) -> StoredTail:
         position=position,
         ingress_ns=ingress_ns,
         latency_ns=latency_ns,
-        blocks=evaluation.blocks,
+        blocks=blocks,
         within_ns=evaluation.within_ns,
         resolution_ns=evaluation.within.resolution_ns,
     )
-    if int(found.blocks.packets.sum()) != found.packets:
-        raise ValueError("blocks.parquet counts other packets than evaluation.json")
-    if np.any(np.diff(found.blocks.start_ns) <= 0):
-        raise ValueError("blocks.parquet is not in order")
-    if np.any(np.diff(found.position) <= 0) or np.any(found.latency_ns <= found.floor_ns):
-        raise ValueError("exceedances.parquet is not in order")
-    return found
 
 
 def rate_of(side: Side) -> float:

@@ -86,12 +86,6 @@ def fit_papers(fitted: Part, rest: Part, threshold: Threshold) -> PapersThreshol
     return found
 
 
-def choose_papers(fits: Sequence[PapersThreshold]) -> PapersThreshold | None:
-    """The fit_papers with the smallest divergence; None when there is none."""
-    fitted = [found for found in fits if found.jensen_shannon is not None]
-    return min(fitted, key=lambda found: found.jensen_shannon or 0.0, default=None)
-
-
 HOUR_NS = 3600 * SECOND_NS
 #: Warnings that are of the measurement, whatever the method.
 OF_RUN = frozenset(
@@ -162,35 +156,40 @@ def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
         for threshold in options.thresholds
     ]
     if any(test.unit_root for test in tests):
-        assessments = [_not_stationary(found) for found in assessments]
+        drifts = "the fitted part drifts: both ADF and KPSS say that it is not stationary"
+        assessments = [found.with_flag("not-stationary", drifts) for found in assessments]
     assessments = [check(found, rest) for found in _compare(assessments)]
     # The rest of the run must have no say in the choice: it is there to check it.
+    before = REFUSALS - {"prediction-failed"}
     chosen = min(
-        (found for found in assessments if found.fit and not _refused_before(found)),
+        (
+            found
+            for found in assessments
+            if found.fit and before.isdisjoint(flag.code for flag in found.flags)
+        ),
         key=lambda found: found.latency or 0.0,
         default=None,
     )
     usable = chosen if chosen is not None and not chosen.refused else None
-    found = (
-        usable.level(tail.rate * horizon / SECOND_NS) if usable else None
-        for horizon in options.horizons
-    )
-    levels = tuple(
-        _horizon(tail, horizon, None if level is None else level.widened(tail.within_ns))
-        for horizon, level in zip(options.horizons, found, strict=True)
-    )
+    levels = []
+    for horizon_ns in options.horizons:
+        level = usable.level(tail.rate * horizon_ns / SECOND_NS) if usable else None
+        if level is not None:
+            level = level.widened(tail.within_ns)
+        words = level_words(horizon_ns, tail.rate, level)
+        levels.append(HorizonLevel(horizon_ns=horizon_ns, words=words, level=level))
     horizon = float(rest.packets or fitted.packets)
     cross = series.cross_check(tail.blocks, fitted.packets, horizon)
+    papers_chosen = min(
+        (found for found in papers if found.jensen_shannon is not None),
+        key=lambda found: found.jensen_shannon or 0.0,
+        default=None,
+    )
     model = TailModel(
-        tail, options, tick, fitted, rest, tests, tuple(assessments), chosen, levels, cross,
-        papers, choose_papers(papers), (), _forecasts(tail, assessments, options.horizons),
+        tail, options, tick, fitted, rest, tests, tuple(assessments), chosen, tuple(levels), cross,
+        papers, papers_chosen, (), _forecasts(tail, assessments, options.horizons),
     )  # fmt: skip
     return replace(model, warnings=tuple(_warnings(model)))
-
-
-def _horizon(tail: StoredTail, horizon_ns: int, level: LevelRecord | None) -> HorizonLevel:
-    words = level_words(horizon_ns, tail.rate, level)
-    return HorizonLevel(horizon_ns=horizon_ns, words=words, level=level)
 
 
 def _forecasts(
@@ -201,18 +200,6 @@ def _forecasts(
     whole = tuple(level for level in levels if level >= tail.floor_ns)
     found = (forecast(tail, whole, horizon) for horizon in horizons)
     return tuple(one for one in found if one is not None)
-
-
-def _not_stationary(found: Assessment) -> Assessment:
-    return found.with_flag(
-        "not-stationary", "the fitted part drifts: both ADF and KPSS say that it is not stationary"
-    )
-
-
-def _refused_before(found: Assessment) -> bool:
-    """Whether something other than the check against the rest speaks against a threshold."""
-    flags = tuple(flag for flag in found.flags if flag.code != "prediction-failed")
-    return replace(found, flags=flags).refused
 
 
 def _compare(assessments: Sequence[Assessment]) -> list[Assessment]:
@@ -300,7 +287,6 @@ def _warnings(model: TailModel) -> list[Notice]:
 
 
 def _about(model: TailModel, chosen: Assessment) -> list[Notice]:
-    """What a reader must know of the chosen threshold and its levels."""
     found = []
     if chosen.bursts is not None:
         over = model.fitted.position[model.fitted.latency > (chosen.latency or 0)]
@@ -352,7 +338,6 @@ def _about(model: TailModel, chosen: Assessment) -> list[Notice]:
 
 
 def _why_none(assessments: Sequence[Assessment]) -> str:
-    """Why no threshold gave a model: the reason of each, once."""
     reasons: dict[str, list[str]] = {}
     for found in assessments:
         message = next(flag.message for flag in found.flags if flag.code in REFUSALS)

@@ -37,7 +37,7 @@ own work had its core meanwhile, by the trace, nobody from outside took it: that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -244,7 +244,7 @@ def of_trace(trace: Trace) -> tuple[list[Pauses], Events]:
     """
     events = read_events(trace)
     found = []
-    for cpu in sorted({*trace.served.cpus, *trace.senders}):
+    for cpu in sorted({*trace.served.cpus, *trace.record.senders}):
         mine = (events.records["cpu"] == cpu) & (events.stolen_ns > 0)
         start, length = events.stolen[mine], events.stolen_ns[mine]
         found.append(Pauses("steal", cpu, Spans.merged(start, start + length)))
@@ -283,7 +283,7 @@ def _stopped(trace: Trace, events: Events) -> Iterator[Pauses]:
 
 
 def of_generator(
-    run: Run, ingress: Path, events: Events | None, senders: tuple[int, ...]
+    run: Run, ingress: Path, events: Events | None, senders: Sequence[int]
 ) -> list[Pauses] | None:
     """When the generator was late and, as far as is known, this kernel's work was not why.
 
@@ -333,7 +333,7 @@ def _due(run: Run, ingress: Path) -> tuple[Column, Column] | None:
     return number * SECOND_NS // rate, measured["time_ns"].astype(np.int64)
 
 
-def _ours(events: Events, cpus: tuple[int, ...]) -> Spans:
+def _ours(events: Events, cpus: Sequence[int]) -> Spans:
     """When this kernel had some CPUs for others than whoever sends, less what was stolen then."""
     records = events.records
     own = np.isin(records["cpu"], cpus) & np.isin(records["kind"], _OWN)

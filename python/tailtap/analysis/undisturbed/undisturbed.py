@@ -170,13 +170,13 @@ def find_undisturbed(run: Run, trace: Trace | None = None) -> Undisturbed | None
     stored = run.stored
     before, after = (capture_of(side, folder) for side in stored.inputs.both)
     events: Events | None = None
-    senders: tuple[int, ...] = ()
+    senders: Sequence[int] = ()
     found: list[Pauses] = []
     known: list[str] = []
     if has_trace(run):
         trace = trace or load(run)
         found, events = of_trace(trace)
-        senders = trace.senders
+        senders = trace.record.senders
         known.append("trace")
     elif (folder / GUEST_EVENTS).is_file():
         found = of_guest(load_guest(folder), guest_clock(folder))
@@ -331,7 +331,6 @@ def _evaluation(
 
 
 def _those(columns: Sequence[Any], chosen: npt.NDArray[np.bool_]) -> list[Any]:
-    """Some rows of columns, of numbers or of texts."""
     places = np.flatnonzero(chosen)
     return [
         [one[place] for place in places] if isinstance(one, list | tuple) else column(one)[places]

@@ -293,7 +293,6 @@ def _return_level(requirement: Requirement, run: Evidence, confidence: float) ->
 
 
 def _no_level(model: TailModel, horizon: int) -> str:
-    """Why the model gives no number."""
     chosen = model.chosen
     if chosen is not None and chosen.refused:
         return "the tail model is refused: " + "; ".join(
@@ -405,7 +404,6 @@ def _gone_words(run: Evidence) -> str:
 
 
 def _time_words(ns: int, run: Evidence) -> str:
-    """A latency, and what it may be off by."""
     return format_time(ns) + (f" ± {format_time(run.within_ns)}" if run.within_ns else "")
 
 
@@ -415,7 +413,6 @@ def _late_words(requirement: Requirement) -> str:
 
 
 def _unknown(requirement: Requirement, run: Evidence) -> RunFinding:
-    """What the run does not tell, in one line."""
     if run.packets == 0:
         reason = "no packet was seen on both sides"
         reason = "no answer of it is known to be good" if run.errors else reason

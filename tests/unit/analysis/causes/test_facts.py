@@ -149,7 +149,7 @@ def test_the_tail_without_a_cause_is_that_of_a_run_without_it(tmp_path: Path, re
     other = simulate(arrivals(RATE, SECONDS, again), kept, again)
     truth, measured = (np.sort(one.egress - one.ingress) for one in (other, simulated))
     rank = int(np.ceil(0.995 * measured.size)) - 1
-    names = [name for name in found.joined.rows.names
+    names = [name for name in found.joined.laid.rows.names
              if name.cause == ("task" if removed is hog else "kernel-thread")]  # fmt: skip
     assert found.removal is not None
     without = found.removal.without(names)

@@ -35,6 +35,7 @@ from tailtap.analysis.causes.lanes import Slice, rows, slices
 from tailtap.analysis.causes.taxonomy import SERVED, Names, Served, sort
 from tailtap.analysis.causes.trace import Trace, merged, read_events
 from tailtap.base.errors import InputError
+from tailtap.records.trace import TraceRecord
 
 ACCUMULATED = 1
 NET_RX = 3
@@ -49,7 +50,8 @@ def trace_of(folder: Path, records: Sequence[Record], by: str = "task") -> Trace
         {int(address, 16): name for address, name in NAMES["functions"].items()},
     )
     served = Served.one(by, pids=(SERVER,), cpus=(DUT,))  # type: ignore[arg-type]
-    return Trace(path, START, START + 10_000_000, (DUT,), served, names, None, {}, (), (), "thin")
+    record = TraceRecord(cpus=[DUT], started_ns=START, ended_ns=START + 10_000_000, served=None)
+    return Trace(path, record, served, names)
 
 
 def drawn(folder: Path, records: Sequence[Record]) -> list[Slice]:

@@ -135,7 +135,7 @@ def test_parts_are_of_both_and_no_longer_than_the_stay(
     joined = found.joined
     sums = np.bincount(joined.of_packets(), joined.part_ns, joined.state.size)
     assert (sums <= joined.late.packets.latency_ns).all()
-    told = np.unique(joined.of_packets() * len(joined.rows.names) + joined.part_row)
+    told = np.unique(joined.of_packets() * len(joined.laid.rows.names) + joined.part_row)
     assert told.size == joined.part_row.size  # each row once
     written = pq.read_table(folder / "causes-late.parquet")
     assert written["segment"].to_pylist() == (joined.segment + 1).tolist()

@@ -34,6 +34,7 @@ from tailtap.analysis.undisturbed import undisturbed_of
 from tailtap.analysis.undisturbed.stretches import LATE_NS, Pauses, of_generator, of_trace
 from tailtap.records.record import Open
 from tailtap.records.run import Parameters, RunRecord, TrafficSettings
+from tailtap.records.trace import TraceRecord
 
 PACKETS, RATE = 1_000, 10_000
 GAP = SECOND // RATE
@@ -46,8 +47,10 @@ def trace_of(
     path = folder / "trace.events"
     path.write_bytes(encode(records))
     served = Served.one(by, pids=[SERVER], cpus=[DUT])  # type: ignore[arg-type]
-    return Trace(path, START, START + SECOND, (DUT,), served, Names(), None, {}, (), (), "thin",
-                 senders=senders)  # fmt: skip
+    record = TraceRecord(
+        cpus=[DUT], senders=list(senders), started_ns=START, ended_ns=START + SECOND, served=None
+    )
+    return Trace(path, record, served, Names())
 
 
 def spans(found: Sequence[Pauses]) -> list[tuple[str, int | None, list[int], list[int]]]:
@@ -151,7 +154,7 @@ def test_whoever_had_the_generators_core(tmp_path: Path, taken: bool) -> None:
     end = Record(due + FIVE_MS, 0, 21, cpu=OTHER, steal=stolen)
     trace = trace_of(tmp_path, [first, end] if taken else [first, hog, end], senders=(OTHER,))
     found, events = of_trace(trace)
-    late = of_generator(run, tmp_path / "ingress.stamps", events, trace.senders)
+    late = of_generator(run, tmp_path / "ingress.stamps", events, trace.record.senders)
     assert late is not None
     assert [one.by for one in (*found, *late)] == (["steal", "generator"] if taken else [])
 

@@ -156,7 +156,7 @@ def test_what_a_guest_did_stands_where_its_host_saw_it(
     explain_runs([run], late="100 us")
     causes = causes_of(finished_runs(run)[0])
     assert causes.guest is not None
-    whole = [(causes.trace.started_ns, causes.trace.ended_ns)]
+    whole = [(causes.trace.record.started_ns, causes.trace.record.ended_ns)]
     hogs = [one for one in causes.slices(whole) if one.name == "hog"]
     blocks = sorted(block.start for block in simulated.blocks if block.made is hog)
     starts = np.array(sorted(one.start for one in hogs))
