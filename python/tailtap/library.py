@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tailtap.analysis.causes.remedies import Knob
     from tailtap.analysis.causes.trace import Trace
     from tailtap.analysis.runs.run import Experiment, Run
     from tailtap.experiment.reading import CheckedExperiment
@@ -146,9 +145,7 @@ def explain(runs: Places, *, late: str = "p99.9") -> list[CausesRecord]:
 
     found = []
     traced = _paths(runs)
-    for folder, told in explain_many(
-        traced, late=late, knobs=remedies(), undisturbed=kept_undisturbed
-    ):
+    for folder, told in explain_many(traced, late=late, undisturbed=kept_undisturbed):
         if isinstance(told, TailtapError):
             raise told
         keep_causes([folder])
@@ -233,7 +230,7 @@ def publish(
         authors=[parse_author(text) for text in authors],
     )
     place = None if out is None else Path(out)
-    return make(Path(folder), place, options, check=check, knobs=remedies(), progress=progress)
+    return make(Path(folder), place, options, check=check, progress=progress)
 
 
 def reproduce(
@@ -264,7 +261,7 @@ def reproduce(
     if level in MEASURING:
         require_root()
     archive = None if captures is None else Path(captures)
-    asked = Asked(level, archive, fetch, remedies())
+    asked = Asked(level, archive, fetch)
     with at(str(site)) as folder:
         return repeat(folder, str(site), asked, measure if level in MEASURING else None)
 
@@ -320,25 +317,6 @@ def measure_again(
         )
         run_experiment(checked, file, campaign)
     return folder
-
-
-def remedies() -> list[Knob]:
-    """The knobs of `tailtap host`, as remedies."""
-    from tailtap.analysis.causes.remedies import Knob
-    from tailtap.host.knobs import KNOBS
-
-    return [
-        Knob(
-            knob.name,
-            tuple(knob.removes),
-            knob.risk,
-            knob.settable,
-            knob.recommended,
-            knob.disruptive,
-            knob.details,
-        )
-        for knob in KNOBS
-    ]
 
 
 def kept_undisturbed(run: Run, trace: Trace | None) -> UndisturbedRecord | None:

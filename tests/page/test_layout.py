@@ -23,7 +23,6 @@ from traced import write_two_causes
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation.clocks import known
-from tailtap.library import remedies
 from tailtap.measure.search.methods import settings_of
 from tailtap.show.report import write_report
 
@@ -164,8 +163,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     @cache
     def page(name: str) -> Path:
         (home / name).mkdir()
-        knobs = remedies() if name == "causes" else ()
-        return write_report(FOLDERS[name](home / name), figures=False, knobs=knobs).page
+        return write_report(FOLDERS[name](home / name), figures=False).page
 
     return page
 

@@ -10,7 +10,7 @@ import click
 from tailtap.cli.command import PATH, SHARE, TIME, Answer, command
 from tailtap.cli.options import runs_and_folders, writes_into
 from tailtap.cli.terminal import say, steps, warn_of
-from tailtap.library import keep_causes, kept_undisturbed, remedies
+from tailtap.library import keep_causes, kept_undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,6 @@ def explain(
                 runs,
                 executor,
                 late=late,
-                knobs=remedies(),
                 stalls=TOLD,
                 undisturbed=kept_undisturbed,
                 progress=steps("explain", quiet=quiet),
@@ -164,7 +163,7 @@ def _briefly(traced: Sequence[Path]) -> Sequence[tuple[Path, Told | TailtapError
 
     if not traced:
         return ()
-    return explain_many(traced, knobs=remedies(), stalls=1, undisturbed=kept_undisturbed)
+    return explain_many(traced, stalls=1, undisturbed=kept_undisturbed)
 
 
 def _print_undisturbed(found: UndisturbedRecord | None) -> None:

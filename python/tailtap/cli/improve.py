@@ -135,7 +135,6 @@ def improve(
     """
     from tailtap.base.errors import InputError
     from tailtap.cli.progress import campaign_in
-    from tailtap.library import remedies
     from tailtap.measure.improve import improve as try_knobs
     from tailtap.measure.improve import settings_of
 
@@ -148,7 +147,7 @@ def improve(
     elif experiment is not None:
         plan = _experiment(experiment, set_, require, asked)
     with campaign_in(out, f"{plan.name}-improve", quiet=quiet, resume=resume) as campaign:
-        found = try_knobs(plan, campaign, knobs=remedies())
+        found = try_knobs(plan, campaign)
         files = [_export(found, name) for name in exports if found.record.kept]
     if keep and found.record.kept:
         for name, why in found.apply():

@@ -68,7 +68,6 @@ def report(
     where * and ? stand for any letters: `--runs 'container, 10 kpkt/s'`.
     """
 
-    from tailtap.library import remedies
     from tailtap.records.printed import ReportRecord
     from tailtap.show.report import write_report
 
@@ -77,7 +76,6 @@ def report(
         out,
         figures=figures,
         runs=runs,
-        knobs=remedies(),
         figures_from=figures_from,
         progress=steps("report", quiet=quiet),
     )
@@ -304,7 +302,6 @@ def reproduce(
     shown.
     """
     from tailtap.base.errors import InputError
-    from tailtap.library import remedies
     from tailtap.show.reproduce import MEASURING, Asked
     from tailtap.show.reproduce import reproduce as repeat
     from tailtap.show.reproduce.fetching import at
@@ -323,7 +320,7 @@ def reproduce(
         require_root()
     measure = _measuring(level, set_, out, testbed, allow_commands, quiet=quiet)
     with at(site, progress) as folder:
-        asked = Asked(level, captures, fetch or 0, remedies())
+        asked = Asked(level, captures, fetch or 0)
         found = repeat(folder, site, asked, measure if measuring else None, progress)
     return Answer(found, lambda: reproduction_parts(found), STATUS[found.answer])
 

@@ -20,6 +20,7 @@ from tailtap.host.knobs.knob import Files, Knob, Place, fixed, on_the_line
 from tailtap.host.knobs.purpose import ROLES, Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.tuning.audit import audit
+from tailtap.records import knobs as catalogue
 
 
 @pytest.fixture
@@ -69,6 +70,10 @@ def test_when_a_knob_can_be_set() -> None:
     assert row(where=line).settable == "no"
     word = row(where=line, word=lambda _purpose, _tree: "a=1", does="Turns it off.")
     assert word.settable == "boot"
+
+
+def test_what_is_known_without_the_machine_is_said_of_each() -> None:
+    assert [knob.name for knob in KNOBS] == list(catalogue.KNOBS)
 
 
 def test_names_are_unique_and_groups_together() -> None:

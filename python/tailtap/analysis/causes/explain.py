@@ -25,7 +25,7 @@ from tailtap.analysis.causes.late import (
     segments,
     usual_packets,
 )
-from tailtap.analysis.causes.remedies import Knob, Situation, trials_of
+from tailtap.analysis.causes.remedies import Situation, trials_of
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.causes.trace import Trace, load, too_coarse
 from tailtap.analysis.evaluation.values import Column
@@ -48,7 +48,6 @@ class Explained:
     labels: Labels
     periods: tuple[Period, ...]
     warnings: tuple[Notice, ...]
-    knobs: tuple[Knob, ...]
     here: Situation
     """Where it was measured: what can be set there."""
     guest: Guest | None = None
@@ -85,7 +84,6 @@ def explain(
     run: Run,
     *,
     late: str = DEFAULT,
-    knobs: Sequence[Knob] = (),
     control: Control | None = None,
 ) -> Explained:
     """Explain the late packets of one run; see `explain_many`. Writes nothing.
@@ -125,7 +123,6 @@ def explain(
         labels=labels,
         periods=tuple(_periods(run, joined, labels, span)),
         warnings=(*_warnings(run, trace, joined), *unknown, *_of_guest(guest, joined), *unread),
-        knobs=tuple(knobs),
         here=situation(run, trace, trials, p),
         guest=guest,
         looked=looked,

@@ -21,7 +21,6 @@ import pyarrow as pa
 from tailtap.analysis.causes.explain import Explained, explain
 from tailtap.analysis.causes.late import DEFAULT
 from tailtap.analysis.causes.record import Line, record, tables, worst_stalls
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.trace import Trace, has_trace
 from tailtap.analysis.evaluation import tables as files
 from tailtap.analysis.evaluation.executors import Executor, Task, Threads
@@ -173,7 +172,6 @@ def explain_many(
     executor: Executor | None = None,
     *,
     late: str = DEFAULT,
-    knobs: Sequence[Knob] = (),
     stalls: int = 0,
     undisturbed: Outside = lambda *_: None,
     progress: Progress = lambda _: None,
@@ -182,7 +180,7 @@ def explain_many(
 
     Each of `paths` is a run folder or an experiment folder; of an experiment all finished runs that
     have a trace are explained. `late` is a percentile such as ``p99.9`` or a latency such as
-    ``100 us``. `knobs` are those that may be named as remedies; `stalls` is how many of the worst
+    ``100 us``. `stalls` is how many of the worst
     ones are told in words, and `undisturbed` finds out what is left of a run without pauses from
     outside. Gives each run's folder, and what is told of it or the error that it
     gave: after an error the others go on. `progress` gets the name of each run that begins. Raises
@@ -190,7 +188,7 @@ def explain_many(
     folder cannot be written.
     """
     runs = _traced(paths)
-    asked = (late, tuple(knobs), stalls)
+    asked = (late, stalls)
     found = dict(_each(runs, executor or Here(), progress, undisturbed, *asked))
     return [(folder, found[folder]) for folder in runs]
 
@@ -199,7 +197,6 @@ def explain_runs(
     paths: Sequence[Path],
     *,
     late: str = DEFAULT,
-    knobs: Sequence[Knob] = (),
     progress: Progress = lambda _: None,
 ) -> list[Explained]:
     """As `explain_many` in this process, with all that was found of each run.
@@ -208,7 +205,7 @@ def explain_runs(
     it, is an `InputError`.
     """
     found: list[Explained] = []
-    asked = (late, tuple(knobs), 0, found.append)
+    asked = (late, 0, found.append)
     for _, told in _each(_traced(paths), Here(), progress, lambda *_: None, *asked):
         if isinstance(told, TailtapError):
             raise told
@@ -219,7 +216,6 @@ def tell(
     run: Run | Path,
     control: Control | None,
     late: str,
-    knobs: Sequence[Knob],
     stalls: int,
     keep: Keep | None = None,
 ) -> Told:
@@ -228,7 +224,7 @@ def tell(
     Writes nothing.
     """
     [one] = [run] if isinstance(run, Run) else finished_runs(run)
-    found = explain(one, late=late, knobs=knobs, control=control)
+    found = explain(one, late=late, control=control)
     if keep is not None:
         keep(found)
     trace = found.trace if isinstance(run, Run) else None

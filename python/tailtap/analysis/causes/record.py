@@ -154,7 +154,7 @@ def _remove(found: Explained) -> Remove:
     packets = int(found.joined.state.size)
     here = found.here
     tail = found.removal.without if found.removal else None
-    removal = remedy(causes, packets, found.knobs, here, tail)
+    removal = remedy(causes, packets, here, tail)
     shown = proven(here.trials, here.p, causes)
     said = proven_words(shown)
     if removal is None:
@@ -237,7 +237,7 @@ def _filled(row: CauseRow, found: Explained) -> CauseRow:
     """The row with what would be left without it, and what may help against it."""
     name, removal = Named(row.cause, row.detail), found.removal
     without = removal.without({name}) if removal and row.is_cause else None
-    knobs = [knob.name for knob in knobs_for(name, found.knobs, found.here)]
+    knobs = [knob.name for knob in knobs_for(name, found.here)]
     return replace(row, without=without, knobs=knobs)
 
 
@@ -411,7 +411,7 @@ def _words(found: Explained, packet: int) -> str:
         told += "" if unseen else " (present, not shown to be the cause)"
         knobs = []
     else:
-        knobs = knobs_for(joined.laid.rows.names[row], found.knobs, found.here)[:MOST_KNOBS]
+        knobs = knobs_for(joined.laid.rows.names[row], found.here)[:MOST_KNOBS]
     if more:
         told += f"; {more} more {_packets(more)} waited for its end"
     if behind:

@@ -15,8 +15,10 @@ from tailtap.analysis.causes.taxonomy import Named, is_of, is_of_generator, own_
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
+from tailtap.base.registry import Registry
 from tailtap.base.units import format_time
 from tailtap.records.causes import ProvenKnob, Without
+from tailtap.records.knobs import KNOBS, KnobFacts
 from tailtap.records.record import Notice, read_if_there
 from tailtap.records.search import ImproveRecord, KnobTrial
 
@@ -99,31 +101,23 @@ OF_CARDS: Mapping[str, tuple[str, ...]] = {
 theirs."""
 
 
-@dataclass(frozen=True)
-class Knob:
-    """What is to be known of a knob of `tailtap host` here."""
+TABLE: Registry[KnobFacts] = Registry("knob", "tailtap.knobs", KnobFacts, lambda: KNOBS)
 
-    name: str
-    removes: tuple[str, ...]
-    risk: int
-    settable: str
-    recommended: bool = True
-    disruptive: bool = False
-    details: str | None = None
-    """A pattern of the details of the causes that it removes, where `MADE_FOR` does not know it."""
 
-    def answers(self, cause: str, detail: str) -> bool:
-        """Whether it says itself that it is made for this cause."""
-        return (
-            self.details is not None
-            and cause in self.removes
-            and re.search(self.details, detail) is not None
+def known_knobs() -> tuple[KnobFacts, ...]:
+    """The knobs of `tailtap host`, those of other packages included."""
+    return tuple(
+        KnobFacts(
+            knob.name, tuple(knob.removes), knob.risk, knob.settable, knob.recommended,
+            knob.disruptive, knob.details,
         )
+        for _, knob in TABLE.working()
+    )  # fmt: skip
 
-    @property
-    def rank(self) -> tuple[bool, int, bool, str]:
-        """What is cheaper comes first."""
-        return (not self.recommended, self.risk, self.settable == "boot", self.name)
+
+def rank(knob: KnobFacts) -> tuple[bool, int, bool, str]:
+    """What is cheaper comes first."""
+    return (not knob.recommended, knob.risk, knob.settable == "boot", knob.name)
 
 
 @dataclass(frozen=True)
@@ -145,8 +139,10 @@ class Situation:
     """What was tried here, with and without."""
     p: float = 0.0
     """The percentile that the trials tell of."""
+    knobs: Sequence[KnobFacts] = field(default_factory=known_knobs)
+    """What may be named."""
 
-    def allows(self, knob: Knob) -> bool:
+    def allows(self, knob: KnobFacts) -> bool:
         """Whether it can be set there, is not yet as it should be, and was not tried yet."""
         guest = knob.name.startswith(IN_GUEST)
         answers = self.in_guest if guest else self.answers
@@ -157,7 +153,7 @@ class Situation:
             return False
         return knob.settable != "no" and (answers is None or answers.get(name) == NOT_MET)
 
-    def lines(self, knobs: Sequence[Knob]) -> list[str]:
+    def lines(self, knobs: Sequence[KnobFacts]) -> list[str]:
         """What to type for these knobs."""
         ours = [knob for knob in knobs if knob.name == _plain(knob.name)]
         theirs = [knob for knob in knobs if knob.name.startswith(IN_GENERATOR)]
@@ -167,7 +163,7 @@ class Situation:
         return found
 
 
-def _lines(knobs: Sequence[Knob], purpose: str) -> Iterator[str]:
+def _lines(knobs: Sequence[KnobFacts], purpose: str) -> Iterator[str]:
     now = [knob for knob in knobs if knob.settable == "runtime"]
     boot = [_plain(knob.name) for knob in knobs if knob.settable == "boot"]
     if now:
@@ -180,21 +176,18 @@ def _lines(knobs: Sequence[Knob], purpose: str) -> Iterator[str]:
         yield " ".join(filter(None, ("tailtap host bootline", *boot, purpose)))
 
 
-ANYWHERE = Situation()
-
-
 @dataclass(frozen=True)
 class Remedy:
     """Candidates, and the causes that they answer."""
 
-    knobs: tuple[Knob, ...]
+    knobs: tuple[KnobFacts, ...]
     packets: int
     """Late packets with these causes."""
     share: float
     causes: frozenset[Named] = field(default_factory=frozenset)
 
 
-def knobs_for(name: Named, knobs: Sequence[Knob], here: Situation = ANYWHERE) -> list[Knob]:
+def knobs_for(name: Named, here: Situation) -> list[KnobFacts]:
     """The candidates for a cause, the cheapest first; none where no knob is known.
 
     A guest has its kernel's line and nothing else that could be set for it: knobs of a guest's
@@ -211,6 +204,7 @@ def knobs_for(name: Named, knobs: Sequence[Knob], here: Situation = ANYWHERE) ->
     theirs = name.cause != "device-interrupt" or any(card in detail for card in here.cards)
     if here.cards and theirs:
         made += OF_CARDS.get(name.cause, ())
+    knobs = here.knobs
     if is_of_generator(name):
         knobs = [replace(knob, name=f"{IN_GENERATOR}{knob.name}") for knob in knobs]
     if is_of("guest", name):
@@ -219,9 +213,18 @@ def knobs_for(name: Named, knobs: Sequence[Knob], here: Situation = ANYWHERE) ->
     found = [
         knob
         for knob in knobs
-        if (_plain(knob.name) in made or knob.answers(name.cause, detail)) and here.allows(knob)
+        if (_plain(knob.name) in made or _answers(knob, name.cause, detail)) and here.allows(knob)
     ]
-    return sorted(found, key=lambda knob: knob.rank)
+    return sorted(found, key=rank)
+
+
+def _answers(knob: KnobFacts, cause: str, detail: str) -> bool:
+    """Whether a knob of another package says that it is made for this cause."""
+    return (
+        knob.details is not None
+        and cause in knob.removes
+        and re.search(knob.details, detail) is not None
+    )
 
 
 def _plain(name: str) -> str:
@@ -232,8 +235,7 @@ def _plain(name: str) -> str:
 def remedy(
     packets: Mapping[Named, int],
     late: int,
-    knobs: Sequence[Knob],
-    here: Situation = ANYWHERE,
+    here: Situation,
     without: Callable[[Collection[Named]], Without] | None = None,
 ) -> Remedy | None:
     """The candidates that a greedy rule names for causes of so many of the `late` packets.
@@ -242,17 +244,17 @@ def remedy(
     what those before it leave is not named.
     """
     left = dict(packets)
-    by_knob: dict[Knob, set[Named]] = {}
+    by_knob: dict[KnobFacts, set[Named]] = {}
     for name in left:
-        for knob in knobs_for(name, knobs, here):
+        for knob in knobs_for(name, here):
             by_knob.setdefault(knob, set()).add(name)
-    chosen: list[Knob] = []
+    chosen: list[KnobFacts] = []
     answered: set[Named] = set()
 
-    def gain(knob: Knob) -> int:
+    def gain(knob: KnobFacts) -> int:
         return sum(left.get(name, 0) for name in by_knob[knob])
 
-    def lowers(knob: Knob) -> bool:
+    def lowers(knob: KnobFacts) -> bool:
         if without is None:
             return True
         before, after = without(answered), without(answered | by_knob[knob])
@@ -260,7 +262,7 @@ def remedy(
 
     while len(chosen) < MOST_KNOBS:
         enough = [knob for knob in by_knob if gain(knob) >= max(1, LEAST_SHARE * late)]
-        enough.sort(key=lambda knob: (-gain(knob), knob.rank))
+        enough.sort(key=lambda knob: (-gain(knob), rank(knob)))
         best = next(filter(lowers, enough), None)
         if best is None:
             break

@@ -16,7 +16,6 @@ from tailtap.analysis.causes.guest import Guest, guest_of
 from tailtap.analysis.causes.lanes import Slice, slices
 from tailtap.analysis.causes.late import leaving
 from tailtap.analysis.causes.record import record, tables
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.taxonomy import NAMES
 from tailtap.analysis.causes.trace import Events, Trace, Window, load, read_events
 from tailtap.analysis.clocks.host import EGRESS
@@ -81,11 +80,10 @@ class Causes:
         return integers(getattr(self, table), name)
 
 
-def causes_of(run: Run, knobs: Sequence[Knob] = ()) -> Causes:
+def causes_of(run: Run) -> Causes:
     """Why packets of a run were late; found out now where nothing is stored, or of old captures.
 
-    `knobs` may then be named as remedies. Nothing is written. Raises `InputError` as `load` and
-    `explain` do.
+    Nothing is written. Raises `InputError` as `load` and `explain` do.
     """
     trace = load(run)
     damage: list[Notice] = []
@@ -95,7 +93,7 @@ def causes_of(run: Run, knobs: Sequence[Knob] = ()) -> Causes:
         stored, damage = None, [Notice("file-damaged", f"{error}; here it was found out anew")]
     if stored is not None:
         return Causes(run, trace, stored[0], *stored[1])
-    found = explain(run, knobs=knobs)
+    found = explain(run)
     made, told = tables(found), record(found)
     told.warnings = [*told.warnings, *damage]
     return Causes(run, trace, told, *(made[name] for name in TABLES))

@@ -1,6 +1,7 @@
 """The table of knobs: what on a host adds tail latency, a file for each group.
 
-A row is a `Knob` (`knob.py`) in the `ROWS` of its group's file; nothing else has to know of it.
+A row is a `Knob` (`knob.py`) in the `ROWS` of its group's file. What it removes and costs stands in
+`tailtap.records.knobs`, which explaining a run reads; nothing else has to know of it.
 Packages of others add rows by entry points of the group ``tailtap.knobs``, each of which names a
 `Knob`.
 """

@@ -15,7 +15,7 @@ from tailtap.base.errors import MachineError
 from tailtap.host.changes.kernel_values import Form, Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.knobs.interrupts import others_mask
-from tailtap.host.knobs.knob import Files, Knob, Place, fixed
+from tailtap.host.knobs.knob import Files, Place, fixed, known
 from tailtap.host.knobs.purpose import HOST, PHYSICAL, Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.net.card_settings import SHOW, CardSetting, settings
@@ -187,7 +187,7 @@ def _cores(purpose: Purpose, _tree: Tree) -> Wish:
 
 # A card spreads packets over fewer queues before it has fewer: it refuses the other way around, and
 # all is put back in reverse.
-row = partial(Knob, group="cards")
+row = partial(known, group="cards")
 
 of_cards = partial(row, roles=HOST | {"vm-guest"})
 """Rows of what the sender of packets has no use for."""
@@ -200,8 +200,6 @@ ROWS = (
         "Packets of the device's cards are received on cores that are not the device's. An empty "
         "mask leaves them where the card interrupts.",
         f"{SCALING}: RPS; cluster node-tuning-operator",
-        removes=("foreign-net-rx", "own-work"),
-        risk=0,
     ),
     row(
         "other-steering",
@@ -214,8 +212,6 @@ ROWS = (
         others_mask,
         "Packets of other interfaces are received on the device's cores.",
         f"{SCALING}: RPS; cluster node-tuning-operator",
-        removes=("foreign-net-rx",),
-        risk=0,
     ),
     row(
         "threaded-napi",
@@ -224,8 +220,6 @@ ROWS = (
         "Packets are received by a kernel thread for each queue, which can be pinned and given a "
         "priority, but must be woken up.",
         f"{NAPI}: threaded",
-        removes=("waiting",),
-        recommended=False,
         absent="this kernel has no threaded NAPI",
     ),
     row(
@@ -236,8 +230,6 @@ ROWS = (
         "what they serve. A program that polls (SO_PREFER_BUSY_POLL, AF_XDP) is interrupted "
         "unless it is above 0.",
         f"{NAPI}: software IRQ coalescing, busy polling; RTC-Testbench pull request 55",
-        removes=("device-interrupt", "link"),
-        recommended=False,
     ),
     row(
         "flush-timeout",
@@ -247,8 +239,6 @@ ROWS = (
         "for a poll. Preferred busy polling (AF_XDP) needs more than lies between two polls of "
         "its program.",
         f"{NAPI}: software IRQ coalescing, busy polling; RTC-Testbench pull request 55",
-        removes=("link",),
-        recommended=False,
     ),
     row(
         "card-power",
@@ -256,8 +246,6 @@ ROWS = (
         fixed("on"),
         "A card that has nothing to do is put to sleep.",
         "Documentation/ABI/testing/sysfs-devices-power: control",
-        removes=("link",),
-        risk=0,
         roles=PHYSICAL,
         absent="the power of these cards is not managed",
     ),
@@ -267,7 +255,6 @@ ROWS = (
         _link_power,
         "PCI links that are idle take microseconds to wake up.",
         "Documentation/admin-guide/kernel-parameters.txt: pcie_aspm.policy",
-        removes=("link",),
         roles=PHYSICAL,
         absent="the kernel does not manage the power of PCI links",
     ),
@@ -279,8 +266,6 @@ ROWS = (
         "bursts, and worse for whoever waits for the core.",
         "Documentation/admin-guide/sysctl/net.rst: netdev_budget; tuned: profile "
         "network-throughput",
-        removes=("waiting", "behind"),
-        recommended=False,
     ),
     row(
         "receive-backlog",
@@ -289,7 +274,6 @@ ROWS = (
         "Packets beyond so many that wait for a core are dropped, of veth and with steering. A "
         "longer queue loses less and is later.",
         "Documentation/admin-guide/sysctl/net.rst: netdev_max_backlog",
-        recommended=False,
     ),
     row(
         "busy-poll",
@@ -298,8 +282,6 @@ ROWS = (
         "A program that waits for sockets in poll or select looks at the card itself for so many "
         "microseconds. Forwarders in the kernel have no sockets.",
         "Documentation/admin-guide/sysctl/net.rst: busy_poll; tuned: profile network-latency",
-        removes=("waiting",),
-        recommended=False,
     ),
     row(
         "busy-read",
@@ -308,8 +290,6 @@ ROWS = (
         "A program that reads a socket looks at the card itself for so many microseconds. "
         "Forwarders in the kernel have no sockets.",
         "Documentation/admin-guide/sysctl/net.rst: busy_read; tuned: profile network-latency",
-        removes=("waiting",),
-        recommended=False,
     ),
     of_cards(
         "adaptive-receive",
@@ -317,7 +297,6 @@ ROWS = (
         fixed("off"),
         "The driver chooses by recent traffic how long the card waits before it interrupts.",
         f"{NETLINK}: COALESCE_SET; {INTEL}, interrupt moderation",
-        removes=("link", "device-interrupt"),
     ),
     of_cards(
         "adaptive-send",
@@ -325,7 +304,6 @@ ROWS = (
         fixed("off"),
         "The driver chooses by recent traffic how long the card waits to tell what it has sent.",
         f"{NETLINK}: COALESCE_SET; {INTEL}, interrupt moderation",
-        removes=("link", "device-interrupt"),
     ),
     of_cards(
         "receive-coalescing",
@@ -334,7 +312,6 @@ ROWS = (
         "A received packet waits in the card until more have come or the time is over. Without "
         "that each packet may interrupt, and high rates cost more.",
         f"include/linux/ethtool.h: struct ethtool_coalesce; {INTEL}, interrupt moderation",
-        removes=("link",),
     ),
     of_cards(
         "send-coalescing",
@@ -343,8 +320,6 @@ ROWS = (
         "Buffers of sent packets are given back late. That holds up only senders that wait for "
         "them, and interrupts cost all others.",
         "include/linux/ethtool.h: struct ethtool_coalesce",
-        removes=("link",),
-        recommended=False,
     ),
     of_cards(
         "receive-spread",
@@ -359,8 +334,6 @@ ROWS = (
         "Packets are spread over more queues than the device has cores, so that some arrive at "
         "others. No link goes down for this.",
         "Documentation/networking/scaling.rst: RSS; ethtool(8): --set-rxfh-indir",
-        removes=("foreign-net-rx",),
-        recommended=False,
     ),
     of_cards(
         "card-queues",
@@ -369,9 +342,6 @@ ROWS = (
         "Each queue has an interrupt. Where there are more of them than the device has cores, "
         "packets arrive at other cores.",
         "tuned: profile realtime, channels; Documentation/networking/scaling.rst",
-        removes=("device-interrupt", "foreign-net-rx"),
-        risk=2,
-        disruptive=True,
     ),
     of_cards(
         "receive-ring",
@@ -381,8 +351,6 @@ ROWS = (
         "they wait longer; it also takes more of the cache.",
         "ethtool(8): --set-ring; Red Hat Enterprise Linux 9, Monitoring and managing system status "
         "and performance: ring buffers",
-        disruptive=True,
-        recommended=False,
     ),
     row(
         "receive-merging",
@@ -391,8 +359,6 @@ ROWS = (
         "The kernel joins packets of one connection that arrive together before it forwards them. "
         "That makes high rates cheaper, and bursts of what were single packets.",
         "Documentation/networking/segmentation-offloads.rst",
-        removes=("own-work",),
-        recommended=False,
     ),
     row(
         "card-merging",
@@ -401,8 +367,6 @@ ROWS = (
         "The card joins packets of one connection. They cannot be taken apart again exactly, so "
         "that forwarding breaks.",
         "Documentation/networking/device_drivers/ethernet/wangxun/txgbe.rst",
-        removes=("link",),
-        disruptive=True,
     ),
     row(
         "card-splitting",
@@ -410,8 +374,6 @@ ROWS = (
         fixed("off"),
         "A large packet leaves as a burst that others wait behind. Forwarders rarely have any.",
         "Documentation/networking/segmentation-offloads.rst",
-        removes=("behind",),
-        recommended=False,
     ),
     row(
         "pause-frames",
@@ -420,8 +382,6 @@ ROWS = (
         "A receiver that is behind stops the sender. Loss becomes waiting, on all flows of the "
         "link.",
         f"{NETLINK}: PAUSE_SET; IEEE 802.3, annex 31B",
-        removes=("link",),
-        disruptive=True,
     ),
     row(
         "link-sleep",
@@ -430,7 +390,5 @@ ROWS = (
         "An idle link sleeps (Energy-Efficient Ethernet), and the next packet waits until both "
         "ends are awake.",
         f"{NETLINK}: EEE_SET; IEEE 802.3az",
-        removes=("link",),
-        disruptive=True,
     ),
 )

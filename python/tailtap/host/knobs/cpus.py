@@ -10,7 +10,7 @@ from tailtap.base.units import list_cpus
 from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs import line
-from tailtap.host.knobs.knob import Files, Knob, Place, fixed, on_the_line
+from tailtap.host.knobs.knob import Files, Place, fixed, known, on_the_line
 from tailtap.host.knobs.purpose import HOST, PHYSICAL, Purpose
 from tailtap.host.knobs.scheduling import partitioned
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
@@ -157,7 +157,7 @@ def _patience(_purpose: Purpose, tree: Tree) -> Wish:
     return Wish("1000", "at-least")
 
 
-row = partial(Knob, group="cpus")
+row = partial(known, group="cpus")
 ROWS = (
     row(
         "isolated-cpus",
@@ -165,7 +165,6 @@ ROWS = (
         lambda purpose, _tree: Wish(purpose.isolated, "contains"),
         "The scheduler puts other tasks on the device's cores, and moves tasks to balance load.",
         f"Documentation/admin-guide/cpu-isolation.rst; {LOW}",
-        removes=("task", "kernel-thread", "device-interrupt"),
         roles=HOST | {"vm-guest"},
         does="Keeps other tasks, load balancing and managed interrupts off the device's cores.",
         word=lambda purpose, _tree: f"isolcpus=domain,managed_irq,{purpose.isolated}",
@@ -177,11 +176,8 @@ ROWS = (
         "The tick interrupts a core even when it has one task. It pays for forwarders that poll: "
         "entering the kernel costs more on such a core.",
         f"Documentation/admin-guide/cpu-isolation.rst; {LOW}",
-        removes=("timer",),
-        risk=2,
         does="Stops the tick on the device's cores while one task runs there.",
         word=lambda purpose, _tree: f"nohz_full={purpose.isolated}",
-        recommended=False,
         absent="this kernel was built without NO_HZ_FULL",
     ),
     row(
@@ -190,7 +186,6 @@ ROWS = (
         lambda purpose, _tree: Wish(purpose.isolated, "contains"),
         "Callbacks of RCU run in a softirq of the core that queued them, in batches.",
         f"{PARAMETERS}; {LOW}; {VIRTUAL}",
-        removes=("softirq",),
         does="Moves RCU's callbacks from the device's cores to threads, which can run elsewhere.",
         word=lambda purpose, _tree: f"rcu_nocbs={purpose.isolated}",
     ),
@@ -200,7 +195,6 @@ ROWS = (
         _polled,
         "A core with offloaded callbacks wakes the thread that runs them, which polls instead.",
         f"{PARAMETERS}; {LOW}",
-        removes=("reschedule-ipi", "kernel-thread"),
         does="Lets the threads of RCU's callbacks poll, so that no core has to wake them.",
         word=lambda _purpose, _tree: "rcu_nocb_poll",
     ),
@@ -210,7 +204,6 @@ ROWS = (
         _patience,
         "RCU disturbs a core without ticks as soon as a grace period waits for it.",
         f"{PARAMETERS}: rcutree.nohz_full_patience_delay",
-        removes=("timer",),
         since="Linux 6.12",
         does="Lets RCU wait longer before it disturbs a core without ticks.",
         word=lambda purpose, tree: (
@@ -224,8 +217,6 @@ ROWS = (
         fixed("1"),
         "All cores tick at the same moment and wait for each other's locks.",
         f"{PARAMETERS}; {LOW}; {VIRTUAL}",
-        removes=("timer",),
-        risk=0,
         does="Spreads the cores' ticks over time, so that they do not wait for each other's locks.",
         word=lambda _purpose, _tree: "skew_tick=1",
     ),
@@ -236,7 +227,6 @@ ROWS = (
         "Reading the time takes a way to a slow device: a microsecond instead of twenty "
         "nanoseconds, several times a packet.",
         "Documentation/timers/timekeeping.rst; clock_gettime(2)",
-        removes=("own-work",),
     ),
     row(
         "rcu-priority",
@@ -245,7 +235,6 @@ ROWS = (
         "On a real-time kernel RCU's threads wait behind real-time tasks, until memory runs out.",
         f"{PARAMETERS}: rcutree.kthread_prio; cluster node-tuning-operator: profile "
         "openshift-node-performance",
-        removes=("waiting",),
         does="Raises the priority of RCU's threads above that of real-time tasks.",
         word=lambda purpose, tree: f"rcutree.kthread_prio={_boosting(purpose, tree).value}",
     ),
@@ -256,9 +245,6 @@ ROWS = (
         "Interrupts of devices are handled in threads, which have a priority and must be woken "
         "up. A real-time kernel does so always.",
         f"{PARAMETERS}: threadirqs",
-        removes=("device-interrupt", "waiting"),
-        risk=2,
-        recommended=False,
         does="Moves the handling of devices' interrupts into threads.",
         word=lambda _purpose, _tree: "threadirqs",
     ),
@@ -269,8 +255,6 @@ ROWS = (
         "Where the kernel does not trust the TSC, a timer on each core in turn checks it against "
         "another clock.",
         f"{PARAMETERS}; {LOW}; {VIRTUAL}",
-        removes=("timer",),
-        risk=2,
         does="Turns the timer off that checks the TSC against another clock.",
         word=_trusting,
     ),
@@ -281,8 +265,6 @@ ROWS = (
         "A timer polls each core's banks for corrected memory errors. Without it, failing memory "
         "is noticed late.",
         f"Documentation/arch/x86/x86_64/boot-options.rst: mce=ignore_ce; {LOW}; {VIRTUAL}",
-        removes=("timer",),
-        risk=2,
         roles=HOST,
         absent="the kernel checks no machine errors here",
     ),
@@ -293,8 +275,6 @@ ROWS = (
         "System calls and logins are reported to an audit daemon. The kernel is asked: 0 is off, 1 "
         "on, 2 on until the next boot.",
         f"{LOW}; {VIRTUAL}",
-        removes=("own-work", "kernel-thread"),
-        risk=2,
         does="Turns the reports of system calls and logins to an audit daemon off.",
         word=lambda _purpose, _tree: "audit=0",
     ),
@@ -305,8 +285,6 @@ ROWS = (
         "An interrupt for all other cores is one message to every core, those that are off "
         "included. One by one it reaches who is meant, and takes the sender longer.",
         "arch/x86/kernel/apic/ipi.c: no_ipi_broadcast",
-        removes=("function-call-ipi",),
-        recommended=False,
         does="Sends an interrupt for all other cores to each of them, one by one.",
         word=lambda _purpose, _tree: "no_ipi_broadcast=1",
     ),
@@ -316,9 +294,7 @@ ROWS = (
         _no_threads,
         "Two threads of a core share its caches and units: one is slow while the other works.",
         f"{VIRTUAL}: nosmt; Documentation/ABI/testing/sysfs-devices-system-cpu",
-        removes=("own-work",),
         roles=PHYSICAL,
-        disruptive=True,
     ),
     row(
         "mitigations",
@@ -327,9 +303,6 @@ ROWS = (
         "Each entry into the kernel and each switch of tasks flushes buffers and predictors. "
         "Without this, one tenant can read another's memory.",
         f"{PARAMETERS}; Documentation/admin-guide/hw-vuln/index.rst",
-        removes=("own-work",),
-        risk=3,
-        recommended=False,
     ),
     row(
         "iommu",
@@ -337,7 +310,6 @@ ROWS = (
         fixed("identity"),
         "Each buffer of a card is mapped for it and unmapped again, which flushes the IOMMU.",
         f"{PARAMETERS}: iommu=pt; Documentation/ABI/testing/sysfs-kernel-iommu_groups",
-        removes=("own-work",),
         roles=HOST,
         does="Lets cards reach memory directly, without a mapping for each buffer.",
         word=lambda _purpose, _tree: "iommu=pt",
@@ -350,7 +322,6 @@ ROWS = (
         "A misspelt parameter does nothing, and nobody notices: one published kernel line has "
         "such a word.",
         "the kernel's log: Unknown kernel command line parameters",
-        risk=0,
     ),
     row(
         "line-cores",
@@ -358,7 +329,6 @@ ROWS = (
         fixed(line.FINE),
         "A list that names a core twice, or one that the machine lacks, was meant for another.",
         f"Documentation/admin-guide/kernel-parameters.rst: cpu lists; {PARAMETERS}",
-        risk=0,
     ),
     row(
         "line-refused",
@@ -366,7 +336,6 @@ ROWS = (
         fixed(line.FINE),
         "The kernel ignores parameters that it was not built for, and some that contradict others.",
         "kernel/sched/isolation.c; kernel/rcu/tree_nocb.h",
-        risk=0,
     ),
     row(
         "line-contradictions",
@@ -374,7 +343,6 @@ ROWS = (
         fixed(line.FINE),
         "Parameters that only work together, or against each other, leave cores half isolated.",
         "Documentation/admin-guide/cpu-isolation.rst; seapath/ansible issue 865",
-        risk=0,
     ),
     row(
         "boot-entry",
@@ -382,6 +350,5 @@ ROWS = (
         fixed(line.FINE),
         "The entry that tailtap wrote is of one kernel. After a new one it boots the old, or none.",
         "Boot Loader Specification; kernel-install(8)",
-        risk=0,
     ),
 )

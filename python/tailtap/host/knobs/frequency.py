@@ -13,7 +13,7 @@ from functools import partial
 from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import DEVICE, WakeUp, wakeup_us
-from tailtap.host.knobs.knob import Files, Knob, Place, fixed, on_the_line, written
+from tailtap.host.knobs.knob import Files, Place, fixed, known, on_the_line, written
 from tailtap.host.knobs.purpose import PHYSICAL, Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
@@ -129,7 +129,7 @@ def _short(_purpose: Purpose, tree: Tree) -> Wish:
     return Wish("n/a") if governor(tree) == "haltpoll" else Wish(str(QUICK_US), also=("n/a",))
 
 
-row = partial(Knob, group="frequency")
+row = partial(known, group="frequency")
 ROWS = (
     row(
         "governor",
@@ -137,8 +137,6 @@ ROWS = (
         fixed("performance"),
         "A core that had little to do runs slower, and takes time to become fast.",
         "Documentation/admin-guide/pm/cpufreq.rst; tuned: profile network-latency",
-        removes=("frequency",),
-        risk=0,
         absent=NO_SCALING,
     ),
     row(
@@ -147,8 +145,6 @@ ROWS = (
         fixed(Wish("performance", also=("0",))),
         "The processor chooses its frequency itself, and weighs speed against energy.",
         f"{STATES}; tuned: profile network-latency",
-        removes=("frequency",),
-        risk=0,
         absent="the processor does not choose its frequency itself here",
     ),
     row(
@@ -157,8 +153,6 @@ ROWS = (
         fixed("0"),
         "The processor weighs speed against energy when it changes frequencies and idle states.",
         "Documentation/admin-guide/pm/intel_epb.rst",
-        removes=("frequency",),
-        risk=0,
         absent="this processor has no such bias",
     ),
     row(
@@ -168,9 +162,7 @@ ROWS = (
         "How fast a core is beyond its base frequency depends on what others do and on warmth. "
         "Without that it is slower, and always the same.",
         f"{STATES}: no_turbo",
-        removes=("frequency",),
         roles=PHYSICAL,
-        recommended=False,
         absent="the driver intel_pstate is not in use",
     ),
     row(
@@ -180,9 +172,7 @@ ROWS = (
         "How fast a core is beyond its base frequency depends on what others do and on warmth. "
         "Without that it is slower, and always the same.",
         "Documentation/admin-guide/pm/cpufreq.rst: frequency boost",
-        removes=("frequency",),
         roles=PHYSICAL,
-        recommended=False,
         absent="no driver offers such a switch",
     ),
     row(
@@ -193,8 +183,6 @@ ROWS = (
         "is never slower.",
         "Documentation/admin-guide/pm/cpufreq.rst: scaling_min_freq; tuned: profile "
         "latency-performance, min_perf_pct",
-        removes=("frequency",),
-        recommended=False,
         absent=NO_SCALING,
     ),
     row(
@@ -204,7 +192,6 @@ ROWS = (
         "Caches between cores and the way to memory slow down when cores rarely use them, and "
         "take time to become fast.",
         "Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst",
-        removes=("frequency", "own-work"),
         roles=PHYSICAL,
         absent="the driver intel_uncore_frequency is not in use",
     ),
@@ -217,8 +204,6 @@ ROWS = (
         "latency will do.",
         "Documentation/power/pm_qos_interface.rst; tuned: profile latency-performance, "
         "force_latency",
-        removes=("idle-exit",),
-        recommended=False,
     ),
     row(
         "resume-latency",
@@ -227,7 +212,6 @@ ROWS = (
         "An idle core sleeps as deeply as it likes. With this limit, in microseconds, it takes "
         "states that end in time; 0 is no limit, and n/a lets it poll.",
         "Documentation/ABI/testing/sysfs-devices-power: pm_qos_resume_latency_us",
-        removes=("idle-exit",),
     ),
     row(
         "deep-idle-states",
@@ -242,7 +226,6 @@ ROWS = (
         fixed("1"),
         "A core that sleeps deeply takes tens of microseconds to wake up.",
         f"{ABI}: cpuidle; how-low-can-you-go, section 4.1",
-        removes=("idle-exit",),
     ),
     row(
         "intel-idle-limit",
@@ -251,7 +234,6 @@ ROWS = (
         "A core that sleeps deeply takes tens of microseconds to wake up. This limit is for all "
         "cores, from the start of the kernel on.",
         "Documentation/admin-guide/pm/intel_idle.rst; how-low-can-you-go, Table 1",
-        removes=("idle-exit",),
         roles=PHYSICAL,
         does="Limits how deeply all cores sleep, from the start of the kernel on.",
         word=lambda _purpose, tree: f"intel_idle.max_cstate={_driven(tree, 'intel_idle').value}",
@@ -263,7 +245,6 @@ ROWS = (
         "A core that sleeps deeply takes tens of microseconds to wake up. This limit is for all "
         "cores, from the start of the kernel on.",
         "Documentation/admin-guide/kernel-parameters.txt: processor.max_cstate",
-        removes=("idle-exit",),
         roles=PHYSICAL,
         does="Limits how deeply all cores sleep, from the start of the kernel on.",
         word=lambda _purpose, tree: f"processor.max_cstate={_driven(tree, 'acpi_idle').value}",
@@ -276,9 +257,7 @@ ROWS = (
         "the driver it may stay at its base frequency.",
         f"{STATES}; how-low-can-you-go, Table 1; packet-processing-in-virtualized-environments, "
         "section 3",
-        removes=("frequency",),
         roles=PHYSICAL,
-        recommended=False,
         does="Turns the driver off that lets the processor choose its frequency.",
         word=lambda _purpose, _tree: "intel_pstate=disable",
         absent="the driver intel_pstate is not in use",
@@ -290,9 +269,7 @@ ROWS = (
         "The processor changes its frequency by itself, within what this driver allows. Without "
         "the driver another one scales it in fewer steps.",
         "Documentation/admin-guide/pm/amd-pstate.rst: amd_pstate",
-        removes=("frequency",),
         roles=PHYSICAL,
-        recommended=False,
         does="Turns the driver off that lets the processor choose its frequency.",
         word=lambda _purpose, _tree: "amd_pstate=disable",
         absent="the driver amd_pstate is not in use",
@@ -304,10 +281,7 @@ ROWS = (
         "Idle cores never sleep: no wake-up costs time, and every core is at full power, so that "
         "none has room for turbo.",
         "how-low-can-you-go, Table 1; packet-processing-in-virtualized-environments, Table 2",
-        removes=("idle-exit",),
-        risk=2,
         roles=BARE,
-        recommended=False,
         does="Makes idle cores poll instead of sleeping.",
         word=lambda _purpose, _tree: "idle=poll",
     ),

@@ -11,7 +11,7 @@ from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.frequency import Driven
-from tailtap.host.knobs.knob import Files, Knob, Place, fixed, others
+from tailtap.host.knobs.knob import Files, Place, fixed, known, others
 from tailtap.host.knobs.purpose import Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
@@ -73,7 +73,7 @@ def _pinned(tree: Tree, purpose: Purpose) -> Mapping[str, str]:
     return {where: f"on {told}" if wrong else PINNED}
 
 
-row = partial(Knob, group="guests")
+row = partial(known, group="guests")
 ROWS = (
     row(
         "virtual-cores",
@@ -81,7 +81,6 @@ ROWS = (
         fixed(PINNED),
         "The scheduler moves virtual cores between the host's, and lets them wait for each other.",
         "libvirt: domain XML format, CPU Tuning, vcpupin",
-        removes=("steal", "waiting"),
         roles=HOST,
     ),
     row(
@@ -94,7 +93,6 @@ ROWS = (
         others,
         "QEMU's own work, such as a guest's disks and timers, runs on the cores of virtual ones.",
         "libvirt: domain XML format, CPU Tuning, emulatorpin and iothreadpin",
-        removes=("task", "waiting"),
         roles=HOST,
     ),
     row(
@@ -104,8 +102,6 @@ ROWS = (
         "The host runs something else on the core of a virtual one. Only the host can mend it, "
         "with a core for each virtual one.",
         "proc_stat(5): steal",
-        removes=("steal",),
-        risk=0,
         roles=GUEST,
         elsewhere=True,
     ),
@@ -116,9 +112,7 @@ ROWS = (
         "A guest's idle core polls so many nanoseconds before it halts, which takes a way through "
         "the host. The host sees a busy core, and other guests have less.",
         POLLING,
-        removes=("idle-exit",),
         roles=GUEST,
-        recommended=False,
     ),
     row(
         "host-halt-polling",
@@ -127,9 +121,7 @@ ROWS = (
         "The host polls so many nanoseconds for work of a virtual core that has halted, before it "
         "gives the core to others.",
         "Documentation/virt/kvm/halt-polling.rst",
-        removes=("idle-exit",),
         roles=HOST,
-        recommended=False,
         absent="KVM is not loaded",
     ),
     row(
@@ -139,10 +131,7 @@ ROWS = (
         "A kernel thread of each guest takes apart page tables, so that huge pages that were split "
         "come back. Without that split pages stay split.",
         "Documentation/admin-guide/hw-vuln/multihit.rst",
-        removes=("kernel-thread",),
-        risk=2,
         roles=HOST,
-        recommended=False,
         absent="KVM is not loaded",
     ),
 )

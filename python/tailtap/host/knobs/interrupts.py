@@ -12,7 +12,7 @@ from functools import partial
 from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.facts import machine as facts
-from tailtap.host.knobs.knob import Files, Knob, Place, fixed, others, written
+from tailtap.host.knobs.knob import Files, Place, fixed, known, others, written
 from tailtap.host.knobs.purpose import PHYSICAL, Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.remote import CommandFailed
@@ -74,8 +74,8 @@ def _handled(*, of: bool) -> Place:
     return Place(f"/proc/irq/*/smp_affinity_list of {whose}", find, "cpus", change, optional=True)
 
 
-row = partial(Knob, group="interrupts")
-timer = partial(Knob, group="timers")
+row = partial(known, group="interrupts")
+timer = partial(known, group="timers")
 
 SMI_COUNT = 0x34
 """MSR_SMI_COUNT of arch/x86/include/asm/msr-index.h: interrupts since reset."""
@@ -145,7 +145,6 @@ ROWS = (
         others_mask,
         "Interrupts that are requested later may go to the device's cores.",
         "Documentation/core-api/irq/irq-affinity.rst; tuned issue 370; how-low-can-you-go, Table 1",
-        removes=("device-interrupt",),
         does="Sends interrupts that are requested later to the other cores.",
         word=lambda purpose, _tree: f"irqaffinity={purpose.others}",
     ),
@@ -155,7 +154,6 @@ ROWS = (
         others,
         "Disks, timers and other devices interrupt the device's cores.",
         "Documentation/admin-guide/cpu-isolation.rst; hardware-supported-containers, section III-B",
-        removes=("device-interrupt",),
     ),
     row(
         "card-interrupts",
@@ -164,8 +162,6 @@ ROWS = (
         "The core that a card interrupts receives its packets. That belongs on the device's cores"
         " for a forwarder in the kernel, and not for one that polls.",
         "hardware-supported-containers, section III-B",
-        removes=("foreign-net-rx", "device-interrupt"),
-        recommended=False,
     ),
     row(
         "workqueues-default",
@@ -173,7 +169,6 @@ ROWS = (
         others_mask,
         "Work that is bound to no core runs on the device's cores too.",
         f"{WORKQUEUE}; Documentation/admin-guide/cpu-isolation.rst",
-        removes=("kernel-thread",),
     ),
     row(
         "workqueues",
@@ -181,7 +176,6 @@ ROWS = (
         others_mask,
         "Queues with a mask of their own, such as the one that writes pages back, use any core.",
         f"{WORKQUEUE}; tuned: profile cpu-partitioning",
-        removes=("kernel-thread",),
     ),
     row(
         "firmware-interrupts",
@@ -191,8 +185,6 @@ ROWS = (
         "Interrupts), unseen by tracers. Its settings for power, memory errors and legacy USB "
         "decide how often.",
         "Documentation/admin-guide/cpu-isolation.rst; turbostat(8): SMI",
-        removes=("gap",),
-        risk=0,
         roles=PHYSICAL,
     ),
     timer(
@@ -201,8 +193,6 @@ ROWS = (
         fixed(Wish("3600", "at-least")),
         "A kernel worker folds each core's memory counters every so many seconds.",
         "how-low-can-you-go, section 4.1; Documentation/admin-guide/sysctl/vm.rst",
-        removes=("kernel-thread",),
-        risk=0,
     ),
     timer(
         "soft-watchdog",
@@ -211,7 +201,6 @@ ROWS = (
         "A timer on each core and a thread of the highest priority look for cores that hang.",
         f"{KERNEL}; how-low-can-you-go, Table 1; "
         "packet-processing-in-virtualized-environments, Table 2",
-        removes=("timer", "kernel-thread"),
         does="Turns the watchdog off that looks for cores that hang, with its timer and thread.",
         word=lambda _purpose, _tree: "nosoftlockup",
     ),
@@ -221,7 +210,6 @@ ROWS = (
         fixed("0"),
         "A counter of each core raises an interrupt that nothing can mask, and is taken from perf.",
         f"{KERNEL}; how-low-can-you-go, Table 1; {LATENCY}",
-        removes=("nmi",),
         does="Turns the watchdog off that raises an interrupt which nothing can mask.",
         word=lambda _purpose, _tree: "nmi_watchdog=0",
     ),
@@ -232,8 +220,6 @@ ROWS = (
         "Where the watchdogs are wanted they need not look at the device's cores. Without any "
         "watchdog this changes nothing.",
         f"{KERNEL}: watchdog_cpumask",
-        removes=("timer", "kernel-thread", "nmi"),
-        recommended=False,
         absent="this kernel has no watchdogs",
     ),
     timer(
@@ -242,8 +228,6 @@ ROWS = (
         fixed(Wish("600", "at-least", also=("0",))),
         "A kernel thread looks at all tasks every so many seconds, which takes long with many.",
         f"{KERNEL}; {LATENCY}",
-        removes=("kernel-thread",),
-        risk=0,
         absent="this kernel has no detector of hung tasks",
     ),
     timer(
@@ -253,8 +237,6 @@ ROWS = (
         "Timers of idle cores move to busy ones. Of those who tune for low latency some switch "
         "this off, and some insist on it.",
         "tuned: profile realtime (0); cluster node-tuning-operator: profile openshift-node (1)",
-        removes=("timer",),
-        recommended=False,
     ),
     timer(
         "rcu-normal",
@@ -263,7 +245,6 @@ ROWS = (
         "Whoever wants a grace period of RCU in a hurry interrupts every core.",
         "Documentation/admin-guide/kernel-parameters.txt: rcupdate.rcu_normal; tuned: profile "
         "realtime",
-        removes=("function-call-ipi",),
         does="Makes hurried grace periods of RCU normal ones, which do not interrupt every core.",
         word=lambda _purpose, _tree: "rcupdate.rcu_normal_after_boot=1",
     ),

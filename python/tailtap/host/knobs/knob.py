@@ -11,19 +11,20 @@ import abc
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tailtap.host.changes.kernel_values import FORMS, Form, KernelValue, Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.knobs.purpose import EVERY, ROLES, Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.records import knobs as catalogue
+from tailtap.records.knobs import Settable
 
 Group = Literal[
     "cpus", "interrupts", "timers", "memory", "frequency", "cards", "scheduling", "guests",
     "services",
 ]  # fmt: skip
 GROUPS: tuple[Group, ...] = get_args(Group)
-Settable = Literal["runtime", "boot", "no"]
 CAUSES = frozenset((
     "timer", "reschedule-ipi", "function-call-ipi", "tlb-flush", "device-interrupt", "softirq",
     "foreign-net-rx", "kernel-thread", "task", "waiting", "throttled", "page-fault", "idle-exit",
@@ -151,6 +152,21 @@ class Knob:
             if self.absent:
                 raise Absent(self.absent) from None
             raise
+
+
+def known(name: str, *row: Any, **options: Any) -> Knob:
+    """A knob of `tailtap.records.knobs`, whose cost and use stand there.
+
+    Raises `ValueError` for a row that can be set at another time than is said there.
+    """
+    facts = catalogue.KNOBS[name]
+    knob = Knob(
+        name, *row, **options, removes=facts.removes, risk=facts.risk,
+        recommended=facts.recommended, disruptive=facts.disruptive,
+    )  # fmt: skip
+    if knob.settable != facts.settable:
+        raise ValueError(f"knob {name}: it can be set: {knob.settable}, not {facts.settable}")
+    return knob
 
 
 def fixed(value: str | Wish) -> Want:

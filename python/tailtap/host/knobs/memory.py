@@ -19,7 +19,7 @@ from tailtap.host.cpu.resctrl import (
     parse_schemata,
 )
 from tailtap.host.facts import machine as facts
-from tailtap.host.knobs.knob import Files, Knob, Place, fixed
+from tailtap.host.knobs.knob import Files, Place, fixed, known
 from tailtap.host.knobs.purpose import HOST, Purpose
 from tailtap.host.knobs.tree import Absent, Tree
 
@@ -67,7 +67,7 @@ def _defragmenting(_purpose: Purpose, tree: Tree) -> Wish:
     return Wish("never", also=("defer",))
 
 
-row = partial(Knob, group="memory")
+row = partial(known, group="memory")
 
 OWN, SHARED, UNUSED = "of their own", "shared", "shared, resctrl is not mounted"
 
@@ -219,7 +219,6 @@ ROWS = (
         fixed("never"),
         "The kernel joins pages to huge ones and stops whoever touches them meanwhile.",
         f"{LATENCY}; {TRANSPARENT}",
-        removes=("page-fault", "tlb-flush"),
         does="Keeps the kernel from joining pages to huge ones while programs run.",
         word=lambda _purpose, _tree: "transparent_hugepage=never",
         absent="this kernel was built without TRANSPARENT_HUGEPAGE",
@@ -230,7 +229,6 @@ ROWS = (
         _defragmenting,
         "A page fault compacts memory until it has found a huge page.",
         TRANSPARENT,
-        removes=("page-fault",),
         absent="this kernel was built without TRANSPARENT_HUGEPAGE",
     ),
     row(
@@ -240,7 +238,6 @@ ROWS = (
         "A kernel thread compares pages and merges equal ones: it uses a core, flushes TLBs, and "
         "the next write to such a page faults.",
         "Documentation/admin-guide/mm/ksm.rst; tuned: profile cpu-partitioning",
-        removes=("kernel-thread", "tlb-flush", "page-fault"),
         absent="this kernel was built without KSM",
     ),
     row(
@@ -249,8 +246,6 @@ ROWS = (
         fixed("0"),
         "The kernel takes pages away to see who uses them, and moves them to the node that does.",
         f"Documentation/admin-guide/sysctl/kernel.rst; {LATENCY}",
-        removes=("page-fault", "tlb-flush"),
-        risk=0,
         does="Keeps the kernel from moving pages between NUMA nodes.",
         word=lambda _purpose, _tree: "numa_balancing=disable",
         absent="this kernel was built without NUMA_BALANCING",
@@ -261,8 +256,6 @@ ROWS = (
         fixed("0"),
         "A kernel thread moves pages together before anybody needs huge ones.",
         f"{VM}: compaction_proactiveness",
-        removes=("page-fault", "kernel-thread"),
-        risk=0,
         absent="this kernel does not compact memory by itself",
     ),
     row(
@@ -271,8 +264,6 @@ ROWS = (
         fixed("0"),
         "A node that is full reclaims its pages before memory of another node is used.",
         f"{VM}: zone_reclaim_mode",
-        removes=("page-fault",),
-        risk=0,
         absent="this kernel was built without NUMA",
     ),
     row(
@@ -281,8 +272,6 @@ ROWS = (
         fixed(Wish("100", "at-least")),
         "With little memory kept free, whoever asks for a page reclaims one first.",
         f"{VM}: watermark_scale_factor",
-        removes=("page-fault",),
-        recommended=False,
     ),
     row(
         "writeback",
@@ -291,8 +280,6 @@ ROWS = (
         "The kernel starts to write pages back when so many per cent of memory wait: rarely and "
         "much, or often and little.",
         f"{VM}: dirty_background_ratio; tuned: profile latency-performance",
-        removes=("kernel-thread",),
-        recommended=False,
     ),
     row(
         "swap",
@@ -300,8 +287,6 @@ ROWS = (
         fixed("none"),
         "A page that was swapped out is read from a disk when it is touched.",
         "swapoff(8)",
-        removes=("page-fault",),
-        risk=2,
     ),
     row(
         "damon",
@@ -310,7 +295,6 @@ ROWS = (
         "A kernel thread for each context samples memory at intervals of milliseconds, and may "
         "reclaim or move pages.",
         DAMON,
-        removes=("kernel-thread", "page-fault"),
         since="5.18",
         absent="nobody has set up a kdamond by DAMON's files",
     ),
@@ -320,7 +304,6 @@ ROWS = (
         fixed("N"),
         "Modules that reclaim or sort pages by how they are used have such a thread of their own.",
         "Documentation/admin-guide/mm/damon/reclaim.rst",
-        removes=("kernel-thread", "page-fault"),
         since="5.16",
         absent="this kernel has no module of DAMON",
     ),
@@ -331,7 +314,6 @@ ROWS = (
         "Other cores displace the device's data from the last cache. With ways of their own, as "
         "many as their share of the cores, the device's cores fill no others.",
         f"how-low-can-you-go, section 4.1: Intel CAT; {DOCUMENT}",
-        removes=("own-work",),
         roles=HOST,
     ),
     row(
@@ -341,8 +323,6 @@ ROWS = (
         "Other cores use up what the memory can transfer. They have at most half of it then, by "
         "the processor's own estimate, and are slower for it.",
         f"{DOCUMENT}: Memory bandwidth Allocation",
-        removes=("own-work",),
         roles=HOST,
-        recommended=False,
     ),
 )

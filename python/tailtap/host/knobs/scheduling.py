@@ -19,7 +19,7 @@ from tailtap.host.changes.systemd import RUNNING, SliceCpus
 from tailtap.host.containers.cgroups import having
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority
 from tailtap.host.facts import machine as facts
-from tailtap.host.knobs.knob import Files, Knob, Place, fixed, others, written
+from tailtap.host.knobs.knob import Files, Place, fixed, known, others, written
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
@@ -55,7 +55,7 @@ def _first_model(tree: Tree) -> str | None:
         return None
 
 
-row = partial(Knob, group="scheduling")
+row = partial(known, group="scheduling")
 
 UNITS = ("system.slice", "user.slice", "init.scope")
 """Where systemd puts services, people, and itself. Slices of machines are not touched: they have
@@ -250,8 +250,6 @@ ROWS = (
         fixed("0"),
         "Each terminal's tasks share one weight, so that a priority within says nothing outside.",
         "sched(7): the autogroup feature",
-        removes=("waiting",),
-        risk=0,
         absent="this kernel was built without SCHED_AUTOGROUP",
     ),
     row(
@@ -261,9 +259,6 @@ ROWS = (
         "Real-time tasks must leave 5 % of each second to others. Without that a forwarder of "
         "real-time priority that polls is not stopped, nor is one that hangs.",
         "Documentation/scheduler/sched-rt-group.rst; tuned: profile realtime",
-        removes=("throttled",),
-        risk=2,
-        recommended=False,
     ),
     row(
         "fair-server",
@@ -271,10 +266,7 @@ ROWS = (
         fixed("0"),
         "A core that runs a real-time task lets others run a twentieth of the time.",
         "NV-Kernels pull request 400; kernel/sched/debug.c",
-        removes=("throttled", "timer"),
-        risk=2,
         since="Linux 6.12",
-        recommended=False,
         absent="debugfs is not mounted, or this kernel has no fair server",
     ),
     row(
@@ -284,8 +276,6 @@ ROWS = (
         "A task waits until the kernel work of another one has ended (none, voluntary), interrupts "
         "it (full), or at the next tick if it is no real-time task (lazy, from Linux 6.13).",
         "Documentation/admin-guide/kernel-parameters.txt: preempt",
-        removes=("waiting",),
-        recommended=False,
         does="Lets a task interrupt the kernel's work for another one.",
         word=lambda _purpose, _tree: "preempt=full",
         absent="debugfs is not mounted, or the model was chosen when the kernel was built",
@@ -302,8 +292,6 @@ ROWS = (
         "Services and people's programs run on the device's cores. A device that is itself one of"
         " them moves, too.",
         f"systemd.resource-control(5): AllowedCPUs; {_CGROUPS}",
-        removes=("task",),
-        recommended=False,
     ),
     row(
         "groups",
@@ -311,8 +299,6 @@ ROWS = (
         others,
         "Containers and services in groups of their own run on the device's cores.",
         "Documentation/admin-guide/cgroup-v1/cpusets.rst; cpuset(7)",
-        removes=("task",),
-        recommended=False,
     ),
     row(
         "rcu-threads",
@@ -320,7 +306,6 @@ ROWS = (
         others,
         "Offloaded callbacks of RCU run in threads, which the scheduler may put on any core.",
         f"{JITTER}: rcuo; packet-processing-in-virtualized-environments, section 3",
-        removes=("kernel-thread",),
     ),
     row(
         "kernel-threads",
@@ -328,7 +313,6 @@ ROWS = (
         others,
         "Threads that reclaim memory, write files or clean up run on any core.",
         f"{JITTER}: bind others to a housekeeping CPU; Documentation/admin-guide/cpu-isolation.rst",
-        removes=("kernel-thread", "waiting"),
     ),
     row(
         "softirq-priority",
@@ -341,8 +325,5 @@ ROWS = (
         fixed(Wish("11", "at-least")),
         "On real-time kernels packets and timers wait for a thread that any other task delays.",
         "OpenShift node tuning operator: openshift-node-performance, group.ksoftirqd, group.rcuc",
-        removes=("waiting", "softirq"),
-        risk=2,
-        recommended=False,
     ),
 )

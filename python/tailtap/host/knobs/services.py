@@ -11,7 +11,7 @@ from tailtap.base.errors import MachineError
 from tailtap.base.proc import names
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import DEVICE, RUNNING, STATE, StoppedTimers, properties
-from tailtap.host.knobs.knob import Knob, Place, fixed
+from tailtap.host.knobs.knob import Place, fixed, known
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 
@@ -72,7 +72,7 @@ def _open_in(file: str) -> Place:
     return Place(f"{file} in /proc/*/fd", find)
 
 
-row = partial(Knob, group="services")
+row = partial(known, group="services")
 ROWS = (
     row(
         "maintenance",
@@ -81,7 +81,6 @@ ROWS = (
         "Updates, indexes and rotations of logs begin when their time has come. Until this is put "
         "back none of them begins; what runs already is not stopped.",
         "systemd.timer(5)",
-        removes=("task", "page-fault"),
     ),
     row(
         "counting-programs",
@@ -90,8 +89,6 @@ ROWS = (
         "Counters that overflow raise interrupts that nothing can mask, and programs hang on "
         "tracepoints of every packet. Profilers that run all the time are among them.",
         "perf_event_open(2)",
-        removes=("nmi", "own-work"),
-        risk=0,
     ),
     row(
         "wake-up-wishes",
@@ -99,7 +96,6 @@ ROWS = (
         fixed(NOBODY),
         "Another program decides how deeply processors sleep, and may let go at any time.",
         "Documentation/power/pm_qos_interface.rst",
-        risk=0,
     ),
     row(
         "irqbalance",
@@ -108,7 +104,6 @@ ROWS = (
         "It moves interrupts between cores every ten seconds, to the device's cores too unless "
         "they are banned.",
         "irqbalance(1); tuned: profile cpu-partitioning",
-        removes=("device-interrupt",),
     ),
     row(
         "tuned",
@@ -116,7 +111,6 @@ ROWS = (
         fixed("does not run"),
         "It sets many of the same values, and sets them again when its profile changes.",
         "tuned issues 518 and 533",
-        risk=0,
     ),
     row(
         "thermald",
@@ -124,6 +118,5 @@ ROWS = (
         fixed("does not run"),
         "It lowers frequencies and makes cores idle before they are too hot.",
         "thermald(8)",
-        removes=("frequency",),
     ),
 )

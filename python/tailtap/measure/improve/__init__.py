@@ -19,7 +19,6 @@ from typing import Any
 import yaml
 from msgspec.structs import replace
 
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.compare.significance import ERROR, fewest_pairs
 from tailtap.analysis.evaluation.percentiles import label
@@ -200,8 +199,8 @@ SETTLED = ("no effect", "harms")
 """Answers after which a knob is not tried again."""
 
 
-def improve(plan: Plan, campaign: Campaign, *, knobs: Sequence[Knob]) -> Improvement:
-    """Improve what a plan is about, by `knobs` as `tailtap explain` knows them.
+def improve(plan: Plan, campaign: Campaign) -> Improvement:
+    """Improve what a plan is about, by the knobs of `tailtap host`.
 
     See `improved`. Raises also `MachineError` where the experiment cannot be measured here, and
     what `tailtap.measure.observe.prepare` raises.
@@ -231,9 +230,7 @@ def improve(plan: Plan, campaign: Campaign, *, knobs: Sequence[Knob]) -> Improve
                 purpose=purpose,
                 disruptive=settings.disruptive,
             )
-        return measuring, Explainer(
-            tuple(knobs), tree, purpose, settings.disruptive, already, campaign.note
-        )
+        return measuring, Explainer(tree, purpose, settings.disruptive, already, campaign.note)
 
     return improved(plan, campaign, seconds, prepared)
 

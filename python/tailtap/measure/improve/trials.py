@@ -10,13 +10,19 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailtap.analysis.causes.many import Told, explain_many
-from tailtap.analysis.causes.remedies import LEAST_SHARE, Knob, Situation, knobs_for
+from tailtap.analysis.causes.remedies import (
+    LEAST_SHARE,
+    Situation,
+    knobs_for,
+    known_knobs,
+    rank,
+)
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.compare.significance import effect, fewest_pairs, interval
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
@@ -37,6 +43,7 @@ from tailtap.measure.observe import ObservedRun, observe_prepared
 from tailtap.measure.observe.look import Options, Prepared, prepare
 from tailtap.measure.pairs import MOST_SPOILED, Made, Runs
 from tailtap.records.causes import CauseName
+from tailtap.records.knobs import KnobFacts
 from tailtap.records.run import RunRecord
 from tailtap.records.search import ImproveSettings, KnobTrial, Measured
 from tailtap.records.verdict import Answer
@@ -70,28 +77,26 @@ class Candidates:
 
 def candidates(
     causes: Mapping[Named, int],
-    knobs: Sequence[Knob],
-    cards: Iterable[str],
+    here: Situation,
     tree: Tree,
     purpose: Purpose,
     *,
     disruptive: bool,
 ) -> Candidates:
-    """The candidates for causes of so many late packets each, where packets pass these cards.
+    """The candidates for causes of so many late packets each, of a device that is `here`.
 
     Other than `tailtap explain`, this names also knobs that help some loads and harm others: they
     are tried. A knob that is met, or that no cause of some weight asks for, is none.
     """
-    here = Situation(cards=frozenset(cards))
     late = sum(causes.values())
-    by_knob: dict[Knob, list[Named]] = {}
+    by_knob: dict[KnobFacts, list[Named]] = {}
     for name in causes:
-        for knob in knobs_for(name, knobs, here):
+        for knob in knobs_for(name, here):
             by_knob.setdefault(knob, []).append(name)
     gains = {knob: sum(causes[name] for name in names) for knob, names in by_knob.items()}
     found: list[Candidate] = []
     left: dict[str, str] = {}
-    for knob in sorted(gains, key=lambda knob: (-gains[knob], knob.rank)):
+    for knob in sorted(gains, key=lambda knob: (-gains[knob], rank(knob))):
         if gains[knob] < max(1, LEAST_SHARE * late):
             continue
         can = _can_be_tried(knob, tree, purpose, disruptive=disruptive)
@@ -102,7 +107,7 @@ def candidates(
     return Candidates(found, left)
 
 
-def _can_be_tried(knob: Knob, tree: Tree, purpose: Purpose, *, disruptive: bool) -> bool | str:
+def _can_be_tried(knob: KnobFacts, tree: Tree, purpose: Purpose, *, disruptive: bool) -> bool | str:
     """Whether a run can set it and it is not met yet, or why no run can."""
     row = named(knob.name)
     if row is None:
@@ -127,8 +132,6 @@ def _can_be_tried(knob: Knob, tree: Tree, purpose: Purpose, *, disruptive: bool)
 class Explainer:
     """Explains runs with a trace, and names candidates."""
 
-    knobs: tuple[Knob, ...]
-    """Those of `tailtap host`, as remedies."""
     tree: Tree
     purpose: Purpose
     disruptive: bool
@@ -144,7 +147,7 @@ class Explainer:
         late = f"{threshold_ns - 1} ns"
         self.explained |= dict.fromkeys(made.folders, late)
         found: Counter[Named] = Counter()
-        for _, told in explain_many(made.folders, knobs=self.knobs, late=late):
+        for _, told in explain_many(made.folders, late=late):
             if isinstance(told, Told):
                 for row in told.record.causes:
                     if row.claim != "present" and row.packets:
@@ -166,8 +169,10 @@ class Explainer:
         """What may answer these causes, and can be tried."""
         return candidates(
             causes,
-            [knob for knob in self.knobs if knob.name not in self.set_already],
-            self.purpose.interfaces,
+            Situation(
+                cards=frozenset(self.purpose.interfaces),
+                knobs=[knob for knob in known_knobs() if knob.name not in self.set_already],
+            ),
             self.tree,
             self.purpose,
             disruptive=self.disruptive,
@@ -176,7 +181,7 @@ class Explainer:
     def tell(self) -> None:
         """Explain again what was explained, as more is known of the candidates now."""
         for folder, late in self.explained.items():
-            explain_many([folder], knobs=self.knobs, late=late)
+            explain_many([folder], late=late)
 
 
 MOST_PAIRS = 60

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.runs.folder import locked
 from tailtap.base.errors import InputError, Occupied, WrongValue
 from tailtap.base.files import DRAFT, drafts_in, make_folder, move, remove_tree
@@ -74,7 +73,6 @@ def publish(
     options: Options | None = None,
     *,
     check: bool = False,
-    knobs: Sequence[Knob] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> PublishRecord:
     """Make the site of the experiment in `folder` at `out` (default: `folder`/site).
@@ -93,7 +91,7 @@ def publish(
     if not check:
         _refuse_others(target)
     with _draft(target, check=check) as site:
-        building = Building(Contents(folder), site, chosen, knobs, progress)
+        building = Building(Contents(folder), site, chosen, progress)
         record = build(building, whole=not check)
         files = sorted(path for path in site.rglob("*") if path.is_file())
         names = [path.relative_to(site).as_posix() for path in files]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import tailtap
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.claims.judge import claims_shown
 from tailtap.analysis.runs.reader import finished_runs, read_runs, with_result
 from tailtap.analysis.runs.run import Experiment, Run
@@ -63,7 +62,6 @@ class Building:
     contents: Contents
     site: Path
     options: Options
-    knobs: Sequence[Knob] = ()
     progress: Callable[[str], None] = lambda _: None
     figures: list[SiteFigure] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
@@ -174,7 +172,7 @@ def _figures(building: Building) -> None:
     from tailtap.show.publish.figures import write_numbers, write_typed
 
     site = building.site
-    report = write_report(site, site, knobs=building.knobs, progress=building.progress)
+    report = write_report(site, site, progress=building.progress)
     for figure in report.drawn:
         write_numbers(figure, site / "figures", below=site)
     # Its links to figures stay true.

@@ -17,7 +17,6 @@ from tailtap.base.writing import writing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tailtap.analysis.causes.remedies import Knob
     from tailtap.analysis.evaluation import Evaluation
     from tailtap.analysis.figures.specification import Specification
     from tailtap.analysis.runs.groups import Configuration
@@ -100,7 +99,6 @@ def figure(evaluation: Evaluation, name: str) -> Figure:
 def gather(
     folder: Path,
     runs: Sequence[str] = (),
-    knobs: Sequence[Knob] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Material:
     """Read what the report of the experiment or search in `folder` shows.
@@ -130,7 +128,7 @@ def gather(
             f"{len(groups) - len(drawn)} imported configurations are in the tables alone; "
             "choose what the figures show by --runs"
         )
-    return Material(experiment, search, groups, stories(drawn, knobs, progress), lines(drawn))
+    return Material(experiment, search, groups, stories(drawn, progress), lines(drawn))
 
 
 def write_report(
@@ -139,20 +137,18 @@ def write_report(
     *,
     figures: bool = True,
     runs: Sequence[str] = (),
-    knobs: Sequence[Knob] = (),
     figures_from: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Write the report of the experiment or search in `folder` to `out` (default: `folder`/report).
 
-    `runs` are selections as `selection.select` reads them. `knobs` are those that may be named
-    where causes of late packets are found out now (`tailtap.analysis.causes`). The section
+    `runs` are selections as `selection.select` reads them. The section
     `figures` is read from the file `figures_from`, or else from the experiment's own. `progress`
     gets a short text before each step. Raises `InputError` when `folder` is no experiment, holds no
     finished run, no run fits a selection, or there is a page in `out` that is none of ours, and
     `MachineError` when `out` cannot be written.
     """
-    material = gather(folder, runs, knobs, progress)
+    material = gather(folder, runs, progress)
     from tailtap.show.report.page import render
     from tailtap.show.report.readings import sampled_of
     from tailtap.show.report.requested import requested_figures, with_pictures, write_requested

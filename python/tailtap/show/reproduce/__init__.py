@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.claims.judge import claims_shown
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Experiment
@@ -50,7 +49,6 @@ class Asked:
     """Where captures are that the site names and does not have."""
     fetch: int = 0
     """How many bytes of captures may be fetched from where the site says that they are."""
-    knobs: Sequence[Knob] = ()
     """Those that the site's report may name."""
 
     def includes(self, level: Level) -> bool:
@@ -113,7 +111,7 @@ def _site(
     if asked.includes("figures"):
         from tailtap.show.reproduce.drawing import draw_again
 
-        steps.append(draw_again(site, record, asked.knobs, progress))
+        steps.append(draw_again(site, record, progress))
         add_claims(site, record, found, asked, measure, progress)
     answers: list[Answer] = [one.answer for one in steps]
     found.answer = worst([*answers, *(one.answer for one in found.claims)])

@@ -6,7 +6,7 @@ No command of a site is run: what figures and tables show is gathered as `tailta
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Experiment
 from tailtap.base.errors import TailtapError
@@ -34,23 +33,20 @@ NEAR = 1e-9
 def draw_again(
     site: Path,
     record: SiteRecord,
-    knobs: Sequence[Knob] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> RepeatedStep:
     """Make figures and tables again, and hold what is drawn against the published numbers."""
     what = "figures and tables made again"
     try:
-        findings = [*_figures(site, record, knobs, progress), *differing_tables(site, record)]
+        findings = [*_figures(site, record, progress), *differing_tables(site, record)]
     except TailtapError as error:
         wrong = contradicted("report", f"it cannot be made again: {error}")
         return step("figures", what, 1, [wrong])
     return step("figures", what, len(record.figures) + len(record.tables), findings)
 
 
-def _figures(
-    site: Path, record: SiteRecord, knobs: Sequence[Knob], progress: Callable[[str], None]
-) -> list[Finding]:
-    material = gather(site, knobs=knobs, progress=progress)
+def _figures(site: Path, record: SiteRecord, progress: Callable[[str], None]) -> list[Finding]:
+    material = gather(site, progress=progress)
     drawn = {figure.name: numbers(figure) for figure in material.figures}
     drawn |= _requested(material.experiment)
     findings = []

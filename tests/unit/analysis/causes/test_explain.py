@@ -32,15 +32,9 @@ from traced import (
 
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.record import record
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.base.errors import InputError
 
 SECONDS = 2.0
-KNOBS = (
-    Knob("isolated-cpus", ("task", "kernel-thread"), 1, "boot"),
-    Knob("stat-interval", ("kernel-thread",), 1, "runtime"),
-    Knob("nohz-full", ("timer",), 1, "boot"),
-)
 
 
 def busy() -> Simulated:
@@ -61,7 +55,7 @@ def explained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Explained, Simu
     simulated = busy()
     simulated.records += decoys()
     folder = write_run(tmp_path_factory.mktemp("runs") / "001-traced", simulated)
-    return explain_runs([folder], late="5 us", knobs=KNOBS)[0], simulated, folder
+    return explain_runs([folder], late="5 us")[0], simulated, folder
 
 
 def test_packets_get_the_cause_that_made_them_late(
@@ -110,8 +104,8 @@ def test_what_is_written_is_what_was_found(explained: tuple[Explained, Simulated
     for row in content["causes"]:
         assert row["packets"] == late["blamed"].count(row["cause"])
         assert row["knobs"] == {
-            "task": ["isolated-cpus"],
-            "timer": ["nohz-full"],
+            "task": ["isolated-cpus", "groups"],
+            "timer": ["skew-tick", "nohz-full-patience", "nohz-full"],
             "kernel-thread": ["stat-interval"],
         }.get(row["cause"], [])
     assert sum(stalls["direct"]) == late["state"].count("direct")

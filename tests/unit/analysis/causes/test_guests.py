@@ -34,16 +34,11 @@ from traced import (
 
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.record import record
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.clocks.host import guest_clock
 from tailtap.records.causes import ServedBy
 from tailtap.records.evaluation import PacketsBothWays
 
 SECONDS = 2.0
-KNOBS = (
-    Knob("isolated-cpus", ("task", "kernel-thread"), 1, "boot"),
-    Knob("workqueues", ("kernel-thread",), 1, "runtime"),
-)
 TRUTH = {hog: "guest: hog", kworker: "guest: kworker: vmstat_update", host_hog: "host: injector"}
 
 
@@ -67,7 +62,7 @@ def blamed(folder: Path, simulated: Simulated) -> tuple[Sequence[str], Sequence[
 def explained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Explained, Simulated, Path]:
     simulated = busy()
     folder = write_guest_run(tmp_path_factory.mktemp("runs") / "001-guest", simulated)
-    [found] = explain_runs([folder], late="100 us", knobs=KNOBS)
+    [found] = explain_runs([folder], late="100 us")
     return found, simulated, folder
 
 
@@ -85,7 +80,7 @@ def test_each_packet_has_the_cause_of_its_kernel(
     assert found.warnings == ()
     knobs = {row.detail: row.knobs for row in record(found).causes}
     assert knobs["guest: hog"] == ["guest: isolated-cpus"]
-    assert knobs["host: injector"] == ["isolated-cpus"]
+    assert knobs["host: injector"] == ["isolated-cpus", "groups"]
     # Nothing is set in a guest that runs.
     assert knobs["guest: kworker: vmstat_update"] == []
 
@@ -105,7 +100,7 @@ def test_of_several_serving_cpus_the_guest_says_which_had_a_packet(tmp_path: Pat
     first = int(Clock().shows([START])[0])
     idle = [Record(first, 2 * SECOND, IDLE, 1, cpu=other_seat)]
     add_core(folder, "trace-guest", other_seat, idle)
-    [found] = explain_runs([folder], late="100 us", knobs=KNOBS)
+    [found] = explain_runs([folder], late="100 us")
     details, truth = blamed(folder, simulated)
     assert len(truth) > 500
     assert np.mean([one == other for one, other in zip(details, truth, strict=True)]) > 0.99
@@ -160,7 +155,7 @@ def test_where_the_clock_is_coarse_only_the_host_is_blamed(tmp_path: Path) -> No
         replace_latency(simulated, 300_000),
         way_ns=lambda size: np.full(size, 150_000),
     )
-    [found] = explain_runs([folder], late="450 us", knobs=KNOBS)
+    [found] = explain_runs([folder], late="450 us")
     late = found.joined.late
     width = 300_000 + IN_NS + OUT_NS
     coarse = late.excess_ns < 5 * width
@@ -224,7 +219,7 @@ def test_what_is_spoilt_is_one_warning(tmp_path: Path, spoilt: str) -> None:
     simulated, (spoil, code, says) = busy(), SPOILT[spoilt]
     folder = write_guest_run(tmp_path / "001-spoilt", simulated)
     spoil(folder)
-    [found] = explain_runs([folder], late="100 us", knobs=KNOBS)
+    [found] = explain_runs([folder], late="100 us")
     [warning] = found.warnings
     assert warning.code == code
     assert says in warning.message and "\n" not in warning.message

@@ -30,7 +30,6 @@ from tailtap.analysis.causes import Explained, explain_runs, many
 from tailtap.analysis.causes.explain import explain
 from tailtap.analysis.causes.many import Told, explain_many
 from tailtap.analysis.causes.record import record, worst_stalls
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.evaluation import Captures, Evaluation, evaluate_many
 from tailtap.analysis.evaluation.cluster import Cluster
 from tailtap.analysis.evaluation.executors import Executor, Threads
@@ -39,7 +38,6 @@ from tailtap.base.errors import InputError
 from tailtap.show.report import write_report
 
 FILES = ("causes.json", "causes-late.parquet", "causes-parts.parquet", "causes-stalls.parquet")
-KNOBS = (Knob("workqueues", ("kernel-thread",), 1, "runtime"),)
 STALLS = 3
 
 
@@ -67,7 +65,7 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 def explained(experiment: Path, executor: Executor | None) -> list[tuple[str, object, object]]:
-    told = explain_many([experiment], executor, late="p99", knobs=KNOBS, stalls=STALLS)
+    told = explain_many([experiment], executor, late="p99", stalls=STALLS)
     found: list[tuple[str, object, object]] = []
     for folder, one in told:
         if isinstance(one, Told):
@@ -90,7 +88,7 @@ def test_runs_are_told_in_order_as_one_by_one(experiment: Path) -> None:
             assert isinstance(told, str) and "boot" in told
             assert files == {}
             continue
-        [one] = explain_runs([folder], late="p99", knobs=KNOBS)
+        [one] = explain_runs([folder], late="p99")
         assert told == (record(one), worst_stalls(one, STALLS))
         assert files == written(folder)
         assert set(written(folder)) == set(FILES)

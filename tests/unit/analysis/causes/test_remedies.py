@@ -12,18 +12,16 @@ from traced import START, Block, arrivals, hog, simulate, write_run
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.record import record
-from tailtap.analysis.causes.remedies import MADE_FOR, OF_CARDS, Knob, Situation, knobs_for, remedy
+from tailtap.analysis.causes.remedies import MADE_FOR, OF_CARDS, Situation, knobs_for, remedy
 from tailtap.analysis.causes.taxonomy import CAUSES, NAMES, Named
-from tailtap.host.knobs import KNOBS, named
 from tailtap.host.knobs.knob import CAUSES as REMOVABLE
 from tailtap.records.causes import CauseName, Remove
+from tailtap.records.knobs import KNOBS, KnobFacts
 from tailtap.records.search import KnobTrial
-
-TABLE = [Knob(k.name, tuple(k.removes), k.risk, k.settable, k.recommended) for k in KNOBS]
 
 
 def names(cause: str, detail: str, here: Situation | None = None) -> list[str]:
-    return [k.name for k in knobs_for(Named(cause, detail), TABLE, here or Situation())]
+    return [k.name for k in knobs_for(Named(cause, detail), here or Situation())]
 
 
 def test_causes_are_those_that_knobs_remove() -> None:
@@ -37,7 +35,7 @@ def test_knobs_that_are_made_for_a_thing_exist() -> None:
     for cause, made in rows:
         assert cause in NAMES
         for name in made:
-            assert named(name) is not None, name
+            assert name in KNOBS, name
 
 
 @pytest.mark.parametrize(
@@ -80,8 +78,9 @@ def test_what_cannot_be_set_or_is_met_or_does_not_apply_is_no_candidate() -> Non
     assert "deep-idle-states" in names("idle-exit", "")
     answers = {"resume-latency": "not-met", "idle-poll": "met", "intel-idle-limit": "unknown"}
     assert names("idle-exit", "", Situation(answers)) == ["resume-latency"]
+    anywhere = Situation()
     assert all(
-        knob.settable != "no" for cause in NAMES for knob in knobs_for(Named(cause, "x"), TABLE)
+        knob.settable != "no" for cause in NAMES for knob in knobs_for(Named(cause, "x"), anywhere)
     )
 
 
@@ -96,10 +95,10 @@ def test_knobs_of_cards_are_for_cards_that_packets_pass() -> None:
 def test_what_to_type_is_said() -> None:
     here = Situation(purpose="--cpus 1 --role bare-metal")
     knobs = [
-        Knob("a", (), 0, "runtime"),
-        Knob("b", (), 0, "boot"),
-        Knob("c", (), 0, "runtime", disruptive=True),
-        Knob("guest: d", (), 0, "boot"),
+        KnobFacts("a", (), 0, "runtime"),
+        KnobFacts("b", (), 0, "boot"),
+        KnobFacts("c", (), 0, "runtime", disruptive=True),
+        KnobFacts("guest: d", (), 0, "boot"),
     ]
     assert here.lines(knobs) == [
         "sudo tailtap host apply a c --cpus 1 --role bare-metal --disruptive",
@@ -118,29 +117,30 @@ def test_a_guest_has_its_line_and_answers_of_its_own() -> None:
 
 def test_the_rule_is_greedy_and_ends() -> None:
     knobs = [
-        Knob("isolated-cpus", (), 2, "boot"),
-        Knob("groups", (), 0, "runtime", recommended=False),
-        Knob("hung-task", (), 0, "runtime"),
-        Knob("nmi-watchdog", (), 0, "runtime"),
+        KnobFacts("isolated-cpus", (), 2, "boot"),
+        KnobFacts("groups", (), 0, "runtime", recommended=False),
+        KnobFacts("hung-task", (), 0, "runtime"),
+        KnobFacts("nmi-watchdog", (), 0, "runtime"),
     ]
+    anywhere = Situation(knobs=knobs)
     task, thread = Named("task", "a"), Named("kernel-thread", "khungtaskd")
-    found = remedy({task: 60, thread: 39}, 100, knobs)
+    found = remedy({task: 60, thread: 39}, 100, anywhere)
     assert found is not None
     assert ([k.name for k in found.knobs], found.packets) == (["isolated-cpus"], 99)
     assert (found.share, set(found.causes)) == (0.99, {task, thread})
-    here = Situation(dict.fromkeys(("groups", "hung-task", "nmi-watchdog"), "not-met"))
-    found = remedy({task: 60, thread: 39}, 100, knobs, here)
+    answers = dict.fromkeys(("groups", "hung-task", "nmi-watchdog"), "not-met")
+    found = remedy({task: 60, thread: 39}, 100, Situation(answers, knobs=knobs))
     assert found is not None
     assert [k.name for k in found.knobs] == ["groups", "hung-task"]
-    assert remedy({Named("gap", ""): 60}, 100, knobs) is None
-    assert remedy({task: 1}, 1000, knobs) is None
+    assert remedy({Named("gap", ""): 60}, 100, anywhere) is None
+    assert remedy({task: 1}, 1000, anywhere) is None
 
 
 def test_knobs_of_the_generator_s_cpu_are_set_for_that() -> None:
     """What the audit says of the device's CPUs says nothing of it."""
     here = Situation({"isolated-cpus": "met", "groups": "met"}, None, frozenset(), "--cpus 1",
                      "--cpus 0 --role generator")  # fmt: skip
-    found = knobs_for(Named("task", "hog, on the generator's CPU 0"), TABLE, here)
+    found = knobs_for(Named("task", "hog, on the generator's CPU 0"), here)
     assert {knob.name for knob in found} == {"generator: isolated-cpus", "generator: groups"}
     assert sorted(here.lines(found)) == [
         "sudo tailtap host apply groups --cpus 0 --role generator",
@@ -151,7 +151,6 @@ def test_knobs_of_the_generator_s_cpu_are_set_for_that() -> None:
 
 
 MS = 1_000_000
-TRIED = [Knob("groups", ("task",), 1, "runtime"), Knob("isolated-cpus", ("task",), 1, "boot")]
 
 
 def told(folder: Path, *trials: KnobTrial) -> Remove:
@@ -160,7 +159,7 @@ def told(folder: Path, *trials: KnobTrial) -> Remove:
     blocks = [Block(START + (3 + 100 * at) * MS, 2 * MS, hog) for at in range(19)]
     made = write_run(folder / "001-a", simulate(arrivals(20_000, 2.0, noise), blocks, noise))
     (folder / "improve.json").write_bytes(msgspec.json.encode(improvement(*trials)))
-    [found] = explain_runs([made], knobs=TRIED)
+    [found] = explain_runs([made])
     return record(found).remove
 
 

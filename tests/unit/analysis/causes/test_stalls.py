@@ -36,7 +36,6 @@ from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.joined import BEHIND
 from tailtap.analysis.causes.many import control_words
 from tailtap.analysis.causes.record import worst_stalls
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.stored import FEWEST, Causes, causes_of, delays, shares
 from tailtap.analysis.causes.trace import Sender
 from tailtap.analysis.runs.reader import finished_runs
@@ -45,10 +44,6 @@ from tailtap.records.record import copied, read
 
 STALLED_S = 0.5
 HOG_NS, WORKER_NS, FLUSH_NS = 600_000, 1_790_000, 4_000
-KNOBS = (
-    Knob("isolated-cpus", ("task",), 1, "boot"),
-    Knob("stat-interval", ("kernel-thread",), 1, "runtime"),
-)
 
 
 def asked_for(record: Record) -> Record:
@@ -75,7 +70,7 @@ def stalled() -> Simulated:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Explained:
     folder = write_run(tmp_path_factory.mktemp("runs") / "001-stalls", stalled())
-    return explain_runs([folder], late="20 us", knobs=KNOBS)[0]
+    return explain_runs([folder], late="20 us")[0]
 
 
 def test_each_of_the_worst_stalls_has_one_line(found: Explained) -> None:

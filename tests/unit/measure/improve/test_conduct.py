@@ -151,7 +151,7 @@ def improvement(
         noise=np.random.default_rng(seed), **more,
     )  # fmt: skip
     purpose = Purpose("bare-metal", (1,), (0,))
-    explainer = Known((), Tree(), purpose, False, frozenset(), lambda _: None, there=there)
+    explainer = Known(Tree(), purpose, False, frozenset(), lambda _: None, there=there)
     return Improvement.of(plan, Campaign(folder), machine, explainer, seed)
 
 

@@ -12,6 +12,7 @@ import pytest
 from made_records import made as made_record
 from stamps import write_stamps
 
+from tailtap.analysis.causes.remedies import Situation, known_knobs
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation import evaluate
 from tailtap.base.errors import Interrupted, NothingBegun, Occupied
@@ -21,7 +22,6 @@ from tailtap.host import knobs as table
 from tailtap.host.knobs.knob import Files, Knob, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.library import remedies
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.improve import Goal, Improvement, improved, plan_of_experiment, settings_of
 from tailtap.measure.improve.trials import (
@@ -33,6 +33,7 @@ from tailtap.measure.improve.trials import (
     candidates,
 )
 from tailtap.measure.pairs import Made, Runs
+from tailtap.records.knobs import KnobFacts
 from tailtap.records.record import read
 from tailtap.records.run import RunRecord
 from tailtap.records.search import ImproveRecord
@@ -57,7 +58,9 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
 
 
 def found(tree: Tree, causes: dict[Named, int]) -> Candidates:
-    return candidates(causes, remedies(), (), tree, PURPOSE, disruptive=False)
+    mine = [KnobFacts(knob.name, ("task",), 0, details=knob.details) for knob in table.KNOBS[-3:]]
+    here = Situation(knobs=[*known_knobs(), *mine])
+    return candidates(causes, here, tree, PURPOSE, disruptive=False)
 
 
 def test_a_knob_of_another_package_answers_what_it_says(tree: Tree) -> None:
@@ -141,7 +144,7 @@ def improve(
     def prepare(runs: Runs) -> tuple[Measuring, Explainer]:
         devices.append(Device(runs, 1 + plan.repeats, stops_after=stops_after))
         purpose = Purpose("bare-metal", (1,), (0,))
-        return devices[0], Explained((), Tree(), purpose, False, frozenset(), str)
+        return devices[0], Explained(Tree(), purpose, False, frozenset(), str)
 
     return improved(plan, Campaign(out, resume), 0.01, prepare), devices[0]
 

@@ -24,7 +24,6 @@ from traced import (
 )
 
 from tailtap.analysis.causes import explain_runs
-from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.stored import Causes, causes_of
 from tailtap.analysis.causes.taxonomy import CAUSES
 from tailtap.analysis.runs.reader import finished_runs
@@ -36,16 +35,11 @@ from tailtap.show.report.causes.timeline import MOST_SLICES, PACKETS, STALLS, WO
 from tailtap.show.report.readings import HIGH, STRIP, strip
 from tailtap.show.report.screen import Screen
 
-KNOBS = (
-    Knob("isolated-cpus", ("task",), 1, "boot"),
-    Knob("stat-interval", ("kernel-thread",), 0, "runtime"),
-)
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = write_two_causes(tmp_path_factory.mktemp("told"))
-    explain_runs([run], late="150 us", knobs=KNOBS)
+    explain_runs([run], late="150 us")
     return run.parent.parent
 
 
@@ -73,7 +67,7 @@ def test_a_remedy_is_said_once_with_the_runs_that_it_is_for(folder: Path, tmp_pa
             if "remove" in content:
                 content["remove"]["lines"].extend(lines)
             (again / file).write_text(json.dumps(content))
-    report = write_report(copy, knobs=KNOBS)
+    report = write_report(copy)
     text = report.page.read_text()
     begin = text.index('<h2 id="warnings">')
     notice = text[begin : text.index("</section>", begin)]
@@ -104,7 +98,7 @@ def test_a_report_of_less_than_a_trace(
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(without, "report"))
     (copy / "runs/001-told" / FILE).write_text("nothing")
-    text = write_report(copy, figures=False, knobs=KNOBS).page.read_text()
+    text = write_report(copy, figures=False).page.read_text()
     assert said in text and not_said not in text
     assert f"{copy / 'runs/001-told' / FILE}" in text  # which cannot be read
     assert without != "causes*" or not list(copy.glob("runs/*/causes*"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailtap.analysis.causes.remedies import Knob, proven_words
+from tailtap.analysis.causes.remedies import proven_words
 from tailtap.analysis.causes.stored import Causes, causes_of, shares
 from tailtap.analysis.causes.trace import has_trace
 from tailtap.analysis.runs.groups import Colour, Configuration, Member
@@ -67,12 +67,11 @@ class Story:
 
 def stories(
     groups: Sequence[Configuration],
-    knobs: Sequence[Knob] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Story]:
     """The traced runs of some configurations, in their order.
 
-    What `tailtap explain` has not stored is found out now, with `knobs` as remedies. A trace that
+    What `tailtap explain` has not stored is found out now. A trace that
     cannot be used is no reason not to report the rest.
     """
     found = []
@@ -81,7 +80,7 @@ def stories(
         for member in group.members:
             if member.run.origin is None and has_trace(member.run):
                 progress(f"why packets of {member.run.slug} were late")
-                told.append((member, *_causes(member, knobs)))
+                told.append((member, *_causes(member)))
         usable = [member for member, causes, _ in told if causes is not None]
         chosen = group.example(usable)
         found += [
@@ -91,9 +90,9 @@ def stories(
     return found
 
 
-def _causes(member: Member, knobs: Sequence[Knob]) -> tuple[Causes | None, str]:
+def _causes(member: Member) -> tuple[Causes | None, str]:
     try:
-        causes = causes_of(member.run, knobs)
+        causes = causes_of(member.run)
         _ = causes.events, causes.guest_events  # a trace that cannot be read is found out here
     except InputError as error:
         return None, str(error)
