@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 from scratch_machine import scratch_machine
+from told_knobs import judged
 
-from tailtap.host.knobs import named
 from tailtap.host.knobs.interrupts import SMI_COUNT
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.audit import judge
 from tailtap.records.printed import AuditRow
 
 INTEL = "vendor_id\t: GenuineIntel\nflags\t\t: fpu tsc msr\n"
@@ -29,9 +28,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def said(tree: Tree, name: str = "firmware-interrupts") -> AuditRow:
-    knob = named(name)
-    assert knob is not None
-    return judge(knob, tree, Purpose.of(tree, "bare-metal", "2-3", interfaces=[]))
+    return judged(name, tree, Purpose.of(tree, "bare-metal", "2-3", interfaces=[]))
 
 
 def register(tree: Tree, value: int) -> None:

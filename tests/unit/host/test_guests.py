@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 from scratch_machine import scratch_machine
+from told_knobs import judged
 
-from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.audit import judge
 from tailtap.records.printed import AuditRow
 
 
@@ -20,9 +19,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def said(tree: Tree, name: str) -> AuditRow:
-    knob = named(name)
-    assert knob is not None
-    return judge(knob, tree, Purpose.of(tree, "vm-host", "2-3", interfaces=[]))
+    return judged(name, tree, Purpose.of(tree, "vm-host", "2-3", interfaces=[]))
 
 
 def process(tree: Tree, pid: int, name: str, **threads: str) -> None:

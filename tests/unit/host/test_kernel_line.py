@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from boot_trees import write
 from scratch_machine import scratch_machine
+from told_knobs import judged
 
-from tailtap.host.knobs import named
 from tailtap.host.knobs.line import FINE, cores
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.audit import judge
 
 BOOT = "6,0,0,-;Linux version 6.1.0 (builder) #1 SMP\n"
 
@@ -37,9 +36,7 @@ def booted(tree: Tree, line: str, log: str | None = None, config: str | None = N
 
 def said(tree: Tree, name: str, cpus: str = "2-3") -> str | None:
     """What the audit finds; None when nothing is wrong."""
-    knob = named(name)
-    assert knob is not None
-    row = judge(knob, tree, Purpose.of(tree, "bare-metal", cpus))
+    row = judged(name, tree, Purpose.of(tree, "bare-metal", cpus))
     assert row.answer in ("met", "not-met"), row
     assert (row.answer == "met") == (row.value == FINE)
     return None if row.answer == "met" else row.value
@@ -166,10 +163,9 @@ def test_cores_that_control_groups_isolate_need_no_isolcpus(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     assert said(tree, "line-contradictions") is None
-    knob = named("isolated-cpus")
-    assert knob is not None
-    assert judge(knob, tree, Purpose.of(tree, "bare-metal", "2-3")).answer == "met"
-    assert judge(knob, tree, Purpose.of(tree, "bare-metal", "1-3")).answer == "not-met"
+    for cpus, answer in (("2-3", "met"), ("1-3", "not-met")):
+        found = judged("isolated-cpus", tree, Purpose.of(tree, "bare-metal", cpus))
+        assert found.answer == answer
 
 
 def test_parameters_that_the_kernel_was_not_built_for(tree: Tree) -> None:
@@ -189,9 +185,7 @@ def test_parameters_that_the_kernel_refused(tree: Tree) -> None:
 
 def test_nobody_knows_what_was_refused_without_log_and_configuration(tree: Tree) -> None:
     booted(tree, "nohz_full=2-3")
-    knob = named("line-refused")
-    assert knob is not None
-    row = judge(knob, tree, Purpose.of(tree, cpus="2-3"))
+    row = judged("line-refused", tree, Purpose.of(tree, cpus="2-3"))
     assert (row.answer, row.why) == (
         "unknown",
         "the kernel's log cannot be read: No such file or directory",
@@ -203,24 +197,20 @@ def test_nobody_knows_what_was_refused_without_log_and_configuration(tree: Tree)
     [("2-3", "met"), ("1-3", "met"), ("3", "not-met"), ("(null)", "not-met"), ("", "not-met")],
 )
 def test_cores_without_ticks(tree: Tree, text: str, answer: str) -> None:
-    knob = named("nohz-full")
-    assert knob is not None
     purpose = Purpose.of(tree, cpus="2-3")
-    assert judge(knob, tree, purpose).why == "this kernel was built without NO_HZ_FULL"
+    assert judged("nohz-full", tree, purpose).why == "this kernel was built without NO_HZ_FULL"
     (tree.root / "sys/devices/system/cpu/nohz_full").write_text(f"{text}\n")
-    row = judge(knob, tree, purpose)
+    row = judged("nohz-full", tree, purpose)
     assert row.differs == (answer == "not-met")
     assert row.answer == ("met" if answer == "met" else "not-applicable")
 
 
 def test_cores_whose_callbacks_run_elsewhere(tree: Tree) -> None:
-    knob = named("rcu-nocbs")
-    assert knob is not None
     purpose = Purpose.of(tree, cpus="2-3")
 
     def answer(line: str) -> str:
         write(tree.root, "/proc/cmdline", f"quiet {line}\n")
-        return judge(knob, tree, purpose).answer
+        return judged("rcu-nocbs", tree, purpose).answer
 
     assert answer("rcu_nocbs=2-3") == "unknown", "a container sees no threads of the kernel"
     write(tree.root, "/proc/2/comm", "kthreadd\n")

@@ -28,17 +28,20 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_smallest_size_is_taken(machine: Path) -> None:
-    pages = Pages.smallest(machine)
-    assert pages is not None
+@pytest.fixture
+def pages(machine: Path) -> Pages:
+    found = Pages.smallest(machine)
+    assert found is not None
+    return found
+
+
+def test_the_smallest_size_is_taken(machine: Path, pages: Pages) -> None:
     assert (pages.size_kib, pages.total, pages.free) == (2048, 10, 3)
     assert Pages.smallest(machine / "nothing") is None
     assert [needed(size, pages) for size in (1, 2 * MIB, 2 * MIB + 1)] == [1, 1, 2]
 
 
-def test_only_what_is_missing_is_reserved_and_given_back(machine: Path) -> None:
-    pages = Pages.smallest(machine)
-    assert pages is not None
+def test_only_what_is_missing_is_reserved_and_given_back(machine: Path, pages: Pages) -> None:
     journal = Journal.create(machine / "state")
     with journal.held(reservation(16 * MIB, pages)):
         assert pages.total == 15
@@ -53,10 +56,10 @@ def test_only_what_is_missing_is_reserved_and_given_back(machine: Path) -> None:
     assert not change.pending(entry.old)
 
 
-def test_pages_that_another_measurement_gave_back_meanwhile_are_not_kept(machine: Path) -> None:
+def test_pages_that_another_measurement_gave_back_meanwhile_are_not_kept(
+    machine: Path, pages: Pages
+) -> None:
     """It has them all when the change is thought of, and none when that is made."""
-    pages = Pages.smallest(machine)
-    assert pages is not None
     folder = machine / "sys/kernel/mm/hugepages/hugepages-2048kB"
     (folder / "free_hugepages").write_text("0\n")
     thought = reservation(4 * MIB, pages)
@@ -66,9 +69,7 @@ def test_pages_that_another_measurement_gave_back_meanwhile_are_not_kept(machine
     assert pages.total == 0
 
 
-def test_free_pages_of_another_measurement_are_not_counted_on(machine: Path) -> None:
-    pages = Pages.smallest(machine)
-    assert pages is not None
+def test_free_pages_of_another_measurement_are_not_counted_on(machine: Path, pages: Pages) -> None:
     thought = reservation(6 * MIB, pages)
     pages.resize(7)
     (machine / "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").write_text("0\n")
@@ -77,17 +78,15 @@ def test_free_pages_of_another_measurement_are_not_counted_on(machine: Path) -> 
     assert pages.total == 7
 
 
-def test_free_pages_are_enough(machine: Path) -> None:
-    pages = Pages.smallest(machine)
+def test_free_pages_are_enough(machine: Path, pages: Pages) -> None:
     journal = Journal.create(machine / "state")
     with journal.held(reservation(6 * MIB, pages)):
         [record] = read_all(machine / "state")
         assert [(entry.old["missing"], entry.new) for entry in record.entries] == [(0, 10)]
 
 
-def test_pages_of_one_size_are_for_one_measurement_at_a_time(machine: Path) -> None:
+def test_pages_of_one_size_are_for_one_measurement_at_a_time(machine: Path, pages: Pages) -> None:
     """Those that are free and promised to one would not be there for the other."""
-    pages = Pages.smallest(machine)
     with (
         Journal.create(machine / "state").held(reservation(6 * MIB, pages)),
         pytest.raises(MachineError, match="in use by another tailtap, process"),
@@ -96,9 +95,7 @@ def test_pages_of_one_size_are_for_one_measurement_at_a_time(machine: Path) -> N
         pass
 
 
-def test_more_than_the_machine_has_is_not_even_asked_for(machine: Path) -> None:
-    pages = Pages.smallest(machine)
-    assert pages is not None
+def test_more_than_the_machine_has_is_not_even_asked_for(machine: Path, pages: Pages) -> None:
     with (
         pytest.raises(MachineError, match=r"600 huge pages of 2048 KiB are needed .* found 3: "),
         Journal.create(machine / "state").held(reservation(1200 * MIB, pages)),
@@ -107,9 +104,7 @@ def test_more_than_the_machine_has_is_not_even_asked_for(machine: Path) -> None:
     assert pages.total == 10
 
 
-def test_reservations_of_others_stay(machine: Path) -> None:
-    pages = Pages.smallest(machine)
-    assert pages is not None
+def test_reservations_of_others_stay(machine: Path, pages: Pages) -> None:
     pages.resize(10 + 5 + 7)  # ours, then somebody else's
     change = Reservation(2048, 16 * MIB, root=str(machine))
     old = {"total": 10, "missing": 5}

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from scratch_machine import scratch_machine, state
 from systemctl_program import Systemctl, playing_systemd
+from told_knobs import judged, retold
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.clean import resource_of
-from tailtap.host.changes.journal import Entry
 from tailtap.host.changes.systemd import SliceCpus, StoppedTimers
-from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import Plan, apply, plan, revert
-from tailtap.host.tuning.audit import judge
 from tailtap.records.printed import AuditRow
 
 CGROUPS = """#subsys_name hierarchy num_cgroups enabled
@@ -51,9 +47,7 @@ def file(tree: Tree, path: str, text: str) -> Path:
 
 
 def said(tree: Tree, name: str) -> AuditRow:
-    knob = named(name)
-    assert knob is not None
-    return judge(knob, tree, Purpose.of(tree, "bare-metal", "2-3", interfaces=[]))
+    return judged(name, tree, Purpose.of(tree, "bare-metal", "2-3", interfaces=[]))
 
 
 def planned(tree: Tree, name: str) -> Plan:
@@ -98,9 +92,8 @@ def test_timers_are_started_from_the_journal_alone(systemd: Systemctl) -> None:
     made = StoppedTimers(["apt-daily.timer", "gone.timer"])
     old = made.read()
     assert old == {"apt-daily.timer": "active"}
-    entry = Entry(1, made.kind, made.label, old, made.plan(), made.as_json())
-    again = resource_of(Entry(**json.loads(json.dumps(entry.__dict__))))
-    assert again == made and not again.pending(old)
+    again = retold(made, old)
+    assert not again.pending(old)
     StoppedTimers(["apt-daily.timer"]).apply()
     assert again.pending(old)
     again.undo(old)

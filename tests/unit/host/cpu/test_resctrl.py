@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,18 +12,16 @@ from hypothesis import strategies as st
 from recorded_machines import unpacked
 from resctrl_kernel import Kernel, played
 from scratch_machine import state
+from told_knobs import judged, retold
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes import journal
-from tailtap.host.changes.clean import resource_of
-from tailtap.host.changes.journal import Entry, Journal, Owner
+from tailtap.host.changes.journal import Journal, Owner
 from tailtap.host.cpu import resctrl
 from tailtap.host.cpu.resctrl import ResctrlMount, ResourceGroup, is_mask, own_ways, parse_schemata
-from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import Plan, apply, plan, revert
-from tailtap.host.tuning.audit import judge
 from tailtap.records.printed import AuditRow
 
 
@@ -52,9 +49,7 @@ def purpose(tree: Tree, cpus: str = "1-5") -> Purpose:
 
 
 def said(tree: Tree, cpus: str = "1-5", name: str = "cache-ways") -> AuditRow:
-    knob = named(name)
-    assert knob is not None
-    return judge(knob, tree, purpose(tree, cpus))
+    return judged(name, tree, purpose(tree, cpus))
 
 
 def planned(tree: Tree, cpus: str = "1-5", name: str = "cache-ways") -> Plan:
@@ -113,10 +108,8 @@ def test_code_and_data_apart(tree: Tree) -> None:
 
 
 def test_processors_and_roles_that_have_none(tree: Tree) -> None:
-    knob = named("cache-ways")
-    assert knob is not None
     guest = Purpose.of(tree, "vm-guest", "1-5", interfaces=[])
-    assert judge(knob, tree, guest).answer == "not-applicable"
+    assert judged("cache-ways", tree, guest).answer == "not-applicable"
     (tree.root / "proc/cpuinfo").write_text("flags : fpu tsc\n")
     assert said(tree).why == "the processor does not divide its last cache"
 
@@ -308,15 +301,13 @@ def test_it_is_undone_from_the_journal_alone(tree: Tree, kernel: Kernel) -> None
     before = state(tree.root)
     made = ResourceGroup("5", {"0": [1, 6]}, ways=True, root=str(tree.root))
     old = made.read()
-    entry = Entry(1, made.kind, made.label, old, made.plan(), made.as_json(), made.claims)
-    entry = Entry(**json.loads(json.dumps(entry.__dict__)))
     made.apply()
-    again = resource_of(entry)
-    assert again is not None and again.pending(entry.old)
-    assert again.undo(entry.old) is None
+    again = retold(made, old)
+    assert again.pending(old)
+    assert again.undo(old) is None
     assert state(tree.root) == before
-    assert not again.pending(entry.old)
-    assert again.undo(entry.old) is None
+    assert not again.pending(old)
+    assert again.undo(old) is None
     assert made.undo(None) is None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,18 +10,15 @@ from pathlib import Path
 
 import pytest
 from scratch_machine import scratch_machine
+from told_knobs import judged, retold
 
 from tailtap.base.errors import MachineError
 from tailtap.base.proc import ALLOWED, status
-from tailtap.host.changes.clean import resource_of
-from tailtap.host.changes.journal import Entry
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority
-from tailtap.host.knobs import named
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.scheduling import threads
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import plan
-from tailtap.host.tuning.audit import judge
 from tailtap.records.printed import AuditRow
 
 FREE, BOUND, USERS = 0x00208040, 0x04208040, 0x00400040
@@ -61,9 +57,7 @@ def thread(
 
 
 def said(tree: Tree, name: str) -> AuditRow:
-    knob = named(name)
-    assert knob is not None
-    return judge(knob, tree, Purpose.of(tree, "bare-metal", "2-3"))
+    return judged(name, tree, Purpose.of(tree, "bare-metal", "2-3"))
 
 
 def test_threads_of_a_recorded_machine(tree: Tree) -> None:
@@ -123,11 +117,9 @@ def test_a_move_is_undone_from_the_journal_alone(sleeping: subprocess.Popen[byte
     made = ThreadAffinity({number: name, "999999999": "gone"}, str(mine[-1]))
     old = made.read()
     assert set(old) == {number}
-    entry = Entry(1, made.kind, made.label, old, made.plan(), made.as_json(), (), False)
     made.apply()
     assert status(number)[ALLOWED] == str(mine[-1])
-    again = resource_of(entry)
-    assert again == made
+    again = retold(made, old)
     assert again.pending(old)
     os.sched_setaffinity(sleeping.pid, {mine[0]})
     assert f"somebody else changed {name} (CPUs {mine[0]}," in str(again.undo(old))
@@ -151,9 +143,8 @@ def test_a_priority_is_undone_from_the_journal_alone(sleeping: subprocess.Popen[
         assert "cannot have policy FIFO, priority 3: Operation not permitted" in str(error)
         pytest.skip("this user may not give real-time priorities")
     assert os.sched_getscheduler(sleeping.pid) == os.SCHED_FIFO
-    entry = Entry(1, made.kind, made.label, old, made.plan(), made.as_json(), (), False)
-    again = resource_of(Entry(**json.loads(json.dumps(entry.__dict__))))
-    assert again == made and again.pending(old)
+    again = retold(made, old)
+    assert again.pending(old)
     os.sched_setscheduler(sleeping.pid, os.SCHED_RR, os.sched_param(5))
     assert f"{name} (policy round robin, priority 5, before tailtap policy other" in str(
         again.undo(old)

@@ -9,11 +9,10 @@ from unittest import mock
 
 import pytest
 from scratch_machine import scratch_machine
+from told_knobs import judged, retold
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.clean import resource_of
-from tailtap.host.changes.journal import Entry
-from tailtap.host.knobs import cards, named, select
+from tailtap.host.knobs import cards, select
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Absent, Tree
 from tailtap.host.net.card_settings import CardSetting, parse
@@ -209,9 +208,7 @@ def test_what_no_card_tells_is_not_applicable(tmp_path: Path) -> None:
         assert judge(row, recorded, Purpose.of(recorded, cpus="2-3")).answer == "not-applicable"
     # No driver stands behind the loop-back interface.
     here = Purpose("bare-metal", (1,), (0,), ("lo",))
-    knob = named("pause-frames")
-    assert knob is not None
-    found = judge(knob, Tree(), here)
+    found = judged("pause-frames", Tree(), here)
     assert (found.answer, found.why) == (
         "not-applicable",
         "no card here lets anybody choose (lo)",
@@ -220,19 +217,14 @@ def test_what_no_card_tells_is_not_applicable(tmp_path: Path) -> None:
 
 def test_without_ethtool_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    knob = named("pause-frames")
-    assert knob is not None
-    found = judge(knob, Tree(), Purpose("bare-metal", (1,), (0,), ("lo",)))
+    found = judged("pause-frames", Tree(), Purpose("bare-metal", (1,), (0,), ("lo",)))
     assert found.answer == "unknown"
     assert "ethtool is missing: apt-get install" in found.why
 
 
 def test_a_setting_is_undone_from_the_journal_alone() -> None:
     made = CardSetting("no-such-card", "coalesce", {"rx-usecs": "0"})
-    entry = Entry(
-        1, made.kind, made.label, {"rx-usecs": "3"}, made.plan(), made.as_json(), (), False
-    )
-    assert resource_of(entry) == made
+    assert retold(made, {"rx-usecs": "3"}) == made
     assert made.label == "ethtool -C no-such-card rx-usecs 0"
     # A card that is gone took its settings with it.
     assert not made.pending({"rx-usecs": "3"})
