@@ -144,9 +144,8 @@ def join(
             positions, cpus = (np.frombuffer(column, np.int64) for column in one.result())
             passing.append(Passing(way, times, positions, cpus, trace.clock))
     cores, rows = laid.cores, laid.rows
-    base = _Base(late, laid, tuple(ways))
     if len(ways) > 1:
-        return _of_segments(base, passing, *stamps)
+        return _of_segments(late, laid, passing, *stamps)
 
     [only] = passing
     before, columns = (only.stays(packets, guest, laid.host) for packets in (usual, late.packets))
@@ -155,8 +154,17 @@ def join(
     def joined(of_owners: Sequence[int]) -> Joined:
         found = _join(laid, of_owners, before, known, late.median_ns)
         nowhere = np.zeros(late.excess_ns.size, np.int64)
-        whole = base.joined(found, nowhere, late.packets, late.excess_ns, columns[2])
-        return replace(whole, untold=untold)
+        return Joined(
+            late=late,
+            laid=laid,
+            segments=tuple(ways),
+            segment=nowhere,
+            stays=late.packets,
+            excess_ns=late.excess_ns,
+            cpu=columns[2],
+            untold=untold,
+            **found,
+        )
 
     whole = joined(rows.of_owners)
     if guest is None:
@@ -217,29 +225,6 @@ class Passing(NamedTuple):
         return (ingress_ns, egress_ns, np.where(untold, UNKNOWN, cpu), left), untold
 
 
-@dataclass(frozen=True)
-class _Base:
-    """What all packets of a join have in common."""
-
-    late: Late
-    laid: Laid
-    segments: tuple[Segment, ...]
-
-    def joined(
-        self, found: Found, segment: Column, stays: Packets, excess_ns: Column, cpu: Column
-    ) -> Joined:
-        return Joined(
-            late=self.late,
-            laid=self.laid,
-            segments=self.segments,
-            segment=segment,
-            stays=stays,
-            excess_ns=excess_ns,
-            cpu=cpu,
-            **found,
-        )
-
-
 def _times(stamps: Sequence[Column], place: int) -> Column:
     """All stamps at the ends of a segment, ascending, each once."""
     ends = np.concatenate([side[:, place : place + 2].ravel() for side in stamps])
@@ -283,7 +268,9 @@ _COLUMNS = ("state", "stall", "offset", "part_row", "part_ns", "stall_cpu", "sta
             "stall_end", "stall_row", "stall_worst")  # fmt: skip
 
 
-def _of_segments(base: _Base, passing: Sequence[Passing], usual: Column, late: Column) -> Joined:
+def _of_segments(
+    packets: Late, laid: Laid, passing: Sequence[Passing], usual: Column, late: Column
+) -> Joined:
     """Each packet joined segment by segment. A segment's usual time is the median of a sample."""
     size = len(late)
     known = (late[:, 1:] != UNKNOWN) & (late[:, :-1] != UNKNOWN)
@@ -296,7 +283,7 @@ def _of_segments(base: _Base, passing: Sequence[Passing], usual: Column, late: C
     state, cpu = np.full(size, UNEXPLAINED, np.int64), np.full(size, UNKNOWN, np.int64)
     stall = np.full(size, UNKNOWN, np.int64)
     unseen = np.zeros(size, bool)
-    packets: list[Column] = []
+    owners: list[Column] = []
     parts: list[tuple[Column, Column]] = []
     stalls: list[Found] = []
     before = 0
@@ -305,7 +292,7 @@ def _of_segments(base: _Base, passing: Sequence[Passing], usual: Column, late: C
         slowed = slowed[np.argsort(late[slowed, place + 1], kind="stable")]
         stays = one.stays(only(between(late, place), slowed))
         before_it = one.stays(between(sampled, place))
-        found = _join(base.laid, base.laid.rows.of_owners, before_it, stays, int(median[place]))
+        found = _join(laid, laid.rows.of_owners, before_it, stays, int(median[place]))
         if "unseen" in found:
             unseen[slowed] |= found["unseen"]
         here = segment[slowed] == place
@@ -314,14 +301,13 @@ def _of_segments(base: _Base, passing: Sequence[Passing], usual: Column, late: C
         stall[mine] = np.where(
             found["stall"][here] == UNKNOWN, UNKNOWN, found["stall"][here] + before
         )
-        packets.append(np.repeat(slowed, np.diff(found["offset"])))
+        owners.append(np.repeat(slowed, np.diff(found["offset"])))
         parts.append((found["part_row"], found["part_ns"]))
         stalls.append(found)
         before += found["stall_cpu"].size
-    own = _own(late, segment)
     excess_ns = np.maximum(excess[every, segment], 0)
     rows, ns = (np.concatenate(column) for column in zip(*parts, strict=True))
-    offset, rows, ns = _summed(np.concatenate(packets), rows, ns, size, len(base.laid.rows.names))
+    offset, rows, ns = _summed(np.concatenate(owners), rows, ns, size, len(laid.rows.names))
     columns = {
         name: np.concatenate([found[name] for found in stalls])
         for name in ("stall_cpu", "stall_start", "stall_end", "stall_row")
@@ -329,21 +315,22 @@ def _of_segments(base: _Base, passing: Sequence[Passing], usual: Column, late: C
     kept, numbers = np.unique(stall[stall != UNKNOWN], return_inverse=True)
     stall[stall != UNKNOWN] = numbers
     columns = {name: column[kept] for name, column in columns.items()}
-    return base.joined(
-        {
-            **columns,
-            "unseen": unseen if unseen.any() else None,
-            "state": state,
-            "stall": stall,
-            "offset": offset,
-            "part_row": rows,
-            "part_ns": ns,
-            "stall_worst": _worst(stall, state, excess_ns, kept.size),
-        },
-        segment,
-        own,
-        excess_ns,
-        cpu,
+    return Joined(
+        late=packets,
+        laid=laid,
+        segments=tuple(one.way for one in passing),
+        segment=segment,
+        stays=_own(late, segment),
+        excess_ns=excess_ns,
+        cpu=cpu,
+        unseen=unseen if unseen.any() else None,
+        state=state,
+        stall=stall,
+        offset=offset,
+        part_row=rows,
+        part_ns=ns,
+        stall_worst=_worst(stall, state, excess_ns, kept.size),
+        **columns,
     )
 
 
