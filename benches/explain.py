@@ -134,7 +134,7 @@ def main() -> None:
             evaluation.evaluate(*sides)  # which brings the stamps into the page cache
             found = explain_runs([run])[0]
             assert found.labels.rows[0].cause == "task", "another cause than the simulated one"
-            records = found.joined.notes["records"] / MILLION
+            records = found.joined.laid.notes["records"] / MILLION
             late = found.joined.state.size
             del found
             evaluating, joining = in_turn(

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.evaluation.values import Columns
 from tailtap.analysis.tail import analyse, tail_of
 from tailtap.analysis.tail.analysis import record
 from tailtap.records.evaluation import Sides
@@ -63,14 +62,14 @@ def write(folder: Path, packets: int) -> None:
         key_reason=None,
         counts=made_records.counts(ingress=packets, egress=packets, matched=packets),
         mean=4_000.0,
-        columns=Columns(
-            distribution=(np.insert(values, 0, 4_000), np.insert(numbers, 0, usual)),
-            worst=(none, none, none, []),
-            exceedances=(8_999, position, position * 1000, latency),
-            blocks=(WIDTH, start, counts, sums, maxima),
-            gaps=nothing,
-            rates=nothing,
-        ),
+        columns={
+            "distribution": (np.insert(values, 0, 4_000), np.insert(numbers, 0, usual)),
+            "worst": (none, none, none, []),
+            "exceedances": (8_999, position, position * 1000, latency),
+            "blocks": (WIDTH, start, counts, sums, maxima),
+            "gaps": nothing,
+            "rates": nothing,
+        }.__getitem__,
         inputs=Sides(ingress=side, egress=side),
         options=made_records.OPTIONS,
     ).write(folder)

@@ -213,7 +213,7 @@ def _warnings(runs: Sequence[Run], comparison: CompareRecord) -> Iterator[str]:
     yield "- Tables 4 and 5, the tail models, cannot be computed: result files say how often"
     yield "  latencies occurred, not when. `tailtap model` needs the captures."
     yield "- CPU time, memory and the layout of the caches are not in the files."
-    unmatched = [run for run in runs if "unmatched-egress" in run.codes]
+    unmatched = [run for run in runs if any(note.code == "unmatched-egress" for note in run.notes)]
     if unmatched:
         yield (
             f"- {len(unmatched)} of {len(runs)} runs have no latency for more than 0.1 % of the "

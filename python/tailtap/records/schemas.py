@@ -217,9 +217,9 @@ def _type(field: Mapping[str, Any], within: Mapping[str, Any]) -> str:
     if kind == "array":
         inner = _type(field.get("items") or {}, within)
         return f"({inner})[]" if "|" in inner else f"{inner}[]"
-    inner = field.get("additionalProperties")
     if kind == "object":
-        return f"{{{_type(inner, within) if isinstance(inner, Mapping) else ''}}}"
+        values = field.get("additionalProperties")
+        return f"{{{_type(values, within) if isinstance(values, Mapping) else ''}}}"
     return ""
 
 

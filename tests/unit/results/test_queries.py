@@ -301,7 +301,7 @@ def test_stalls_behind_the_worst_packets(
             stall = row["stall"] - 1
             assert row["packets"] == int((joined.stall == stall).sum())
             assert row["stall_ns"] == joined.stall_end[stall] - joined.stall_start[stall]
-            assert (row["cause"], row["detail"]) == joined.rows.names[joined.stall_row[stall]]
+            assert (row["cause"], row["detail"]) == joined.laid.rows.names[joined.stall_row[stall]]
 
 
 def test_what_a_packet_takes(counted: duckdb.DuckDBPyConnection) -> None:

@@ -267,8 +267,8 @@ class Evaluation(Latencies):
     @cached_property
     def worst_packets(self) -> Worst:
         """The packets with the largest latencies, worst first."""
-        *times, keys = self.columns("worst")
-        return Worst(*map(column, times), keys)
+        latency, ingress, egress, keys = self.columns("worst")
+        return Worst(column(latency), column(ingress), column(egress), keys)
 
     @cached_property
     def lost_packets(self) -> Losses:
@@ -276,8 +276,9 @@ class Evaluation(Latencies):
 
         There are fewer than `counts.lost` where equal packets were lost and nobody knows which.
         """
-        *numbers, flows, keys = self.columns("losses")
-        return Losses(*map(column, numbers), flows, keys)
+        ingress, position, length, burst, flows, keys = self.columns("losses")
+        numbers = (column(ingress), column(position), column(length), column(burst))
+        return Losses(*numbers, flows, keys)
 
     @cached_property
     def exceedances(self) -> Exceedances:

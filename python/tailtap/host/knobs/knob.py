@@ -154,14 +154,14 @@ class Knob:
             raise
 
 
-def known(name: str, *row: Any, **options: Any) -> Knob:
+def known(name: str, where: Where, want: Want, why: str, source: str, **options: Any) -> Knob:
     """A knob of `tailtap.records.knobs`, whose cost and use stand there.
 
     Raises `ValueError` for a row that can be set at another time than is said there.
     """
     facts = catalogue.KNOBS[name]
     knob = Knob(
-        name, *row, **options, removes=facts.removes, risk=facts.risk,
+        name, where, want, why, source, **options, removes=facts.removes, risk=facts.risk,
         recommended=facts.recommended, disruptive=facts.disruptive,
     )  # fmt: skip
     if knob.settable != facts.settable:

@@ -108,8 +108,8 @@ def test_the_second_in_which_packets_end_is_no_rate(
     (run,) = load_experiment(tmp_path).finished
     assert run.evaluation is not None
     for side in ("ingress", "egress"):
-        start, packets = run.evaluation.whole_seconds(side)
-        assert packets.tolist() == pytest.approx(expected, abs=3), side
+        start, counted = run.evaluation.whole_seconds(side)
+        assert counted.tolist() == pytest.approx(expected, abs=3), side
         assert start.size == len(expected)
 
 
