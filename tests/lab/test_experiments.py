@@ -37,7 +37,7 @@ from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.instruments.taps.inline import InlineTap
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.runner import run_experiment
-from tailtap.records.taps import TapsOfFlows
+from tailtap.records.datapath import TapsOfFlows
 from tailtap.remote.local import SYSTEM_PATH, Process
 
 PACKETS, WARM_UP = 5_000, 1_000

@@ -23,7 +23,7 @@ from tailtap.lab.platforms import Dut, DutSpec
 from tailtap.lab.platforms.bare_metal import BareMetal
 from tailtap.lab.platforms.boot import KernelOptions
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.generator import GeneratorRecord
+from tailtap.records.datapath import GeneratorRecord
 from tailtap.records.machine import Traits
 from tailtap.remote import Host
 from tailtap.remote.local import Process

@@ -20,7 +20,7 @@ from tailtap.lab.generators.flows import (
     sizes_of,
 )
 from tailtap.lab.generators.pattern import parse_pattern
-from tailtap.records.generator import GeneratorRecord
+from tailtap.records.datapath import GeneratorRecord
 
 DEFAULT_SIZE = "64 B"
 AS_THEY_ARE = "its packets are as they are"

@@ -12,7 +12,7 @@ from tailtap.cli.command import PATH, RATE, TIME, Command, command
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from tailtap.records.generator import GeneratorRecord
+    from tailtap.records.datapath import GeneratorRecord
 
 NEXT = "--next"
 COMMON = ("cpu", "json", "quiet")
@@ -209,7 +209,7 @@ def generate(
     """
     from tailtap import _core
     from tailtap.cli.flow import FlowOptions
-    from tailtap.records.generator import SeveralRecord
+    from tailtap.records.datapath import SeveralRecord
     from tailtap.records.record import printed
 
     asked = [FlowOptions(**flow)]

@@ -14,7 +14,7 @@ from tailtap.cli.command import SHARE, TIME, command
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from tailtap.records.taps import TappedLink, TapsSoFar
+    from tailtap.records.datapath import TappedLink, TapsSoFar
 
 
 @command()
@@ -209,8 +209,8 @@ def tap(
         with_rooms,
         with_sides,
     )
+    from tailtap.records.datapath import TapsSoFar, of_core
     from tailtap.records.record import as_json, parsed
-    from tailtap.records.taps import TapsSoFar, of_core
 
     kind = _format(write, format)
     snap = _snap(kind, snap_length)

@@ -12,11 +12,10 @@ from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.measure.roles import Brought, OfFlow
+from tailtap.records.datapath import Generator, GeneratorRecord, Tapped
 from tailtap.records.evaluation import Counts, LossPattern, Side
-from tailtap.records.generator import Generator, GeneratorRecord
 from tailtap.records.record import Notice, Open
 from tailtap.records.run import Found
-from tailtap.records.taps import Tapped
 from tailtap.records.warnings import notices
 
 SLIP_P = 0.99

@@ -57,7 +57,7 @@ from tailtap.measure.roles import (
     Stations,
     tasks_of,
 )
-from tailtap.records.generator import GeneratorRecord
+from tailtap.records.datapath import GeneratorRecord
 from tailtap.records.machine import Station as StationRecord
 from tailtap.records.record import Notice, Open
 from tailtap.records.run import Found

@@ -46,10 +46,9 @@ from tailtap.measure.run import (
     everywhere,
     measure,
 )
-from tailtap.records.generator import Generator, GeneratorRecord
+from tailtap.records.datapath import Generator, GeneratorRecord, Tap
 from tailtap.records.record import Open, as_json, opened
 from tailtap.records.run import Instrument, RunRecord, Status
-from tailtap.records.taps import Tap
 from tailtap.records.warnings import is_valid, notices
 
 WRITTEN = (

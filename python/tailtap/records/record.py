@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, NoReturn, TypeVar, get_args, get_type_hints
 
@@ -90,6 +91,18 @@ class Notice(msgspec.Struct, frozen=True):
 
     code: str
     message: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a warning's code means, and what to do about it."""
+
+    code: str
+    meaning: str
+    action: str
+    invalidates: bool = False
+    note: bool = False
+    """Whether it says what was not done, and puts no number in doubt."""
 
 
 class Sequenced(Record, kw_only=True):

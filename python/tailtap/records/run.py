@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tailtap.records.generator import Generator
+from tailtap.records.datapath import Generator, Tap
 from tailtap.records.live import Observed
 from tailtap.records.machine import Booted, Environment, Station, Timekeeping, Traits, Tuning
 from tailtap.records.record import (
@@ -24,7 +24,6 @@ from tailtap.records.record import (
     Whole,
     Width,
 )
-from tailtap.records.taps import Tap
 from tailtap.records.trace import Taken
 
 Status = Literal["running", "done", "failed", "interrupted", "imported"]

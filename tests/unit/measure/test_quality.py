@@ -24,10 +24,9 @@ from tailtap.measure.quality import (
     warnings_of,
 )
 from tailtap.measure.roles import OfFlow
-from tailtap.records.generator import GeneratorRecord
+from tailtap.records.datapath import GeneratorRecord, Tapped
 from tailtap.records.record import Notice, Open, opened
 from tailtap.records.run import Found, Handled
-from tailtap.records.taps import Tapped
 from tailtap.records.warnings import is_valid, notices
 
 SLIP_LIMIT_NS = 100_000

@@ -19,7 +19,7 @@ from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.runs.tail import StoredTail, rate_of, tail_of
 from tailtap.base.errors import InputError
-from tailtap.records.generator import Generator
+from tailtap.records.datapath import Generator, Tap
 from tailtap.records.interrupts import FILE as INTERRUPTS
 from tailtap.records.interrupts import Samples, read_samples
 from tailtap.records.machine import BUILT_IN, Environment, Traits
@@ -33,7 +33,6 @@ from tailtap.records.run import (
     TrafficSettings,
     Window,
 )
-from tailtap.records.taps import Tap
 
 NO_TIMES = "files of others that say how often latencies occurred, not when, give no tail model"
 """Why some imported runs have none."""

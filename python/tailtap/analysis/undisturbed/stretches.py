@@ -50,8 +50,8 @@ from tailtap.analysis.clocks.host import GuestClock
 from tailtap.analysis.evaluation.settings import SECOND_NS
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
+from tailtap.records.datapath import GeneratorRecord
 from tailtap.records.evaluation import By
-from tailtap.records.generator import GeneratorRecord
 from tailtap.records.record import read
 from tailtap.records.stamps import read_stamps
 

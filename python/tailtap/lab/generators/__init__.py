@@ -11,7 +11,7 @@ from tailtap.base.check import Findings
 from tailtap.base.registry import Kind, Registry
 from tailtap.lab.generators.flows import Sending
 from tailtap.lab.generators.model import Traffic
-from tailtap.records.generator import GeneratorRecord
+from tailtap.records.datapath import GeneratorRecord
 from tailtap.remote import Host
 from tailtap.remote.local import Process
 

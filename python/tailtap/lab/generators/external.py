@@ -16,7 +16,7 @@ from tailtap.base.check import Check, Findings
 from tailtap.base.schema import NoOptions, Strict, as_value_error, check_command, fill_in
 from tailtap.lab.generators.flows import CLIENT, SERVER, Sending
 from tailtap.lab.generators.own import OwnGenerator
-from tailtap.records.generator import GeneratorRecord
+from tailtap.records.datapath import GeneratorRecord
 from tailtap.remote import Host
 from tailtap.remote.local import STOP_SECONDS, Process, require_program
 

@@ -16,7 +16,7 @@ from tailtap.base.units import format_rate
 from tailtap.host.facts.needs import AF_XDP, OPTIONS, missing_capabilities, refusal, require_socket
 from tailtap.lab.generators.flows import Flows, Sending
 from tailtap.lab.generators.pattern import Constant
-from tailtap.records.generator import GeneratorRecord, SeveralRecord
+from tailtap.records.datapath import GeneratorRecord, SeveralRecord
 from tailtap.records.record import parsed, tag_of
 from tailtap.remote import Host
 from tailtap.remote.local import STOP_SECONDS, Process

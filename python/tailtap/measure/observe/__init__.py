@@ -38,11 +38,11 @@ from tailtap.measure.observe.interfaces import xdp_words
 from tailtap.measure.observe.look import PACKETS, SLUGS, Options, Prepared, Way, prepare
 from tailtap.measure.observe.serving import cpus_at
 from tailtap.measure.preconditions import Beside, other_measurements
+from tailtap.records.datapath import Tap, Tapped
 from tailtap.records.live import Observed
 from tailtap.records.record import Notice, opened
 from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord
 from tailtap.records.stamps import MARK, keep, read_marks, write
-from tailtap.records.taps import Tap, Tapped
 from tailtap.records.warnings import notices
 
 NAME = "observed"

@@ -24,9 +24,9 @@ from tailtap.lab.instruments.taps.inline import READY_SECONDS, stopped
 from tailtap.lab.instruments.tracer import ended, warnings_of
 from tailtap.measure.observe.interfaces import Xdp
 from tailtap.measure.observe.look import SLUGS, SNAP, Prepared
+from tailtap.records.datapath import TapsOfFlows, TapsSoFar
 from tailtap.records.live import ObservedCost
 from tailtap.records.record import parsed
-from tailtap.records.taps import TapsOfFlows, TapsSoFar
 from tailtap.records.trace import Taken
 from tailtap.remote.local import STOP_SECONDS, LocalHost, Process
 

@@ -43,10 +43,10 @@ from tailtap.measure.observe.segments import (
     join_traces,
     row_of,
 )
+from tailtap.records.datapath import Tapped, TapsSoFar
 from tailtap.records.live import LiveIncidents, LiveRecord, RecordingRecord
 from tailtap.records.record import as_json, opened
 from tailtap.records.run import Facts
-from tailtap.records.taps import Tapped, TapsSoFar
 from tailtap.records.trace import Taken
 
 SEGMENT_NS = 1_000_000_000

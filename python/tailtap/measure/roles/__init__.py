@@ -16,7 +16,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.lab.instruments.observing import Counters
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.lab import Lab
-from tailtap.records.generator import GeneratorRecord
+from tailtap.records.datapath import GeneratorRecord, Tapped
 from tailtap.records.machine import Station as StationRecord
 from tailtap.records.machine import Tuning
 from tailtap.records.record import (
@@ -38,7 +38,6 @@ from tailtap.records.run import (
     PlatformFacts,
     StampedPoint,
 )
-from tailtap.records.taps import Tapped
 from tailtap.remote.local import Process
 from tailtap.remote.session import Json, RoleEvent, RolePlan, Session, Station
 

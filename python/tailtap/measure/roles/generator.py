@@ -26,7 +26,7 @@ from tailtap.measure.roles import (
     Workbench,
 )
 from tailtap.measure.roles.foresee import judged_as_generator
-from tailtap.records.generator import GeneratorRecord
+from tailtap.records.datapath import GeneratorRecord
 from tailtap.records.machine import Station
 from tailtap.records.record import as_json, opened
 from tailtap.remote import Host

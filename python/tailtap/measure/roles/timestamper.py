@@ -41,10 +41,10 @@ from tailtap.measure.roles import (
     Workbench,
 )
 from tailtap.measure.roles import Stamped as StampedFlows
+from tailtap.records.datapath import Tapped
 from tailtap.records.machine import Station
 from tailtap.records.record import Open
 from tailtap.records.run import StampedPoint
-from tailtap.records.taps import Tapped
 from tailtap.records.warnings import notices
 from tailtap.remote.local import Process
 from tailtap.remote.session import FAILED, RoleEvent, RolePlan

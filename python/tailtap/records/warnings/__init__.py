@@ -9,10 +9,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from tailtap.records.record import Notice
+from tailtap.records.record import Entry, Notice
 from tailtap.records.warnings.analysis import CAUSES, COMPARISON, TAIL
 from tailtap.records.warnings.captures import CAPTURES, IMPORTED, PUBLISHED
-from tailtap.records.warnings.entry import Entry
 from tailtap.records.warnings.runs import INTERRUPTS, OBSERVED, RUN, SEARCH
 
 CATALOGUE: Mapping[str, Sequence[Entry]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailtap.records.warnings.entry import Entry
+from tailtap.records.record import Entry
 
 CAPTURES = (
     Entry(

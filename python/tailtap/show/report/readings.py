@@ -16,11 +16,10 @@ from tailtap.analysis.runs.text import count_text, share_text, time_text
 from tailtap.analysis.undisturbed import stored_of
 from tailtap.analysis.verdict.evidence import span
 from tailtap.base.errors import InputError
-from tailtap.records.generator import Generator, Slip
+from tailtap.records.datapath import Generator, Slip, Tap
 from tailtap.records.interrupts import FILE
 from tailtap.records.record import Notice
 from tailtap.records.run import Energy, Event, Passed
-from tailtap.records.taps import Tap
 from tailtap.show.report.tables import Cells, mark_of, of_runs
 from tailtap.show.sections import COUNT, DASH, TIME, Cell, Column, Kind, Section, Table
 from tailtap.show.sections.machine import interrupts_section

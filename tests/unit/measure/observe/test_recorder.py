@@ -20,10 +20,10 @@ from tailtap.measure.observe import ObservedRun, incidents, recorder
 from tailtap.measure.observe.incidents import Maker
 from tailtap.measure.observe.look import SLUGS
 from tailtap.measure.observe.recorder import Recorder, Recording, parse_rate
+from tailtap.records.datapath import LinkSoFar, TapsSoFar
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import as_json, opened, read
 from tailtap.records.run import Parameters, RunRecord
-from tailtap.records.taps import LinkSoFar, TapsSoFar
 from tailtap.records.trace import TraceRecord
 
 START = 1000 * SECOND

@@ -13,7 +13,7 @@ from tailtap.base.registry import Kind, Registry, one_of
 from tailtap.base.schema import Ports, Size, Strict, Written
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.topology.graph import Flow
-from tailtap.records.taps import TapsOfFlows
+from tailtap.records.datapath import TapsOfFlows
 from tailtap.remote import Host
 from tailtap.remote.local import Process
 

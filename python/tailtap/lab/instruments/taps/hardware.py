@@ -9,7 +9,7 @@ from pathlib import Path
 from tailtap.base.errors import InputError, MachineError
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.instruments.taps.links import At, TapLink
-from tailtap.records.taps import TappedLink, of_core
+from tailtap.records.datapath import TappedLink, of_core
 
 STAMPERS = ("hardware", "software")
 """Whose clock can stamp instead of an eBPF program: the card's, or for comparison the kernel's

@@ -27,8 +27,8 @@ from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow, TapPoint
 from tailtap.lab.topology.graphs import FORWARD, TAPS, smallest
 from tailtap.lab.topology.lab import Lab
+from tailtap.records.datapath import Tapped, TapsOfFlows
 from tailtap.records.record import Open, opened
-from tailtap.records.taps import Tapped, TapsOfFlows
 from tailtap.remote import Host
 from tailtap.remote.local import STOP_SECONDS, Process
 

@@ -29,7 +29,7 @@ from tailtap.lab.instruments.taps.links import (
     with_sides,
 )
 from tailtap.lab.topology.graphs import FORWARD, smallest
-from tailtap.records.taps import of_core
+from tailtap.records.datapath import of_core
 
 FLOW = smallest().flow(FORWARD)
 
