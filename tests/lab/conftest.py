@@ -68,7 +68,6 @@ class Attempts:
     """The attempts of a test that judges times."""
 
     def __init__(self, item: pytest.Item) -> None:
-        """Those of `item`."""
         self._item = item
         self._failed = 0
 

@@ -59,7 +59,6 @@ exec libvirtd -f {folder}/libvirtd.conf -p {folder}/pid
 
 @pytest.fixture
 def container(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A stopped container, with this machine's programs."""
     name = f"tailtap-bmc-{os.getpid()}"
     root = tmp_path / name / "rootfs"
     shared = [path for path in ("/usr", "/bin", "/lib", "/lib64") if Path(path).exists()]
@@ -85,7 +84,6 @@ def container(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def domain(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A domain that is shut off, of a libvirt of its own."""
     name = f"tailtap-bmc-{os.getpid()}"
     script = DAEMON.format(folder=tmp_path)
     command = ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script]
@@ -106,7 +104,6 @@ def domain(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def virsh(uri: str, *words: str) -> str:
-    """What virsh prints."""
     command = ["virsh", "-q", "-c", uri, *words]
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=START_SECONDS
@@ -116,14 +113,12 @@ def virsh(uri: str, *words: str) -> str:
 
 
 def powers(served: Served, word: str, at: int = 0) -> None:
-    """Ask for `word`, and wait until it is done."""
     done = served.ipmitool("chassis", "power", word, at=at)
     assert done.returncode == 0, done
     served.expect("power")
 
 
 def status(served: Served, at: int = 0) -> str:
-    """The power that ipmitool reads."""
     done = served.ipmitool("chassis", "power", "status", at=at)
     assert done.returncode == 0, done
     return done.stdout.split()[-1]

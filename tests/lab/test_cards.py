@@ -60,7 +60,6 @@ tap: {{ports: {tap}}}
 
 @pytest.fixture
 def machine() -> Iterator[Machine]:
-    """One with four cards and two cables."""
     with own_machine() as made:
         for script in (SYS, BEFORE):
             done = made.run("sh", "-ec", script)
@@ -82,7 +81,6 @@ def experiment(
 
 
 def state(machine: Machine) -> dict[str, Any]:
-    """What the machine says of its cards."""
     found: dict[str, Any] = {}
     for link in json.loads(machine.run("ip", "-j", "-d", "link", "show").stdout):
         if link["ifname"] in NAMES:

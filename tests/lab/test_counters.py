@@ -55,7 +55,6 @@ Measurements = tuple[list[dict[str, Any]], str]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Measurements:
-    """A run on each platform, and the report about them."""
     made = measured(tmp_path_factory.mktemp("counted"), EXPERIMENT)
     page = tailtap("report", made.out)
     assert page.returncode == 0, page.stderr
@@ -133,7 +132,6 @@ def test_counts_agree_with_those_of_perf(tmp_path: Path) -> None:
 
 
 def told(file: str, name: str) -> int:
-    """A count of the whole machine, as the kernel tells it elsewhere."""
     rows = (line.split() for line in Path("/proc", file).read_text().splitlines())
     return next(int(row[1]) for row in rows if row[0] == name)
 

@@ -38,7 +38,6 @@ def tshark(path: Path, *fields: str) -> list[list[str]]:
 
 
 def capinfos(path: Path) -> dict[str, str]:
-    """What Wireshark says of a capture file."""
     command = ["capinfos", "-T", "-r", "-m", "-M", "-t", "-E", "-c", str(path)]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return dict(zip(("name", "type", "encapsulation", "packets"), shown.split(","), strict=True))

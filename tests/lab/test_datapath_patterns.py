@@ -181,7 +181,6 @@ GAPS_NS = [0, 1_000_000, 1_500_000, 50_000_000, 50_000_000, 120_000_000]
 def replay(
     namespace: Namespace, tmp_path: Path, frames: list[bytes], *options: str
 ) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """The generator's report, what the tap counted, and its stamps."""
     capture = tmp_path / "x.pcap"
     capture.write_bytes(pcap(zip(GAPS_NS, frames, strict=False), magic=MICROSECONDS))
     sent = namespace.sent(tmp_path, "--replay", str(capture), *options)

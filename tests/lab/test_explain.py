@@ -433,13 +433,11 @@ def test_short_interruptions_are_told_and_not_blamed(injector: Path, tmp_path: P
 
 
 def during(trace: Trace, injection: Injection) -> bool:
-    """Whether the kernel was traced from its begin to its end."""
     began, ended = trace.said["started_ns"], trace.said["ended_ns"]
     return bool(began < injection.start_ns and injection.end_ns < ended)
 
 
 def within(records: NDArray[Any], injection: Injection) -> NDArray[Any]:
-    """The records that lie in an injection."""
     ends = records["start"] + records["dur"]
     chosen = (records["start"] >= injection.start_ns) & (ends <= injection.end_ns)
     found: NDArray[Any] = records[chosen]

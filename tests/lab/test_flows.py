@@ -35,7 +35,6 @@ traffic: {{duration: {SECONDS * 1000:g} ms, warm_up: 100 ms, cpu: 0, slip_limit:
 
 
 def called(machine: Machine, subcommand: str) -> list[int]:
-    """The processes of `tailtap` with a subcommand in the lab's namespaces."""
     pids = [pid for name in machine.namespaces() for pid in machine.pids(name)]
     return [
         pid for pid in pids if subcommand in Path(f"/proc/{pid}/cmdline").read_text().split("\0")

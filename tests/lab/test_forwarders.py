@@ -115,7 +115,6 @@ def experiment(forwarder: str, options: str = "{}", cpus: Sequence[int] = (1,)) 
 
 
 def run(machine: Machine, folder: Path, text: str) -> tuple[Path, str]:
-    """The run's folder and what was said on standard error."""
     made = ran(folder, text, machine=machine)
     return made.run, made.done.stderr
 

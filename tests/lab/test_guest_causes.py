@@ -74,13 +74,11 @@ class Truth:
 
 
 def guest_of(machine: Machine) -> str:
-    """The name of the only virtual machine that a machine of our own runs."""
     [name] = machine.run("ls", str(FOLDERS)).stdout.split()
     return name
 
 
 def hog_on_host(_: Machine, program: Path) -> contextlib.AbstractContextManager[Injector]:
-    """A hog on the core of the guest's serving CPU."""
     return injectors.hog(
         program, cpu=CPU, busy_ns=BUSY_NS, period_ns=PERIOD_NS, spread_ns=SPREAD_NS
     )
@@ -130,7 +128,6 @@ def hog_in_guest(machine: Machine, program: Path) -> Iterator[list[Injection]]:
 
 
 def disturbed(folder: Path, recorder: Path, injector: Path, on_its_host: Injecting) -> Truth:
-    """A run that is disturbed on the host and in the guest."""
     path = write_experiment(
         folder, EXPERIMENT.format(program=recorder / "forwarder", packets=PACKETS)
     )
@@ -160,7 +157,6 @@ def disturbed(folder: Path, recorder: Path, injector: Path, on_its_host: Injecti
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """The exit status of a run, and what it said."""
     _, said = process.communicate(timeout=END_SECONDS)
     return process.returncode, said
 

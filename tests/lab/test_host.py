@@ -156,7 +156,6 @@ needs_device = pytest.mark.skipif(
 
 
 def idle_states() -> bool:
-    """Whether anything here heeds such a wish."""
     try:
         driver(Tree())
     except Absent:
@@ -286,7 +285,6 @@ vary:
 
 
 def state() -> dict[str, dict[str, str]]:
-    """Every knob that can be set while this machine runs, as it is now."""
     tree = Tree()
     purpose = Purpose.of(tree, "bare-metal", [1])
     found: dict[str, dict[str, str]] = {}
@@ -396,14 +394,12 @@ def links() -> Iterator[Machine]:
 
 
 def asked(links: Machine, *command: str) -> str:
-    """What a command says, which must succeed."""
     done = links.run(*command)
     assert done.returncode == 0, done
     return done.stdout + done.stderr
 
 
 def links_host(links: Machine, *words: str) -> str:
-    """The same of `tailtap host`."""
     return asked(links, *TAILTAP, "host", *words)
 
 

@@ -93,7 +93,6 @@ def made(folder: Path, files: str, vary: str = "") -> Ran:
 
 
 def refused(folder: Path, files: str, *options: str) -> str:
-    """Why no run of an experiment is possible."""
     path = write_experiment(folder, EXPERIMENT.format(files=files, vary=""))
     done = in_process("run", path, "--check", *options)
     assert done.returncode in (2, 3), done.stdout

@@ -55,12 +55,10 @@ def long_hog(program: Path) -> Kinds:
 
 
 def says(folder: Path) -> set[str]:
-    """What all knobs say."""
     return {trial_knobs.asked(file) for file in (folder / "knobs").iterdir()}
 
 
 def improved(tuned: Machine, folder: Path, some: Kinds, *options: str) -> dict[str, Any]:
-    """What `tailtap improve` says where `some` disturb."""
     out = folder / "out"
     with trial_knobs.disturbances(folder / "knobs", some):
         words = ("improve", "--json", "--out", str(out))

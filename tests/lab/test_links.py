@@ -55,7 +55,6 @@ def test_packets_come_through_each_way(machine: Machine, tmp_path: Path) -> None
 
 
 def there(way: str) -> bool:
-    """Whether this machine can make it."""
     try:
         require_way(way)
     except MachineError:
@@ -113,7 +112,6 @@ def interfaces() -> list[str]:
 
 @pytest.fixture
 def namespace(lab: Spaces) -> Namespace:
-    """One with a cable."""
     made = lab.namespace()
     made.veth("in", "out")
     return made
@@ -209,7 +207,6 @@ def built(folder: Path, name: str) -> Path:
 
 
 def own(namespace: Namespace) -> list[TapFilter]:
-    """Those that were left in a namespace."""
     return [one for one in left_behind() if one.namespace.endswith(f"/{namespace.name}")]
 
 
@@ -301,7 +298,6 @@ def test_nothing_happens_to_links_that_are_up() -> None:
 
 
 def news(watching: Iterable[Process]) -> list[str]:
-    """What the processes have printed since they were asked last."""
     return [line for process in watching for line in process.read_available() or ()]
 
 

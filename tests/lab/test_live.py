@@ -51,7 +51,6 @@ trace: thin
 
 
 def had_cpu(events: Path, cpu: int) -> set[int]:
-    """The threads that had a CPU, by a trace."""
     words = np.frombuffer(events.read_bytes(), "<u8", offset=8).reshape(-1, 4).astype(np.int64)
     is_task = (words[:, 1] >> 32 & 0xFF == TRACE_KINDS["task"]) & (words[:, 1] >> 48 == cpu)
     return set((words[is_task, 3] & 0xFFFFFFFF).tolist())
@@ -240,7 +239,6 @@ def told(machine: Machine, address: str, name: str) -> list[float]:
 
 
 def own_of(running: subprocess.Popen[str], out: Path) -> list[Path]:
-    """The folders of an observation, in memory and aside."""
     name = name_of("*", running.pid)
     return [*SHARED.glob(name), *out.glob(name)]
 
@@ -303,7 +301,6 @@ def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
 
 
 def fill(disk: Path) -> None:
-    """Take all that is free there."""
     with (disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
         while True:
             ballast.write(bytes(4096))

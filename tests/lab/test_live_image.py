@@ -19,7 +19,6 @@ EPOCH = 1_700_000_000
 
 
 def entries(folder: Path, initrd: Path) -> dict[str, tuple[str, str]]:
-    """By path: what ls says of each file, and the SHA-256 of its content."""
     root = folder / "root"
     root.mkdir()
     words = f"zstd -dc '{initrd}' | cpio --quiet -idm --no-absolute-filenames"

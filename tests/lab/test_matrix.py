@@ -61,7 +61,6 @@ SHARED = [pytest.param(one, marks=() if one == "container" else pytest.mark.slow
 
 @pytest.fixture(scope="module", params=SHARED)
 def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
-    """A DuT that all forwarders share, in its lab."""
     spec = DutSpec((1,), PLATFORMS[request.param].Options())
     with Shared(request.param, spec) as made:
         yield made

@@ -43,7 +43,6 @@ COLUMNS, ROWS = 4, 3
 
 @pytest.mark.parametrize(("version", "how"), [(4, ["address"]), (6, ["port"])])
 def test_flows_that_part_lose_nothing(tmp_path: Path, version: int, how: list[str]) -> None:
-    """Both by address and by port, through a bridge, containers and a namespace."""
     text = BRANCHING.replace("VERSION", str(version)).replace("HOW", f"[{', '.join(how)}]")
     made = measured(tmp_path, text)
     runs = made.runs

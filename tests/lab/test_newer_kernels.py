@@ -231,7 +231,6 @@ NET_RX, SERVED = 3, 1 << 48
 
 @pytest.fixture(scope="module")
 def realtime() -> Iterator[Dut]:
-    """A machine with such a kernel, and three CPUs."""
     told = subprocess.run(["apt-cache", "search", "--names-only", "linux-image-.*-rt-amd64"],
                           capture_output=True, text=True, check=False).stdout  # fmt: skip
     names = sorted(line.split()[0] for line in told.splitlines())

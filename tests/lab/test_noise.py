@@ -180,12 +180,10 @@ class Watch:
     record: NoiseRecord | None = None
 
     def holds(self, one: Injection) -> bool:
-        """Whether an injection happened meanwhile, away from both ends."""
         return self.began + EDGE_NS < one.start_ns and one.end_ns < self.ended - EDGE_NS
 
 
 def watch(told: dict[str, Any]) -> Watch:
-    """What a tracer wrote, or what `host noise` found."""
     found = Watch(told["what"], told["began"], told["ended"])
     if found.what == "noise":
         found.gaps = [(start, end) for start, end in told["gaps"]]
@@ -206,8 +204,6 @@ def watch(told: dict[str, Any]) -> Watch:
 
 
 def covered(gaps: Sequence[tuple[int, int]], one: Injection) -> float:
-    """The part of an injection that the gap with the most of it has."""
-
     def shared(gap: tuple[int, int]) -> int:
         return min(gap[1], one.end_ns) - max(gap[0], one.start_ns)
 
@@ -230,7 +226,6 @@ def test_noise_finds_the_gaps_that_the_tracers_of_the_kernel_find(injector: Path
 
 
 def check(watches: Sequence[Watch], injections: Sequence[Injection]) -> None:
-    """That all of them found the same."""
     taken: dict[str, list[float]] = {}
     for one in watches:
         its = [injection for injection in injections if one.holds(injection)]

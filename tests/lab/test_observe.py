@@ -103,14 +103,12 @@ def explained(out: Path) -> None:
 
 
 def times(path: Path) -> Any:
-    """The times of a capture of ours."""
     if path.suffix == ".marks":
         return read_marks(path).records["time"].astype(np.int64)
     return np.array([time_ns for time_ns, *_ in frames_of(path)])
 
 
 def near_what_was_recorded(folder: Path, recorded: Sequence[Recording]) -> None:
-    """Stamps of both sides are near the recorder's times."""
     for place, side in enumerate(("ingress", "egress")):
         assert not not_near(times(next(folder.glob(f"{side}.*"))), recorded[0].packets(place))
 

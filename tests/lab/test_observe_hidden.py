@@ -55,7 +55,6 @@ def observe(
 
 
 def found(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The record of the run, and its evaluation."""
     folder = out / "runs/001-observed"
     evaluation: dict[str, Any] = json.loads((folder / "evaluation/evaluation.json").read_text())
     return record(folder), evaluation

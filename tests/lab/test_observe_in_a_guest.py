@@ -334,7 +334,6 @@ def require(guest: Guest, device: str) -> None:
 
 
 def compare(times: Sequence[Any], recordings: Sequence[Recording]) -> None:
-    """Stamps are near the recorder's times, where there is a recording."""
     for found in recordings:
         assert found.lost == 0
         for place, stamped in enumerate(times):

@@ -159,7 +159,6 @@ def put_back(found: Content) -> Iterator[dict[str, str]]:
 
 
 def not_set(found: Content) -> set[str]:
-    """The files that do not hold the value."""
     tree = Tree()
     return {path for one in found.settings for pattern in one.paths for path in tree.glob(pattern)
             if not same(tree.text(path), one.value, one.form)}  # fmt: skip
@@ -214,7 +213,6 @@ def test_ansible_sets_what_differs_and_nothing_the_second_time(
 
 
 def recap(text: str) -> tuple[int, int]:
-    """How many tasks changed something, and how many failed."""
     match = re.search(r"localhost\s*: .*changed=(\d+) .*unreachable=0 .*failed=(\d+)", text)
     assert match is not None, text
     return int(match[1]), int(match[2])

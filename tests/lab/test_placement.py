@@ -172,7 +172,6 @@ def accepted(
 
 
 def test_a_run_without_a_device_is_made_without_a_trace(tmp_path: Path) -> None:
-    """It costs the others nothing, and is said before and in the run."""
     outlook, folders = accepted(tmp_path, OPTIONS["neighbours"], {}, ["wire", "bare-metal"])
     notes = [[note["message"] for note in run["notes"]] for run in outlook["runs"]]
     assert [note.partition(":")[0] for note in notes[0]] == ["trace", "counters"]

@@ -67,7 +67,6 @@ def run(folder: Path, *cases: dict[str, Any]) -> list[tuple[dict[str, Any], list
 
 
 def polled(log: str) -> bool:
-    """Whether DPDK's driver of virtio devices had both ports."""
     return log.count("Probe PCI driver: net_virtio") == 2
 
 

@@ -95,7 +95,6 @@ exec "$@"
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of the user, in one that all may pass."""
     made = Path(tempfile.mkdtemp(prefix="tailtap-sudo-", dir="/tmp"))
     made.chmod(0o755)
     home = made / "home"
@@ -107,7 +106,6 @@ def folder() -> Iterator[Path]:
 
 
 def sudo(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """`tailtap` as sudo starts it for the user."""
     needed = [Path(TAILTAP), Path(sys.executable), Path(sys.base_prefix) / "lib", Path(__file__)]
     closed = {str(parent) for path in needed for parent in path.resolve().parents
               if not parent.stat().st_mode & 0o001}  # fmt: skip

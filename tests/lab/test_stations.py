@@ -40,12 +40,9 @@ def places(station: int) -> list[Path]:
 
 
 class Noting(StreamStation):
-    """A station that notes where its process may leave anything."""
-
     places: Sequence[Path] = ()
 
     def open(self, setup: Setup) -> StreamSite:
-        """As any other."""
         site = super().open(setup)
         self.places = places(site.process.pid)
         return site
@@ -187,7 +184,6 @@ def machine() -> Iterator[Machine]:
 
 
 def state(machine: Machine) -> list[str]:
-    """Addresses, and the routes of all tables."""
     every = [
         ("addr", "show", "dev", "manage", "scope", "global"),
         ("route", "show", "table", "all"),

@@ -41,7 +41,6 @@ def bridge(namespace: Namespace) -> None:
 
 
 def observed(namespace: Namespace, folder: Path, *options: str) -> Any:
-    """A tap before the bridge and one behind it."""
     return namespace.start(
         *("tap", "in", "out@egress", "--write", f"{folder}/{{link}}.marks", *options)
     )
@@ -205,7 +204,6 @@ def test_a_budget_is_kept_by_thinner_samples_and_no_packet_looks_lost(
 
 
 def machine(namespace: Namespace) -> str:
-    """What of a namespace a tap might have changed."""
     told = [
         namespace.run(*words.split(), check=False).stdout
         for words in (

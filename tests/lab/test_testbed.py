@@ -88,7 +88,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(hosts: Hosts) -> Iterator[None]:
-    """Whatever a test did, every host is as it was."""
     with as_it_was(hosts):
         yield
 
@@ -127,7 +126,6 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
 
 
 def all_passed(run: Path, packets: int) -> None:
-    """All of so many packets were stamped on both sides, and matched."""
     assert counts_of(run)["ingress"] == packets and all_came(run, packets)
     assert ids_of(run, "ingress") == ids_of(run) == list(range(packets))
 
@@ -235,7 +233,6 @@ def test_the_way_to_the_device_s_host_is_down_while_packets_are_measured(
 
 @pytest.mark.slow
 def test_events_happen_on_the_device_s_host(hosts: Hosts, tmp_path: Path) -> None:
-    """What blocks its egress card for a time is found as long as it was."""
     source = Path(__file__).parents[1] / "support/outage.c"
     outage = hosts.folder / "outage"
     subprocess.run(["gcc", "-O2", "-o", outage, source], check=True)
@@ -440,13 +437,11 @@ def test_cables_that_are_not_where_the_file_says_are_found(hosts: Hosts, tmp_pat
 
 @contextlib.contextmanager
 def held(hosts: Hosts, folder: Path, *more: str) -> Iterator[Held]:
-    """An experiment of two runs that stands still in the first one."""
     with hosts.controller.held(folder, *words(hosts, folder / "out", *more)) as running:
         yield running
 
 
 def station(hosts: Hosts, host: str, program: str) -> int:
-    """The process of a program on a host, found by its words."""
     machine = hosts.machines[host]
     found: list[int] = []
 

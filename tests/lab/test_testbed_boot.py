@@ -50,7 +50,6 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.fixture
 def power(live: Live, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Its controller, which speaks IPMI."""
     words = {key: " ".join(f"'{word}'" for word in live.monitor(command)) for key, command in (
         ("status", "info status"), ("switch_on", "cont"), ("switch_off", "stop"),
         ("reset", "system_reset"), ("cycle", "system_reset"),

@@ -169,7 +169,6 @@ def refuse_after_the_first(hosts: Hosts, tmp_path: Path, said: str) -> None:
 
 
 def resume(hosts: Hosts, tmp_path: Path) -> None:
-    """The runs that are missing are made; those that are there stay as they are."""
     out = tmp_path / "out"
     before = {run["slug"]: run["finished"] for run in runs(out) if run["status"] == "done"}
     made = run_on(hosts, out, "--set", "repeat=2", "--resume")

@@ -45,14 +45,12 @@ LATE_NS = 10_000_000
 
 
 def within(records: NDArray[Any], begin: int, end: int) -> NDArray[Any]:
-    """Records that overlap an interval."""
     chosen = (records["start"] <= end) & (records["start"] + records["dur"] >= begin)
     found: NDArray[Any] = records[chosen]
     return found
 
 
 def around(records: NDArray[Any], inner: Any) -> NDArray[Any]:
-    """Records in which another one lies."""
     last = inner["start"] + inner["dur"]
     chosen = (records["start"] <= inner["start"]) & (records["start"] + records["dur"] >= last)
     found: NDArray[Any] = records[chosen]
@@ -60,7 +58,6 @@ def around(records: NDArray[Any], inner: Any) -> NDArray[Any]:
 
 
 def some(injecting: AbstractContextManager[Injector], seconds: float) -> Injector:
-    """Disturb for so long, and tell how."""
     with injecting as injector:
         time.sleep(seconds)
     assert injector.injections
@@ -194,14 +191,12 @@ def test_a_killed_trace_has_records_and_no_description(injector: Path, tmp_path:
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    """`tailtap` to its end."""
     return subprocess.run(
         [TAILTAP, *words], check=False, capture_output=True, text=True, timeout=60
     )
 
 
 def test_a_person_sees_what_there_was(tmp_path: Path) -> None:
-    """The summary has the kinds and what they cost."""
     done = run("trace", "--cpus", "0-1", "--out", str(tmp_path), "--for", "300 ms", "--cost")
     assert done.returncode == 0, done.stderr
     assert " records of CPUs 0-1 in 0.3 s -> " in done.stdout

@@ -65,7 +65,6 @@ H2LOAD = ("h2load", "-n", str(STREAMS), "-c", "4", "-m", "5")
 
 @contextmanager
 def running(namespace: Namespace, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program inside, which is ended in the end."""
     process = subprocess.Popen(
         namespace.inside(*command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -130,7 +129,6 @@ def tshark(
     options: tuple[str, ...] = (),
     name: str = "lo.pcapng",
 ) -> Rows:
-    """Fields of the packets that a filter shows."""
     asked = [word for field in fields for word in ("-e", field)]
     told = [word for option in options for word in ("-o", option)]
     told += ["-d", f"tcp.port=={STREAMS_PORT},http2"]
@@ -271,7 +269,6 @@ def first_of_each(rows: Rows) -> dict[str, int]:
 
 
 def by_ids(folder: Path, name: str, asks: str, answers: str, ids: str) -> Pairs:
-    """Requests and answers that have an id in common."""
     both = (
         first_of_each(tshark(folder, wanted, *STREAM, ids, name=name)) for wanted in (asks, answers)
     )

@@ -294,7 +294,6 @@ def sniffed(capture: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def by_port(capture: Path) -> dict[int, int]:
-    """When the first packet from each TCP port was stamped, in ns."""
     found: dict[int, int] = {}
     for time_ns, _, frame in frames_of(capture):
         found.setdefault(int.from_bytes(frame[34:36], "big"), time_ns)

@@ -56,7 +56,6 @@ pytestmark = pytest.mark.usefixtures("guest_kernels")
 
 
 def spec(cpus: tuple[int, ...], **options: object) -> DutSpec[VmOptions]:
-    """A machine of 512 MiB."""
     return DutSpec(cpus, VmOptions.model_validate({"memory": "512 MiB", **options}))
 
 
@@ -312,8 +311,6 @@ find /mnt -type f"""
 
 
 class Said(NamedTuple):
-    """What a guest says of itself."""
-
     line: dict[str, Any]
     rows: dict[str, dict[str, Any]]
     words: list[str]
@@ -337,7 +334,6 @@ def ask(device: Dut, *options: str) -> Said:
 
 
 def disk_in(folder: Path) -> Path:
-    """A disk with the files of a boot loader."""
     for path, text in LOADER_FILES.items():
         file = folder / "content" / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -349,7 +345,6 @@ def disk_in(folder: Path) -> Path:
 
 
 def read_from(disk: Path, path: str) -> str:
-    """A file of a disk that nobody has mounted."""
     return subprocess.check_output(
         ["debugfs", "-R", f"cat {path}", str(disk)], text=True, stderr=subprocess.DEVNULL
     )
@@ -381,7 +376,6 @@ def booted(kernel: str, line: str, disk: Path) -> Iterator[Dut]:
 
 
 def judges_itself_so(device: Dut, rows: dict[str, dict[str, Any]]) -> None:
-    """What was recorded of the guest is judged as the guest judges itself."""
     audit = device.host.run([WITHIN, "host", "audit", "--json", *FOR, *rows], check=False)
     assert audit.status == 1
     told = {row["name"]: (row["answer"], row["value"]) for row in json.loads(audit.stdout)["rows"]}
