@@ -1,7 +1,8 @@
-"""Packets whose server is told late, and what a trace that saw nothing says of them."""
+"""Packets whose server is told late, and traces of one machine with stamps of another."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from stamps import on_cpu, write_stamps
 from traced import (
+    CAUSE_OF,
     DUT,
     HOG,
     IDLE,
@@ -28,12 +31,26 @@ from traced import (
     Record,
     Simulated,
     arrivals,
+    encode,
+    flush,
+    hog,
+    kworker,
+    traffic,
     write_run,
 )
+from two_machines import Apart, move_apart
 
+from tailtap import _core
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.record import record, worst_stalls
+from tailtap.analysis.causes.stored import causes_of
 from tailtap.analysis.causes.trace import Chosen
+from tailtap.analysis.clocks.host import host_clock
+from tailtap.analysis.runs.reader import finished_runs
+from tailtap.base.errors import InputError
+from tailtap.records.record import parsed
+from tailtap.records.run import RunRecord
+from tailtap.show.report.causes.timeline import timeline
 
 TOLD = 21
 SECONDS, HELD_NS, COUNT = 2.0, 400_000, 40
@@ -72,7 +89,7 @@ NAMED: dict[Held, tuple[str, str]] = {
 }
 
 
-def run(folder: Path, held: Held, **changes: Any) -> tuple[Path, list[int]]:
+def run_held(folder: Path, held: Held, **changes: Any) -> tuple[Path, list[int]]:
     """A run whose server is told of no packet while its sender is held, and when that was."""
     random = np.random.default_rng(3)
     ingress = arrivals(5_000, SECONDS, random)
@@ -97,15 +114,15 @@ def run(folder: Path, held: Held, **changes: Any) -> tuple[Path, list[int]]:
     return write_run(folder, found, **{"senders": [OTHER], "cpus": [DUT], **changes}), windows
 
 
-def explained(folder: Path) -> Explained:
+def explain_waiting(folder: Path) -> Explained:
     [found] = explain_runs([folder], late="100 us")
     return found
 
 
 @pytest.mark.parametrize("held", [*NAMED], ids=lambda held: held.__name__)
 def test_what_holds_the_generator_s_cpu_is_named(tmp_path: Path, held: Held) -> None:
-    folder, windows = run(tmp_path / "001-held", held)
-    found = explained(folder)
+    folder, windows = run_held(tmp_path / "001-held", held)
+    found = explain_waiting(folder)
     cause, detail = NAMED[held]
     late = pq.read_table(folder / "causes-late.parquet").to_pydict()
     assert len(late["cause"]) >= COUNT
@@ -119,8 +136,8 @@ def test_what_holds_the_generator_s_cpu_is_named(tmp_path: Path, held: Held) -> 
 
 
 def test_without_a_trace_of_it_the_wait_has_no_other_name(tmp_path: Path) -> None:
-    folder, _ = run(tmp_path / "001-untraced", timer, senders=[])
-    explained(folder)
+    folder, _ = run_held(tmp_path / "001-untraced", timer, senders=[])
+    explain_waiting(folder)
     late = pq.read_table(folder / "causes-late.parquet")
     assert set(late["detail"].to_pylist()) <= {"its thread slept", ""}
 
@@ -195,3 +212,170 @@ def test_what_may_have_been_seen_is_told(tmp_path: Path, changes: dict[str, Any]
     found, causes = blamed(folder)
     assert causes.count("waiting") == told.sum() + hidden.sum()
     assert not [one for one in found.warnings if one.code == "trace-blind"]
+
+
+LATE = "100 us"
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Simulated:
+    kinds = ((hog, 8, 1_500_000), (kworker, 12, 300_000), (flush, 12, 400_000))
+    return traffic(7, SECONDS, *((made, n, (dur, dur + 100_000)) for made, n, dur in kinds))
+
+
+@pytest.fixture
+def run(simulated: Simulated, tmp_path: Path) -> Path:
+    return write_run(tmp_path / "001-apart", simulated)
+
+
+def right(folder: Path, simulated: Simulated) -> float:
+    """The share of late packets behind a block that have its cause, of those that were joined."""
+    table = pq.read_table(folder / "causes-late.parquet")
+    truth = simulated.causes_at(table["egress_ns"].to_numpy())
+    rows = zip(truth, table["state"].to_pylist(), table["blamed"].to_pylist(), strict=True)
+    right = [blamed == true for true, state, blamed in rows
+             if true != "none" and state != "unexplained"]  # fmt: skip
+    assert len(right) > 200
+    return float(np.mean(right))
+
+
+def explained(run: Path, late: str = LATE) -> Explained:
+    [found] = explain_runs([run], late=late)
+    return found
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        Apart(),
+        Apart(3_000_000),
+        Apart(-3_000_000, off=1.0),
+        Apart(12_345_678, drift=5e-5, off=-1.0),
+        Apart(-6_900_000_000_123, drift=-2e-5),
+        Apart(31 * 86_400 * SECOND, drift=1e-4),
+    ],
+    ids=str,
+)
+def test_causes_are_found_whatever_the_clocks_show(
+    run: Path, simulated: Simulated, clock: Apart
+) -> None:
+    move_apart(run, clock)
+    found = explained(run)
+    assert right(run, simulated) > 0.99
+    claims = {row.cause for row in found.labels.rows if row.is_cause}
+    assert {CAUSE_OF[made] for made in (hog, kworker, flush)} <= claims
+    assert found.warnings == ()
+    told = record(found).clock
+    assert told is not None and told.coarse == 0
+    assert told.width_ns == clock.width_ns
+    ends = zip(told.at_ns, told.ahead_ns, strict=True)
+    assert all(least <= clock.shows(at) - at <= most for at, (least, most) in ends)
+    stalls = pq.read_table(run / "causes-stalls.parquet")["start_ns"].to_numpy()
+    assert stalls.min() >= START  # by the clock of the stamps
+    assert stalls.max() < simulated.ended
+
+
+def test_without_the_clocks_the_same_trace_explains_nothing(
+    run: Path, simulated: Simulated
+) -> None:
+    """What was done before: the DuT's times taken for those of the stamps."""
+    move_apart(run, Apart(3_000_000), same_kernel=True)
+    found = explained(run)
+    assert {row.cause for row in found.labels.rows if row.is_cause} & {"task"} == set()
+
+
+def test_hosts_of_one_kernel_have_one_clock(run: Path, simulated: Simulated) -> None:
+    """Containers that ssh reaches: the answers take long, and the trace is exact all the same."""
+    move_apart(run, Apart(width_ns=100_000_000), same_kernel=True)
+    found = explained(run)
+    assert right(run, simulated) > 0.99
+    assert record(found).clock is None
+
+
+def test_packets_that_the_clocks_are_too_coarse_for_are_not_explained(
+    run: Path, simulated: Simulated
+) -> None:
+    """Of those that were late by more than five times the interval all is told."""
+    move_apart(run, Apart(3_000_000, width_ns=120_000, off=1.0))
+    found = explained(run)
+    late = pq.read_table(run / "causes-late.parquet")
+    untold = 0.2 * late["excess_ns"].to_numpy() < 120_000
+    assert 0 < untold.sum() < untold.size
+    state = np.array(late["state"].to_pylist())
+    assert set(state[untold]) == {"unexplained"}
+    assert (state[~untold] != "unexplained").mean() > 0.95
+    [warning] = found.warnings
+    assert warning.code == "host-clock-coarse"
+    assert warning.message == (
+        "the clock of the DuT's host is known to 120 us, which is no small part of the excess of "
+        f"{untold.sum():,} of {untold.size:,} late packets: nothing is told of these"
+    )
+    told = record(found).clock
+    assert told is not None and told.coarse == untold.sum()
+    parts = pq.read_table(run / "causes-parts.parquet")["packet"].to_numpy()
+    assert not np.isin(parts, np.flatnonzero(untold)).any()
+
+
+@pytest.mark.parametrize(
+    ("width_ns", "stepped", "says"),
+    [
+        (2_000_000, False, r"known to 2 ms, and the latest packet was \d.* later than the median"),
+        (10_000, True, "the clock of one of them stepped, or changed its rate"),
+    ],
+)
+def test_clocks_that_tell_nothing_are_refused(
+    run: Path, width_ns: int, stepped: bool, says: str
+) -> None:
+    move_apart(run, Apart(3_000_000, width_ns=width_ns), stepped=stepped)
+    with pytest.raises(InputError, match=says):
+        explained(run)
+
+
+def test_what_is_told_of_clocks_may_be_damaged(run: Path) -> None:
+    move_apart(run, Apart())
+    whole = json.loads((run / "run.json").read_text())
+    for wrong, said in (
+        ({"at_ns": [1]}, r"clocks\.dut\.at_ns: \[1\] is wrong"),
+        ({"drifts": ["a", 1]}, r"clocks\.dut\.drifts\.0: 'a' is wrong"),
+        ({"at_ns": [2, 1]}, r"clocks of run\.json: damaged"),
+        ({"ahead_ns": None}, "the trace cannot be joined"),
+    ):
+        dut = whole["clocks"]["dut"] | wrong
+        damaged = {**whole, "clocks": {**whole["clocks"], "dut": dut}}
+        with pytest.raises(InputError, match=said):
+            host_clock(parsed("run.json", damaged, RunRecord), "the trace")
+
+
+def test_cores_of_the_stamps_are_those_of_another_machine(run: Path, simulated: Simulated) -> None:
+    on_cpu(run / "egress.stamps", 7)
+    move_apart(run, Apart(3_000_000))
+    assert set(explained(run).joined.cpu.tolist()) == {DUT}
+    assert right(run, simulated) > 0.99
+
+
+def test_softirqs_are_not_called_foreign_by_stamps_of_another_clock(tmp_path: Path) -> None:
+    """Whether a packet left in one cannot be seen there; with a file of its own clock it can."""
+    softirq, foreign = 5, 1
+    records = [Record(START + at, 5_000, softirq, 3) for at in (0, 50_000)]
+    (tmp_path / "trace.events").write_bytes(encode(records))
+    for leaving, expected in (([], 0), ([tmp_path / "egress.stamps"], foreign)):
+        write_stamps(tmp_path / "egress.stamps", np.array([START + 20_000]), np.array([0]))
+        cores, _ = _core.Cores.read(
+            tmp_path / "trace.events", [DUT], START + SECOND, serving=(3, [DUT], [], leaving)
+        )
+        assert {more for kind, _, more in cores.owners if kind == softirq} == {expected}
+
+
+def test_the_page_says_how_well_the_clocks_are_known(run: Path, simulated: Simulated) -> None:
+    """What the cores did is drawn where the packets' clock has it, to that."""
+    move_apart(run, Apart(3_000_000, drift=1e-5, width_ns=20_000, off=1.0))
+    explained(run)
+    [told] = finished_runs(run)
+    causes = causes_of(told)
+    [shown, *_] = timeline(causes)["packets"]
+    assert shown["clock"].endswith("how they stand to each other is known to ±10\xa0µs here.")
+    slices = causes.slices([causes.trace.span_ns])
+    drawn = sorted(one.start for one in slices if one.name == "hog")
+    truth = [block.start for block in simulated.blocks if block.made is hog]
+    assert len(drawn) == len(truth)
+    assert max(abs(one - other) for one, other in zip(drawn, truth, strict=True)) <= 10_000 + 1

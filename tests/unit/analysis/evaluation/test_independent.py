@@ -24,6 +24,8 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT, papers
 SECOND = 1_000_000_000
 WINDOW = 5 * SECOND
 PACKETS = 200_000
+DECODED = 20_000
+"""So many of each capture tshark reads."""
 
 Packets = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -67,7 +69,8 @@ def by_numpy(path: Path) -> Packets:
 
 def by_tshark(path: Path) -> Packets:
     fields = ["-e", "frame.time_epoch", "-e", "udp.payload"]
-    command = ["tshark", "-n", "-r", str(path), "-T", "fields", *fields]
+    first = ["-c", str(DECODED)]
+    command = ["tshark", "-n", *first, "-r", str(path), "-T", "fields", *fields]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = [line.split("\t") for line in run.stdout.splitlines()]
     times = [int(row[0].replace(".", "")) for row in rows]
@@ -182,7 +185,7 @@ def test_other_keys_see_the_same(found: Evaluation, folder: Path) -> None:
 def test_tshark_reads_the_same(folder: Path) -> None:
     for name in ("in.pcap", "out.pcap"):
         for ours, theirs in zip(by_numpy(folder / name), by_tshark(folder / name), strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+            np.testing.assert_array_equal(ours[:DECODED], theirs)
 
 
 RUN = Path(__file__).parents[5] / "shared/data/captures/dpdk-l2fwd-hw"

@@ -1,13 +1,16 @@
-"""When a machine was away, by its trace and by its generator."""
+"""When a machine was away, what is left around that, and whether pauses come at any time."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from guests import write_guest_run
 from stamps import write_stamps
@@ -28,10 +31,21 @@ from traced import (
 
 from tailtap.analysis.causes.taxonomy import Names, Served
 from tailtap.analysis.causes.trace import Trace
+from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed import undisturbed_of
-from tailtap.analysis.undisturbed.stretches import LATE_NS, Pauses, of_generator, of_trace
+from tailtap.analysis.undisturbed.stretches import (
+    LATE_NS,
+    LEAST_P,
+    Left,
+    Pauses,
+    Spans,
+    independence,
+    leave_out,
+    of_generator,
+    of_trace,
+)
 from tailtap.records.record import Open
 from tailtap.records.run import Parameters, RunRecord, TrafficSettings
 from tailtap.records.trace import TraceRecord
@@ -162,3 +176,227 @@ def test_whoever_had_the_generators_core(tmp_path: Path, taken: bool) -> None:
 def test_of_other_patterns_nobody_knows_when_packets_were_due(tmp_path: Path) -> None:
     run = run_of(tmp_path, {500: FIVE_MS}, pattern="poisson")
     assert of_generator(run, tmp_path / "ingress.stamps", None, ()) is None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A device and its load."""
+
+    rate: float
+    """Packets a second."""
+    load: float
+    """Its utilisation."""
+    seconds: float = 4.0
+    constant: bool = False
+    stalls: float = 10.0
+    """Of its own, a second."""
+    stall_ns: float = 200_000.0
+    pauses: float = 10.0
+    """From outside, a second."""
+    pause_ns: float = 1_000_000.0
+    following: float = 0.0
+    """Which part of the pauses comes while the load is high, which it is half of the time."""
+    swing: float = 0.0
+    """By how much the rate is higher and lower, in turns of 50 ms."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The packets of a device, with and without the pauses."""
+
+    ingress_ns: Column
+    plain_ns: Column
+    """Latencies with pauses."""
+    without_ns: Column
+    """Those of the same packets without them."""
+    pauses: Spans
+
+
+def simulate(case: Case, rng: np.random.Generator) -> Simulated:
+    """A case: arrivals, service times (gamma) and stalls are the same with pauses and without."""
+    length = round(case.seconds * SECOND)
+    count = round(case.rate * case.seconds)
+    gap = SECOND / case.rate
+    came = np.arange(count) * gap if case.constant else np.sort(rng.uniform(0, length, count))
+    if case.swing:  # by a change of time, which is slower and faster in turns
+        turn, half = SECOND / 10, SECOND / 20
+        phase, whole = came % turn, came - came % turn
+        edge = half * (1 + case.swing)
+        fast, slow = 1 / (1 + case.swing), 1 / (1 - case.swing)
+        came = whole + np.where(phase < edge, phase * fast, half + (phase - edge) * slow)
+    ingress = came.astype(np.int64)
+    service = rng.gamma(2.0, case.load * gap / 2.0, count)
+    stalls = intervals(rng, case.stalls, case.stall_ns, length)
+    pauses = intervals(rng, case.pauses, case.pause_ns, length)
+    if case.following:
+        moved = rng.random(pauses.start.size) < case.following
+        places = rng.integers(0, max(1, length // (SECOND // 10)), pauses.start.size) * (
+            SECOND // 10
+        )
+        at = places + rng.integers(SECOND // 100, SECOND // 20, pauses.start.size)
+        start = np.where(moved, at, pauses.start)
+        pauses = Spans.merged(start, start + (pauses.end - pauses.start))
+    both = Spans.merged(np.append(stalls.start, pauses.start), np.append(stalls.end, pauses.end))
+    return Simulated(
+        ingress,
+        departures(ingress, service, both) - ingress,
+        departures(ingress, service, stalls) - ingress,
+        pauses,
+    )
+
+
+def intervals(rng: np.random.Generator, rate: float, mean_ns: float, length: int) -> Spans:
+    """Intervals at random, so many a second, whose lengths are exponential."""
+    count = rng.poisson(rate * length / SECOND)
+    start = rng.integers(0, length, count)
+    return Spans.merged(start, start + np.ceil(rng.exponential(mean_ns, count)).astype(np.int64))
+
+
+def departures(ingress: Column, service: npt.NDArray[np.float64], away: Spans) -> Column:
+    """When packets leave a server that is away at times and then goes on (Lindley's recursion, in
+    the time that it is there).
+    """
+    there = ingress - away.before(ingress)
+    served = np.cumsum(service)
+    done = served + np.maximum.accumulate(there - (served - service))
+    places = away.start - np.append(0, np.cumsum(away.end - away.start))[:-1]
+    lengths = np.append(0, np.cumsum(away.end - away.start))
+    left: Column = np.ceil(done + lengths[np.searchsorted(places, done)]).astype(np.int64)
+    return left
+
+
+CASES = int(os.environ.get("TAILTAP_QUEUES", "40"))
+PERCENTILES = (0.5, 0.9, 0.99, 0.999)
+SHORT = Case(1e4, 0.02, stalls=0, constant=True)
+"""Each packet is gone before the next one comes, so that packets are independent."""
+LOADS = (
+    SHORT,
+    Case(1e4, 0.3, stall_ns=200_000),
+    Case(1e4, 0.7, stall_ns=200_000),
+    Case(1e4, 0.3, pauses=40, pause_ns=300_000, constant=True),
+)
+
+
+def simulated(case: Case, seed: int = 1) -> list[tuple[Simulated, Left]]:
+    found = []
+    for number in range(CASES):
+        made = simulate(case, np.random.default_rng([seed, number]))
+        found.append((made, leave_out(made.pauses, made.ingress_ns, made.plain_ns)))
+    return found
+
+
+def above(
+    latency: npt.NDArray[np.int64], limits: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    shares: npt.NDArray[np.float64] = (latency[:, None] > limits).mean(axis=0)
+    return shares
+
+
+@pytest.mark.parametrize("case", LOADS)
+def test_percentiles_are_those_without_the_pauses(case: Case) -> None:
+    """The share of packets above each percentile of the same run without pauses is the same, but
+    for chance: four standard errors over all cases."""
+    ratios, plain, touched = [], [], []
+    for made, left in simulated(case):
+        limits = np.quantile(made.without_ns, PERCENTILES, method="inverted_cdf")
+        wanted = above(made.without_ns, limits)
+        ratios.append(above(made.plain_ns[left.kept], limits) / wanted)
+        plain.append(above(made.plain_ns, limits) / wanted)
+        touched.append((made.plain_ns != made.without_ns)[left.kept].mean())
+        assert left.out.total_ns < 0.3 * case.seconds * SECOND
+    off = np.mean(ratios, axis=0) - 1
+    assert (np.abs(off) < 4 * np.std(ratios, axis=0) / CASES**0.5 + 0.002).all(), off
+    assert np.mean(touched) < 0.001
+    assert np.mean(plain, axis=0)[-1] > 5  # which makes the difference
+
+
+def test_rank_intervals_cover_as_often_as_they_say() -> None:
+    """Of independent packets: 95 % of the intervals hold the device's own percentile."""
+    made = simulated(SHORT, seed=2)
+    pooled = np.concatenate([one.without_ns for one, _ in made])
+    truth = np.quantile(pooled, PERCENTILES, method="inverted_cdf")
+    covered = []
+    for one, left in made:
+        latency = np.sort(one.plain_ns[left.kept])
+        for p, value in zip(PERCENTILES, truth, strict=True):
+            below, upto = np.searchsorted(latency, value), np.searchsorted(latency, value, "right")
+            spread = 1.96 * (latency.size * p * (1 - p)) ** 0.5
+            covered.append(below <= latency.size * p + spread and upto >= latency.size * p - spread)
+    share, error = np.mean(covered), (0.95 * 0.05 / len(covered)) ** 0.5
+    assert abs(share - 0.95) < max(0.02, 4 * error), share
+
+
+def test_a_device_without_pauses_keeps_every_packet() -> None:
+    made = simulate(Case(1e4, 0.5, pauses=0), np.random.default_rng(1))
+    left = leave_out(made.pauses, made.ingress_ns, made.plain_ns)
+    assert left.kept.all() and left.out.total_ns == 0
+
+
+def test_own_stalls_stay() -> None:
+    """A stall of the device is left out only where a pause is near."""
+    made = simulate(Case(1e4, 0.3, stalls=20, stall_ns=1_000_000), np.random.default_rng(3))
+    left = leave_out(made.pauses, made.ingress_ns, made.plain_ns)
+    kept = np.isin(np.sort(made.without_ns)[-200:], made.plain_ns[left.kept]).mean()
+    assert kept > 0.8 and made.plain_ns[left.kept].max() > 1_000_000
+
+
+def test_a_stretch_ends_when_the_queue_is_gone() -> None:
+    """A pause of 1 ms at half the capacity takes another to drain."""
+    ingress = np.arange(10_000) * 10_000
+    made = np.full(10_000, 5_000)
+    for at in range(500, 700):  # stands still from 5 ms to 6 ms, then serves one in 5 us
+        made[at] = max(5_000, 6_000_000 + 5_000 * (at - 499) - int(ingress[at]))
+    left = leave_out(Spans(np.array([4_999_000]), np.array([6_000_000])), ingress, made)
+    assert left.out.start.size == 1
+    assert 4_900_000 < left.out.start[0] < 5_000_000
+    assert 6_990_000 < left.out.end[0] < 7_100_000
+    assert made[left.kept].max() == 5_000
+
+
+def test_spans() -> None:
+    spans = Spans.merged(np.array([10, 0, 4, 30, 7]), np.array([12, 5, 9, 30, 8]))
+    assert (spans.start.tolist(), spans.end.tolist()) == ([0, 10], [9, 12])
+    assert spans.has(np.array([-1, 0, 8, 9, 11, 12])).tolist() == [0, 1, 1, 0, 1, 0]
+    assert spans.before(np.array([-1, 0, 4, 9, 10, 11, 20])).tolist() == [0, 0, 4, 9, 9, 10, 11]
+    rest = spans.without(Spans(np.array([2]), np.array([11])))
+    assert (rest.start.tolist(), rest.end.tolist()) == ([0, 11], [2, 12])
+    inner = spans.within(1, 11)
+    assert (inner.start.tolist(), inner.end.tolist(), inner.total_ns) == ([1, 10], [9, 11], 9)
+    nothing = Spans.merged(np.empty(0, np.int64), np.empty(0, np.int64))
+    assert not nothing.has(np.array([1])).any() and nothing.before(np.array([5])).tolist() == [0]
+
+
+def test_a_short_pause_takes_no_stall_away() -> None:
+    """A pause of 30 us within a stall of 5 ms: most of the stall's packets stay."""
+    ingress = np.arange(10_000) * 10_000
+    made = np.full(10_000, 5_000)
+    for at in range(500, 1_500):  # stands still from 5 ms to 10 ms, then serves one in 5 us
+        made[at] = max(5_000, 10_000_000 + 5_000 * (at - 499) - int(ingress[at]))
+    left = leave_out(Spans(np.array([6_000_000]), np.array([6_030_000])), ingress, made)
+    assert left.out.total_ns < 1_000_000 and left.kept[500:1_500].mean() > 0.9
+
+
+TURNS = Case(1e4, 0.3, swing=0.5, pauses=20, pause_ns=200_000)
+FEW = 10
+
+
+def p_of(case: Case, seed: int) -> float | None:
+    made = simulate(case, np.random.default_rng([5, seed]))
+    left = leave_out(made.pauses, made.ingress_ns, made.plain_ns)
+    return independence(made.pauses, left, made.ingress_ns)
+
+
+def test_pauses_at_any_time_are_independent() -> None:
+    found = [p_of(TURNS, seed) for seed in range(FEW)]
+    assert all(p is not None and p >= LEAST_P for p in found), found
+    assert np.mean([p for p in found if p is not None]) > 0.25
+
+
+def test_pauses_while_the_load_is_high_are_not() -> None:
+    dependent = Case(**{**vars(TURNS), "following": 1.0})
+    found = [p_of(dependent, seed) for seed in range(FEW)]
+    assert all(p is not None and p < LEAST_P for p in found), found
+
+
+def test_few_pauses_tell_nothing() -> None:
+    assert p_of(Case(1e4, 0.3, pauses=0.5), 1) is None
