@@ -188,7 +188,7 @@ def forecast_held(name: str, events: int, ratio: float, repetitions: int) -> str
             to_come = sizes(random, random.poisson(events * ratio)).sum()
             held += found.low <= to_come <= found.high
     if supported < repetitions / 4:
-        return "hardly one"
+        return "–"
     return f"{held / supported:.1%}"
 
 
@@ -233,39 +233,35 @@ def page(repetitions: int, tables: Sequence[Sequence[str]]) -> str:
         "",
         "## Coverage of the 95 % intervals",
         "",
-        f"Samples from a generalised Pareto distribution, {repetitions:,} for each cell. The first",
-        "number is the coverage of xi. The second is that of the level that is exceeded once in",
-        f"{HORIZON} times the sample's length. *None*: samples with an estimate of xi <= -0.5 have",
-        "no intervals and are left out.",
+        f"Of {repetitions:,} samples from a generalised Pareto distribution, the coverage of xi,",
+        f"and of the level that is exceeded once in {HORIZON} times the sample's length. *None*:",
+        "samples with an estimate of xi <= -0.5 have no intervals and are left out.",
         "",
         *coverage,
         "",
         "## Dependent packets",
         "",
-        "ARMAX series: each packet's latency is the larger of its own and a fading part of the one",
-        "before it. Exceedances therefore occur in clusters of 1 / index packets on average. The",
-        f"coverage is that of the level that one cluster exceeds in {HORIZON} times the sample's",
-        "length, with declustering, over the 99.5th percentile. There are",
-        f"{repetitions // 2:,} series for each row.",
+        f"{repetitions // 2:,} ARMAX series for each row: a packet's latency is the larger of its",
+        "own and a fading part of the one before it, so that exceedances occur in clusters of",
+        "1 / index packets on average. Coverage of the level that one cluster exceeds in",
+        f"{HORIZON} times the sample's length, with declustering, over the 99.5th percentile.",
         "",
         *dependence,
         "",
         "## Forecasts without a model",
         "",
-        "Late packets come in events, which are a Poisson process. The coverage is that of the",
-        "95 % interval for the number of packets to come in a horizon of 0.2, 1 and 100 times the",
-        f"run, where the run supports one, of {repetitions // 2:,} runs for each cell.",
-        "*Hardly one*: fewer than a quarter of the runs support one. If sizes have no variance",
-        "(the last rows), one event decides too much alone.",
+        "Late packets come in events, which are a Poisson process. Coverage of the 95 % interval",
+        "for the number of packets to come in a horizon of 0.2, 1 and 100 times the run, where the",
+        f"run supports one, of {repetitions:,} runs for each cell; a dash where fewer than a",
+        "quarter do. If sizes have no variance (the last rows), one event decides too much alone.",
         "",
         *forecasts,
         "",
         "## Median errors, compared with scipy and R's evd",
         "",
-        "The first number is the error of xi. The second is the relative error of the level that",
-        f"is exceeded once in {HORIZON * 1000:,} excesses. All three use maximum likelihood: where",
-        "they differ, a search stopped early or failed.",
-        f"There are {repetitions // 5:,} samples for each row.",
+        f"Of {repetitions // 5:,} samples for each row, the error of xi, and the relative error of",
+        f"the level that is exceeded once in {HORIZON * 1000:,} excesses. All three use maximum",
+        "likelihood: where they differ, a search stopped early or failed.",
         "",
         *accuracy,
         "",
@@ -279,7 +275,7 @@ def main() -> None:
     tables = (
         coverage_table(repetitions),
         dependent_table(repetitions // 2),
-        forecast_table(repetitions // 2),
+        forecast_table(repetitions),
         accuracy_table(repetitions // 5),
     )
     text = page(repetitions, tables)

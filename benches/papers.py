@@ -46,8 +46,8 @@ HEAD = f"""# The papers, figure by figure
 For readers of the papers who want to ask this of their own machine. Made from [the experiment
 files](../../../examples/papers) by `make docs-papers`; a test fails when it is stale.
 
-Each file below is run small as it ships, and at the paper's scale with `--set {PAPER}`. What the
-machine lacks for that is what `--check` says:
+Each file runs small as it ships, and at the paper's scale with `--set {PAPER}`; `--check` says
+what the machine lacks for that:
 
 ```sh
 tailtap run examples/papers/as-installed.yaml --check --set {PAPER}
@@ -55,11 +55,17 @@ sudo tailtap run examples/papers/as-installed.yaml --out as-installed
 sudo tailtap report as-installed
 ```
 
-Each section has what the paper shows and prints, and under which names `report` draws it at the
-paper's scale; what is not the same; and the worst valid repeat of each configuration on the machine
-that this page was made on. That was a virtual machine which others used at the same time, with runs
-of seconds: the tables show that the experiments run and what their output looks like, and no more.
+`report` draws each figure under the names of its paper and its number, with a word more where there
+are several: `how-low-8-interrupts`, `virtualized-tables-4-5`.
+
+The tables of latencies have the worst valid repeat of each configuration on a virtual machine which
+others used at the same time. They show what the output looks like, and no more.
+
+| name | paper | measured on |
+|---|---|---|
 """
+YOURS = " are yours; the paper had "
+"""Stands in the sentence on the machines of a paper, which the page has once."""
 _NAME = re.compile(r"([a-z-]+?)-(tables?-|section-)?(\d+(?:-\d+)*)(?:-[a-z]+)*")
 
 
@@ -68,6 +74,8 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 
     title: str
     by: str
+    had: str
+    """Its machines."""
 
 
 class Shown(msgspec.Struct, forbid_unknown_fields=True):
@@ -219,30 +227,46 @@ def _at(run: Run, p: float) -> int | None:
 
 def page(files: Sequence[PaperFile], papers: Papers, measured: Mapping[str, Measured]) -> str:
     """The page."""
-    times = Counter(sentence for file in files for sentence in file.whole.differs)
+    times = Counter(sentence for file in files for sentence in _differs(file))
     common = [sentence for sentence, files_with in times.items() if files_with >= COMMON]
-    lines = [HEAD, "What is not the same in several files:", ""]
+    ways = Counter(map(_measured_on, measured.values()))
+    usual = max(ways, key=ways.__getitem__)
+    lines = [f"{HEAD}{_documents(papers)}", "", f"Unless said otherwise, measured {usual}.", ""]
+    lines += ["What is not the same in several files:", ""]
     for sentence in common:
         lines += _text(f"- {sentence}", "  ")
     for file in files:
-        own = [sentence for sentence in file.whole.differs if sentence not in common]
-        lines += _head(file, papers)
+        own = [sentence for sentence in _differs(file) if sentence not in common]
+        lines += _head(file)
         lines += _counterparts(file, papers, own)
-        lines += _output(measured.get(file.name))
+        lines += _output(measured.get(file.name), usual)
         lines += _concluded(file, papers, measured.get(file.name))
     return "\n".join(lines) + "\n"
 
 
-def _head(file: PaperFile, papers: Papers) -> Iterator[str]:
+def _documents(papers: Papers) -> str:
+    return "\n".join(
+        f"| {name} | *{paper.title}* ({paper.by}) | {paper.had} |"
+        for name, paper in papers.documents.items()
+    )
+
+
+def _differs(file: PaperFile) -> list[str]:
+    return [sentence for sentence in file.whole.differs if YOURS not in sentence]
+
+
+def _measured_on(one: Measured) -> str:
+    return f"on {one.date}, {one.machine}, {one.seconds:.1f} s a run"
+
+
+def _head(file: PaperFile) -> Iterator[str]:
     name, first = file.name, _first(file.small)
-    documents = {_document(one) for figure in file.figures for one in counterparts(figure)}
-    of = [papers.documents[one] for one in papers.documents if one in documents]
-    sources = "; ".join(f"*{one.title}* ({one.by})" for one in of)
+    sources = {_document(one) for figure in file.figures for one in counterparts(figure)}
     path = f"examples/papers/{name}.yaml"
     yield from ("", f"## {first.question}", "")
     yield from _text(
         f"[{name}](../../../{path}), {len(make_plan(file.small))} runs, at the paper's scale "
-        f"{len(make_plan(file.whole))}. {sources}."
+        f"{len(make_plan(file.whole))} ({', '.join(sorted(sources))})."
     )
     commands = []
     if any(figure.kind == "highest-rate" for figure in first.figures):
@@ -259,46 +283,57 @@ def _head(file: PaperFile, papers: Papers) -> Iterator[str]:
 
 
 def _counterparts(file: PaperFile, papers: Papers, differs: Sequence[str]) -> Iterator[str]:
-    drawn: dict[str, list[str]] = {}
-    for figure in file.figures:
-        for one in counterparts(figure):
-            drawn.setdefault(one, []).append(f"`{figure.name}`")
-    yield from ("", "| figure | what it shows | printed numbers | drawn as |", "|---|---|---|---|")
+    drawn = {one for figure in file.figures for one in counterparts(figure)}
+    yield from ("", "| figure | what it shows | printed |", "|---|---|---|")
     for one, row in papers.figures.items():
         if one in drawn:
             number = one.removeprefix(f"{_document(one)}-").replace("-", " ")
-            numbers = "<br>".join(row.published) or "–"
-            yield f"| {number} | {row.shows} | {numbers} | {', '.join(drawn[one])} |"
+            yield f"| {number} | {row.shows} | {'<br>'.join(row.published) or '–'} |"
     yield from ("", "Not the same:", "") if differs else ()
     for sentence in differs:
         yield from _text(f"- {sentence}", "  ")
 
 
-def _output(measured: Measured | None) -> Iterator[str]:
+def _output(measured: Measured | None, usual: str) -> Iterator[str]:
     if measured is None:
         yield from ("", "It was not measured here.")
         return
-    yield ""
-    yield f"On {measured.date}, {measured.machine}, {measured.seconds:.1f} s a run:"
-    yield ""
-    yield "| configuration | runs | p50 | p99 | p99.9 | max | lost |"
-    yield "|---|---:|---:|---:|---:|---:|---:|"
-    for row in measured.rows:
-        runs = str(row.runs) + (f" ({row.invalid} invalid)" if row.invalid else "")
-        cells = ["–" if value is None else format_time(value) for value in row.latency_ns]
-        loss = "–" if row.loss is None else format_share(row.loss)
-        yield f"| {row.configuration} | {runs} | {' | '.join(cells)} | {loss} |"
+    if _measured_on(measured) != usual:
+        yield from ("", f"Measured {_measured_on(measured)}.")
+    columns: dict[str, list[str]] = {
+        "runs": [
+            str(row.runs) + (f" ({row.invalid} invalid)" if row.invalid else "")
+            for row in measured.rows
+        ]
+    }
+    for place, name in enumerate(("p50", "p99", "p99.9", "max")):
+        values = [row.latency_ns[place] for row in measured.rows]
+        columns[name] = ["–" if value is None else format_time(value) for value in values]
+    losses = [row.loss for row in measured.rows]
+    columns["lost"] = ["–" if loss is None else format_share(loss) for loss in losses]
+    yield from _table({"configuration": [row.configuration for row in measured.rows], **columns})
     if measured.rates:
         heads, *rows = measured.rates
-        yield from ("", "The rates that the search found, and the next one that does not hold:", "")
-        yield f"| {' | '.join(heads)} |"
-        yield "|---" * (len(heads) - 2) + "|---:|---:|"
-        for cells in rows:
-            yield f"| {' | '.join(cells)} |"
+        yield from ("", "The rates that the search found, and the next one that does not hold:")
+        yield from _table(dict(zip(heads, map(list, zip(*rows, strict=True)), strict=True)))
     if measured.failed:
         yield ""
         have = "1 run has" if measured.failed == 1 else f"{measured.failed} runs have"
         yield f"{have} no result: the machine was not booted for them, or they were not made."
+
+
+def _table(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Columns by their heads; of those that have one value in all rows, a sentence before it."""
+    alike = [name for name, cells in columns.items() if len(set(cells)) == 1]
+    varied = {name: cells for name, cells in columns.items() if name not in alike}
+    yield ""
+    if alike:
+        every = ", ".join(f"{name} {columns[name][0]}" for name in alike)
+        yield from (f"In each row: {every}.", "")
+    yield f"| {' | '.join(varied)} |"
+    yield f"|---|{'---:|' * (len(varied) - 1)}"
+    for cells in zip(*varied.values(), strict=True):
+        yield f"| {' | '.join(cells)} |"
 
 
 def _concluded(file: PaperFile, papers: Papers, measured: Measured | None) -> Iterator[str]:

@@ -105,12 +105,10 @@ def _page(
 ) -> Iterator[str]:
     yield "# The published data, compared"
     yield ""
-    yield "For readers of the articles. This page compares published results with what the"
-    yield "articles print, and ranks the"
-    yield "configurations. `make docs-published TREES='TREE…'` writes it: it imports published"
-    yield "result trees (`tailtap import`), draws them (`tailtap report`) and compares them"
-    yield "(`tailtap compare`). It was given these folders, which may be excerpts of the"
-    yield "repositories whose names they have:"
+    yield "For readers of the articles: published results, compared with what is printed, and"
+    yield "ranked. `make docs-published TREES='TREE…'` writes this page. It imports result trees"
+    yield "(`tailtap import`), draws them (`tailtap report`) and compares them (`tailtap compare`);"
+    yield "here these folders, which may be excerpts of the repositories of their names:"
     yield ""
     for tree, found in imported:
         yield f"- `{tree.name}`: {found.runs} runs"
@@ -123,7 +121,7 @@ def _page(
     yield f"with at most {repeats} repeat{'s' if repeats > 1 else ''} of a configuration at a rate."
     yield "All latencies are in microseconds, from the published percentiles and worst packets."
     for name, caption in drawn:
-        yield from ("", f"## {caption}", "", f"![{caption}](published/{name}.png)")
+        yield from ("", f"## {caption}", "", f"![{name}](published/{name}.png)")
     yield from ("", *_table6(table6(runs)))
     yield from ("", *_tails(comparison))
     yield from ("", *_warnings(runs, comparison))
@@ -133,23 +131,27 @@ def _table6(cells: Sequence[Cell]) -> Iterator[str]:
     yield "## Table 6: the largest latency of each technology"
     yield ""
     yield "Table 6 of *Packet processing in virtualized environments* prints the tail latency of"
-    yield "the worst repeat, for two machines (scenarios); its text is about 1 Mpkt/s. The column"
-    yield "*imported* is the largest latency of any imported repeat of that configuration at this"
-    yield "rate."
+    yield "the worst repeat, for two machines (scenarios); its text is about 1 Mpkt/s. *Imported*"
+    yield "is the largest latency of any imported repeat at this rate, numbered from 0 as in the"
+    yield "files' names. Cells without imported runs [are printed only](papers/README.md)."
     yield ""
     yield "| technology | networking | scenario | system | printed | imported | run | comparison |"
     yield "|---|---|---:|---|---:|---:|---|---|"
     for cell in cells:
-        ours = "" if cell.ours is None else f"{cell.ours:,.2f}"
+        if cell.ours is None:
+            continue
         system = f"{cell.system[0]}, {cell.system[1]}"
         yield (
             f"| {cell.technology} | {cell.networking} | {cell.scenario} | {system} | "
-            f"{cell.printed:,.2f} | {ours} | {cell.where} | {cell.reading} |"
+            f"{cell.printed:,.2f} | {cell.ours:,.2f} | {_worst(cell)} | {cell.reading} |"
         )
     yield ""
-    yield "(Repeats are numbered from 0, as in the names of the files.)"
-    yield ""
     yield from _why(cells)
+
+
+def _worst(cell: Cell) -> str:
+    assert cell.worst is not None
+    return f"repeat {cell.worst.repeat - 1}, of {format_count(cell.runs, 'run')}"
 
 
 def _why(cells: Sequence[Cell]) -> Iterator[str]:
@@ -164,9 +166,8 @@ def _why(cells: Sequence[Cell]) -> Iterator[str]:
         yield (
             f"**{cell.technology}, {cell.networking}, {cell.system[0]}, {cell.system[1]}: "
             f"{cell.ours:,.2f} where {cell.printed:,.2f} is printed.** Repeat "
-            f"{cell.worst.repeat - 1} at {format_rate(round(cell.worst.rate))} of the published "
-            "files is later: the printed value is not of the worst repeat, as the article "
-            "says it is."
+            f"{cell.worst.repeat - 1} at {format_rate(round(cell.worst.rate))} is later: the "
+            "printed value is not of the worst repeat, as the article says it is."
         )
     for cell in lower:
         yield ""
@@ -186,17 +187,22 @@ def _tails(comparison: CompareRecord) -> Iterator[str]:
         yield f"### {load.load}"
         yield ""
         name = f"p{100 * load.percentile:.10g}"
-        yield f"| rank | configuration | repeats | {name}, worst repeat | max | most lost |"
-        yield "|---|---|---:|---:|---:|---:|"
+        ranks = {rank_text(standing.rank) for standing in load.configurations}
+        repeats = {len(standing.repeats) for standing in load.configurations}
+        alike = len(ranks) == len(repeats) == 1
+        if alike:
+            yield f"Each has rank {ranks.pop()}, and {format_count(repeats.pop(), 'repeat')}."
+            yield ""
+        first = "" if alike else "| rank | repeats "
+        yield f"{first}| configuration | {name}, worst repeat | max | most lost |"
+        yield f"{'' if alike else '|---|---:'}|---|---:|---:|---:|"
         for standing in load.configurations:
             worst = standing.repeats[standing.worst_first[0]]
             value = "unknown" if worst.latency is None else f"{worst.latency / 1000:,.2f}"
             top = max(one.max or 0 for one in standing.repeats) / 1000
             loss = max(one.loss or 0.0 for one in standing.repeats)
-            yield (
-                f"| {rank_text(standing.rank)} | {standing.label} | {len(standing.repeats)} | "
-                f"{value} | {top:,.2f} | {100 * loss:.2g} % |"
-            )
+            rank = "" if alike else f"| {rank_text(standing.rank)} | {len(standing.repeats)} "
+            yield f"{rank}| {standing.label} | {value} | {top:,.2f} | {100 * loss:.2g} % |"
         yield ""
     for sentence in comparison.advice:
         yield f"- {sentence}"
