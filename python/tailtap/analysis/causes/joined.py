@@ -308,13 +308,12 @@ def _of_segments(
     excess_ns = np.maximum(excess[every, segment], 0)
     rows, ns = (np.concatenate(column) for column in zip(*parts, strict=True))
     offset, rows, ns = _summed(np.concatenate(owners), rows, ns, size, len(laid.rows.names))
-    columns = {
-        name: np.concatenate([found[name] for found in stalls])
-        for name in ("stall_cpu", "stall_start", "stall_end", "stall_row")
-    }
     kept, numbers = np.unique(stall[stall != UNKNOWN], return_inverse=True)
     stall[stall != UNKNOWN] = numbers
-    columns = {name: column[kept] for name, column in columns.items()}
+    stall_cpu, stall_start, stall_end, stall_row = (
+        np.concatenate([found[name] for found in stalls])[kept]
+        for name in ("stall_cpu", "stall_start", "stall_end", "stall_row")
+    )
     return Joined(
         late=packets,
         laid=laid,
@@ -329,8 +328,11 @@ def _of_segments(
         offset=offset,
         part_row=rows,
         part_ns=ns,
+        stall_cpu=stall_cpu,
+        stall_start=stall_start,
+        stall_end=stall_end,
+        stall_row=stall_row,
         stall_worst=_worst(stall, state, excess_ns, kept.size),
-        **columns,
     )
 
 
