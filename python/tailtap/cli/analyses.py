@@ -75,14 +75,14 @@ def explain(
 ) -> Answer:
     """Say why packets of a run were late, and which knobs may answer the causes.
 
-    Needs runs with `trace: thin` (or full). The late packets are joined with what the kernel did on
-    the cores that served them: each nanosecond of a late packet belongs to one thing. What had the
-    core while a packet waited is a fact. What merely coincides is held against random shifts of the
-    same events, and what does not pass is only present. Knobs are candidates: they were not tried.
+    Needs runs with `trace: thin` (or full). Each nanosecond of a late packet belongs to one thing
+    that the kernel did on the cores that served it. What had the core while a packet waited is a
+    fact; what coincides is held against random shifts, and is else only present. Knobs are
+    candidates: they were not tried.
 
-    causes.json and three tables go into each run's folder, and their rows into results.duckdb. A
-    run that cannot be explained keeps what it had; the others go on, and the exit status is not 0.
-    docs/explanation/causes.md explains the model, and what it cannot know.
+    causes.json and three tables go into each run's folder, and into results.duckdb. A run that
+    cannot be explained keeps what it had, and the exit status is not 0. docs/explanation/causes.md
+    explains the model.
     """
     from contextlib import nullcontext
 
@@ -277,14 +277,12 @@ def interrupts(
 ) -> Answer:
     """Say which interrupts rise where packets are late, as far as samples can tell.
 
-    Runs with `interrupts: counters` sampled /proc/interrupts and /proc/softirqs. Each counter's
-    increments are held against the lateness of the worst packets in between, and against the same
-    packets at shifted times. A counter is associated when at most 1 % of the shifts do as well with
-    any counter; the rest is only present.
+    Runs with `interrupts: counters` sampled /proc/interrupts and /proc/softirqs. A counter is
+    associated when its increments fit the worst packets, and at most 1 % of random shifts in time
+    do as well with any counter; the rest is only present.
 
-    An association names no cause. Where there are too few windows, or the offset of the clocks is
-    not known and the data do not show it, nothing can be told. docs/explanation/interrupts.md
-    explains the statistics.
+    An association names no cause. docs/explanation/interrupts.md explains the statistics, and when
+    nothing can be told.
     """
 
     from tailtap.analysis.interrupts import Options, interrupts_of
@@ -378,16 +376,15 @@ def model(
 ) -> Answer:
     """Predict the tail on a longer horizon, and check the prediction.
 
-    The first part of each run is fitted; the rest checks the prediction. A generalised Pareto
-    distribution is fitted to the maxima of clusters of late packets, at the lowest threshold whose
-    diagnostics hold. Its return levels (such as the latency that one cluster exceeds in 24 h) come
-    with 95 % intervals. Where no threshold passes, or the rest of the run contradicts the
-    prediction, no number is printed, and the reason is.
+    A generalised Pareto distribution is fitted to the maxima of clusters of late packets, at the
+    lowest threshold whose diagnostics hold. Return levels (such as the latency that one cluster
+    exceeds in 24 h) have 95 % intervals. Where no threshold passes, or the rest of the run
+    contradicts the prediction, the reason is printed in place of numbers.
 
-    What needs no model stands apart: how many packets to expect over latencies that the run has
+    Apart stands what needs no model: how many packets to expect over latencies that the run has
     shown, and how likely later ones are.
 
-    docs/explanation/model.md explains the statistics and how far to trust the intervals.
+    docs/explanation/model.md explains the statistics.
     """
 
     from tailtap.analysis.tail.analysis import Options

@@ -146,13 +146,11 @@ def compare(
     """Rank configurations by their tail, as far as the data can distinguish them.
 
     Runs that differ only in the repeat are one configuration. Those with the same traffic are
-    ranked together, by exact rank tests over repeats: noise makes a ranking with a probability of 5
-    % at most. Further tables show how predictable each tail is, what it costs, how well its
-    platform isolates, and whether the data meets the five recommendations of "How low can you go?".
-    docs/howto/compare.md explains every column.
+    ranked by exact rank tests over repeats: noise makes a ranking with a probability of 5 % at
+    most. docs/howto/compare.md explains every column.
 
-    With --worse-than, the question is whether a change made the tail worse. The exit status is the
-    answer: 0 for better and no worse, 1 for worse, 5 for not shown.
+    With --worse-than: did a change make the tail worse? The exit status is 0 for better and no
+    worse, 1 for worse, 5 for not shown.
     """
     from tailtap.analysis.compare import compare_runs, judge_change
     from tailtap.show.sections.answers import gate_parts
@@ -231,9 +229,9 @@ def add(
 ) -> Answer:
     """Put the good runs of a folder into a history, as measurements of a commit.
 
-    The history is one DuckDB file, made if missing. It keeps the percentiles of each run, and what
-    of its machine changes latencies. What was added before is replaced. Runs that failed or are
-    invalid are left out. docs/howto/history.md says more.
+    The history is one DuckDB file, made if missing: percentiles of runs, and what of their machines
+    changes latencies. What was added before is replaced. Failed and invalid runs are left out.
+    docs/howto/history.md says more.
     """
     from tailtap.results.history import add as put
 
@@ -288,10 +286,9 @@ def show(history: Path, at: float | None, page: Path | None, json: bool, quiet: 
     """Say at which commits the tail changed, and whether the program or the machine did it.
 
     Each configuration under each load is a series: of each commit the median of its runs. A change
-    is called the machine's where the floor (wire) of the same commits changed as well, and unclear
-    where something else of the machine changed at the same commit, such as the kernel.
-    docs/howto/history.md says how changes are found, and how often wrongly. Needs
-    `pip install ruptures`.
+    is the machine's where the floor (wire) changed as well, unclear where something else of the
+    machine did, such as the kernel. docs/howto/history.md says how changes are found, and how often
+    wrongly. Needs `pip install ruptures`.
     """
     from tailtap.analysis.compare.history import histories
     from tailtap.records.compare import HistoryRecord

@@ -30,9 +30,8 @@ from tailtap.cli.terminal import beginning, say, warn
     "--mode",
     default="thin",
     type=click.Choice(("thin", "full")),
-    help="thin: what names the context that had a CPU; full: also single timers, "
-    "page faults, reclaim, compaction, frequencies, exits of guests, and every migration, at a "
-    "higher cost.",
+    help="thin: which context had a CPU; full, at a higher cost: also timers, page faults, "
+    "reclaim, compaction, frequencies, exits of guests, every migration.",
 )
 @click.option(
     "--duration",
@@ -45,8 +44,8 @@ from tailtap.cli.terminal import beginning, say, warn
     multiple=True,
     metavar="[NODE=]BY[:PID,...][@CPUS]",
     help="By what packets are served: softirq; or task, poll or vcpu with the ids of its "
-    "threads, 'task:812,813', whose waking and waiting is then recorded. Once for each "
-    "node that is served differently: 'dut1=softirq@2', 'dut2=task:812@3'.",
+    "threads, 'task:812,813', whose waking and waiting is then recorded. Once for "
+    "each node: 'dut1=softirq@2', 'dut2=task:812@3'.",
 )
 @click.option(
     "--networks",
@@ -98,14 +97,13 @@ from tailtap.cli.terminal import beginning, say, warn
 @click.option(
     "--budget",
     type=SHARE,
-    help="The share of one core's time that the programs may take, '2 %'. Where they need more "
-    "they are taken away for a second at least; what happens then is unseen.",
+    help="The share of one core's time that the programs may take, '2 %'; above it they "
+    "pause for a second at least.",
 )
 @click.option(
     "--cost",
     is_flag=True,
-    help="Measure how long each program takes. The kernel then times all eBPF programs, which "
-    "costs some tens of nanoseconds.",
+    help="Measure how long each program takes, at some tens of nanoseconds each.",
 )
 def trace(
     cpus: list[int],
@@ -128,15 +126,13 @@ def trace(
 ) -> None:
     """Record what the kernel does on chosen CPUs: who had them when, and what was in between.
 
-    eBPF programs on the kernel's tracepoints store intervals: interrupts, functions that other CPUs
-    called with their sender, softirqs, tasks, work of kernel threads, TLB flushes, idle states.
-    They wake nobody. The clock is that of `tailtap tap`. docs/explanation/tracing.md says what is
-    recorded, docs/reference/files.md in which form.
+    eBPF programs on the kernel's tracepoints store intervals, by the clock of `tailtap tap`. They
+    wake nobody. docs/explanation/tracing.md says what is recorded, docs/reference/files.md in which
+    form.
 
-    The trace runs until SIGINT, SIGTERM or the duration; trace.json comes last, so that a trace
-    without it was cut off. What a kernel does not tell is named. With --json it prints {"event":
-    "ready"} when it has begun, and at the end {"event": "done", "trace": ...} with the content of
-    trace.json and what each tracepoint's program did.
+    The trace runs until SIGINT, SIGTERM or the duration; one without trace.json was cut off. With
+    --json it prints {"event": "ready"} when it has begun, and at the end {"event": "done", "trace":
+    ...} with the content of trace.json and what each tracepoint's program did.
     """
     import json as json_module
 
@@ -291,11 +287,10 @@ def forward(
 ) -> None:
     """Pass packets from one interface to another in user space, and inject known faults.
 
-    Chosen packets are dropped, sent twice, or held for a chosen time while the others pass. --drop
-    comes before the other faults; a packet that is held and duplicated leaves twice after its time.
-    With --limit it is a device of known speed: packets leave at that rate at most, up to --queue
-    packets wait, and more are dropped. With --xdp an XDP program redirects all packets, in the
-    driver (native) or in the kernel's receive path (generic), without any fault.
+    Chosen packets are dropped, sent twice, or held while the others pass. --drop comes first; a
+    packet that is held and duplicated leaves twice after its time. With --limit it is a device of
+    known speed. With --xdp an XDP program redirects all packets, in the driver (native) or in the
+    kernel's receive path (generic), without any fault.
 
     Runs until SIGINT or SIGTERM. With --json prints {"event": "ready"} and at the end {"event":
     "done", ...} with the counts: limited are packets that came when too many were waiting; lost are
@@ -432,9 +427,9 @@ def load(
 ) -> None:
     """Load a CPU in a way that is known in numbers, as a neighbour of a device under test does.
 
-    cpu computes, and cache reads cache lines in a random order, both for a share of each period.
-    memory copies memory at a rate. interrupts is woken by a timer at a rate. packets has the CPU's
-    receive softirq deliver datagrams at a rate, in a network namespace of its own (needs root).
+    cpu computes, cache reads cache lines in a random order, both for a share of each period. At a
+    rate, memory copies memory, interrupts is woken by a timer, and packets (as root) has the CPU's
+    receive softirq deliver datagrams in a network namespace of its own.
 
     Runs until SIGINT or SIGTERM. With --json it prints {"event": "ready"} and at the end {"event":
     "done", ...} with what was done (cpu: ns of CPU time; cache: lines; memory: bytes; interrupts:

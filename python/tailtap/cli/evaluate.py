@@ -65,10 +65,9 @@ if TYPE_CHECKING:
 @click.argument(
     "ingress",
     type=PATH,
-    help="Capture from before the device under test: a file, a pipe, '-' for the standard "
-    "input, or several files that follow each other in time, as a folder or a pattern in "
-    "quotes. Alone: a capture of both sides, or of requests and answers; or an "
-    "experiment's folder.",
+    help="Capture from before the device: a file, a pipe, '-', or several files in their "
+    "order, as a folder or a pattern in quotes. Alone: a capture of both sides, or of "
+    "requests and answers; or an experiment's folder.",
 )
 @click.argument(
     "egress",
@@ -101,14 +100,13 @@ if TYPE_CHECKING:
 @click.option(
     "--filter-after",
     metavar="EXPRESSION",
-    help="The same for EGRESS, where the device changes what --filter names. '' takes all: "
-    "those without a packet before the device count as unmatched.",
+    help="The same for EGRESS, where the device changes what --filter names; '' takes all.",
 )
 @click.option(
     "--direction",
     type=click.Choice(("there", "back", "both")),
-    help="Where both captures hold both directions: show the way 'there' or 'back' alone; "
-    "'both' takes all packets as one. By default each way by itself.",
+    help="Of captures of both directions: 'there' or 'back' alone; 'both' takes all "
+    "packets as one. By default each by itself.",
 )
 @click.option(
     "--key",
@@ -128,16 +126,16 @@ if TYPE_CHECKING:
     "--match",
     default="auto",
     type=click.Choice(("auto", "packets", "transactions")),
-    help="What to look for: 'packets' before and behind a device; 'transactions' in one "
-    "capture, or the requests in INGRESS and the answers in EGRESS. 'auto': transactions "
-    "where there is one capture, or no packet is in both.",
+    help="'packets' before and behind a device; 'transactions' in one capture, or requests "
+    "in INGRESS and answers in EGRESS. 'auto': transactions where there is one "
+    "capture, or no packet is in both.",
 )
 @click.option(
     "--from",
     "since",
     default="first",
     type=click.Choice(("first", "last")),
-    help="Which request a transaction's time counts from, where it was sent several times.",
+    help="Which of repeated requests a transaction's time counts from.",
 )
 @click.option(
     "--trim",
@@ -172,7 +170,7 @@ if TYPE_CHECKING:
 @click.option(
     "--by",
     type=click.Choice(("flow",)),
-    help="Losses and latencies of each flow as well. Keeps 24 bytes of each packet in memory.",
+    help="Losses and latencies of each flow as well: 24 bytes of memory for each packet.",
 )
 @click.option(
     "--bucket",
@@ -192,8 +190,8 @@ if TYPE_CHECKING:
     nargs=2,
     type=PATH,
     metavar="BEFORE AFTER",
-    help="Align two clocks by packets that went the other way at the same time: BEFORE has the "
-    "clock of EGRESS, AFTER that of INGRESS.",
+    help="Align two clocks by packets the other way: BEFORE has the clock of EGRESS, AFTER "
+    "that of INGRESS.",
 )
 @click.option(
     "--format",
@@ -204,22 +202,21 @@ if TYPE_CHECKING:
     "--nanoseconds",
     metavar="SIDE",
     type=click.Choice(("ingress", "egress", "both")),
-    help="The stamps of this capture (ingress, egress, both) are nanoseconds, although the file "
-    "says microseconds.",
+    help="The stamps of ingress, egress or both are nanoseconds, although the file says "
+    "microseconds.",
 )
 @click.option(
     "--stamps",
     metavar="SOURCE",
     type=click.Choice(("record", "trailer")),
-    help="Take the stamps of switches behind each frame ('trailer'), or of the capturing "
-    "program ('record'); by default trailers where both captures have them.",
+    help="The stamps of switches behind each frame ('trailer', the default where both have "
+    "them), or of the capturing program ('record').",
 )
 @click.option(
     "--throughout",
     is_flag=True,
     default=None,
-    help="Both captures ran all the time: what EGRESS misses at its ends is lost, not outside "
-    "of the common time.",
+    help="Both captures ran all the time: what EGRESS misses at its ends is lost.",
 )
 @writes_into(
     "Write all tables as Parquet files, and evaluation.json, into DIR (DIR/back: the way "
@@ -275,25 +272,21 @@ def evaluate(
 
     Reads pcap, pcapng, ERF, MoonSniff's mscap and tailtap's files of stamps and marks, also
     compressed, with or without Ethernet headers (docs/reference/captures.md). Needs no privileges.
-    Percentiles are exact, with 95 % confidence intervals; one with fewer than ten packets above it
-    is marked as not supported.
+    Percentiles are exact, with 95 % confidence intervals; those with fewer than ten packets above
+    are marked as not supported.
 
-    One capture with both sides is evaluated alone: its interfaces, VLANs, hardware addresses or
-    copies tell which packet is from before the device. Where both captures hold both directions,
-    each is evaluated by itself.
+    Of one capture with both sides, interfaces, VLANs, hardware addresses or copies tell the sides
+    apart. Where both captures hold both directions, each is evaluated by itself.
 
-    Of a folder that `tailtap run` made, all finished runs are evaluated again and their results
-    replaced. With other settings (--key, --trim, --window, --bucket, --worst) the results go into a
-    folder of their own (--out) or take the place of the old ones (--replace). A run that cannot be
-    evaluated keeps its results; the others go on, and the exit status is not 0.
+    Of a folder of `tailtap run`, all finished runs are evaluated again. With other settings (--key,
+    --trim, --window, --bucket, --worst) results go to --out, or take the old ones' place
+    (--replace). A run that cannot be evaluated keeps its results, and the exit status is not 0.
 
-    With --match transactions, requests and answers are evaluated like packets: TCP's handshake,
-    TLS, DNS, HTTP, ping, QUIC, NTP, PTP, GTP-U's echo, and with --key an id at any place. --out
-    gets a folder for each kind.
+    --match transactions takes requests and answers: TCP's handshake, TLS, DNS, HTTP, ping, QUIC,
+    NTP, PTP, GTP-U's echo, and with --key an id at any place. --out gets a folder for each kind.
 
     Captures of two clocks need their offset: --egress-ahead, --back, or both directions in both
-    captures. What the latencies may be off by is in every bound and verdict. A clock that stepped
-    is refused.
+    captures. Every bound and verdict has what it leaves open. A clock that stepped is refused.
     """
     from tailtap.analysis.evaluation.clocks import known, parse_interval
     from tailtap.analysis.evaluation.percentiles import parse_list

@@ -46,16 +46,14 @@ def import_(
 ) -> Answer:
     """Import results of others as runs beside your own.
 
-    Reads captures of both sides (`latencies-pre….pcap.zst` and `-post`), which are evaluated, with
-    samples of interrupts beside them; the published trees, which have nine CSV files for each run;
-    result trees of the testbed service pos (docs/howto/pos.md); and results of HdrHistogram, wrk,
-    wrk2, fortio, ghz, vegeta, k6, hey, oha, iperf2, sockperf, netperf, TRex, cyclictest and rtla
-    (docs/howto/other-tools.md).
+    Reads captures of both sides (`latencies-pre….pcap.zst` and `-post`), with samples of interrupts
+    beside them; the published trees of CSV files; trees of pos (docs/howto/pos.md); and results of
+    HdrHistogram, wrk, wrk2, fortio, ghz, vegeta, k6, hey, oha, iperf2, sockperf, netperf, TRex,
+    cyclictest and rtla (docs/howto/other-tools.md).
 
     Each becomes a run folder with the status 'imported'. Rate, repeat and trim come from the files'
     names, in trees of pos variables and repeat from `.loop` files. What is missing, broken, far too
-    large, or a link out of TREE becomes a warning. Importing again changes nothing; files that have
-    changed replace what was imported from their place.
+    large, or a link out of TREE becomes a warning. Importing again replaces what has changed.
     """
     from tailtap.results.importers.importer import import_tree
     from tailtap.results.importers.tools.reading import UNITS
@@ -118,10 +116,9 @@ def export(
 ) -> Answer:
     """Write results in the formats of other programs.
 
-    The stored evaluations are the source; only --packets reads captures again. Existing files of
-    the same names are replaced, and so is a run that the database already has. PostgreSQL needs
-    `pip install 'psycopg[binary]'`, and perfetto `pip install perfetto`. docs/reference/files.md
-    describes every format.
+    Only --packets reads captures again. Existing files are replaced, and runs that the database
+    already has. PostgreSQL needs `pip install 'psycopg[binary]'`, and perfetto `pip install
+    perfetto`. docs/reference/files.md describes every format.
     """
     from tailtap.results.exporters import export as export_runs
 

@@ -64,9 +64,9 @@ class Several(Command):
 @click.option(
     "--pattern",
     default="constant",
-    help="How packets follow each other: constant; burst:packets=32 (so many at once, at the "
-    "same mean rate); poisson:seed=1 (independent exponential gaps); on-off:on_time=10 "
-    "ms,off_time=90 ms; ramp:to=1 Mpkt/s,over=10 s (from the rate evenly to another).",
+    help="How packets follow each other: constant; burst:packets=32 (at once, at the same "
+    "mean rate); poisson:seed=1; on-off:on_time=10 ms,off_time=90 ms; ramp:to=1 "
+    "Mpkt/s,over=10 s.",
 )
 @click.option(
     "--size",
@@ -150,8 +150,8 @@ class Several(Command):
 @click.option(
     "--stamp-ids",
     is_flag=True,
-    help="Write id and type byte over the first 5 bytes of the UDP payloads of a --replay, and "
-    "correct the checksums. Needed for a warm-up, and to send it more than once.",
+    help="Write id and type byte over the first 5 bytes of a --replay's UDP payloads, and "
+    "correct checksums: for a warm-up, and to send it more than once.",
 )
 @click.option(
     "--cpu",
@@ -162,22 +162,20 @@ class Several(Command):
     "--generator",
     default="af_packet",
     type=click.Choice(("af_packet", "af_xdp")),
-    help="How packets get to the interface: af_packet, by a system call for each; or the "
-    "faster af_xdp, through shared memory (packets up to 4100 B), in native mode where "
-    "the driver has it.",
+    help="af_packet: a system call for each packet. af_xdp: faster, through shared memory "
+    "(packets up to 4100 B), in native mode where the driver has it.",
 )
 @click.option(
     "--no-bypass",
     is_flag=True,
-    help="Send through the interface's queueing discipline, and so past a tap at its "
-    "egress, instead of straight to the device.",
+    help="Send through the interface's queueing discipline, and so past a tap at its egress.",
 )
 @click.option(
     NEXT,
     is_flag=True,
     expose_value=False,
-    help="What follows is another flow: its interface and options, none of which it has from "
-    "the flows before. --cpu, --json and --quiet stand before the first --next.",
+    help="What follows is another flow: its interface and all its options. --cpu, --json "
+    "and --quiet stand before the first --next.",
 )
 @click.option(
     "--src-mac",
@@ -195,14 +193,13 @@ def generate(
 ) -> None:
     """Send UDP packets with unique ids on a fixed schedule, in open loop.
 
-    Rate and pattern fix the time at which each packet is due. It leaves then, whatever happened to
-    earlier packets. The report states the slip: how late packets left. One thread spins on the
-    clock; give it a CPU of its own.
+    Rate and pattern fix when each packet is due, whatever happened to earlier ones. The report
+    states the slip: how late packets left. One thread spins on the clock; give it a CPU of its own.
 
     The packets are in MoonSniff's layout: Ethernet, IPv4 from 10.0.0.1 to 10.1.0.1 (or IPv6 from
     fd00::1 to fd00:0:0:1::1), UDP from port 1024 to 53, and as payload the id (32 bits,
-    little-endian, from 0) and the type byte 0x55. SIGINT and SIGTERM end the traffic early; the
-    report is still printed, and the exit status is 4.
+    little-endian, from 0) and the type byte 0x55. SIGINT and SIGTERM end it early, with a report
+    and exit status 4.
 
     With --next the same thread sends several flows, each with ids and a report of its own. Flow k
     of n begins k/n of the shortest gap later.

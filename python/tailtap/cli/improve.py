@@ -120,18 +120,18 @@ def improve(
 ) -> Answer:
     """Try the knobs that answer why packets are late, and keep those that help.
 
-    Measures the experiment with a trace, explains it, and takes the knobs of `tailtap host` that
-    answer the causes found, can be set while the machine runs, and are not as they should be. They
-    are tried in blocks of runs, one with each and one with none, in random order. What helps is
-    kept for the runs that follow, and causes are looked for again, until the requirement holds,
-    nothing is left that may help, or the time is over. Each run sets the knobs itself and puts the
-    machine back.
+    Measures with a trace, explains, and takes the knobs of `tailtap host` that answer the causes
+    found, can be set at runtime, and are not as they should be. Blocks of runs, one with each and
+    one with none, in random order, try them. What helps is kept, and causes are looked for again,
+    until the requirement holds, nothing is left, or the time is over. Each run puts the machine
+    back.
 
-    Compared is the share of packets that are later than required, or lost. The probability that any
-    knob without effect is said to help is at most 5 %. docs/howto/improve.md explains the answers.
+    Compared is the share of packets later than required, or lost. A knob without effect is said to
+    help with a probability of at most 5 %, over all of them. docs/howto/improve.md explains the
+    answers.
 
     --out holds every run, and improve.json. The exit status is 0 when the requirement holds in the
-    end, 1 when it is violated, 5 when that is not shown.
+    end, 1 when violated, 5 when not shown.
     """
     from tailtap.base.errors import InputError
     from tailtap.cli.progress import campaign_in

@@ -24,10 +24,9 @@ def doctor(
 ) -> Answer:
     """Check what this machine can measure, and say what to install or change for the rest.
 
-    Kernel features are tried, most of them by root alone: a small lab is built and removed, and a
-    container of each kind is started. It also tells whether others can write to the current folder.
-    States: ok; poor, which works but harms measurements; missing, which matters only to who needs
-    it; untested. The exit status is 0 when `tailtap run` can work here, and 3 when it cannot.
+    As root, kernel features are tried in a small lab, with a container of each kind. States: ok;
+    poor, which works but harms measurements; missing, which matters only to who needs it; untested.
+    The exit status is 0 when `tailtap run` can work here, and 3 when it cannot.
     """
     from tailtap import doctor as library
     from tailtap.results.exporters import EXPORTERS
@@ -67,16 +66,14 @@ def clean(
 ) -> Answer:
     """Undo what tailtap left changed on this machine, after a crash, a kill -9 or a reboot.
 
-    Reads the journals of processes that have ended, newest change first. Cards, drivers, huge pages
-    and settings become what they were; a setting that somebody else has changed since then stays,
-    and is reported. Virtual machines, containers, namespaces and links of a run are removed, with
-    their processes, control groups and mounts: they are named tt-, six hexadecimal digits and a
-    part, such as tt-0a1b2c-dut. What a running tailtap uses is kept unless --all is given, and so
-    is what `tailtap host apply` has set.
+    Cards, drivers, huge pages and settings become what they were, by the journals of ended
+    processes; what somebody else has changed since stays, and is reported. Virtual machines,
+    containers, namespaces and links with names such as tt-0a1b2c-dut are removed, with their
+    processes, control groups and mounts. What a running tailtap uses stays without --all, and so
+    does what `tailtap host apply` has set.
 
-    A journal that says what this version does not know, such as a change of a plug-in that is not
-    installed, stays and is named. Journals are in /var/lib/tailtap/journals, or in /run/tailtap
-    where that cannot be written.
+    A journal that this version does not understand stays and is named. Journals are in
+    /var/lib/tailtap/journals, or else in /run/tailtap.
     """
 
     from tailtap.host.changes import clean as library
@@ -157,12 +154,11 @@ def bmc(
 ) -> None:
     """Give containers of LXC, domains of libvirt and other machines a management controller.
 
-    Whatever speaks IPMI 2.0 then controls them as it does servers. docs/howto/bmc.md shows the
-    file, and says what a controller answers, and whom.
+    Whatever speaks IPMI 2.0 then controls them (docs/howto/bmc.md).
 
     A port alone listens on 127.0.0.1. The file with the passwords must be its owner's alone (mode
-    0600). Runs until SIGINT or SIGTERM; the machines stay as they are then. With --json it prints
-    an object for each event: listening, power, boot, refused, failed.
+    0600). Runs until SIGINT or SIGTERM; the machines stay as they are. With --json it prints an
+    object for each event: listening, power, boot, refused, failed.
     """
     import signal
     import socket

@@ -50,17 +50,16 @@ def _print(told: RecordingRecord, out: Path) -> None:
 @click.argument(
     "ingress",
     metavar="IN",
-    help="[PLACE/]INTERFACE[@arrival|@egress]: where packets are stamped before the device. "
-    "PLACE is a network namespace by name or path, container:NAME, pid:NUMBER or "
-    "pod:NAME; by default the current one. @arrival is for packets that come in, @egress "
-    "for those that leave; without either, a look tells.",
+    help="[PLACE/]INTERFACE[@arrival|@egress]: where packets are stamped before the "
+    "device. PLACE is a network namespace by name or path, container:NAME, pid:NUMBER "
+    "or pod:NAME; by default the current one. @arrival: as they come in; @egress: as "
+    "they leave; by default a look tells.",
 )
 @click.argument(
     "egress",
     required=False,
     metavar="[OUT]",
-    help="The same behind the device. Without it IN is a server's: requests come in by it, and are "
-    "answered.",
+    help="The same behind the device. Without it IN is a server's interface.",
 )
 @click.option("--for", "duration_ns", type=TIME, help="How long, '60 s'; else until SIGINT.")
 @click.option(
@@ -74,8 +73,7 @@ def _print(told: RecordingRecord, out: Path) -> None:
     "--trace",
     default="thin",
     type=click.Choice(("thin", "full", "none")),
-    help="What is recorded of the cores that serve, as `tailtap trace --mode`; with none "
-    "nobody can say why packets were late.",
+    help="What is recorded of the cores that serve, as `tailtap trace --mode`.",
 )
 @click.option(
     "--cpus",
@@ -106,36 +104,34 @@ def _print(told: RecordingRecord, out: Path) -> None:
     "--budget",
     default="2 %",
     type=SHARE,
-    help="The share of the serving cores' time that observing may take, half for the taps and "
-    "half for the trace: fewer packets are stamped, and the trace is taken for a part of "
-    "the time. '100 %' for any.",
+    help="The share of the serving cores' time that observing may take, half for taps and "
+    "half for the trace; both are thinned to it. '100 %' for any.",
 )
 @click.option(
     "--above",
     multiple=True,
     metavar="WHAT",
-    help="Keep incidents only: what was stamped and traced around packets that took longer "
-    "than a time ('200 us'), packets that were lost ('loss'), or a percentile that rose "
-    "('p99.9 > 1 ms over 10 s'); may be repeated. All else goes, but for its counts.",
+    help="Keep incidents only: what surrounds packets that took longer than a time ('200 "
+    "us'), were lost ('loss'), or a percentile that rose ('p99.9 > 1 ms over 10 s'); "
+    "may be repeated. The rest is only counted.",
 )
 @click.option(
     "--keep",
     "keep_ns",
     default="1 s",
     type=TIME,
-    help="How long before its cause an incident begins; a packet that has not come after "
-    "this time is lost.",
+    help="How long before its cause an incident begins; a later packet is lost.",
 )
 @click.option(
     "--incidents",
     type=click.IntRange(min=1),
     default=100,
-    help="At most so many incidents. What comes then is counted.",
+    help="At most so many incidents; more are counted.",
 )
 @click.option(
     "--rate",
     metavar="NUMBER/TIME",
-    help="At most so many incidents in a time: 1/min, 10/h. What is more is counted.",
+    help="At most so many incidents in a time: 1/min, 10/h.",
 )
 @click.option(
     "--then",
@@ -177,13 +173,12 @@ def observe(
     """Stamp the packets that pass a device which is there already, and trace who serves them.
 
     IN and OUT are interfaces that packets pass on their way: ports of a bridge, a router, a
-    firewall, a container or a pod, or tap devices of a virtual machine. Nothing is changed: eBPF
-    programs are attached, which vanish with the process.
+    firewall, a container or a pod, or tap devices of a virtual machine. Nothing is changed; the
+    eBPF programs vanish with the process.
 
-    A look at the packets, in memory, shows which way they go, what they are matched by and which
-    cores serve them. Then they are stamped until --for or --packets is reached, or SIGINT ends it.
-    The folder has a run like those of `tailtap run`. The exit status is 3 when the run has no
-    result. docs/howto/observe.md has more.
+    A look finds which way packets go, what they are matched by and which cores serve them. Then
+    they are stamped until --for, --packets or SIGINT. The folder has a run like those of `tailtap
+    run`. The exit status is 3 when it has no result. docs/howto/observe.md has more.
     """
     from tailtap.analysis.runs.flows import summarize
     from tailtap.cli.progress import campaign_in

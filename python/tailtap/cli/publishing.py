@@ -58,14 +58,13 @@ def report(
     latencies over time, warnings and the environment; of a search, its result; of runs with a
     trace, why packets were late. Nothing is measured again.
 
-    What the experiment file asks for as `figures` comes first, with the data of each as CSV. Change
-    that section in DIR/experiment.yaml and make the report again, or give another file by
-    --figures-from.
+    The experiment file's `figures` come first, with the data of each as CSV. Change them in
+    DIR/experiment.yaml, or give another file by --figures-from.
 
-    Imported runs are marked; what their files do not contain is shown as not published. Tables show
-    all runs, figures eight. Each word of --runs is `own` or `imported`, a packet rate, a run's
-    number, or a name: a value that was varied, the platform, or a folder in an imported run's path,
-    where * and ? stand for any letters: `--runs 'container, 10 kpkt/s'`.
+    Imported runs are marked. Tables show all runs, figures eight. Each word of --runs is `own` or
+    `imported`, a packet rate, a run's number, or a name: a value that was varied, the platform, or
+    a folder in an imported run's path, where * and ? stand for any letters: `--runs 'container, 10
+    kpkt/s'`.
     """
 
     from tailtap.records.printed import ReportRecord
@@ -171,12 +170,11 @@ def publish(
 ) -> Answer:
     """Make a site of an experiment that others can read, check and run again.
 
-    The site is a plain folder, for a disk or any web server, with figures, runs, tables, machines,
-    checksums, a citation and an RO-Crate. It is an experiment's folder, too.
+    The site is a plain folder for any web server, and an experiment's folder, too
+    (docs/howto/publish.md).
 
-    Whatever identifies people or machines is replaced, the same value by the same name everywhere.
-    Names are known by their fields and forms: look at the site before you publish it, and replace
-    what is left by --hide. Needs `pip install 'tailtap[publish]'`.
+    What identifies people or machines is replaced, as far as fields and forms tell: look at the
+    site first, and replace the rest by --hide. Needs `pip install 'tailtap[publish]'`.
     """
     record = library.publish(
         folder, out, captures=captures, allow=allow.split(","), hide=hide, anonymous=anonymous,
@@ -291,10 +289,9 @@ def reproduce(
 ) -> Answer:
     """Repeat what was published, in rising cost, and answer: reproduced, not shown, contradicted.
 
-    checksums: every file is there, unchanged, and no other. captures: evaluated again, they give
-    the published numbers to the bit. figures: made again they are the published ones, and each
-    claim is judged by the published runs. small: the experiment is measured on this machine, at its
-    smallest scale, and each claim is judged by these runs. full: as it was published.
+    checksums: every file is there, unchanged, and no other. captures give the published numbers to
+    the bit. figures made again are the published ones, and the published runs show the claims.
+    small: runs on this machine, at the smallest scale, show them. full: as published.
     docs/howto/reproduce.md says what the answers mean.
 
     Nothing of a site is executed but its experiment, and that only for small and full. The exit

@@ -211,8 +211,7 @@ if __name__ == "__main__":
 def completion(shell: Literal["bash", "zsh", "fish"], json: bool, quiet: bool) -> Answer:
     """Print a script that lets a shell complete what is typed after `tailtap`.
 
-    It completes commands, options, files and folders, and what options take. Save the script where
-    the shell looks for such scripts, and start a new shell.
+    Save it where the shell looks for such scripts, and start a new shell.
     """
 
     from click.shell_completion import get_completion_class

@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     "--against",
     type=PATH,
     metavar="BASE",
-    help="Another experiment file, or this one with --against-set: measure both in turn until "
-    "it is decided whether this one is worse.",
+    help="Another experiment file, or this one with --against-set: is this one worse?",
 )
 @click.option(
     "--against-set",
@@ -115,17 +114,15 @@ def run(
         repeat: 3
 
     Needs root: generator, taps and device are network namespaces joined by virtual links. Each run
-    is stored with its evaluation in a folder of its own, all evaluations in results.duckdb. Ctrl-C
-    keeps the finished runs. A run that fails is recorded with its reason while the others go on; it
-    is invalid when its generator did not send what was asked of it. The verdict follows where the
-    file has `require`, and whether the runs show its `claims`. Of up to eight runs with small
-    traces it says why packets were late. The exit status is 3 when runs failed or are invalid, else
-    1 unless everything that is required holds.
+    gets a folder with its evaluation; results.duckdb has all evaluations. Ctrl-C keeps the finished
+    runs. A run that fails is recorded with its reason, and the others go on; one whose generator
+    did not send what was asked is invalid. Verdicts on `require` and `claims` follow, and, of up to
+    eight runs with small traces, why packets were late. The exit status is 3 when runs failed or
+    are invalid, else 1 unless all that is required holds.
 
-    With --against both experiments are measured in pairs of runs, in random order, until the pairs
-    decide: better or no worse (exit status 0), worse by more than --worse-than (1) or, when
-    --within is over, not shown (5). The answer "worse" is wrong in at most 1 % of all cases, each
-    other answer in at most 5 %. `vary`, `repeat` and `require` are left out.
+    With --against pairs of runs in random order decide: better or no worse (exit status 0), worse
+    by more than --worse-than (1) or, after --within, not shown (5). "Worse" is wrong in at most 1 %
+    of all cases, each other answer in at most 5 %. `vary`, `repeat` and `require` are left out.
     """
     from tailtap.base.errors import InputError
     from tailtap.experiment.plan import default_folder

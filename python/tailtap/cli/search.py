@@ -115,17 +115,16 @@ def search(
 ) -> Answer:
     """Find the highest rate at which a device loses no more than allowed, and measure it there.
 
-    With vary and cases there is a search for each combination. With --loss 0 the result is the
-    throughput of RFC 2544, also called non-drop rate; with a higher loss, the partial drop rate.
+    Each combination of vary and cases has a search. With --loss 0 the result is RFC 2544's
+    throughput (non-drop rate), else the partial drop rate.
 
-    mlr works like MLRsearch: short trials guide the search, and --trials long trials decide about a
-    bound; the share --exceed of them may disagree. binary is the search of RFC 2544, which demands
-    --trial '60 s' at least. A rate that the generator cannot send limits the search, not the
-    device; the result says so.
+    mlr works like MLRsearch: short trials guide, --trials long ones decide. binary is the search of
+    RFC 2544, which demands --trial '60 s' at least. The result says so where the generator, not the
+    device, is the limit.
 
-    Then latency is measured, as the file describes it. --out holds every trial as a run, and
-    search.json. The exit status is 1 when no rate holds, and 3 when a measurement at the rates
-    found failed or is invalid. docs/howto/search.md explains the result.
+    Then latency is measured. --out holds every trial as a run, and search.json. The exit status is
+    1 when no rate holds, 3 when a measurement at a rate found failed or is invalid.
+    docs/howto/search.md has more.
     """
     from tailtap.cli.results import problem_of
     from tailtap.cli.run import stations_of_file

@@ -23,65 +23,60 @@ if TYPE_CHECKING:
     nargs=-1,
     required=True,
     metavar="LINK...",
-    help="[NAME=][NETNS/]INTERFACE[@arrival|@egress|@receipt][:FORWARD]. NAME defaults to the "
-    "interface. NETNS is the network namespace of its interfaces, by name or path, by "
-    "default the current one. FORWARD is another interface, through which every packet "
-    "leaves after its stamp (inline tap), or 'drop', which absorbs it; 'dev:drop' is an "
-    "interface of that name. Without FORWARD the packet goes on its way (passive tap). "
-    "@egress stamps packets that leave through the interface (of a generator: with "
-    "--no-bypass). @arrival stamps packets that leave through FORWARD when they were "
-    "handed over to the interface. @receipt stamps packets when the interface's receive "
-    "work comes to them, passively: tapped both ways, an interface tells how long packets "
-    "waited for it.",
+    help="[NAME=][NETNS/]INTERFACE[@arrival|@egress|@receipt][:FORWARD]. NAME defaults to "
+    "the interface. NETNS is a network namespace by name or path, by default the "
+    "current one. FORWARD is the interface through which packets leave after the "
+    "stamp (inline tap), or 'drop'; 'dev:drop' is an interface of that name. Without "
+    "it the tap is passive. @egress: as packets leave (of a generator: with "
+    "--no-bypass). @arrival: inline, as they were handed over to the interface. "
+    "@receipt: passively, when the interface's receive work comes to them: tapped "
+    "both ways, it tells how long packets waited.",
 )
 @click.option(
     "--write",
     required=True,
-    help="The file; its suffix, .stamps, .pcap or .marks, decides the format. With several "
-    "links it must contain {link}, which stands for the link's name.",
+    help="The file; .stamps, .pcap or .marks decides the format. {link} in it is the "
+    "link's name, required with several.",
 )
 @click.option(
     "--format",
     type=click.Choice(("stamps", "pcap", "marks")),
-    help="stamps: time, id and length of each packet with an id, 16 B each; pcap: the first "
-    "bytes of every packet; marks: time, hash of the key and length of each packet, 24 B "
-    "each. By default the suffix says it.",
+    help="stamps: time, id and length, 16 B each; pcap: the first bytes; marks: time, hash "
+    "of the key and length, 24 B each. By default the suffix says it.",
 )
 @click.option(
     "--snap-length",
-    help="Bytes to keep of each packet in a pcap, up to 65535 B, by default 128 B, which has "
-    "all headers and the id. Of marks, bytes to look at, by default 320 B.",
+    help="Bytes to keep of each packet in a pcap, by default 128 B, at most 65535 B. Of "
+    "marks, bytes to look at, by default 320 B.",
 )
 @click.option(
     "--hash",
     "hash_",
     multiple=True,
     metavar="[NAME=]KEY",
-    help="Of marks, what their hashes are of: packet, packet-nat, packet-flow, packet-payload, "
-    "packet-id, moonsniff or a number, as in `tailtap evaluate --key`, which finds a key "
-    "that the device leaves on pcaps of a moment. Again with a link's name for one whose "
-    "packets carry their number elsewhere.",
+    help="Of marks, what their hashes are of: packet, packet-nat, packet-flow, "
+    "packet-payload, packet-id, moonsniff or a number, as in `tailtap evaluate "
+    "--key`, which finds one on pcaps of a moment. Again with the name of a link "
+    "where it differs.",
 )
 @click.option(
     "--filter",
     "filter_",
     metavar="EXPRESSION",
     help="Stamp only packets of which this is true, in the words of libpcap (`man "
-    "pcap-filter`): 'udp port 53'. A VLAN tag counts as in the frame. Others are counted "
-    "as filtered, and cost little.",
+    "pcap-filter`): 'udp port 53'. A VLAN tag counts as in the frame.",
 )
 @click.option(
     "--sample",
     metavar="1/N",
-    help="Stamp one packet of N, a power of two up to 65536, by a hash of what the key is made "
-    "of: all links choose the same packets.",
+    help="Stamp one packet of N, a power of two up to 65536, by a hash of the key: all "
+    "links choose the same.",
 )
 @click.option(
     "--budget",
     type=SHARE,
-    help="Of marks: take no more than this share of one core's time, '2 %', for all links "
-    "together. The sample becomes thinner and denser accordingly, never denser than "
-    "--sample.",
+    help="Of marks: thin the sample (from --sample) so that all links take no more than "
+    "this share of one core's time, '2 %'.",
 )
 @click.option(
     "--behind",
@@ -93,8 +88,7 @@ if TYPE_CHECKING:
 @click.option(
     "--tell",
     type=TIME,
-    help="Say so often what was counted, how many packets passed a second, and what share of a "
-    "core's time this took.",
+    help="Say so often counts, packets a second, and the share of a core's time.",
 )
 @click.option(
     "--key",
@@ -105,11 +99,10 @@ if TYPE_CHECKING:
 @click.option(
     "--clock",
     type=click.Choice(("monotonic", "realtime", "hardware", "software")),
-    help="Whose clock. monotonic (by default of stamps) or realtime (of pcap): the kernel's; "
-    "realtime is the monotonic clock put on the time of day once, at the start. hardware: "
-    "that of the network card, refused unless it can stamp every packet that it receives; "
-    "links are listened to, and stamps are written. software: the kernel's when a packet "
-    "socket receives, for comparison.",
+    help="Whose clock. monotonic (by default of stamps) or realtime (of pcap): the "
+    "kernel's; realtime is put on the time of day once, at the start. hardware: the "
+    "network card's, if it can stamp every packet that it receives; passive, stamps "
+    "only. software: the kernel's when a packet socket receives, for comparison.",
 )
 @click.option(
     "--rotate",
@@ -122,9 +115,8 @@ if TYPE_CHECKING:
     "--records",
     multiple=True,
     metavar="[NAME=]NUMBER",
-    help="Room for packets in the kernel for each link, by default 64 MiB, 4194304 stamps. "
-    "What finds no room is lost, and counted. Again with a link's name for a link that "
-    "needs more or less.",
+    help="Room in the kernel for each link, by default 64 MiB, 4194304 stamps. What finds "
+    "no room is counted as lost. Again with the name of a link where it differs.",
 )
 @click.option(
     "--flush",
@@ -152,8 +144,8 @@ if TYPE_CHECKING:
 @click.option(
     "--cost",
     is_flag=True,
-    help="Measure how long the tap's program takes for a packet, compared with one that only "
-    "reads the clock and one that does nothing.",
+    help="Compare the time of the tap's program with one that only reads the clock, and "
+    "one that does nothing.",
 )
 def tap(
     links: tuple[str, ...],
@@ -180,21 +172,19 @@ def tap(
 ) -> None:
     """Stamp or capture every packet that passes a link.
 
-    A packet that leaves through another interface (but for @arrival), or with @egress, is stamped
-    as it leaves. Any other packet is stamped when the interface gets it, from a network card's
-    driver or from the sender at the other end of a veth pair. For this the kernel stamps all
-    packets of the machine while the tap runs, as for tcpdump. The links must be up.
+    Inline (but for @arrival) and with @egress, packets are stamped as they leave, others when the
+    interface gets them from the card's driver or the other end of a veth pair. The kernel then
+    stamps all packets of the machine, as for tcpdump. The links must be up.
 
-    A stamp file holds packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, in MoonSniff's
-    layout, or with --key all packets with an id at that place. A pcap holds all packets, cut to the
-    snap length. A file of marks holds no byte of a packet; `tailtap evaluate` takes it as any
-    capture.
+    A stamp file holds packets with an id: UDP in MoonSniff's layout, also VLAN-tagged, or with
+    --key all with an id at that place. A pcap holds all packets, cut to the snap length. A file of
+    marks holds no byte of a packet.
 
-    The tap runs until SIGINT, SIGTERM, the duration or the number of packets. The files of a tap
-    that was killed can be read. With --json it prints {"event": "ready", ...} when all links are
-    tapped, and at the end {"event": "done", ...} with the files and counts of each link: seen =
-    stored + lost, always; other counts packets without an id or a key, filtered and unsampled those
-    that were not to be stamped. When the disk is full the tap ends, and its counts are exact.
+    The tap runs until SIGINT, SIGTERM, the duration or the number of packets. Files can be read
+    even after a kill. With --json it prints {"event": "ready", ...} when all links are tapped, and
+    at the end {"event": "done", ...} with the files and counts of each link: seen = stored + lost,
+    always; other counts packets without an id or a key, filtered and unsampled those not to be
+    stamped. A full disk ends the tap; its counts are exact.
     """
     import json as json_module
 

@@ -29,10 +29,9 @@ host_name = click.argument("host", help="The name of a host in that file.")
 def check(testbed: Path, json: bool, quiet: bool) -> Answer:
     """Log in to all hosts of a testbed and send packets over each of its cables.
 
-    Says which cables are dead or end at another card than the file says, and whether the cards
-    behind splitters stamp every packet in hardware. The cards are in network namespaces of their
-    own meanwhile. Exit status 0 when all is as the file says, 1 when a cable is not, 3 when a host
-    cannot be asked.
+    Says which cables are dead or end elsewhere than the file says, and whether cards behind
+    splitters stamp every packet in hardware. Exit status 0 when all is as the file says, 1 when a
+    cable is not, 3 when a host cannot be asked.
     """
     from tailtap.measure.testbed import check as library
     from tailtap.measure.testbed.model import read_testbed
@@ -202,9 +201,9 @@ def image(
 ) -> Answer:
     """Make a live image: a kernel, and an initrd with a whole Debian root, made by mmdebstrap.
 
-    Hosts boot it by kexec, GRUB or iPXE, and have the same files after every boot. The host key is
-    made once and kept in host-key.cpio beside the image, which has no secret. With the same
-    SOURCE_DATE_EPOCH, keys and packages the image is the same.
+    Hosts boot it by kexec, GRUB or iPXE. The image has no secret; the host key is kept in
+    host-key.cpio beside it. With the same SOURCE_DATE_EPOCH, keys and packages the image is the
+    same.
     """
     from tailtap.measure.testbed.image import make_image
     from tailtap.records.printed import ImageRecord

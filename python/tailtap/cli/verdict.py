@@ -109,9 +109,9 @@ def verdict(
     < 0.1 % (or ppm), and duplicates and reordered alike; return_level(24 h) < 1 ms, by the tail
     model; gap(p99.9) < 200 us or gap(max), between packets after the device.
 
-    A requirement must hold in all repeats. docs/reference/verdict.md has the rules. Where neither
-    --require, --profile nor --runs is given, the claims of the experiment file are judged, too. The
-    exit status is 0 when everything holds and 1 otherwise.
+    A requirement must hold in all repeats. docs/reference/verdict.md has the rules. Without
+    --require, --profile and --runs, the claims of the experiment file are judged, too. The exit
+    status is 0 when everything holds and 1 otherwise.
     """
 
     if list_profiles:

@@ -25,7 +25,7 @@ from tailtap.base.files import write_text
 from tailtap.records.record import Open, Record, tag_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-TERSE = 6
+TERSE = 8
 """Words: what says no more of a part repeats the name of its field."""
 HEAD = """# Records
 

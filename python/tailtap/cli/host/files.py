@@ -81,13 +81,12 @@ def bootline(
 ) -> Answer:
     """Print the words for the kernel's command line, what each does and why; or install them.
 
-    The last line is the words alone. A word that this kernel was not built for, or does not know,
-    is left out, and so is what is only there to compare, unless it is named. Conflicts are listed
-    on standard error.
+    The last line is the words alone, less those that this kernel does not know, and those only
+    there to compare, unless named. Conflicts are on standard error.
 
     --install writes a file of tailtap's own for GRUB or systemd-boot (docs/howto/host.md), shows
-    the difference, says what to call next, changes no other file and never reboots. A word with
-    another value in such a file is an error. --remove and `tailtap host revert` undo it.
+    the difference and what to call next, and never reboots. --remove and `tailtap host revert` undo
+    it.
     """
 
     from msgspec.structs import replace
@@ -217,9 +216,8 @@ def export(
 ) -> Answer:
     """Write what tunes a host like this one as a tuned profile, a sysctl file or Ansible tasks.
 
-    The values are those of `tailtap host apply` and `tailtap host bootline` for the same options,
-    each with the reason as a comment. Comments at the end name what such a file cannot set, what
-    does not apply to this machine, and what takes links down.
+    The values are those of `tailtap host apply` and `bootline`, with reasons as comments; comments
+    at the end name what is not in the file.
     """
 
     from tailtap.base.files import named

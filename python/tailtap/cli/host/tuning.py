@@ -135,9 +135,9 @@ def apply(
 ) -> Answer:
     """Set the knobs that `tailtap host audit` finds not met, as far as the running kernel can.
 
-    A knob that is only there to compare is set when it is named itself. Each value is read back;
-    when the machine refuses one, all are put back, and the message names it. The tuning stays until
-    `tailtap host revert` or a reboot. A second apply adds to the first.
+    A knob that is only there to compare is set when named. When the machine refuses a value, all
+    are put back. The tuning stays until `tailtap host revert` or a reboot. A second apply adds to
+    the first.
     """
 
     from tailtap.host.facts.needs import require_superuser
@@ -182,9 +182,8 @@ def apply(
 def revert(dry_run: bool, json: bool, quiet: bool) -> Answer:
     """Put back all that `tailtap host apply` has set, newest first, also when it was killed.
 
-    A value that somebody else has changed in the meantime is left as it is, and named. After a
-    reboot, which ended what was set, files are put back, such as that of `tailtap host bootline
-    --install`.
+    A value that somebody else has changed since is left, and named. After a reboot, files are put
+    back, such as that of `tailtap host bootline --install`.
     """
 
     from tailtap.host.facts.needs import require_superuser
@@ -248,10 +247,9 @@ def noise(
 ) -> Answer:
     """Measure what takes cores that nobody asks for anything, and name it.
 
-    A loop on each CPU reads the clock. A gap is a time between two reads that was longer than
-    --above. The tracer names what took it: a timer, an interrupt, a task, the hypervisor; what the
-    kernel knows nothing of was the hypervisor's or the firmware's. No packet that a core serves is
-    faster than its gaps allow. Nothing is changed on the machine.
+    A loop on each CPU reads the clock; a gap between two reads is longer than --above. The tracer
+    names what took it: a timer, an interrupt, a task; what the kernel knows nothing of was the
+    hypervisor's or the firmware's.
     """
 
     from tailtap.base.files import write_json
