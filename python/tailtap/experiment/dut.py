@@ -78,25 +78,24 @@ class Dut(Strict):
         dict[NodeName, dict[str, Any]], Written("mapping from names to keys of dut")
     ] = Field(
         default_factory=dict,
-        description="Nodes that dut.line or dut.links names, each with what differs from dut: "
-        "platform, forwarder, options, cpus (some of dut.cpus), irq, napi, and the "
-        "keys of its platform. With count: 3 node r is r1, r2 and r3.",
+        description="Nodes of dut.line or dut.links, each with what differs from dut: "
+        "platform, its keys, forwarder, options, cpus (some of dut.cpus), irq, "
+        "napi. With count: 3 node r is r1, r2 and r3.",
         examples=[{"router": {"forwarder": "kernel-route"}, "firewall": {"platform": "container"}}],
     )
     links: Links = Field(
         default_factory=list,
-        description="What joins dut.nodes, instead of dut.line: chains of names "
-        "(docs/howto/graphs.md). in and out are before and behind the DuT. What no "
-        "flow passes is not made.",
+        description="What joins dut.nodes, instead of dut.line (docs/howto/graphs.md). in and "
+        "out are before and behind the DuT. What no flow passes is not made.",
         examples=[["in - fw - r1 - r2 - out", "fw - r3 - out"]],
     )
     flows: Annotated[
         dict[FlowName, dict[str, Any]], Written("mapping from names to a path and keys of traffic")
     ] = Field(
         default_factory=dict,
-        description="Flows that are measured at the same time, each as a run of its own. path has "
-        "the nodes that it passes, and may be left out where links leave one way "
-        "only. rate, pattern, size, flows, ttl and cpu may be its own.",
+        description="Flows that are measured at the same time, each as a run. path has its "
+        "nodes, and may be left out where there is one way only. rate, pattern, "
+        "size, flows, ttl and cpu may be its own.",
         examples=[
             {
                 "a": {"path": ["in", "fw", "r1", "r2", "out"], "rate": "10 kpkt/s"},
@@ -106,31 +105,30 @@ class Dut(Strict):
     )
     route_by: Literal["address", "port"] | None = Field(
         default=None,
-        description="By what kernel-route tells flows apart: a route for each flow's destination "
-        "(address), or a rule and a table for each flow's UDP destination port "
-        "(port). By default address where there are dut.flows, else port.",
+        description="By what kernel-route tells flows apart: a route for each destination "
+        "(address), or a rule and a table for each UDP destination port (port). "
+        "By default address where there are dut.flows, else port.",
         examples=["port"],
     )
     functions: bool = Field(
         default=False,
-        description="Whether a virtual function (SR-IOV) of each of dut.ports, or of the DuT's "
-        "cards of a testbed, is the DuT's port in place of the card.",
+        description=(
+            "Whether a virtual function (SR-IOV) of each card is the DuT's port in its place."
+        ),
         examples=[True],
     )
     over: Over = Field(
         default=VETH,
         description="What the nodes are reached by: veth pairs, a macvlan on the end of each "
-        "link, a bridge or a netkit as a host has them for containers; or virtual "
-        "functions of two network cards that a cable joins "
-        "(docs/howto/virtual-functions.md).",
+        "link, a bridge, a netkit; or virtual functions of two cards that a cable "
+        "joins (docs/howto/virtual-functions.md).",
         examples=[{"sriov": ["enp1s0f0", "enp2s0f0"]}],
     )
     taps: Literal["ends", "hops", "queues"] = Field(
         default="ends",
-        description="Where packets of a line are stamped. ends: before the first node and behind "
-        "the last. hops: also between two nodes. queues: also where a node receives "
-        "packets, which tells how long they waited. The taps between are part of the "
-        "latency (docs/howto/lines.md).",
+        description="Where packets of a line are stamped. ends: before and behind the line. hops: "
+        "also between nodes. queues: also where a node receives them, which tells how "
+        "long they waited. These taps are part of the latency (docs/howto/lines.md).",
         examples=["hops"],
     )
     cpus: Cpus = Field(
@@ -141,23 +139,23 @@ class Dut(Strict):
     )
     irq: IrqOption = Field(
         default="core",
-        description="Where packets that come in are received: none leaves that to the kernel, "
-        "node is every CPU of the card's NUMA node but CPU 0, core is dut.cpus. For a "
-        "line with more nodes than dut.cpus the default is the list of dut.cpus. "
-        "docs/reference/platforms.md says more.",
+        description="Where packets are received: none leaves that to the kernel, node is "
+        "every CPU of the card's NUMA node but CPU 0, core is dut.cpus (for a "
+        "line with more nodes by default their list). docs/reference/platforms.md "
+        "says more.",
         examples=["none", [2, 3]],
     )
     napi: Napi = Field(
         default="softirq",
-        description="What polls the ports that packets come in at: a softirq, a kernel thread for "
-        "each queue (threaded NAPI, Linux 5.12), or such threads that never sleep "
-        "(Linux 6.19).",
+        description="What polls the ports: a softirq, a kernel thread for each queue "
+        "(threaded NAPI, Linux 5.12), or such threads that never sleep (Linux "
+        "6.19).",
         examples=["threads", "busy-poll"],
     )
     queues: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
-        description="How many queues each of dut.ports, of the DuT's cards of a testbed and of "
-        "the virtual functions of dut.over has. By default as many as it has.",
+        description="How many queues each card or virtual function of the DuT has. By default "
+        "as many as it has.",
         examples=[1],
     )
     neighbours: Neighbours = Field(
@@ -180,11 +178,10 @@ class Dut(Strict):
 
     tuning: Tuning = Field(
         default="none",
-        description="What is tuned on the DuT's machine for a run, and put back after it. "
-        "runtime: every knob that is recommended and can be set while the machine "
-        "runs. full: the kernel's command line as well. A list has knobs and groups "
-        "(docs/reference/host.md). In vary, `ablation` stands for all of them, all "
-        "but one each, and none.",
+        description="What is tuned on the DuT's machine for a run, and put back. runtime: every "
+        "recommended knob that can be set then. full: the kernel's command line as well. "
+        "A list has knobs and groups (docs/reference/host.md). In vary, `ablation` stands "
+        "for all, all but one each, and none.",
         examples=["runtime", ["timers", "memory"], {"without": "transparent-huge-pages"}],
     )
 

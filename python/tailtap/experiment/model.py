@@ -124,15 +124,14 @@ class Experiment(Strict):
     )
     cases: Annotated[list[dict[str, Any]], Written("list of mappings from key paths")] = Field(
         default_factory=list,
-        description="Values that change together. Each case is combined with all that varies, and "
-        "all name the same key paths. `case` is what a case is called in names of "
-        "runs and in figures.",
+        description="Values that change together; all cases name the same key paths. Each is "
+        "combined with all that varies. `case` is its name in runs and figures.",
         examples=[[{"dut.cpus": [1], "traffic.cpu": 0}, {"dut.cpus": [0], "traffic.cpu": 1}]],
     )
     exclude: Annotated[list[dict[str, Any]], Written("list of mappings from key paths")] = Field(
         default_factory=list,
-        description="Combinations to leave out: those that have all values of a mapping, in which "
-        "a list stands for any of its values.",
+        description="Combinations to leave out: those with all values of a mapping; a list "
+        "stands for any of its values.",
         examples=[[{"dut.platform": "vm", "traffic.rate": ["1 Mpkt/s", "2 Mpkt/s"]}]],
     )
     repeat: Annotated[int, Field(ge=1, le=10_000)] = Field(
@@ -152,28 +151,26 @@ class Experiment(Strict):
     )
     counters: Counters = Field(
         default=False,
-        description="Whether instructions, TLB misses and migrations are counted in each run, or "
-        "which other events; interrupts and softirqs by kind are counted with them.",
+        description="Whether instructions, TLB misses and migrations are counted, or which other "
+        "events; with interrupts and softirqs by kind.",
         examples=[True, {"events": ["instructions", "page-faults"], "by": "machine"}],
     )
     trace: Literal["none", "thin", "full"] = Field(
         default="none",
-        description="Whether it is recorded what the kernel does on the DuT's CPUs, thin or full "
-        "as of `tailtap trace --mode`. docs/explanation/tracing.md says what each "
-        "costs.",
+        description="What is recorded of the kernel on the DuT's CPUs, as of `tailtap trace "
+        "--mode` (docs/explanation/tracing.md).",
         examples=["thin"],
     )
     interrupts: Interrupts = Field(
         default="none",
-        description="Whether the kernel's counters of interrupts and softirqs are sampled, and "
-        "how often (docs/explanation/interrupts.md).",
+        description="Whether counters of interrupts and softirqs are sampled "
+        "(docs/explanation/interrupts.md).",
         examples=["counters", {"counters": {"period": "10 ms"}}],
     )
     events: Annotated[list[Event], Written("list of mappings")] = Field(
         default_factory=list,
         description="Commands that run while packets are measured: a reload of rules, a link that "
-        "goes down. The run says how long nothing came out around each, and what was "
-        "lost (docs/howto/events.md).",
+        "goes down (docs/howto/events.md).",
         examples=[[{"at": "3 s", "run": ["nft", "-f", "/srv/new.nft"]}]],
     )
     require: Annotated[
@@ -186,8 +183,7 @@ class Experiment(Strict):
     )
     claims: Annotated[list[Claim], Written("list of mappings")] = Field(
         default_factory=list,
-        description="What the experiment is to show: sentences, each with the test behind it. "
-        "`tailtap run`, `verdict`, `report` and `reproduce` say which are held, "
+        description="What the experiment is to show: sentences, each with its test: held, "
         "contradicted, or not shown.",
         examples=[[{"says": "No packet is lost.", "require": ["loss == 0"]}]],
     )
@@ -202,8 +198,8 @@ class Experiment(Strict):
     differs: Annotated[list[Annotated[str, Field(min_length=1)]], Written("list of sentences")] = (
         Field(
             default_factory=list,
-            description="How this experiment differs from the one that it follows: sentences that "
-            "`tailtap run` prints and stores.",
+            description="How this experiment differs from the one that it follows; `tailtap run` "
+            "prints and stores it.",
             examples=[["The forwarder is DPDK's l2fwd; the paper's was libmoon's."]],
         )
     )
@@ -211,7 +207,7 @@ class Experiment(Strict):
         list[Annotated[str, Field(min_length=1)]], Written("list of sentences")
     ] = Field(
         default_factory=list,
-        description="The same of the lab on one machine. With `--testbed` they are left out.",
+        description="The same of the lab, left out with `--testbed`.",
         examples=[["One machine sends the load, is the device and stamps packets."]],
     )
 

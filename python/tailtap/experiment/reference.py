@@ -140,7 +140,13 @@ def _about(row: Any) -> str:
 
 def _kinds(kinds: Registry[Any]) -> str:
     """The rows of a registry as a list."""
-    return "\n".join(f"- `{name}`: {_about(row)}" for name, row in kinds.working())
+    first: dict[str, str] = {}
+    lines = []
+    for name, row in kinds.working():
+        other = first.setdefault(row.documentation, name)
+        about = _about(row) if other == name else f"{row.summary} The rest is as with `{other}`."
+        lines.append(f"- `{name}`: {about}")
+    return "\n".join(lines)
 
 
 def _options(

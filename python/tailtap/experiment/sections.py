@@ -38,8 +38,8 @@ class Matching(Strict):
 
     match: Literal["packets", "transactions"] = Field(
         default="packets",
-        description="What is measured: how long each packet took through the DuT, or how long "
-        "requests waited for their answers, where dut.forwarder is server.",
+        description="How long packets took through the DuT, or how long requests waited for "
+        "answers (dut.forwarder: server).",
         examples=["transactions"],
     )
     transaction: str | None = Field(
@@ -139,8 +139,7 @@ class Event(Strict):
     )
     window: Time = Field(
         default=1_000_000_000,
-        description="How long behind its end packets belong to it. It ends at the latest when the "
-        "next event begins.",
+        description="How long behind its end packets belong to it, or until the next event begins.",
         examples=["500 ms"],
     )
 

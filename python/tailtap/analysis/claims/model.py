@@ -98,9 +98,9 @@ class Claim(Strict):
     )
     by: Annotated[str, AfterValidator(_is_share)] | None = Field(
         default=None,
-        description="Of `against`: by more than which share of the other's latency it differs, "
-        "with no: by no more than that. By default 0 %, which no worse and no different cannot "
-        "have.",
+        description="Of `against`: the share of the other's latency by more than which it "
+        "differs, or with no: does not. By default 0 %, which no worse and no "
+        "different cannot have.",
         examples=["5 %"],
     )
 

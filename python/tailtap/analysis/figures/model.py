@@ -132,10 +132,9 @@ class Beside(Strict):
 
     path: str | None = Field(
         default=None,
-        description="A tree of published results, or what `tailtap import --into` wrote. In a "
-        "file for --figures-from it is seen from the folder in which `tailtap report` "
-        "is typed. By default the runs that were imported into the folder of the "
-        "results.",
+        description="A tree of published results, or what `tailtap import --into` wrote; with "
+        "--figures-from from where `tailtap report` is typed. By default the runs "
+        "imported into the folder of the results.",
         examples=["containerized-low-latency"],
     )
     name: str = Field(
@@ -148,8 +147,8 @@ class Beside(Strict):
         dict[str, dict[str, Any]], Written("mapping from words of --runs to values")
     ] = Field(
         min_length=1,
-        description="Which of its runs belong to which of ours: words as `tailtap report --runs` "
-        "takes them, and the values of our variables.",
+        description="Which of its runs (words as of `tailtap report --runs`) belong to which "
+        "values of our variables.",
         examples=[{"container/rt/optimized": {"dut.platform": "container"}}],
     )
 
@@ -197,14 +196,13 @@ class Figure(Strict):
         | None
     ) = Field(
         default=None,
-        description="A variable with a panel for each of its values; of two, the first has the "
-        "columns and the second the rows.",
+        description="A variable with a panel for each value; of two, columns and rows.",
         examples=["dut.kernel", ["dut.kernel", "traffic.rate"]],
     )
     series: One | None = Field(
         default=None,
-        description="The variable with a line for each of its values. What varies besides is added "
-        "to the names of lines.",
+        description="The variable with a line for each value. Names of lines have what varies "
+        "besides.",
         examples=[{"by": "dut.platform", "order": ["vm", "container"]}],
     )
     over: One | None = Field(
@@ -230,14 +228,13 @@ class Figure(Strict):
     )
     method: Literal["papers", "tailtap"] | None = Field(
         default=None,
-        description="Whose tail models: those of the published method, the default, or ours, with "
-        "clusters and diagnostics.",
+        description="Whose tail models: the published method's, the default, or ours.",
         examples=["tailtap"],
     )
     sign: dict[str, list[str]] | None = Field(
         default=None,
-        description="Columns with a check mark for some values of a variable: the column's name, "
-        "and VARIABLE=VALUE, of which any will do.",
+        description="Columns with a check mark: the column's name, and VARIABLE=VALUE, of "
+        "which any will do.",
         examples=[{"RT": ["dut.kernel=rt"]}],
     )
     repeats: Literal["all", "worst"] = Field(
@@ -261,8 +258,8 @@ class Figure(Strict):
     )
     beside: Beside | None = Field(
         default=None,
-        description="Published results beside ours: their curves, and the ratio of percentiles as "
-        "a table. They are never judged.",
+        description="Published results beside ours: their curves, and a table of ratios. They are "
+        "never judged.",
         examples=[{"path": "published", "where": {"vm": {"dut.platform": "vm"}}}],
     )
 

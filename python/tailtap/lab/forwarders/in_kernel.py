@@ -176,9 +176,9 @@ class Bridge(Plain):
     remedy = "a kernel with CONFIG_BRIDGE and CONFIG_BRIDGE_VLAN_FILTERING"
     summary = "The kernel's Ethernet bridge moves packets by destination address (layer 2)."
     documentation = (
-        "Without spanning tree and learning: it knows beforehand where packets go. With "
-        "traffic.bidirectional and with captures that are sent again it knows no destination, and "
-        "packets go to the other port as unknown ones do (flood in run.json). Ready within 2 s."
+        "Without spanning tree and learning: it knows beforehand where packets go, but "
+        "with traffic.bidirectional and replayed captures, which go to the other port as "
+        "unknown ones do (flood in run.json). Ready within 2 s."
     )
     in_kernel = True
     shares_cpus = True

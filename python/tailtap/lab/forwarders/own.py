@@ -221,9 +221,8 @@ class XdpOptions(Strict):
 
     mode: Literal["native", "generic"] = Field(
         default="native",
-        description="native runs the program in the driver, generic in the kernel's receive path, "
-        "with any driver. generic is for network cards: the kernel does not run such programs on "
-        "packets of the lab's links.",
+        description="native runs in the driver; generic in the kernel's receive path, with any "
+        "driver, on network cards only.",
         examples=["generic"],
     )
 

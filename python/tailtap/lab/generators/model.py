@@ -57,8 +57,7 @@ class Traffic(Strict):
     )
     replay: ReplaySpec | None = Field(
         default=None,
-        description="A capture to send instead of tailtap's own packets: the path of the file, "
-        "or a mapping. By default no capture is replayed.",
+        description="A capture to send instead: its path, or a mapping.",
         examples=["trace.pcap", {"file": "trace.pcap", "pace": "rate"}],
     )
     rate: Rate = Field(
@@ -107,8 +106,8 @@ class Traffic(Strict):
         Written("number, or mapping"),
     ] = Field(
         default=1,
-        description="The number of flows, which differ in their source address; or ranges of "
-        "addresses and ports, of which all combinations take turns.",
+        description="The number of flows, which differ in their source address; or ranges, of "
+        "which all combinations take turns.",
         examples=[16, {"src": "10.0.0.1-10.0.0.16", "dport": "53"}],
     )
     ip: Version = Field(default=4, description="The version of IP.", examples=[6])
@@ -130,8 +129,8 @@ class Traffic(Strict):
     )
     bidirectional: bool = Field(
         default=False,
-        description="Whether the answers to the flows are sent the other way at "
-        "the same time. Each direction is then a run of its own.",
+        description="Whether the flows' answers are sent the other way at the same time, as a "
+        "run of its own.",
         examples=[True],
     )
     reverse_cpu: Cpu | None = Field(

@@ -78,8 +78,8 @@ class Events(Strict):
     )
     by: Literal["cpu", "group", "machine"] = Field(
         default="cpu",
-        description="What a count is of: all that ran on the CPUs of the DuT; the control group "
-        "of its containers; all CPUs. docs/reference/platforms.md compares them.",
+        description="What is counted: all on the DuT's CPUs; the control group of its "
+        "containers; all CPUs (docs/reference/platforms.md).",
         examples=["group"],
     )
 

@@ -177,8 +177,7 @@ class PacketsOptions(OnCpus):
     )
     burst: Annotated[int, Field(ge=1, le=64)] = Field(
         default=64,
-        description="How many of them come at once, before anything else that the CPU has "
-        "received.",
+        description="How many of them come at once.",
         examples=[16],
     )
 
@@ -188,8 +187,8 @@ class Packets(Paced):
 
     summary = "Has the receive softirq deliver packets of its own at a rate."
     documentation = (
-        "They are in a network namespace that no other program sees. A burst of 64 takes some "
-        "0.3 ms, in which the softirq serves nobody else."
+        "They are in a network namespace of their own. A burst of 64 occupies the softirq "
+        "for some 0.3 ms."
     )
     unit = "datagrams"
     Options: type[BaseModel] = PacketsOptions

@@ -73,10 +73,9 @@ class Wire:
 
     summary = "No DuT at all: the taps are at the two ends of one link."
     documentation = (
-        "It measures the measurement: what the taps report here is the floor below every other "
-        "result. All keys of the DuT are accepted and ignored, but `taps: hops` and `queues` are "
-        "refused. There are no CPUs to follow: with `trace` or `counters` its run is made without, "
-        "and says so."
+        "It is the floor below every other result. Keys of the DuT are ignored, but "
+        "`taps: hops` and `queues` are refused. With `trace` or `counters` its run is "
+        "made without, and says so."
     )
     traits: Traits = BUILT_IN["wire"]
     ports_in: NodeKind | None = None

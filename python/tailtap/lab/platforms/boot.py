@@ -327,19 +327,19 @@ class KernelOptions(PortOptions):
 
     kernel: Annotated[str, AfterValidator(check_kernel)] | None = Field(
         default=None,
-        description="The kernel that the DuT runs: vanilla, rt (real-time), a version as `uname "
-        "-r` prints it or the beginning of it, or the absolute path of a kernel "
-        "image. A virtual machine and a testbed's host (docs/howto/testbed.md) boot "
-        "it; elsewhere the run fails where this machine runs another kernel. By "
-        "default any kernel will do.",
+        description="The kernel that the DuT runs: vanilla, rt (real-time), a version as "
+        "`uname -r` prints it or the beginning of it, or the absolute path of a "
+        "kernel image. A virtual machine and a testbed's host "
+        "(docs/howto/testbed.md) boot it; elsewhere a run on another kernel "
+        "fails. By default any will do.",
         examples=["rt", "6.1", "/boot/vmlinuz-6.1.0-37-rt-amd64"],
     )
     boot: Annotated[str, AfterValidator(check_boot)] = Field(
         default="",
-        description="Parameters of that kernel's command line; {cpus} stands for the DuT's CPUs. "
-        "A virtual machine and a testbed's host boot with them; elsewhere the run "
-        "fails where this machine was booted without them, or with parameters that "
-        "only other runs of the experiment ask for.",
+        description="Parameters of that kernel's command line; {cpus} stands for the DuT's CPUs. A "
+        "virtual machine and a testbed's host boot with them; elsewhere the run fails if "
+        "this machine was booted without them, or with those of other runs of the "
+        "experiment.",
         examples=["nohz_full={cpus} isolcpus={cpus}"],
     )
 

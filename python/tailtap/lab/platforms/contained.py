@@ -60,8 +60,8 @@ class ContainedOptions(KernelOptions):
     root: Annotated[str, Written("`host`, `debian` or a folder")] | None = Field(
         default=None,
         description="The container's root file system: host is this machine's own, the default; "
-        "debian is one of Debian with systemd, which the first run makes (`container` "
-        "only); an absolute path is a folder with your own. None is written to.",
+        "debian, of `container` only, is one with systemd, which the first run makes; an "
+        "absolute path is a folder of your own. None is written to.",
         examples=["debian", "/srv/firewall"],
     )
     image: Annotated[str, AfterValidator(check_reference)] | None = Field(

@@ -212,11 +212,11 @@ class PassiveTap(InlineTap):
 
     summary = "eBPF programs at network cards behind splitters, or at mirror ports."
     documentation = (
-        "They stamp the copies of packets that optical splitters or the mirror ports of a switch "
-        "send to two cards, and absorb them: the way through the DuT has no tap in it. A testbed "
-        "(docs/howto/testbed.md) says which cables have splitters. Both stamps come as late as the "
-        "interrupts of the cards: switch their moderation off (`ethtool -C`), or take "
-        "`tap.clock: hardware` where the cards stamp what they receive (docs/howto/hardware.md)."
+        "They stamp the copies that splitters or mirror ports send to two cards, and "
+        "absorb them: no tap is in the way through the DuT. A testbed "
+        "(docs/howto/testbed.md) says which cables have splitters. Stamps come as late as "
+        "the cards' interrupts: switch moderation off (`ethtool -C`), or take `tap.clock: "
+        "hardware` (docs/howto/hardware.md)."
     )
 
     def diagnose(self) -> Iterator[Check]:

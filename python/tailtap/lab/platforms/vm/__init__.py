@@ -119,11 +119,11 @@ class Vm:
 
     summary = "A virtual machine with a kernel of its own, under QEMU and libvirt."
     documentation = (
-        "It has one virtual CPU for each of dut.cpus, pinned to it, and one more for itself. Its "
-        "ports are virtio devices, or network cards that are passed through. Where KVM does not "
-        "work, QEMU emulates the CPU (TCG): such latencies mean nothing, and the run has the "
-        "warning `emulated`. Needs the Debian packages qemu-system-x86, libvirt-daemon, kmod and "
-        "cpio; the first run downloads a kernel."
+        "It has a virtual CPU pinned to each of dut.cpus, and one for itself. Its ports "
+        "are virtio devices, or network cards passed through. Without KVM, QEMU emulates "
+        "the CPU (TCG): such latencies mean nothing (warning `emulated`). Needs the "
+        "Debian packages qemu-system-x86, libvirt-daemon, kmod and cpio; the first run "
+        "downloads a kernel."
     )
     traits: Traits = BUILT_IN["vm"]
     ports_in: NodeKind | None = "guest"
