@@ -65,6 +65,18 @@ def open_file(path: Path, root: Path | None = None) -> IO[bytes]:
     return file
 
 
+def sha256(path: Path, root: Path) -> tuple[int, str]:
+    """How many bytes a file in the folder `root` has, and their SHA-256.
+
+    Raises `OSError` and `ValueError`.
+    """
+    import hashlib
+
+    with open_file(path, root) as file:
+        digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
+        return file.tell(), digest.hexdigest()
+
+
 def within(path: Path, root: Path) -> bool:
     """Whether a path leads to something in the folder `root`, links included."""
     try:

@@ -18,6 +18,9 @@ from tailtap.records.record import (
 from tailtap.records.run import Repeat, Small, Status
 from tailtap.records.verdict import ClaimRow
 
+SITE = "site.json"
+SUMS = "SHA256SUMS"
+"""The checksums of all files of a site, as sha256sum(1) writes them."""
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 RedactedKind = Literal[
     "serials",

@@ -23,14 +23,12 @@ from tailtap.base.errors import InputError, Occupied, WrongValue
 from tailtap.base.files import DRAFT, drafts_in, make_folder, move, remove_tree
 from tailtap.base.writing import writing
 from tailtap.records.record import read
-from tailtap.records.site import PublishRecord, RedactedKind, SiteRecord
+from tailtap.records.site import SITE, PublishRecord, RedactedKind, SiteRecord
 from tailtap.show.publish.contents import Contents
 from tailtap.show.publish.crate import Author, parse_author, parse_licence
 from tailtap.show.publish.site import Building, build
 
 __all__ = ["Author", "Options", "parse_author", "parse_licence", "publish", "where_captures_are"]
-
-SITE = "site.json"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ from tailtap.analysis.evaluation.tables import read_any
 from tailtap.analysis.runs.folder import RAW
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.base.document import FileKind, load
-from tailtap.base.errors import InputError
 from tailtap.base.files import drafted, make_folder, read_json
 from tailtap.base.foreign import (
     RECORD_BYTES,
@@ -216,14 +214,3 @@ def without_access(data: Mapping[str, Any]) -> dict[str, Any]:
     }
     rest = {key: value for key, value in data.items() if key not in ("hosts", "ssh_config")}
     return {"hosts": bare, **rest}
-
-
-def sha256(path: Path, root: Path) -> tuple[int, str]:
-    """How many bytes a file has, and their SHA-256. Raises `InputError`."""
-    try:
-        with open_file(path, root) as file:
-            digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
-            size = file.tell()
-    except (OSError, ValueError) as error:
-        raise InputError(str(error)).at(UNREADABLE).at(path) from error
-    return size, digest.hexdigest()

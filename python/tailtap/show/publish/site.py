@@ -20,10 +20,12 @@ from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.base.document import load
 from tailtap.base.errors import Bug, InputError
 from tailtap.base.files import copy, drafted, make_folder, move, write_json, write_text
-from tailtap.base.foreign import RECORD_BYTES, read_bytes
+from tailtap.base.foreign import RECORD_BYTES, read_bytes, sha256
 from tailtap.records.machine import Environment
 from tailtap.records.record import Notice, as_json
 from tailtap.records.site import (
+    SITE,
+    SUMS,
     SiteCapture,
     SiteFigure,
     SiteMachine,
@@ -36,9 +38,9 @@ from tailtap.show.publish import crate, pages
 from tailtap.show.publish.contents import (
     HOLDS_PACKETS,
     TEXTS,
+    UNREADABLE,
     Contents,
     published_name,
-    sha256,
 )
 from tailtap.show.publish.redaction import ALLOWED, Redactor
 from tailtap.show.report import write_report
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1_000_000_000
 """GitHub Pages serves sites of up to 1 GB (docs.github.com, GitHub Pages limits)."""
-SUMS = "SHA256SUMS"
 PACKAGES = "environment/packages.txt"
 REDRAW = ("tailtap", "report", ".", "--out", "redrawn")
 DUT = "dut"
@@ -136,7 +137,7 @@ def build(building: Building, *, whole: bool = True) -> SiteRecord:
     )
     if whole:
         pages.write(building.site, building.experiment, record, chosen.authors)
-        write_json(building.site / "site.json", as_json(record), below=building.site)
+        write_json(building.site / SITE, as_json(record), below=building.site)
         _crate(building, record, environments)
         _sums(building.site)
     return record
@@ -157,7 +158,10 @@ def _captures(building: Building) -> Iterator[SiteCapture]:
             target = building.site / name
             make_folder(target.parent, below=building.site)
             copy(source.path, target, root=folder, below=building.site)
-        size, digest = sha256(source.path, folder)
+        try:
+            size, digest = sha256(source.path, folder)
+        except (OSError, ValueError) as error:
+            raise InputError(str(error)).at(UNREADABLE).at(source.path) from error
         yield SiteCapture(
             path=name,
             bytes=size,

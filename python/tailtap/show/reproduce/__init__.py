@@ -19,6 +19,7 @@ from tailtap.analysis.runs.run import Experiment
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.record import read
 from tailtap.records.site import (
+    SITE,
     Answer,
     Difference,
     Finding,
@@ -35,7 +36,6 @@ from tailtap.show.reproduce.steps import step, worst
 LEVELS: Sequence[Level] = ("checksums", "captures", "figures", "small", "full")
 """In rising cost: each includes those before it, but that full takes the place of small."""
 MEASURING: Sequence[Level] = ("small", "full")
-SITE = "site.json"
 CHANGED = "the site is not as it was published, and so its experiment is not run: see its checksums"
 Progress = Callable[[str], None]
 

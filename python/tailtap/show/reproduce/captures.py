@@ -15,12 +15,13 @@ from tailtap.analysis.runs.again import OPTIONS, Runs, evaluate_again
 from tailtap.analysis.runs.folder import CAPTURES, EVALUATION, RunFolder
 from tailtap.base.errors import InputError, TailtapError
 from tailtap.base.files import copy, make_folder, make_link
+from tailtap.base.foreign import sha256
 from tailtap.base.units import format_size
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.record import read
 from tailtap.records.site import Finding, RepeatedStep, SiteCapture, SiteRecord
 from tailtap.show.reproduce.fetching import fetch_file
-from tailtap.show.reproduce.steps import contradicted, not_shown, sha256, step
+from tailtap.show.reproduce.steps import contradicted, not_shown, step
 
 SIDES = ("ingress", "egress")
 
@@ -87,7 +88,7 @@ def _found(
             where = f": {one.url} has it ({size}; --fetch SIZE)" if one.url else ""
             return found, not_shown(one.path, f"this capture is not here{where}; --captures DIR")
         try:
-            same = sha256(path, top) == one.sha256
+            same = sha256(path, top)[1] == one.sha256
         except (OSError, ValueError) as error:
             return found, contradicted(one.path, f"it cannot be read: {error}")
         if not same:

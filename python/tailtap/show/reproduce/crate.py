@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from tailtap.base.errors import InputError
-from tailtap.base.foreign import files_below
+from tailtap.base.foreign import files_below, sha256
 from tailtap.records.site import Finding, RepeatedStep, ReproductionRecord
 from tailtap.results.importers.pos.runs import find_pos_trees
 from tailtap.results.importers.pos.tree import CRATE, Crate, read_crate
 from tailtap.results.importers.published import find_published
-from tailtap.show.reproduce.steps import contradicted, not_shown, sha256, step, worst
+from tailtap.show.reproduce.steps import contradicted, not_shown, step, worst
 
 MANY = 5
 """Of one kind of finding so many are named, and the others counted."""
@@ -103,7 +103,7 @@ def _held(folder: Path, name: str, entity: Mapping[str, Any]) -> Iterator[Findin
         yield contradicted(name, f"it has {path.stat().st_size:,} B, and the crate says {size} B")
     if "sha256" in entity:
         try:
-            if sha256(path, folder) != entity["sha256"]:
+            if sha256(path, folder)[1] != entity["sha256"]:
                 yield contradicted(name, "it was changed: its checksum is another")
         except (OSError, ValueError) as error:
             yield contradicted(name, f"it cannot be read: {error}")

@@ -25,7 +25,8 @@ from urllib.request import (
 from tailtap.base.errors import InputError
 from tailtap.base.files import drafted, make_folder
 from tailtap.base.foreign import METADATA_BYTES
-from tailtap.show.reproduce.steps import SUMS, parse_sums
+from tailtap.records.site import SUMS
+from tailtap.show.reproduce.steps import parse_sums
 
 MOST_BYTES = 4_000_000_000
 """Of a whole site; hosts of static pages take 1 GB."""

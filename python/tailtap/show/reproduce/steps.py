@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tailtap.base.foreign import METADATA_BYTES, files_below, open_file, read_bytes
-from tailtap.records.site import Answer, Finding, Level, RepeatedStep
+from tailtap.base.foreign import METADATA_BYTES, files_below, read_bytes, sha256
+from tailtap.records.site import SUMS, Answer, Finding, Level, RepeatedStep
 from tailtap.results.importers.pos.tree import read_crate
 
 ORDER: Sequence[Answer] = ("contradicted", "not shown", "reproduced")
@@ -54,16 +53,9 @@ def not_shown(what: str, reason: str) -> Finding:
     return Finding(what=what, answer="not shown", reason=reason)
 
 
-SUMS = "SHA256SUMS"
 MADE_THERE = ("again", "redrawn")
 """Folders that what the site says to type writes into it."""
 _LINE = re.compile(r"(?P<sum>[0-9a-f]{64}) [ *](?P<name>.+)")
-
-
-def sha256(path: Path, root: Path) -> str:
-    """The SHA-256 of a file in the folder `root`. Raises `OSError` and `ValueError`."""
-    with open_file(path, root) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def parse_sums(text: str) -> dict[str, str]:
@@ -102,7 +94,7 @@ def check_sums(site: Path, elsewhere: Mapping[str, str]) -> RepeatedStep:
     found: dict[str, str] = {}
     for name, digest in wanted.items():
         try:
-            found[name] = sha256(site / name, site)
+            found[name] = sha256(site / name, site)[1]
         except FileNotFoundError:
             findings.append(contradicted(name, "it is missing"))
         except (OSError, ValueError) as error:

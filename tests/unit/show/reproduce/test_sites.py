@@ -22,13 +22,13 @@ from sites import write_site
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.record import read
-from tailtap.records.site import Level, RepeatedStep, ReproductionRecord, SiteRecord
+from tailtap.records.site import SUMS, Level, RepeatedStep, ReproductionRecord, SiteRecord
 from tailtap.show.publish import Options, publish
 from tailtap.show.reproduce import Asked, Measure, add_claims, fetching, reproduce
 from tailtap.show.reproduce.captures import evaluate_captures, same_numbers
 from tailtap.show.reproduce.drawing import differing_tables, same_marks
 from tailtap.show.reproduce.fetching import at, fetch, fetch_file
-from tailtap.show.reproduce.steps import SUMS, check_sums, parse_sums
+from tailtap.show.reproduce.steps import check_sums, parse_sums
 
 RUN = "runs/001-bare-metal-r1"
 
