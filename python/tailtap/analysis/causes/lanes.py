@@ -39,7 +39,7 @@ class Slice(NamedTuple):
     name: str
     """What people read."""
     cause: str
-    """A name of `taxonomy.CAUSES`, or ``serving``, ``idle``, ``unseen``."""
+    """A name of `CAUSES`, or ``serving``, ``idle``, ``unseen``."""
     kind: int
     id: int
     aux: int

@@ -1,4 +1,4 @@
-"""The causes of lateness, and which of them the owner of a nanosecond belongs to."""
+"""Which of the causes of lateness the owner of a nanosecond belongs to."""
 
 from __future__ import annotations
 
@@ -7,44 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tailtap.records.knobs import CAUSES
 from tailtap.records.trace import NET_RX
 
 By = Literal["softirq", "task", "poll", "vcpu", "several"]
-
-
-class Cause(NamedTuple):
-    """A cause: its letter in notes and figures, its name, and what it is in a few words."""
-
-    letter: str
-    name: str
-    words: str
-
-
-CAUSES: tuple[Cause, ...] = (
-    Cause("T", "timer", "the tick or another timer"),
-    Cause("R", "reschedule-ipi", "another core asked this one to schedule"),
-    Cause("J", "function-call-ipi", "another core called a function on this one"),
-    Cause("L", "tlb-flush", "another core had this one flush its TLB"),
-    Cause("D", "device-interrupt", "a device's interrupt"),
-    Cause("S", "softirq", "deferred work of the kernel"),
-    Cause("N", "foreign-net-rx", "receive work for packets of others"),
-    Cause("K", "kernel-thread", "a thread of the kernel had the core"),
-    Cause("P", "task", "another task had the core"),
-    Cause("W", "waiting", "the server was not told, or not put on the core"),
-    Cause("Q", "throttled", "the server could run and was not allowed to"),
-    Cause("F", "page-fault", "memory was fetched, reclaimed or moved"),
-    Cause("I", "idle-exit", "the core slept and had to wake up"),
-    Cause("C", "frequency", "the core changed its frequency"),
-    Cause("X", "steal", "the hypervisor had the core"),
-    Cause("G", "gap", "the core was away and no software knows why"),
-    Cause("M", "nmi", "a non-maskable interrupt"),
-    Cause("O", "own-work", "the server itself took longer"),
-    Cause("E", "link", "card or link"),
-    Cause("B", "behind", "a queue of packets before it"),
-    Cause("", "mixed", "several causes, none with half of the excess"),
-    Cause("", "unexplained", "nothing that is known to be a cause"),
-)
-"""Every cause, in the words of `tailtap explain --json` and of the knobs' table."""
 NAMES = frozenset(cause.name for cause in CAUSES)
 BY_EXCLUSION = ("own-work", "gap", "behind")
 """Causes that follow from stamps and the state of the server: no event could be shifted."""

@@ -18,19 +18,15 @@ from tailtap.host.changes.resource import Resource
 from tailtap.host.knobs.purpose import EVERY, ROLES, Purpose, Role
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.records import knobs as catalogue
-from tailtap.records.knobs import Settable
+from tailtap.records.knobs import CAUSES, Settable
 
 Group = Literal[
     "cpus", "interrupts", "timers", "memory", "frequency", "cards", "scheduling", "guests",
     "services",
 ]  # fmt: skip
 GROUPS: tuple[Group, ...] = get_args(Group)
-CAUSES = frozenset((
-    "timer", "reschedule-ipi", "function-call-ipi", "tlb-flush", "device-interrupt", "softirq",
-    "foreign-net-rx", "kernel-thread", "task", "waiting", "throttled", "page-fault", "idle-exit",
-    "frequency", "steal", "gap", "nmi", "own-work", "link", "behind",
-))  # fmt: skip
-"""Why a packet can be late, in the words of `tailtap explain`."""
+REMOVABLE = frozenset(cause.name for cause in CAUSES if cause.letter)
+"""What a knob can remove: causes without a letter are several, or none that is known."""
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 Want = Callable[[Purpose, Tree], Wish | str]
@@ -89,7 +85,7 @@ class Knob:
     source: str
     """Who says so: a page of the kernel's documentation, a paper's section, a program's profile."""
     removes: Sequence[str] = ()
-    """The causes of lateness that it removes, of `CAUSES`; empty when it only keeps runs alike."""
+    """The causes of lateness that it removes, of `REMOVABLE`; empty if it only keeps runs alike."""
     risk: int = 1
     """0 harmless, 1 costs something elsewhere, 2 can harm the machine or others, 3 takes away
     protection."""
@@ -118,7 +114,7 @@ class Knob:
             *([] if _NAME.fullmatch(self.name) else ["its name is not of the kind some-words"]),
             *([] if self.group in GROUPS else [f"there is no group {self.group}"]),
             *([] if self.where.form in FORMS else [f"there is no form {self.where.form}"]),
-            *(f"there is no cause {cause}" for cause in self.removes if cause not in CAUSES),
+            *(f"there is no cause {cause}" for cause in self.removes if cause not in REMOVABLE),
             *([] if len(set(self.removes)) == len(self.removes) else ["a cause is there twice"]),
             *([] if self.risk in range(4) else ["its risk is not 0 to 3"]),
             *([] if self.roles and self.roles <= set(ROLES) else ["its roles are none"]),

@@ -40,12 +40,11 @@ from tailtap.analysis.causes.many import control_words
 from tailtap.analysis.causes.record import record, worst_stalls
 from tailtap.analysis.causes.remedies import MADE_FOR, OF_CARDS, Situation, knobs_for, remedy
 from tailtap.analysis.causes.stored import FEWEST, Causes, causes_of, delays, shares
-from tailtap.analysis.causes.taxonomy import CAUSES, NAMES, Named
+from tailtap.analysis.causes.taxonomy import NAMES, Named
 from tailtap.analysis.causes.trace import Sender
 from tailtap.analysis.runs.reader import finished_runs
-from tailtap.host.knobs.knob import CAUSES as REMOVABLE
 from tailtap.records.causes import CauseName, CausesRecord, ClaimKind, Control, Remove, TraceCost
-from tailtap.records.knobs import KNOBS, KnobFacts
+from tailtap.records.knobs import CAUSES, KNOBS, KnobFacts
 from tailtap.records.record import copied, read
 from tailtap.records.search import KnobTrial
 
@@ -297,8 +296,7 @@ def names(cause: str, detail: str, here: Situation | None = None) -> list[str]:
     return [k.name for k in knobs_for(Named(cause, detail), here or Situation())]
 
 
-def test_causes_are_those_that_knobs_remove() -> None:
-    assert NAMES - {"mixed", "unexplained"} == REMOVABLE
+def test_no_two_causes_have_the_same_letter() -> None:
     letters = [cause.letter for cause in CAUSES if cause.letter]
     assert len(letters) == len(set(letters))
 

@@ -25,9 +25,9 @@ from traced import (
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.stored import Causes, causes_of
-from tailtap.analysis.causes.taxonomy import CAUSES
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.records.interrupts import FILE
+from tailtap.records.knobs import CAUSES
 from tailtap.show.report import gather, write_report
 from tailtap.show.report.causes import COLOURS
 from tailtap.show.report.causes.figures import timeline_plot

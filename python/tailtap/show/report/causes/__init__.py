@@ -46,7 +46,7 @@ COLOURS: dict[str, Colour] = {
     "idle": Colour("#f0f2f4", "#20272d"),
     "unseen": Colour("#dcdcdc", "#454545"),
 }
-"""By the names of `taxonomy.CAUSES`, and of what a core does when nothing is wrong. Interrupts are
+"""By the names of `CAUSES`, and of what a core does when nothing is wrong. Interrupts are
 blue, other work of the kernel green, whoever takes the core orange and red, waiting yellow, what is
 outside the kernel's reach purple, and what is no cause grey."""
 
