@@ -62,8 +62,8 @@ BRIEF_RUNS = 8
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Work on the cluster of this Dask scheduler, tcp://10.0.0.1:8786, whose workers have "
-    "the same tailtap and see the same files. Needs `pip install distributed`.",
+    help="Work on the cluster of this Dask scheduler, tcp://10.0.0.1:8786 "
+    "(docs/howto/scaling.md). Needs `pip install distributed`.",
 )
 def explain(
     runs: tuple[Path, ...],
@@ -246,14 +246,13 @@ def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
 @click.option(
     "--offset",
     metavar="TIME",
-    help="What to add to a sample's time for the captures' time, such as '12.5 s' or '-300 "
-    "ms'. By default nothing where a run sampled itself; else the offset that fits best.",
+    help="What to add to a sample's time for the captures', such as '12.5 s' or '-300 ms'. "
+    "By default nothing where a run sampled itself, else what fits best.",
 )
 @click.option(
     "--worst",
     type=click.IntRange(min=1),
-    help="How many of the worst packets count as late, by default 5000 and at most 1 % of all. "
-    "`tailtap evaluate --worst` says how many are kept.",
+    help="How many of the worst packets count as late, by default 5000 and at most 1 % of all.",
 )
 @click.option(
     "--figures",
@@ -330,30 +329,28 @@ def _offset(text: str) -> int:
     "--method",
     default="tailtap",
     type=click.Choice(["tailtap", "papers"]),
-    help="What is printed. tailtap: clusters over each threshold. papers: the published "
-    "method, every exceedance and no intervals. tail.json and --json have both.",
+    help="What is printed. papers: the published method, every exceedance and no "
+    "intervals. tail.json and --json have both.",
 )
 @click.option(
     "--fit",
     default="20 %",
     type=SHARE,
-    help="The share of each run that is fitted, from its start; the rest checks the "
-    "prediction. 100 % fits everything and checks nothing.",
+    help="The share of each run that is fitted, from its start; the rest checks the prediction.",
 )
 @click.option(
     "--threshold",
     multiple=True,
     metavar="P|TIME",
-    help="A threshold: a percentile of the fitted part, such as 99.95, or a latency such as "
-    "'30 us'; may be repeated. By default the papers' five (99.5, 99.9, 99.95, 99.99, "
-    "99.999).",
+    help="A percentile of the fitted part, such as 99.95, or a latency such as '30 us'; "
+    "may be repeated. By default the papers' five (99.5, 99.9, 99.95, 99.99, 99.999).",
 )
 @click.option(
     "--horizon",
     multiple=True,
     type=TIME,
-    help="Give the level that one cluster exceeds in this time; may be repeated. By default 1 "
-    "h and 24 h.",
+    help="The level that one cluster exceeds in this time; may be repeated. By default 1 h "
+    "and 24 h.",
 )
 @click.option(
     "--figures",

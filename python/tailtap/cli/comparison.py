@@ -102,34 +102,32 @@ def status_of(answer: GateAnswer, *, bisect: bool) -> int:
     "percentile",
     type=PERCENTILE,
     metavar="P",
-    help="What configurations are ranked by: a percentile such as 99.9 or p99.9, or max. By "
-    "default what the experiment files require, else the highest that every run has ten "
-    "packets above.",
+    help="A percentile such as 99.9 or p99.9, or max. By default what the experiment files "
+    "require, else the highest that every run has ten packets above.",
 )
 @click.option(
     "--worse-than",
     type=SHARE,
     metavar="SHARE",
-    help="Say whether the second is worse than the first by more than this share of the "
-    "latency, such as '5 %'.",
+    help="Is the second worse than the first by more than this share, such as '5 %'?",
 )
 @click.option(
     "--bisect",
     is_flag=True,
-    help="With --worse-than: end as `git bisect run` wants it: 125 where nothing is shown, 128 "
-    "where no answer can be had.",
+    help="With --worse-than, for `git bisect run`: exit status 125 where nothing is shown, "
+    "128 where no answer can be had.",
 )
 @click.option(
     "--junit",
     type=PATH,
     metavar="FILE",
-    help="With --worse-than: also write JUnit XML, with one test case for each configuration.",
+    help="With --worse-than: also write JUnit XML.",
 )
 @click.option(
     "--markdown",
     type=PATH,
     metavar="FILE",
-    help="With --worse-than: also write a summary in Markdown, as for a pull request.",
+    help="With --worse-than: also write a summary in Markdown.",
 )
 @undisturbed_latencies
 def compare(
@@ -220,8 +218,8 @@ history_file: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 @click.option(
     "--date",
     metavar="ISO",
-    help="When the commit was made, as 2026-11-26T10:00:00+00:00: this orders commits. By "
-    "default git is asked in this folder; else the first run decides.",
+    help="When the commit was made, as 2026-11-26T10:00:00+00:00. By default as git says "
+    "in this folder, else by the first run.",
 )
 @history_file
 def add(
@@ -273,14 +271,14 @@ def date_of(commit: str) -> str:
     "--at",
     type=PERCENTILE,
     metavar="P",
-    help="A percentile such as p99.9, or max; by default of each series the highest that all "
-    "its runs have ten packets above.",
+    help="A percentile such as p99.9, or max; by default the highest that all runs of a "
+    "series have ten packets above.",
 )
 @click.option(
     "--page",
     type=PATH,
     metavar="FILE",
-    help="Also write a page with a figure of each series. It needs no network.",
+    help="Also write a page with a figure of each series.",
 )
 def show(history: Path, at: float | None, page: Path | None, json: bool, quiet: bool) -> Answer:
     """Say at which commits the tail changed, and whether the program or the machine did it.

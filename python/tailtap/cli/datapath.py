@@ -86,8 +86,8 @@ from tailtap.cli.terminal import beginning, say, warn
     "--flush",
     default="1 s",
     type=TIME,
-    help="Write at least this often. With '0 s' nothing is written while less than half of the "
-    "room is used, so that nothing disturbs a measurement.",
+    help="Write at least this often. With '0 s' nothing is written while less than half of "
+    "the room is used.",
 )
 @click.option(
     "--cpu",
@@ -393,8 +393,7 @@ BUSY, PERIOD_NS, SIZE_BYTES, BURST = 50, 10_000_000, 8 << 20, 64
 @click.option(
     "--per-second",
     type=click.IntRange(min=1),
-    help="For memory: how many bytes it copies per second. For interrupts: how often it is woken. "
-    "For packets: how many it receives.",
+    help="Bytes that memory copies, wake-ups of interrupts, or packets received, per second.",
 )
 @click.option(
     "--burst",

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 @click.option(
     "--unit",
     type=click.Choice(("ns", "us", "ms", "s")),
-    help="The unit of values in logs and texts of HdrHistogram, which do not say it. By "
-    "default ns in logs, and us in texts, with a warning.",
+    help="The unit in files of HdrHistogram, which do not say it. By default ns in logs, "
+    "us in texts, with a warning.",
 )
 def import_(
     tree: Path,
@@ -104,7 +104,7 @@ def described(tree: ImportedTree) -> str:
     "--packets",
     is_flag=True,
     help="Also write every matched packet (parquet, csv, postgresql), or the whole trace "
-    "(perfetto). The captures must still be where they were.",
+    "(perfetto), from the captures.",
 )
 def export(
     source: Path,

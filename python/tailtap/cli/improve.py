@@ -48,8 +48,8 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
     "--observe",
     nargs=2,
     metavar="IN OUT",
-    help="Improve what forwards packets between these interfaces, as `tailtap observe` names "
-    "them, under its own load. Each run is a stretch of that.",
+    help="Improve what forwards packets between these interfaces (as of `tailtap observe`) "
+    "under its own load. Each run is a stretch of that.",
 )
 @click.option(
     "--for", "stretch", default="10 s", type=TIME, help="How long a stretch of --observe is."
@@ -81,14 +81,13 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
 @click.option(
     "--disruptive",
     is_flag=True,
-    help="Also try what takes links of the experiment's cards down, and what can harm the "
-    "machine or others.",
+    help="Also try what takes links of the experiment's cards down, and what can do harm.",
 )
 @undisturbed_latencies
 @click.option(
     "--keep",
     is_flag=True,
-    help="Leave what helped set, as `tailtap host apply` does: `tailtap host revert` undoes it.",
+    help="Leave what helped set, until `tailtap host revert`.",
 )
 @click.option(
     "--export",
@@ -98,7 +97,7 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
     type=click.Choice(FORMATS),
     help=f"Write what helped as `tailtap host export` does: {', '.join(FORMATS)}; may be repeated.",
 )
-@measuring(resume="Go on with what was interrupted in --out; --within counts from now.")
+@measuring(resume="Go on with what was interrupted in --out; --within begins anew.")
 def improve(
     experiment: Path | None,
     observe: tuple[str, str] | None,

@@ -142,8 +142,7 @@ def clean(
 @click.option(
     "--credentials",
     type=PATH,
-    help="Who may use the controllers: lines of 'name: password'. Instead of the file that FILE "
-    "names.",
+    help="Who may use the controllers: lines of 'name: password', instead of FILE's.",
 )
 def bmc(
     file: Path | None,

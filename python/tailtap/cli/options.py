@@ -54,8 +54,9 @@ def writes_into(text: str) -> Decorator:
 undisturbed_latencies: Decorator = click.option(
     "--undisturbed",
     is_flag=True,
-    help="Take latencies without the time around pauses from outside: a hypervisor that took the "
-    "core, a generator that was late. A run of which these are not known shows nothing.",
+    help="Take latencies without the time around pauses from outside "
+    "(docs/explanation/undisturbed.md). A run of which these are not known shows "
+    "nothing.",
 )
 """The option --undisturbed."""
 
@@ -68,8 +69,8 @@ def measuring(*, resume: str) -> Decorator:
             "set_",
             multiple=True,
             metavar="PATH=VALUE",
-            help="Replace one value of the file, such as traffic.rate='20 kpkt/s'. May be given "
-            "several times.",
+            help="Replace one value of the file, such as traffic.rate='20 kpkt/s'; may be "
+            "repeated.",
         ),
         writes_into("The folder for the results; by default the name and the time of day."),
         click.option(
@@ -93,15 +94,15 @@ def watched(function: Function) -> Function:
         click.option(
             "--live",
             is_flag=True,
-            help="Show the numbers so far in the terminal, and on a page for browsers of this "
-            "machine, whose address is printed. The taps then write every second, and a "
-            "thread counts at low priority on CPUs that the device does not use.",
+            help="Show the numbers so far in the terminal, and on a page whose address is printed. "
+            "The taps then write every second, and a thread counts at low priority off the "
+            "device's CPUs (docs/howto/live.md).",
         ),
         click.option(
             "--metrics",
             metavar="[HOST]:PORT",
             help="Give the numbers so far as OpenMetrics at http://HOST:PORT/metrics; ':9400' "
-            "listens on all addresses of this machine.",
+            "listens on all addresses.",
         ),
     ]
     for option in reversed(options):
@@ -112,7 +113,7 @@ def watched(function: Function) -> Function:
 on_testbed = click.option(
     "--testbed",
     type=PATH,
-    help="A testbed file (YAML): generator, timestamper and DuT are on the hosts that it says.",
+    help="A testbed file (YAML), which says the hosts of generator, timestamper and DuT.",
 )
 """The option --testbed."""
 

@@ -121,8 +121,8 @@ def report(
     "--captures",
     default="refer",
     metavar="embed|refer[=URL]",
-    help="Whether captures, stamps and traces are in the site, or named with their checksums, "
-    "and the URL of the folder that they are in.",
+    help="Whether captures, stamps and traces are in the site, or named with checksums, "
+    "and the URL of their folder.",
 )
 @click.option(
     "--allow",
@@ -240,21 +240,20 @@ STATUS: dict[str, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
     "--level",
     type=click.Choice(["checksums", "captures", "figures", "small", "full"]),
     default="figures",
-    help="How far to go; each includes what is before it, but full takes the place of small. "
-    "The last two need root.",
+    help="How far to go; each includes those before it, but full replaces small. These two "
+    "need root.",
 )
 @click.option(
     "--captures",
     type=PATH,
     metavar="DIR",
-    help="Where captures are that the site names and does not have: DIR/runs/RUN/FILE or "
-    "DIR/RUN/FILE.",
+    help="Where captures are that the site lacks: DIR/runs/RUN/FILE or DIR/RUN/FILE.",
 )
 @click.option(
     "--fetch",
     type=SIZE,
-    help="Fetch captures that are missing from the addresses that the site names: so many "
-    "bytes at most, such as '2 GB'. Each is used only if its checksum is right.",
+    help="Fetch missing captures from the addresses that the site names, so many bytes at "
+    "most, such as '2 GB'.",
 )
 @writes_into("The folder for new runs; by default the experiment's name and the time of day.")
 @click.option(
@@ -272,8 +271,8 @@ STATUS: dict[str, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
 @click.option(
     "--allow-commands",
     is_flag=True,
-    help="Measure an experiment that runs its publisher's commands or images, or takes network "
-    "cards, files, huge pages or settings of this machine.",
+    help="Measure although the experiment runs its publisher's commands or images, or "
+    "takes cards, files, huge pages or settings of this machine.",
 )
 def reproduce(
     site: str,
@@ -294,9 +293,8 @@ def reproduce(
     small: runs on this machine, at the smallest scale, show them. full: as published.
     docs/howto/reproduce.md says what the answers mean.
 
-    Nothing of a site is executed but its experiment, and that only for small and full. The exit
-    status is 0 when all is reproduced, 1 when something is contradicted, 5 when something is not
-    shown.
+    Only small and full execute something: the experiment. The exit status is 0 when all is
+    reproduced, 1 when something is contradicted, 5 when something is not shown.
     """
     from tailtap.base.errors import InputError
     from tailtap.show.reproduce import MEASURING, Asked

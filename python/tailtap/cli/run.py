@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     "--against-set",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Replace one value of BASE only; --set is for both. May be given several times.",
+    help="Replace one value of BASE only (--set: of both); may be repeated.",
 )
 @click.option(
     "--at",

@@ -82,7 +82,7 @@ def _profiles() -> Iterable[str]:
     "--junit",
     type=PATH,
     metavar="FILE",
-    help="Also write JUnit XML, with one test case for each requirement.",
+    help="Also write JUnit XML.",
 )
 @click.option(
     "--allow-not-shown",

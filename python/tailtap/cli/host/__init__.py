@@ -32,7 +32,7 @@ also_option: Callable[[Function], Function] = click.option(
     multiple=True,
     metavar="KNOB",
     shell_complete=known(_knobs_and_groups),
-    help="Also take this knob, which is only there to compare; may be repeated.",
+    help="Also take this knob that is only there to compare; may be repeated.",
 )
 
 
@@ -64,7 +64,7 @@ def purpose_options(function: Callable[..., Any]) -> Callable[..., Any]:
             nargs=-1,
             metavar="[GROUP|KNOB]...",
             shell_complete=known(_knobs_and_groups),
-            help="Knobs, or groups of them, as docs/reference/host.md lists them; all by default.",
+            help="Knobs or groups of docs/reference/host.md; all by default.",
         ),
         click.option(
             "--role",
@@ -76,8 +76,8 @@ def purpose_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--cpus",
             metavar="LIST",
-            help="The device's cores, as 2-5; by default those that the kernel isolates, else all "
-            "but the first core.",
+            help="The device's cores, as 2-5; by default the isolated ones, else all but the "
+            "first.",
         ),
         click.option(
             "--housekeeping",
@@ -89,7 +89,7 @@ def purpose_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "interface",
             multiple=True,
             metavar="NAME",
-            help="A network interface of the packets; may be repeated. By default all that have a "
+            help="A network interface of the packets; may be repeated. By default all with a "
             "device.",
         ),
     )

@@ -121,8 +121,7 @@ def _print_audit(
 @click.option(
     "--disruptive",
     is_flag=True,
-    help="Also set what takes links down or stops what runs, but never the interface of the "
-    "default route.",
+    help="Also set what takes links down (never the default route's) or stops what runs.",
 )
 def apply(
     names: tuple[str, ...],
