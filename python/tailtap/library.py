@@ -126,7 +126,7 @@ def judge_change(
     `worse_than` is the share of the latency that may be added. The `answer` is better, no worse,
     worse or not shown.
     """
-    from tailtap.analysis.compare import judge_change as judge
+    from tailtap.analysis.compare.gate import judge_change as judge
 
     sides = {"base": base, "new": new}
     alone = all(len(_paths(places)) == 1 for places in sides.values())

@@ -142,6 +142,14 @@ def parse_share(text: str) -> float:
     return share
 
 
+def percentile_in(text: str) -> float | None:
+    """The share below a percentile such as ``99.9`` or ``p99.9``; None where it is none."""
+    number = text.strip().removeprefix("p")
+    if not re.fullmatch(r"\d+(\.\d+)?", number) or Decimal(number) > 100:
+        return None
+    return float(Decimal(number) / 100)
+
+
 def _format(value: float, steps: list[tuple[str, int]], digits: int) -> str:
     value = round(value)
     for unit, factor in steps:

@@ -82,16 +82,13 @@ class Percentile(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The share of packets below it. Raises `InputError`, which names the option."""
-        from tailtap.analysis.evaluation.percentiles import parse_list
+        from tailtap.base.units import percentile_in
 
-        if value.strip().lower() == "max":
-            return 1.0
-        try:
-            (found,) = parse_list(value.strip().removeprefix("p"))
-        except (InputError, ValueError):
+        found = 1.0 if value.strip().lower() == "max" else percentile_in(value)
+        if found is None:
             raise InputError(
                 f"{_option(param)} {value!r} is no percentile: give one such as 99.9, or max"
-            ) from None
+            )
         return found
 
 

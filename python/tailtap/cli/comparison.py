@@ -150,7 +150,8 @@ def compare(
     With --worse-than: did a change make the tail worse? The exit status is 0 for better and no
     worse, 1 for worse, 5 for not shown.
     """
-    from tailtap.analysis.compare import compare_runs, judge_change
+    from tailtap.analysis.compare import compare_runs
+    from tailtap.analysis.compare.gate import judge_change
     from tailtap.show.sections.answers import gate_parts
     from tailtap.show.sections.comparison import comparison_parts
 

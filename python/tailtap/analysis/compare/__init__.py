@@ -10,6 +10,5 @@ recommendations and advice. `gate` asks of two of them whether a change made the
 from __future__ import annotations
 
 from tailtap.analysis.compare.comparison import compare_runs
-from tailtap.analysis.compare.gate import judge_change
 
-__all__ = ["compare_runs", "judge_change"]
+__all__ = ["compare_runs"]

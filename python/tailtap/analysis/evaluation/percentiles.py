@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import TypeVar
@@ -12,6 +11,7 @@ import msgspec
 from tailtap import _core
 from tailtap.analysis.evaluation.values import RawPair, view
 from tailtap.base.errors import InputError
+from tailtap.base.units import percentile_in
 from tailtap.records.evaluation import Bounds, Latency, Percentile
 
 T = TypeVar("T", int, float)
@@ -106,11 +106,11 @@ def parse_list(text: str) -> tuple[float, ...]:
         return papers()
     found = set()
     for part in text.split(","):
-        number = part.strip().removeprefix("p")
-        if not re.fullmatch(r"\d+(\.\d+)?", number) or Decimal(number) > 100:
+        share = percentile_in(part)
+        if share is None:
             raise InputError(
                 f"'{part.strip()}' is not a percentile: give --percentiles default, "
                 "papers or percentages such as 50,99.9,99.999"
             )
-        found.add(float(Decimal(number) / 100))
+        found.add(share)
     return tuple(sorted(found))

@@ -17,9 +17,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.settings import Settings
-from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.base.errors import InputError, NothingBegun, Occupied
 from tailtap.base.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
 from tailtap.base.locks import lock
@@ -27,7 +24,10 @@ from tailtap.records.record import as_json, read, read_if_there
 from tailtap.records.run import EvaluationSettings, PlanRow, RunRecord
 
 if TYPE_CHECKING:
+    from tailtap.analysis.evaluation.model import Evaluation
+    from tailtap.analysis.evaluation.settings import Settings
     from tailtap.analysis.evaluation.transactions import Transactions
+    from tailtap.analysis.evaluation.values import HopCaptures
 
 
 STAMP_HEADER = 64
@@ -49,6 +49,8 @@ def hop_captures(record: RunRecord | None, folder: Path) -> list[HopCaptures]:
 
     Empty where packets were stamped at the ends only.
     """
+    from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
+
     taps = record.instruments.get("taps") if record else None
     points = (taps.points if taps else None) or []
     if len(points) <= 2:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import tailtap
-from tailtap.analysis.claims.judge import claims_shown
 from tailtap.analysis.compare import resources as compare
 from tailtap.analysis.compare.checks import advise
 from tailtap.analysis.compare.comparison import load_record, required_percentiles
@@ -36,6 +35,7 @@ from tailtap.base.errors import InputError
 from tailtap.records.machine import NOISE, NoiseRecord
 from tailtap.records.record import R, read_if_there
 from tailtap.records.search import ImproveRecord, SearchRecord
+from tailtap.records.verdict import ClaimRow
 from tailtap.show.report import Material, readings, tables
 from tailtap.show.report.audit import MachineAudit, audits_of
 from tailtap.show.report.causes import CausesSection, causes_shown
@@ -189,7 +189,7 @@ def render(
         result=_result(drawn, groups),
         tables={
             "verdicts": verdict_of(experiment),
-            "claims": claims_table(claims_shown(experiment)),
+            "claims": claims_table(_claims(experiment)),
             "rates": rates_table(material.search.answers if material.search else ()),
             "summary": tables.summary(groups),
             "flows": tables.flows_together(experiment),
@@ -286,8 +286,22 @@ def _header(experiment: Experiment) -> Header:
 
 def question_of(experiment: Experiment) -> str:
     """What the experiment is to answer, as its file says; a folder of imported runs has none."""
+    return str(_described(experiment).get("question", ""))
+
+
+def _described(experiment: Experiment) -> Mapping[str, Any]:
+    """What the experiment file says; nothing where a folder has none."""
     path = experiment.folder / "experiment.yaml"
-    return str(load(path).data.get("question", "")) if path.is_file() else ""
+    return load(path).data if path.is_file() else {}
+
+
+def _claims(experiment: Experiment) -> Sequence[ClaimRow]:
+    """What the runs show of the claims; without claims, nothing that judges them is loaded."""
+    if not _described(experiment).get("claims"):
+        return ()
+    from tailtap.analysis.claims.judge import claims_shown
+
+    return claims_shown(experiment)
 
 
 def verdict_of(experiment: Experiment) -> Table:
