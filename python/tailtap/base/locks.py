@@ -1,4 +1,4 @@
-"""Locks of files, flock(2). Who has to wait for one says for whom."""
+"""Waiting: for a lock of a file, flock(2), where it is said for whom, and for anything else."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import logging
 import os
 import stat
 import time
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 log = logging.getLogger("tailtap")
 PATIENCE_SECONDS = 1.0
@@ -88,3 +90,14 @@ def _shown(pid: int) -> str:
         line = words.decode(errors="replace")
     line = "".join(one if one.isprintable() else "?" for one in line[:MOST_CHARACTERS])
     return f"process {pid} ({line})" if line else f"process {pid}"
+
+
+T = TypeVar("T")
+
+
+def wait_until(ready: Callable[[], T], seconds: float, pause: float) -> T:
+    """Call `ready`, with pauses, until it is true or so many seconds are over; its last answer."""
+    deadline = time.monotonic() + seconds
+    while not (found := ready()) and time.monotonic() < deadline:
+        time.sleep(pause)
+    return found

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import read_text, set_value
+from tailtap.base.locks import wait_until
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.cards import CardState, link, restore
@@ -104,11 +105,8 @@ def bind(address: str, driver: str, root: Path) -> None:
     release(address, root)
     _write(root / _DEVICES / address / "driver_override", driver if driver == VFIO else "\n")
     probe(address, root)
-    deadline = time.monotonic() + BIND_SECONDS
-    while driver_of(address, root) != driver:
-        if time.monotonic() > deadline:
-            raise MachineError(f"the driver {driver} does not take the card {address}")
-        time.sleep(0.01)
+    if not wait_until(lambda: driver_of(address, root) == driver, BIND_SECONDS, 0.01):
+        raise MachineError(f"the driver {driver} does not take the card {address}")
 
 
 def probe(address: str, root: Path = ROOT) -> None:

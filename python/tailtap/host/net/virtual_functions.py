@@ -8,7 +8,6 @@ hardware address once, and many reset a function whose VLAN changes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, cast
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import read_text, set_value
+from tailtap.base.locks import wait_until
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.net import pci
 from tailtap.host.net.cards import ROOT, CardState, link, restore
@@ -287,13 +287,13 @@ def _give_to_driver(address: str, interface: str) -> None:
     device = ROOT / "sys/bus/pci/devices" / address
     modalias = read_text(device / "modalias") or ""
     pci.probe(address)
-    deadline = time.monotonic() + SEEN_SECONDS
-    while not (found := sorted(path.name for path in device.glob("net/*"))):
-        if time.monotonic() > deadline:
-            driver = pci.driver_of(address)
-            why = f"{driver} makes no interface of it" if driver else f"none knows {modalias}"
-            raise MachineError(f"no network driver takes the virtual function {address}: {why}")
-        time.sleep(0.01)
+    found = wait_until(
+        lambda: sorted(path.name for path in device.glob("net/*")), SEEN_SECONDS, 0.01
+    )
+    if not found:
+        driver = pci.driver_of(address)
+        why = f"{driver} makes no interface of it" if driver else f"none knows {modalias}"
+        raise MachineError(f"no network driver takes the virtual function {address}: {why}")
     if UDEV.exists():
         # It gives the interface a name of its own, and would do so later.
         local.run(["udevadm", "settle", f"--timeout={SEEN_SECONDS:.0f}"], check=False)

@@ -10,12 +10,12 @@ import contextlib
 import os
 import re
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tailtap.base.errors import MachineError
+from tailtap.base.locks import wait_until
 from tailtap.base.proc import Stat, parse_stat
 from tailtap.host.changes.processes import Folder
 from tailtap.lab.forwarders.served import Served, is_running, threads_of
@@ -171,9 +171,7 @@ class Program:
 
     def stop(self) -> dict[str, Any]:
         self.process.interrupt()
-        deadline = time.monotonic() + STOP_SECONDS
-        while not self.process.ended and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: self.process.ended, STOP_SECONDS, 0.01)
         status = self.process.status
         matches = (self._version.search(line) for line in self._work.log() if self._version)
         version = next((match[1] for match in matches if match), None)

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 from tailtap.base.errors import MachineError, TailtapError
+from tailtap.base.locks import wait_until
 from tailtap.host.facts.needs import require_root
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import timestamping
@@ -261,10 +262,8 @@ class Cards:
 
     def down(self) -> list[str]:
         """The cards that carry nothing after some seconds."""
-        deadline = time.monotonic() + UP_SECONDS
-        while (broken := self._lab.broken_ports()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        named = {one.card for one in broken}
+        wait_until(lambda: not self._lab.broken_ports(), UP_SECONDS, 0.05)
+        named = {one.card for one in self._lab.broken_ports()}
         return [card for card in self._ports if card in named]
 
     def send(self, card: str, token: str) -> None:

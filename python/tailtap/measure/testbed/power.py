@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
@@ -21,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from tailtap.base.check import Check
 from tailtap.base.document import dotted, explain
 from tailtap.base.errors import InputError, MachineError, PackageMissing
+from tailtap.base.locks import wait_until
 from tailtap.base.registry import Kind, OwnKind, Registry
 from tailtap.base.schema import Matching, Strict, Time, check_command
 from tailtap.base.writing import read_password
@@ -131,13 +131,10 @@ ASK_SECONDS = 0.5
 
 def settle(status: Callable[[], State], wanted: State, seconds: float = SETTLE_SECONDS) -> None:
     """Return when the power is `wanted`; raises `MachineError` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while status() != wanted:
-        if time.monotonic() > deadline:
-            raise MachineError(
-                f"the power is not {wanted} {seconds:g} s after it was switched {wanted}"
-            )
-        time.sleep(ASK_SECONDS)
+    if not wait_until(lambda: status() == wanted, seconds, ASK_SECONDS):
+        raise MachineError(
+            f"the power is not {wanted} {seconds:g} s after it was switched {wanted}"
+        )
 
 
 _ANSWER = re.compile(r"(?:.*\s)?(on|off)\W*", re.IGNORECASE | re.DOTALL)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from tailtap.base.errors import InputError, MachineError
+from tailtap.base.locks import wait_until
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import RT, VANILLA
 from tailtap.measure.campaign import Wanted
@@ -297,13 +298,7 @@ class Booting:
 
     def _back(self, before: str | None) -> bool:
         """Wait until the host is in another boot than `before`; whether it came in time."""
-        deadline = time.monotonic() + self._limit
-        while time.monotonic() < deadline:
-            now = self._boot_id()
-            if now is not None and now != before:
-                return True
-            time.sleep(PAUSE_SECONDS)
-        return False
+        return wait_until(lambda: self._boot_id() not in (None, before), self._limit, PAUSE_SECONDS)
 
     def _boot_id(self) -> str | None:
         """Which boot the host is in; None when it does not answer.
