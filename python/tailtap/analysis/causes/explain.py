@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,7 +36,9 @@ from tailtap.base.units import format_time, list_cpus
 from tailtap.records.causes import Control, Period
 from tailtap.records.machine import Tuning
 from tailtap.records.record import Notice
-from tailtap.records.search import KnobTrial
+
+if TYPE_CHECKING:
+    from tailtap.records.search import KnobTrial
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ audit must say that it is not met: what does not apply to the machine is none.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tailtap.analysis.causes.taxonomy import Named, is_of, is_of_generator, own_detail
 from tailtap.analysis.evaluation.percentiles import label
@@ -19,8 +21,10 @@ from tailtap.base.registry import Registry
 from tailtap.base.units import format_time
 from tailtap.records.causes import ProvenKnob, Without
 from tailtap.records.knobs import KNOBS, KnobFacts
-from tailtap.records.record import Notice, read_if_there
-from tailtap.records.search import ImproveRecord, KnobTrial
+from tailtap.records.record import Notice, read
+
+if TYPE_CHECKING:
+    from tailtap.records.search import KnobTrial
 
 IN_GUEST = "guest: "
 IN_GENERATOR = "generator: "
@@ -279,11 +283,16 @@ def trials_of(run: Run) -> tuple[tuple[KnobTrial, ...], float, list[Notice]]:
 
     None where it is no such run, or where nobody can read what was shown, which a warning says.
     """
+    path = run.home / "improve.json"
+    if not os.path.lexists(path):
+        return (), 0.0, []
+    from tailtap.records.search import ImproveRecord
+
     try:
-        found = read_if_there(run.home / "improve.json", ImproveRecord)
+        found = read(path, ImproveRecord)
     except InputError as error:
         return (), 0.0, [Notice("file-damaged", f"{error}: what was tried here is not known")]
-    return (tuple(found.trials), found.p, []) if found is not None else ((), 0.0, [])
+    return tuple(found.trials), found.p, []
 
 
 def decided(trials: Iterable[KnobTrial]) -> frozenset[str]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import EVALUATION, Latencies
@@ -17,14 +18,15 @@ from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.runs.folder import RAW, resumed
 from tailtap.analysis.runs.run import Experiment, Origin, Run
 from tailtap.analysis.runs.text import as_words, warnings_of
-from tailtap.base.document import load
 from tailtap.base.errors import InputError
 from tailtap.base.files import file_name, read_json
 from tailtap.base.foreign import files_below, require_regular
 from tailtap.records.evaluation import EvaluationRecord, PartialEvaluation
 from tailtap.records.record import Notice, parsed, read, tag_of
 from tailtap.records.run import Plan, PlanRow, RunRecord
-from tailtap.records.search import SearchRecord
+
+if TYPE_CHECKING:
+    from tailtap.records.search import SearchRecord
 
 DATABASE = "results.duckdb"
 _UNFINISHED = {"running": "the run was never finished", "interrupted": "interrupted"}
@@ -114,6 +116,8 @@ def load_search(folder: Path) -> tuple[Experiment, SearchRecord]:
 
     Raises `InputError` when it is damaged, or there is no run with an evaluation.
     """
+    from tailtap.records.search import SearchRecord
+
     found = read(folder / "search.json", SearchRecord)
     experiment = load_experiment(folder)
     return replace(experiment, warnings=(*warnings_of(found), *experiment.warnings)), found
@@ -193,6 +197,8 @@ def required_texts(folder: Path) -> tuple[object, str]:
     file = folder / "experiment.yaml"
     if not file.is_file():
         return [], str(file)
+    from tailtap.base.document import load
+
     document = load(file)
     return document.data.get("require", []), document.place(("require",))
 

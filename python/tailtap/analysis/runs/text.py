@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tailtap.base.units import format_count, format_rate, format_share, format_time
 from tailtap.records.record import Notice, read
-from tailtap.records.search import SearchAnswer, SearchRecord
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.run import Run
+    from tailtap.records.search import SearchAnswer, SearchRecord
 
 
 NARROW_SPACE = "\u202f"
@@ -127,4 +127,6 @@ def answer_for(run: Run) -> SearchAnswer | None:
 
 @lru_cache(maxsize=4)
 def _answers(file: Path, changed_ns: int) -> list[SearchAnswer]:
+    from tailtap.records.search import SearchRecord
+
     return sorted(read(file, SearchRecord).answers, key=lambda answer: answer.loss)
