@@ -213,6 +213,11 @@ test-python: compiled ## Run the Python tests that need no root, side by side
 	TMPDIR=$$folder $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
 	    --ignore tests/lab --ignore tests/package
 
+.PHONY: simulate
+simulate: compiled ## Try seeds of a machine whose truth is known: SEEDS=FIRST:END, TRIALS, WITHOUT, SCALE
+	@PYTHONPATH=tests/support:. $(BIN)/python -m tests.simulation $(SEEDS) --trials $(TRIALS) \
+	    --without $(WITHOUT) $(if $(SCALE),--scale $(SCALE))
+
 .PHONY: test-package
 test-package: setup $(VENV)/complete ## Build the wheel and test it in a fresh environment
 	@$(BIN)/python -m pytest tests/package

@@ -1,0 +1,8 @@
+"""What is tried of each seed: a file for each part of the program."""
+
+from __future__ import annotations
+
+from tests.simulation.trial import Trial
+from tests.simulation.trials import pairs
+
+TRIALS: tuple[Trial, ...] = (pairs.TRIAL,)
