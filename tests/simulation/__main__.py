@@ -1,7 +1,7 @@
 """Tries seeds: `python -m tests.simulation [FIRST:END | SEED]…`; see ``--help``.
 
-A seed that fails is shrunk, and printed with the command that repeats it. The exit status is then 1,
-as it is when a rate over all seeds is not as stated.
+A seed that fails is shrunk, and printed with the command that repeats it. The exit status is 1
+then, as it is when a rate over all seeds is not as stated.
 """
 
 from __future__ import annotations
