@@ -1,6 +1,7 @@
 /* Takes something away for 50 ms: `outage link NAME` sets it down and up again, `outage pid PID` stops
  * and continues it. Prints when it began to and had, and began to give back and had, on the stamps'
  * clock. */
+#include <glob.h>
 #include <net/if.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,19 +19,24 @@ static long long now(void)
     return at.tv_sec * 1000000000LL + at.tv_nsec;
 }
 
-/* kill(2) returns before a process that runs on another CPU has stopped. */
+/* kill(2) returns before anything has stopped. The signal is the first thread's, when that gets a CPU,
+ * and each other thread stops when it leaves the kernel. */
 static int wait_until_stopped(const char *pid)
 {
-    char path[64], state = 0;
+    char path[64], state;
+    glob_t threads;
 
-    snprintf(path, sizeof(path), "/proc/%s/stat", pid);
-    while (state != 'T') {
-        FILE *file = fopen(path, "r");
+    snprintf(path, sizeof(path), "/proc/%s/task/*/stat", pid);
+    if (glob(path, 0, NULL, &threads))
+        return -1;
+    for (size_t at = 0; at < threads.gl_pathc; at += state == 'T') {
+        FILE *file = fopen(threads.gl_pathv[at], "r");
 
         if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
             return -1;
         fclose(file);
     }
+    globfree(&threads);
     return 0;
 }
 
