@@ -1,0 +1,50 @@
+"""Machines whose runs scatter: by themselves, by states that stay, by a drift, by outliers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+from comparisons import sample
+
+from tailtap.analysis.runs.run import Run
+from tests.simulation.draw import Draw
+from tests.simulation.latencies import Floats, Integers
+
+FIRST = datetime(2026, 11, 1)
+LEVEL = 5e5
+"""The latency in ns of a usual run."""
+
+
+def scatter(draw: Draw, name: str, runs: int, most: float = 0.5) -> Floats:
+    """The logarithms of a machine's runs, in the order of time, about that of its level."""
+    random = draw.stream(name)
+    found = random.normal(size=runs)
+    if draw.has("states", 0.3):  # such as a boot brings, and the next one ends
+        changed = np.cumsum(random.random(runs) < 1 / 11)
+        found = (found + random.normal(size=runs)[changed]) / math.sqrt(2)
+    if draw.has("a state that wanders", 0.2):
+        steps = random.normal(0, math.sqrt(1 - 0.95**2), runs)
+        state = random.normal()
+        for place, step in enumerate(steps):
+            state = 0.95 * state + step
+            found[place] = (found[place] + state) / math.sqrt(2)
+    found *= float(random.uniform(0.02, most))
+    if draw.has("disturbed runs", 0.3):
+        found += (random.random(runs) < 0.2) * np.log1p(5 * random.pareto(1.5, runs))
+    return np.asarray(found)
+
+
+def side(name: str, logs: Floats, places: Integers | None = None) -> list[Run]:
+    """Runs of one measurement; `places` are theirs in the order of time, if anybody knows it."""
+    found = []
+    for number, log in enumerate(logs):
+        more = {}
+        if places is not None:
+            more["started"] = f"{FIRST + timedelta(minutes=int(places[number])):%Y-%m-%dT%H:%M:%SZ}"
+        run = sample("bare-metal", number + 1, LEVEL * math.exp(log), more=more)
+        found.append(replace(run, home=Path(name)))
+    return found

@@ -1,0 +1,187 @@
+"""Gates, histories, rankings, claims and pairs: as rarely wrong as stated, and not blind."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+from comparisons import sample
+
+from tailtap.analysis.claims.judge import judge_claims
+from tailtap.analysis.claims.model import Claim
+from tailtap.analysis.compare.configurations import gather
+from tailtap.analysis.compare.gate import judge_loaded, repeats_needed
+from tailtap.analysis.compare.history import NEAR, changes, newest
+from tailtap.analysis.compare.ranking import rank
+from tailtap.analysis.compare.significance import against, effect, interval, shift
+from tailtap.analysis.runs.run import Experiment
+from tests.simulation.draw import Draw
+from tests.simulation.latencies import Floats
+from tests.simulation.states import LEVEL, scatter, side
+from tests.simulation.trial import Tally, Trial
+
+Held = dict[str, tuple[int, int]]
+P = 0.999
+
+
+def gate(draw: Draw) -> Held:
+    """A change, or none, on a machine that has states of its own."""
+    repeats, margin = draw.between("repeats", 5, 12), draw.choice("margin", (0.05, 0.1))
+    factor = draw.choice("factor", (1.0, 1.0, 1 + margin, 1 / (1 + margin), 1.3))
+    logs = scatter(draw, "runs", 2 * repeats)
+    turns = draw.has("turns", 0.5)
+    places = draw.stream("order").permutation(2 * repeats) if turns else np.arange(2 * repeats)
+    old, new = np.split(places, 2)
+    logs[new] += math.log(factor)
+    base, changed = side("base", logs[old], old), side("new", logs[new], new)
+    [row] = judge_loaded(base, changed, margin, P).rows
+    order = "by turns" if turns else "one after the other"
+    held = {}
+    if factor <= 1 + margin:
+        held[f"not called worse {order}"] = int(row.answer != "worse"), 1
+    if factor >= 1:
+        held[f"not called better {order}"] = int(row.answer != "better"), 1
+    if factor > 1 and turns:
+        held["not called no worse"] = int(row.answer not in ("no worse", "better")), 1
+    return held
+
+
+def power(draw: Draw) -> Held:
+    """As many runs as are advised tell that there is no change, and see one of a third."""
+    random = draw.stream("power")
+    margin = draw.choice("margin to tell", (0.05, 0.1))
+    width = float(random.uniform(0.01, 0.05))
+    repeats = repeats_needed(width, margin)
+    factor = draw.choice("change", (1.0, 1.33))
+    logs = random.normal(0, width, (2, repeats))
+    logs[1] += math.log(factor)
+    answer = judge_loaded(side("base", logs[0]), side("new", logs[1]), margin, P).answer
+    if factor == 1:
+        return {"no change told": (int(answer in ("no worse", "better")), 1)}
+    return {"change seen": (int(answer == "worse"), 1)}
+
+
+def ranking(draw: Draw) -> Held:
+    """Three devices under two loads that do not differ, whatever their tails."""
+    random, repeats = draw.stream("ranking"), draw.between("ranked repeats", 3, 8)
+    runs = [
+        sample(label, repeat, LEVEL * (1 + random.pareto(1.1)), rate=rate)
+        for rate in (10_000, 50_000)
+        for label in ("bare-metal", "vm", "container")
+        for repeat in range(repeats)
+    ]
+    shown = any(pair.significant for one in rank(gather(runs), P) for pair in one.pairs)
+    one, other = 3 * random.lognormal(0, 0.5, 6), random.lognormal(0, 0.5, 5)
+    apart = shift(one, other)
+    assert apart.low is not None and apart.high is not None
+    return {"not ranked": (int(not shown), 1), "shift": (int(apart.low <= 3 <= apart.high), 1)}
+
+
+def claim(draw: Draw) -> Held:
+    """A claim that is just wrong."""
+    random = draw.stream("claim")
+    relation = draw.choice("relation", ("worse", "better", "no worse"))
+    factor = {"worse": 1.1, "better": 1 / 1.1, "no worse": 1.1}[relation]
+    runs = [
+        sample(name, number, LEVEL * by * float(random.lognormal(0, 0.2)),
+               more={"variables": {"dut.platform": name}})
+        for name, by in (("new", factor), ("base", 1.0))
+        for number in range(6)
+    ]  # fmt: skip
+    said = Claim.model_validate({
+        "says": "It is so.", "for": {"dut.platform": "new"}, "against": {"dut.platform": "base"},
+        "at": "p99.9", "is": relation, "by": "10 %",
+    })  # fmt: skip
+    [row] = judge_claims(Experiment("made", Path(), tuple(runs)), [said])
+    return {
+        "not held": (int(row.answer != "held"), 1),
+        "not contradicted": (int(row.answer != "contradicted"), 1),
+    }
+
+
+def pairs(draw: Draw) -> Held:
+    """Somebody looks after each pair of runs with a change and without it."""
+    random, factor = draw.stream("pairs"), draw.choice("effect", (1.0, 1.0, 0.7, 1.05, 2.0))
+    logs = random.normal(0, float(random.uniform(0.03, 0.3)), (25, 2))
+    if draw.has("disturbed runs", 0.3):
+        logs += (random.random((25, 2)) < 0.1) * random.exponential(1.5, (25, 2))
+    numbers = [(factor * one, other) for one, other in np.exp(logs).tolist()]
+    looked = [interval(numbers[:count], 0.05, 0.01) for count in range(3, 26, 2)]
+    ends = [(one.low or 0.0, one.high or math.inf) for one in looked]
+    held = {
+        "not below": (int(all(low <= factor for low, _ in ends)), 1),
+        "not above": (int(all(factor <= high for _, high in ends)), 1),
+    }
+    if factor == 2.0:
+        held["effect seen"] = int(any(effect(one, 0.2) == "harms" for one in looked)), 1
+    if factor == 1.05:
+        held["pairs not worse"] = int(all(against(one, 0.05) != "worse" for one in looked)), 1
+    return held
+
+
+def medians(random: np.random.Generator, level: Floats, repeats: int) -> list[float]:
+    """Of runs of each commit that scatter by 10 %, and of which each tenth is much slower."""
+    values = level[:, None] + random.normal(0, 0.1, (level.size, repeats))
+    values += (random.random(values.shape) < 0.1) * np.log1p(3 * random.pareto(1.5, values.shape))
+    return [float(value) for value in LEVEL * np.exp(np.median(values, axis=1))]
+
+
+def history(draw: Draw) -> Held:
+    """Commits without a change, commits with two, and newest commits that are no slower."""
+    random, commits = draw.stream("history"), draw.count("commits", 60, 200)
+    level = np.zeros(commits)
+    known = []
+    if draw.has("changes", 0.5):
+        middle = commits // 2
+        ends = (15, middle - 5), (middle + 5, commits - 15)
+        known = [int(random.integers(*end)) for end in ends]
+        level[slice(*known)] = random.choice([-1, 1]) * math.log(1.3)
+    places = changes(medians(random, level, 5))
+    near = [any(abs(place - one) <= NEAR for place in places) for one in known]
+    held = {"no mark without a change": (int(len(places) <= sum(near)), 1)}
+    if known:
+        held["changes found"] = sum(near), 2
+    late = draw.choice("late commits", (0, 2, 3))
+    level = np.zeros(30)
+    level[30 - late :] = math.log(10) * (late > 0)
+    _, decided = newest(
+        medians(random, level, 5 if late else draw.choice("runs of a commit", (1, 3, 5)))
+    )
+    held["newest like those before" if not late else "newest ten times slower"] = (
+        int(decided == (late > 0)), 1,
+    )  # fmt: skip
+    return held
+
+
+def run(draw: Draw, folder: Path) -> Tally:
+    """One of each."""
+    parts = (gate, power, ranking, claim, pairs, history)
+    return {name: one for part in parts for name, one in part(draw).items()}
+
+
+TRIAL = Trial(
+    "gates",
+    run,
+    rates={
+        "not called worse by turns": (0.9975, 1.0),
+        "not called better by turns": (0.9975, 1.0),
+        "not called worse one after the other": (0.99, 1.0),
+        "not called better one after the other": (0.99, 1.0),
+        "not called no worse": (0.95, 1.0),
+        "no change told": (0.8, 1.0),
+        "change seen": (0.95, 1.0),
+        "not ranked": (0.95, 1.0),
+        "shift": (0.95, 0.98),
+        "not held": (0.95, 1.0),
+        "not contradicted": (0.95, 1.0),
+        "not below": (0.99, 1.0),
+        "not above": (0.95, 1.0),
+        "effect seen": (0.95, 1.0),
+        "pairs not worse": (0.99, 1.0),
+        "no mark without a change": (0.9, 1.0),
+        "changes found": (0.95, 1.0),
+        "newest like those before": (0.98, 1.0),
+        "newest ten times slower": (0.95, 1.0),
+    },
+)

@@ -1,0 +1,112 @@
+"""Percentiles, return levels and forecasts: their intervals hold the truth as often as stated."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from tailtap.analysis.evaluation.percentiles import percentiles_of
+from tailtap.analysis.runs.tail import SECOND_NS
+from tailtap.analysis.tail.assessment import assess
+from tailtap.analysis.tail.forecast import forecast
+from tailtap.analysis.tail.peaks import Part, Threshold
+from tests.simulation.draw import Draw
+from tests.simulation.latencies import INDICES, Integers, few, law, pareto, shares
+from tests.simulation.trial import Tally, Trial
+
+Held = dict[str, tuple[int, int]]
+
+
+def percentile(draw: Draw) -> Held:
+    """One percentile of packets that do not depend on each other."""
+    found, random = law(draw), draw.stream("packets")
+    latency = found.at(1 - random.random(draw.count("packets", 1, 20_000)))
+    p = float(draw.choice("p", (0.5, 0.9, 0.99, 0.999, 0.99999)))
+    [row] = percentiles_of(np.unique(latency, return_counts=True), [p])
+    rank = max(math.ceil(p * latency.size - 1e-9), 1)
+    assert row.value == np.sort(latency)[rank - 1]
+    assert (row.above, row.supported) == (latency.size - rank, latency.size - rank >= 10)
+    if row.low is None or row.high is None:
+        return {}
+    truth = found.at(1 - p)
+    return {"percentile": (int(row.low <= truth <= row.high), 1)}
+
+
+def level(draw: Draw) -> Held:
+    """The tail's shape, and what one cluster exceeds in four times as many packets."""
+    random = draw.stream("level")
+    xi = float(random.uniform(-0.3, 0.5))
+    index = float(random.choice(INDICES)) if draw.has("clusters of late packets", 0.4) else 1.0
+    packets = round(draw.magnitude("clusters", 100, 300) / index / 0.01)
+    made = pareto(5_000, 1_000, xi)
+    latency = made.exceeded(shares(random, packets, index))
+    part = Part(0, packets, np.arange(packets), latency)
+    found = assess(part, Threshold(99.0), tick=1e-3, loss=0)
+    once = found.level(4 * packets)
+    if once is None or once.low is None or found.xi_interval is None:
+        return {}
+    low, high = found.xi_interval
+    truth = float(made.exceeded(np.array(1 / (4 * packets * index))))
+    return {
+        "xi": (int(low <= xi <= high), 1),
+        "level": (int(once.low <= truth and (once.high is None or truth <= once.high)), 1),
+        "fitted": (int(not found.refused), 1),
+    }
+
+
+def horizon(draw: Draw) -> Held:
+    """Events come as a Poisson process, and so do those of a horizon."""
+    random = draw.stream("events")
+    mean = draw.magnitude("events", 20, 500)
+    ratio = draw.choice("horizon", (0.5, 3.0, 50.0))
+    size = draw.choice("sizes", (1.0, 0.2, 0.1))
+
+    def events(count: float) -> tuple[Integers, Integers]:
+        sizes = random.geometric(size, random.poisson(count))
+        return sizes, (1e5 * (1 + random.pareto(0.7, sizes.size))).astype(np.int64)
+
+    sizes, latency = events(mean)
+    first = np.sort(random.choice(20 * sizes.size, sizes.size, replace=False)) * 1_000
+    every = zip(first, sizes, strict=True)
+    place = np.concatenate([begin + np.arange(many) for begin, many in every])
+    tail = few(20_000 * sizes.size, place, np.repeat(latency, sizes), 100_000)
+    told = forecast(tail, (50_000,), round(ratio * sizes.size * SECOND_NS / 5))
+    assert told is not None
+    [over] = told.levels
+    assert over.packets == sizes.sum()
+    coming, late = events(mean * ratio)
+    larger = int((late > latency.max(initial=0)).sum())
+    held: Held = {"unseen": (int(larger <= told.unseen), 1)}
+    assert math.isclose(told.exceeded, ratio / (1 + ratio))
+    for name, bounds, many in (
+        ("packets", over.expected_packets, coming.sum()),
+        ("events", over.expected_events, coming.size),
+    ):
+        if bounds.supported:
+            held[name] = int(bounds.low <= many <= bounds.high), 1
+    if ratio == 3.0:
+        held["larger"] = int(larger > 0), 1
+    return held
+
+
+def run(draw: Draw, folder: Path) -> Tally:
+    """One run of each."""
+    return {**percentile(draw), **level(draw), **horizon(draw)}
+
+
+TRIAL = Trial(
+    "tail",
+    run,
+    rates={
+        "percentile": (0.95, 1.0),
+        "xi": (0.925, 0.97),
+        "level": (0.925, 0.97),
+        "fitted": (0.93, 0.98),
+        "unseen": (0.95, 1.0),
+        "packets": (0.93, 0.97),
+        "events": (0.93, 0.99),
+        "larger": (0.74, 0.76),
+    },
+)
