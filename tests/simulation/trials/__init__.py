@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.simulation.trial import Trial
-from tests.simulation.trials import gates, pairs, tail, verdict
+from tests.simulation.trials import causes, gates, pairs, tail, verdict
 
-TRIALS: tuple[Trial, ...] = (pairs.TRIAL, tail.TRIAL, verdict.TRIAL, gates.TRIAL)
+TRIALS: tuple[Trial, ...] = (pairs.TRIAL, tail.TRIAL, verdict.TRIAL, gates.TRIAL, causes.TRIAL)

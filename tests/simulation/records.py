@@ -1,0 +1,198 @@
+"""What a tracer tells of a machine, byte for byte as docs/reference/files.md states it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.simulation.machine import SOFTIRQ, Course, Integers
+
+CONTEXT_TASK, IDLE, WAKEUP, RUNNABLE, LOST = 6, 9, 7, 19, 254
+SHORT_KINDS = (1, 2, 5)
+SUM_NS, AGE_NS = 5_000, 1_000_000
+IDLE_NS = 1_000
+LAYOUT = np.dtype(
+    [("start", "<u8"), ("dur", "<u4"), ("kind", "u1"), ("flags", "u1"), ("cpu", "<u2"),
+     ("aux", "<u8"), ("id", "<u4"), ("steal", "<u4")]
+)  # fmt: skip
+"""Where the fields of a record are in a file."""
+
+
+Records = npt.NDArray[np.void]
+
+
+def of_course(made: Course, cpu: int, floor_ns: int = 0) -> Records:
+    """The records of a core, in the order in which they ended; interrupts and softirqs shorter
+    than `floor_ns` are added up.
+    """
+    if not made.job:
+        return np.zeros(0, LAYOUT)
+    found = in_order(np.concatenate([_above(made), *_tasks(made)]))
+    found["cpu"] = cpu
+    found = _summed(found, floor_ns) if floor_ns else found
+    return _stolen(found, made)
+
+
+def in_order(records: Records) -> Records:
+    """By their ends; what lies in another one comes before that."""
+    ends = records["start"].astype(np.int64) + records["dur"]
+    found: Records = records[np.lexsort((-records["start"].astype(np.int64), ends))]
+    return found
+
+
+def columns(start: Integers, dur: Integers, **more: Any) -> Records:
+    """Records of these columns."""
+    found = np.zeros(np.size(start), LAYOUT)
+    for name, column in {"start": start, "dur": dur, **more}.items():
+        found[name] = column
+    return found
+
+
+class _Jobs:
+    """The jobs of a core: what each is, and from when to when it lasted."""
+
+    def __init__(self, made: Course) -> None:
+        self.what = np.array(made.what, np.int64)
+        self.ready = np.array(made.ready, np.int64)
+        at = np.array(made.job, np.int64)
+        self.first, self.last = (np.zeros(self.what.size, np.int64) for _ in range(2))
+        self.first[at[::-1]] = np.array(made.start, np.int64)[::-1]  # the last assignment stays
+        self.last[at] = np.array(made.end, np.int64)
+
+
+def _of(made: Course, name: str) -> Integers:
+    """A number of each row of the table."""
+    return np.array([getattr(what, name) for what in made.table], np.int64)
+
+
+def _inner(made: Course, what: Integers, start: Integers, end: Integers, edge: int) -> Records:
+    """What lies in records, nearly from their start to their end."""
+    table = [one.inner or (0, 0, 0) for one in made.table]
+    inner = np.array(table, np.uint64).reshape(-1, 3)[what]
+    has = inner[:, 0] > 0
+    off = np.minimum(edge, (end - start)[has] // 3)
+    kind, id, aux = inner[has].T
+    return columns(start[has] + off, (end - start)[has] - 2 * off, kind=kind, id=id, aux=aux)
+
+
+def _above(made: Course) -> Records:
+    """Interrupts and softirqs, with what they did."""
+    jobs = _Jobs(made)
+    kinds, softirq = _of(made, "kind")[jobs.what], _of(made, "level")[jobs.what] == SOFTIRQ
+    chosen = ~np.isin(kinds, (CONTEXT_TASK, IDLE, 0)) & (jobs.last > 0)
+    what, start, end = (column[chosen] for column in (jobs.what, jobs.first, jobs.last))
+    aux = np.where(softirq[chosen], start - jobs.ready[chosen], _of(made, "aux")[what])
+    whole = columns(start, end - start, kind=kinds[chosen], id=_of(made, "id")[what], aux=aux)
+    return np.concatenate([_inner(made, what, start, end, 100), whole])
+
+
+def _tasks(made: Course) -> Iterator[Records]:
+    """Tasks and idle side by side: a task has its core until another one comes, or it has done."""
+    jobs = _Jobs(made)
+    job = np.array(made.job, np.int64)
+    kinds = _of(made, "kind")
+    base = np.isin(kinds[jobs.what[job]], (CONTEXT_TASK, IDLE))
+    job = job[base]
+    start, end = (np.array(side, np.int64)[base] for side in (made.start, made.end))
+    what = jobs.what[job]
+    served = what == made.place(made.server.what)
+    goes_on = (jobs.last[job] > end) | (served & made.server.polls)
+    is_task = kinds[what] == CONTEXT_TASK
+    same = is_task[1:] & (what[1:] == what[:-1]) & (goes_on[:-1] | (start[1:] == end[:-1]))
+    end[:-1] = np.where(goes_on[:-1], start[1:], end[:-1])
+    first = np.flatnonzero(np.append(True, ~same))
+    last = np.append(first[1:] - 1, same.size)
+    begun, over, of = start[first], end[last], what[first]
+    lasting = is_task[first] | (over - begun >= IDLE_NS)
+    table = {name: _of(made, name)[of][lasting] for name in ("kind", "id", "aux")}
+    yield _inner(made, of, begun, over, 200)
+    yield columns(begun[lasting], (over - begun)[lasting], **table)
+    if made.server.polls or made.server.what.kind != CONTEXT_TASK:
+        return
+    # A thread that serves was woken, or could run and did not.
+    mine = first[served[first]]
+    woken = mine[jobs.first[job[mine]] == start[mine]]
+    lost = mine[jobs.first[job[mine]] != start[mine]]
+    before = np.array([int(np.flatnonzero(job[:at] == job[at])[-1]) for at in lost], np.int64)
+    for kind, since, until in (
+        (WAKEUP, jobs.ready[job[woken]], start[woken]),
+        (RUNNABLE, end[before], start[lost]),
+    ):
+        some = until > since
+        yield columns(since[some], (until - since)[some], kind=kind, id=made.server.what.id)
+
+
+def _summed(records: Records, floor_ns: int) -> Records:
+    """Short interrupts and softirqs of one kind added up, for so long or so much of them."""
+    short = np.isin(records["kind"], SHORT_KINDS) & (records["dur"] < floor_ns)
+    rest = records[~short]
+    sums = []
+    ones = records[short]
+    for kind, id in {(int(one["kind"]), int(one["id"])) for one in ones}:
+        mine = ones[(ones["kind"] == kind) & (ones["id"] == id)]
+        begun, total, count, until = 0, 0, 0, 0
+        told = []
+        for start, dur in zip(mine["start"].tolist(), mine["dur"].tolist(), strict=True):
+            if count and (total >= SUM_NS or start + dur - begun > AGE_NS):
+                told.append((begun, total, until - begun << 32 | count))
+                count = 0
+            if not count:
+                begun, total = start, 0
+            total, count, until = total + dur, count + 1, start + dur
+        told.append((begun, total, until - begun << 32 | count))
+        start, dur, aux = np.array(told, np.int64).T
+        sums.append(columns(start, dur, kind=kind, id=id, aux=aux, flags=1, cpu=mine["cpu"][0]))
+    whole = np.concatenate([rest, *sums])
+    found: Records = whole[np.argsort(ends(whole), kind="stable")]
+    return found
+
+
+def ends(records: Records) -> Integers:
+    """When each record ends."""
+    dur = records["dur"].astype(np.int64)
+    window = (records["aux"] >> np.uint64(32)).astype(np.int64)
+    lasted = np.where(records["flags"] == 1, np.maximum(window, dur), dur)
+    found: Integers = records["start"].astype(np.int64) + lasted
+    return found
+
+
+def _stolen(records: Records, made: Course) -> Records:
+    """Each record with what the hypervisor took since the one before it."""
+    taken = [what.cause == "steal" for what in made.table]
+    if not any(taken):
+        return records
+    away = np.array(taken)[np.array(made.what)[made.job]]
+    start, end = (np.array(side, np.int64)[away] for side in (made.start, made.end))
+    upto = taken_before(start, end, np.maximum.accumulate(ends(records)))
+    records["steal"] = np.diff(upto, prepend=0)
+    return records
+
+
+def taken_before(start: Integers, end: Integers, times: Integers) -> Integers:
+    """How much of stretches, which ascend and do not overlap, lies before each time."""
+    sums = np.append(0, np.cumsum(end - start))
+    at = np.searchsorted(start, times, "right")
+    over = np.where(at > 0, np.maximum(0, np.append(end, 0)[np.maximum(at - 1, 0)] - times), 0)
+    found: Integers = sums[at] - over
+    return found
+
+
+def packed(records: Records) -> bytes:
+    """A file of records."""
+    return b"TTTRACE1" + records.tobytes()
+
+
+def write_trace(folder: Path, records: Records, **facts: Any) -> None:
+    """`trace.events` and `trace.json`; `facts` are keys of the latter."""
+    (folder / "trace.events").write_bytes(packed(records))
+    said = {
+        "schema": "tailtap.trace/1", "clock": "monotonic", "boot_id": "b", "mode": "full",
+        "records": int(records.size), "lost": {}, "missing": [], "substitutes": [], "steal": True,
+        "floor_ns": 0, "kernel": "6.18",
+    }  # fmt: skip
+    (folder / "trace.json").write_text(json.dumps({**said, **facts}))
