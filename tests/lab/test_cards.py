@@ -106,7 +106,6 @@ def run(
 
 
 @pytest.mark.usefixtures("huge_pages")
-@pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
 @pytest.mark.parametrize(
     "forwarder",
     [

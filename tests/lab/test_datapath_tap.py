@@ -306,12 +306,3 @@ def test_an_interface_called_drop(namespace: Namespace, tmp_path: Path) -> None:
         namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "10")
         links = tap.stop()["links"]
         assert [link["stored"] for link in links.values()] == [10, arrived, arrived]
-
-
-@pytest.mark.alone
-def test_the_tap_is_cheap(namespace: Namespace, tmp_path: Path) -> None:
-    words = ("--rate", "50 kpkt/s", "--count", "30000")
-    done = namespace.sent(tmp_path, *words, tap=["--cost"]).link
-    # A shared machine is slower. What the kernel takes to read its clock is in both.
-    assert 1 < done["cost_floor_ns"] < done["cost_ns"] < 1000
-    assert done["cost_floor_ns"] < done["cost_clock_ns"] < 1000

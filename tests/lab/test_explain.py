@@ -335,6 +335,7 @@ def test_compaction_makes_packets_late_that_a_task_serves(injector: Path, tmp_pa
     found.claimed("page-fault", "compaction")
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_what_happens_on_another_core_is_never_blamed(

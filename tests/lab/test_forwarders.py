@@ -155,7 +155,6 @@ def test_all_kinds_are_here() -> None:
 
 
 @pytest.mark.usefixtures("huge_pages")
-@pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
 @pytest.mark.parametrize(
     "name",
     [pytest.param(one, marks=() if one in CANARIES else pytest.mark.slow) for one in FORWARDERS],

@@ -56,6 +56,7 @@ def had_cpu(events: Path, cpu: int) -> set[int]:
     return set((words[is_task, 3] & 0xFFFFFFFF).tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 3,

@@ -223,7 +223,6 @@ def test_nodes_of_a_line_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("huge_pages")
-@pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
 @pytest.mark.parametrize(
     "program", ["dpdk-l3fwd", pytest.param("testpmd: {mode: mac}", marks=pytest.mark.slow)]
 )

@@ -55,7 +55,6 @@ def shortened(text: str) -> str:
 
 
 @pytest.mark.apart
-@pytest.mark.timed
 @pytest.mark.timeout(600)
 def test_every_command_works_as_it_stands(machine: Machine, tmp_path: Path) -> None:
     """All pages in one folder: what one repeats of another is not done again."""

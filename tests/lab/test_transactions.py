@@ -411,6 +411,7 @@ def test_each_request_to_a_web_server_is_timed(tmp_path: Path) -> None:
     assert processes("nginx: ") == []
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_what_a_server_takes_for_an_answer_is_found(tmp_path: Path) -> None:
