@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from tests.simulation.trial import Trial
-from tests.simulation.trials import causes, gates, pairs, tail, verdict
+from tests.simulation.trials import causes, folders, gates, pairs, tail, verdict
 
-TRIALS: tuple[Trial, ...] = (pairs.TRIAL, tail.TRIAL, verdict.TRIAL, gates.TRIAL, causes.TRIAL)
+TRIALS: tuple[Trial, ...] = (
+    pairs.TRIAL,
+    tail.TRIAL,
+    verdict.TRIAL,
+    gates.TRIAL,
+    causes.TRIAL,
+    folders.TRIAL,
+    folders.PAGE,
+)
