@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from tests.simulation.trial import Trial
-from tests.simulation.trials import causes, folders, gates, pairs, tail, verdict
+from tests.simulation.trials import (
+    causes,
+    folders,
+    gates,
+    model,
+    pairs,
+    quality,
+    tail,
+    verdict,
+)
 
 TRIALS: tuple[Trial, ...] = (
     pairs.TRIAL,
     tail.TRIAL,
+    model.TRIAL,
     verdict.TRIAL,
     gates.TRIAL,
+    quality.TRIAL,
     causes.TRIAL,
     folders.TRIAL,
     folders.PAGE,

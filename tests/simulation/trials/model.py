@@ -1,0 +1,168 @@
+"""The tail model of whole runs: right where it gives a number, and none where none can be right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tailtap.analysis.runs.tail import SECOND_NS
+from tailtap.analysis.tail import Options, StoredTail, TailModel, analyse
+from tailtap.analysis.tail.analysis import record
+from tailtap.analysis.tail.peaks import Threshold
+from tailtap.records.record import printed
+from tests.simulation.draw import Draw
+from tests.simulation.latencies import Floats, Law, pareto, shares, stored
+from tests.simulation.trial import Tally, Trial
+
+RATE = 10_000
+NEAR_NS, HORIZON_NS = 1_000_000, 20 * SECOND_NS
+"""In the first no cluster over a threshold is expected."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong with a run, whose half is fitted, and the reasons of which one says so."""
+
+    change: Callable[[Floats, np.random.Generator], Floats]
+    reasons: frozenset[str]
+    lost: int = 0
+    fit: float = 0.5
+    always: bool = True
+    """Whether it is seen each time, and not nearly so."""
+
+
+def constant(latency: Floats, random: np.random.Generator) -> Floats:
+    return np.full(latency.size, 5_000.0)
+
+
+def coarse(latency: Floats, random: np.random.Generator) -> Floats:
+    return np.rint(latency / 8_000) * 8_000
+
+
+def drifting(latency: Floats, random: np.random.Generator) -> Floats:
+    return latency + np.linspace(0, 10 * latency.std(), latency.size)
+
+
+def stalled(latency: Floats, random: np.random.Generator) -> Floats:
+    """Stalls that are too few for a model of their own."""
+    late = random.random(latency.size) < 2e-3
+    return latency + late * random.normal(60_000, 3_000, latency.size)
+
+
+def slower(latency: Floats, random: np.random.Generator) -> Floats:
+    """The tail is three times as long in the half that is not fitted."""
+    later = np.arange(latency.size) > latency.size // 2
+    return np.where(later & (latency > np.quantile(latency, 0.9)), 3 * latency, latency)
+
+
+def cut(latency: Floats, random: np.random.Generator) -> Floats:
+    return latency[: int(random.integers(1, 500))]
+
+
+def same(latency: Floats, random: np.random.Generator) -> Floats:
+    return latency
+
+
+TROUBLES: Mapping[str, Trouble] = {
+    "constant latencies": Trouble(constant, frozenset(("coarse-stamps",))),
+    "coarse stamps": Trouble(coarse, frozenset(("coarse-stamps", "no-tail"))),
+    "few packets": Trouble(cut, frozenset(("too-few", "below-stored", "no-tail"))),
+    "much loss": Trouble(same, frozenset(("loss",)), lost=2_000),
+    "a drift": Trouble(drifting, frozenset(("not-stationary",)), fit=1.0, always=False),
+    "stalls": Trouble(stalled, frozenset(("mixture",)), always=False),
+    "a later tail": Trouble(slower, frozenset(("prediction-failed",)), always=False),
+}
+
+
+def run(draw: Draw, folder: Path) -> Tally:
+    """A run with a tail that is known, or with trouble."""
+    random = draw.stream("packets")
+    xi = float(random.uniform(-0.2, 0.3))
+    law = pareto(5_000, 1_000, xi)
+    index = 0.5 if draw.has("clusters of late packets", 0.3) else 1.0
+    latency = law.exceeded(shares(random, 40_000, index))
+    trouble = None
+    if draw.has("trouble", 0.6):
+        name = draw.choice("kind of trouble", tuple(TROUBLES))
+        trouble = TROUBLES[name]
+        latency = trouble.change(latency, draw.stream(name))
+    ticks = trouble is None and draw.has("ticks of the clocks", 0.3)
+    latency = np.rint(latency / 12.5) * 12.5 if ticks else latency
+    tail = stored(np.rint(latency).astype(np.int64), RATE, trouble.lost if trouble else 0)
+    if draw.has("two clocks", 0.3):
+        tail = replace(tail, within_ns=draw.magnitude("within", 10, 5_000))
+    options = Options(
+        fit=trouble.fit if trouble else 0.5,
+        thresholds=(Threshold(99.0), Threshold(98.0)),
+        horizons=(NEAR_NS, HORIZON_NS),
+    )
+    model = analyse(tail, options)
+    consistent(model, tail)
+    near, far = (entry.level for entry in model.levels)
+    if trouble is not None:
+        reasons = {flag.code for found in model.assessments for flag in found.flags}
+        seen = far is None and not trouble.reasons.isdisjoint(reasons)
+        assert seen or not trouble.always, reasons
+        return {} if trouble.always else {name: (int(seen), 1)}
+    assert model.tick == (12.5 if ticks else 1)
+    assert near is None
+    if far is None:
+        return {"a model": (0, 1)}
+    right = far.low is None or far.low <= level(law, index) <= (far.high or np.inf)
+    return {"a model": (1, 1), "its level": (int(right), 1)}
+
+
+def level(law: Law, index: float) -> float:
+    """What one cluster exceeds in the horizon."""
+    return float(law.exceeded(np.array(SECOND_NS / (HORIZON_NS * RATE * index))))
+
+
+def consistent(model: TailModel, tail: StoredTail) -> None:
+    """Nothing that is refused gives a number, what is counted is there, and clocks widen levels."""
+    told = record(model)
+    assert json.loads(printed(told))["schema"] == "tailtap.tail/1"
+    codes = {warning.code for warning in model.warnings}
+    usable = model.chosen is not None and not model.chosen.refused
+    assert usable or all(entry.level is None for entry in model.levels)
+    assert ("no-model" in codes) == (model.chosen is None)
+    assert not usable or "near" in codes
+    assert told.block_maxima is None or usable or told.block_maxima.level is None
+    for row in told.thresholds:
+        assert not row.refused or (row.check is None and row.limit_ns is None)
+    if usable:
+        lowest = min(one.latency or 0 for one in model.assessments if not one.refused)
+        assert model.chosen is not None and model.chosen.latency == lowest
+    for forecast in model.forecasts:
+        for over in forecast.levels:
+            assert over.packets == (tail.latency_ns > over.level_ns).sum()
+    fitted = tail.position < model.fitted.packets
+    for papers in model.papers:
+        if papers.latency_ns is not None:
+            late = tail.latency_ns > papers.latency_ns
+            assert papers.exceedances == (late & fitted).sum()
+        if papers.level_ns is not None:
+            beyond = tail.latency_ns > papers.level_ns
+            assert papers.packets_above == (beyond & ~fitted).sum()
+    assert ("two-clocks" in codes) == (tail.within_ns > 0)
+    if tail.within_ns:
+        plain = analyse(replace(tail, within_ns=0), model.options)
+        for here, there in zip(model.levels, plain.levels, strict=True):
+            assert here.level == (there.level and there.level.widened(tail.within_ns))
+
+
+TRIAL = Trial(
+    "model",
+    run,
+    every=6,
+    rates={
+        "a model": (0.85, 1.0),
+        "its level": (0.925, 0.98),
+        "a drift": (0.95, 1.0),
+        "stalls": (0.95, 1.0),
+        "a later tail": (0.9, 1.0),
+    },
+)
