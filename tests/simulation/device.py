@@ -144,7 +144,7 @@ def others(draw: Draw, load: Load, server: Server) -> Iterator[Job]:
         stream = draw.stream(name)
         number = draw.count(f"{name} number", 2, 60)
         usual = draw.magnitude(f"{name} dur", 2_000, 2_000_000)
-        usual = min(usual, load.gap_ns * load.arrivals.size // (8 * number))
+        usual = min(usual, load.gap_ns * load.arrivals.size // (30 * number))
         if usual < 2_000:
             continue
         dur = stream.integers(usual, 2 * usual, number)

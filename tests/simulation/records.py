@@ -60,8 +60,9 @@ class _Jobs:
         self.what = np.array(made.what, np.int64)
         self.ready = np.array(made.ready, np.int64)
         at = np.array(made.job, np.int64)
-        self.first, self.last = (np.zeros(self.what.size, np.int64) for _ in range(2))
+        self.first, self.alone, self.last = (np.zeros(self.what.size, np.int64) for _ in range(3))
         self.first[at[::-1]] = np.array(made.start, np.int64)[::-1]  # the last assignment stays
+        self.alone[at[::-1]] = np.array(made.end, np.int64)[::-1]  # until when nobody came
         self.last[at] = np.array(made.end, np.int64)
 
 
@@ -70,12 +71,14 @@ def _of(made: Course, name: str) -> Integers:
     return np.array([getattr(what, name) for what in made.table], np.int64)
 
 
-def _inner(made: Course, what: Integers, start: Integers, end: Integers, edge: int) -> Records:
-    """What lies in records, nearly from their start to their end."""
+def _inner(
+    made: Course, what: Integers, start: Integers, alone: Integers, end: Integers, edge: int
+) -> Records:
+    """What lies in records, nearly from their start to their end. It begins while they run."""
     table = [one.inner or (0, 0, 0) for one in made.table]
     inner = np.array(table, np.uint64).reshape(-1, 3)[what]
     has = inner[:, 0] > 0
-    off = np.minimum(edge, (end - start)[has] // 3)
+    off = np.minimum(edge, (np.minimum(alone, end) - start)[has] // 3)
     kind, id, aux = inner[has].T
     return columns(start[has] + off, (end - start)[has] - 2 * off, kind=kind, id=id, aux=aux)
 
@@ -85,10 +88,12 @@ def _above(made: Course) -> Records:
     jobs = _Jobs(made)
     kinds, softirq = _of(made, "kind")[jobs.what], _of(made, "level")[jobs.what] == SOFTIRQ
     chosen = ~np.isin(kinds, (CONTEXT_TASK, IDLE, 0)) & (jobs.last > 0)
-    what, start, end = (column[chosen] for column in (jobs.what, jobs.first, jobs.last))
+    what, start, alone, end = (
+        column[chosen] for column in (jobs.what, jobs.first, jobs.alone, jobs.last)
+    )
     aux = np.where(softirq[chosen], start - jobs.ready[chosen], _of(made, "aux")[what])
     whole = columns(start, end - start, kind=kinds[chosen], id=_of(made, "id")[what], aux=aux)
-    return np.concatenate([_inner(made, what, start, end, 100), whole])
+    return np.concatenate([_inner(made, what, start, alone, end, 100), whole])
 
 
 def _tasks(made: Course) -> Iterator[Records]:
@@ -101,6 +106,7 @@ def _tasks(made: Course) -> Iterator[Records]:
     start, end = (np.array(side, np.int64)[base] for side in (made.start, made.end))
     what = jobs.what[job]
     served = what == made.place(made.server.what)
+    alone = end.copy()
     goes_on = (jobs.last[job] > end) | (served & made.server.polls)
     is_task = kinds[what] == CONTEXT_TASK
     same = is_task[1:] & (what[1:] == what[:-1]) & (goes_on[:-1] | (start[1:] == end[:-1]))
@@ -110,7 +116,7 @@ def _tasks(made: Course) -> Iterator[Records]:
     begun, over, of = start[first], end[last], what[first]
     lasting = is_task[first] | (over - begun >= IDLE_NS)
     table = {name: _of(made, name)[of][lasting] for name in ("kind", "id", "aux")}
-    yield _inner(made, of, begun, over, 200)
+    yield _inner(made, of, begun, alone[first], over, 200)
     yield columns(begun[lasting], (over - begun)[lasting], **table)
     if made.server.polls or made.server.what.kind != CONTEXT_TASK:
         return

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tests.simulation.device import Device, Load, device
 from tests.simulation.draw import Draw
+from tests.simulation.machine import Integers
 
-Integers = npt.NDArray[np.int64]
 START_NS = 1_000_000_000_000
 NEVER = -1
 """In place of a time that a packet does not have."""
@@ -23,6 +23,8 @@ class Packets:
     """When each passes the point before the device, in ns of the true clock; ascending."""
     left: Integers
     """When it passes the point behind the device, or `NEVER`: the device dropped it."""
+    device: Device | None = None
+    """What its cores did."""
 
     @property
     def arrived(self) -> Integers:
@@ -32,20 +34,19 @@ class Packets:
 
 
 def packets(draw: Draw) -> Packets:
-    """A generator at some rate, with jitter, and a device with a tail, which may drop."""
+    """A generator at some rate, with jitter, and the device of the seed, which may drop."""
     number = draw.count("packets", 2, 3_000)
     gap = draw.magnitude("gap", 1_000, 10_000_000)
     jitter = draw.stream("jitter").integers(0, max(1, gap // 2), number)
     sent = START_NS + gap * np.arange(number) + jitter
     least = draw.magnitude("least latency", 200, 100_000)
-    latency = least + np.rint(draw.stream("latency").exponential(least, number)).astype(np.int64)
-    if draw.has("late packets", 0.5):
-        late = draw.stream("late packets")
-        latency += (late.random(number) < 0.01) * late.integers(0, 3_000_000, number)
-    left = sent + latency
-    if not draw.has("overtaking", 0.3):
-        left = np.maximum.accumulate(left + np.arange(number))
+    service = max(1, min(least, gap // 2))
+    service += draw.stream("service").integers(0, max(1, service // 4), number)
+    passed = device(draw, Load(sent, service, gap), START_NS - 1_000_000)
+    left = passed.left + max(0, least - gap // 2)
+    if draw.has("overtaking", 0.3):
+        left += draw.stream("overtaking").exponential(least, number).astype(np.int64)
     if draw.has("device drops", 0.5):
         dropped = draw.stream("device drops")
         left[dropped.random(number) < dropped.choice([0.001, 0.02, 0.3])] = NEVER
-    return Packets(sent, left)
+    return Packets(sent, left, passed)
