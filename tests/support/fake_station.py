@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from made_records import keeping
-from stamps import write_stamps
+from stamps import write_sides
 
 from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
@@ -36,7 +37,8 @@ from tailtap.remote.session import (
 )
 
 PACKETS = 1000
-GAP_NS = 100_000
+_SENT_NS = 1_000_000_000 + np.arange(PACKETS) * 100_000
+TIMES = _SENT_NS, _SENT_NS + 1000 + np.arange(PACKETS)
 SLIP: Json = {"percentiles": [{"p": 0.99, "value": 100}]}
 ANSWERS: Mapping[tuple[str, str], Json] = {
     ("dut", "prepare"): {
@@ -117,6 +119,8 @@ class FakeStation:
     """What its clock shows more than ours."""
     marker: Path | None = None
     """A file that is made when a site is closed."""
+    times: Callable[[str], tuple[npt.ArrayLike, npt.ArrayLike]] = lambda _run: TIMES
+    """When packets of the run of a name pass both taps, in ns; below 0 behind: they do not."""
 
     def environment(self) -> Environment:
         return Environment(kernel=Kernel(release="of paper"))
@@ -251,11 +255,10 @@ class FakeSession:
     def _stamps(self, name: str) -> Json:
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
-        ids = np.arange(PACKETS)
-        times = 1_000_000_000 + ids * GAP_NS
-        write_stamps(folder / "ingress.stamps", times, ids)
-        write_stamps(folder / "egress.stamps", times + 1000 + ids, ids)
-        seen = {"ingress": PACKETS, "egress": PACKETS - self._station.unseen}
+        before, behind = map(np.asarray, self._station.times(name))
+        write_sides(folder, before, behind, *np.flatnonzero(behind < 0))
+        came = int((behind >= 0).sum())
+        seen = {"ingress": before.size, "egress": came - self._station.unseen}
         return {
             "taps": {
                 link: {"seen": count, "lost": 0, "file": f"{link}.stamps"}

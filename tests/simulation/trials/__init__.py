@@ -10,6 +10,7 @@ from tests.simulation.trials import (
     model,
     pairs,
     quality,
+    stations,
     tail,
     verdict,
 )
@@ -24,4 +25,5 @@ TRIALS: tuple[Trial, ...] = (
     causes.TRIAL,
     folders.TRIAL,
     folders.PAGE,
+    stations.TRIAL,
 )
