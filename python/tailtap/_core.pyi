@@ -72,6 +72,7 @@ class _Crossings(TypedDict):
     key: str
     times: tuple[_Raw, _Raw]
     spans: list[tuple[int, int]]
+    resolutions_ns: tuple[int, int]
     trailers: list[str | None]
 
 class _Notes(TypedDict):

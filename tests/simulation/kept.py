@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
-KEPT: dict[str, tuple[int, ...]] = {}
+KEPT: dict[str, tuple[int, ...]] = {
+    "clocks": (85, 153, 159, 1385),
+}
 """By the name of the trial."""

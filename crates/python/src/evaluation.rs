@@ -292,7 +292,7 @@ fn foreign(what: &str) -> PyErr {
 }
 
 /// The packets that two captures of different clocks have in common: the times of each in both, and
-/// the first and the last time of both captures.
+/// of both captures the first and the last time, and the resolution of the stamps.
 #[pyfunction]
 pub fn crossings<'py>(
     py: Python<'py>,
@@ -309,6 +309,7 @@ pub fn crossings<'py>(
     dict.set_item("key", found.key.to_string())?;
     dict.set_item("times", pairs(py, found.times))?;
     dict.set_item("spans", found.spans)?;
+    dict.set_item("resolutions_ns", found.resolutions_ns)?;
     dict.set_item("trailers", found.trailers.map(|one| one.map(|trailer| trailer.to_string())))?;
     Ok(dict)
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.trial import Trial
 from tests.simulation.trials import (
     causes,
+    clocks,
     folders,
     gates,
     model,
@@ -17,6 +18,7 @@ from tests.simulation.trials import (
 
 TRIALS: tuple[Trial, ...] = (
     pairs.TRIAL,
+    clocks.TRIAL,
     tail.TRIAL,
     model.TRIAL,
     verdict.TRIAL,

@@ -21,6 +21,8 @@ pub struct Crossings {
     pub times: Vec<(u64, u64)>,
     /// The first time and the last one of the first capture, and of the second one.
     pub spans: [(u64, u64); 2],
+    /// How finely the stamps of both captures tell time, in nanoseconds.
+    pub resolutions_ns: [u64; 2],
     /// The trailers that the stamps of both captures were taken from.
     pub trailers: [Option<Trailer>; 2],
 }
@@ -68,7 +70,9 @@ pub fn crossings(
     }
     let sides = [first.side, second.side];
     let spans = sides.each_ref().map(|side| (side.intake.first_ns, side.intake.last_ns));
-    Ok(Crossings { key: choice.key, times, spans, trailers: sides.map(|side| side.notes.trailer) })
+    let resolutions_ns = sides.each_ref().map(Side::resolution_ns);
+    let trailers = sides.map(|side| side.notes.trailer);
+    Ok(Crossings { key: choice.key, times, spans, resolutions_ns, trailers })
 }
 
 fn read_both<X: Extract>(

@@ -166,10 +166,10 @@ class GuestClock:
 
     def off_ns(self, times: Times) -> Times:
         """How far these lines may be from the truth at times of the host, in ns."""
-        theirs, ours = self.moments()
-        shown = on_lines(times, ours, theirs)
         least, most = self.alignment.ahead_ns(times)
-        off: Times = np.maximum(shown - times - least, most - (shown - times))
+        off: Times = np.maximum(
+            times - self.host_ns(times + least), self.host_ns(times + most) - times
+        )
         return off
 
     @property

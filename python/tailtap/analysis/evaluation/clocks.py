@@ -186,7 +186,10 @@ def aligned(
             )
         ours, theirs = map(column, forth["times"])
         left, came = map(column, other["times"])
-        found = align(Crossings(ours, theirs), Crossings(came, left))
+        # The later stamp was cut by less than a step: a packet may seem quicker by that.
+        steps = map(max, forth["resolutions_ns"], other["resolutions_ns"][::-1])
+        cut_ours, cut_theirs = (step - 1 for step in steps)
+        found = align(Crossings(ours, theirs, -cut_theirs), Crossings(came, left, -cut_ours))
         lines = found.lines(*forth["spans"][1])
     except Stepped as error:
         mend = (
