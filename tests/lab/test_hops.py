@@ -98,7 +98,9 @@ def check_sums(run: Path) -> Evaluation:
     ("platform", "forwarder", "more", "lengths"),
     [
         ("bare-metal", "kernel-route", "", [3]),
-        ("bare-metal", "tc-mirred", ", bidirectional: true", [3]),
+        pytest.param(
+            "bare-metal", "tc-mirred", ", bidirectional: true", [3], marks=pytest.mark.slow
+        ),
         pytest.param("container", "kernel-route", "", [2], marks=pytest.mark.slow),
         pytest.param("bare-metal", "kernel-route", ", ttl: 65", [64], marks=pytest.mark.slow),
     ],

@@ -191,6 +191,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     assert "Traceback" not in stderr
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_bar_with_the_time_left(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
     out, options = tmp_path / "out", ("--set", "repeat=1", *LONGER)

@@ -142,9 +142,8 @@ traffic: {rate: 1 kpkt/s, duration: 200 ms, warm_up: 0 s, cpu: 0, slip_limit: 1 
 """
 
 
-@pytest.mark.parametrize(
-    "testbed", [pytest.param("lab.yaml", marks=pytest.mark.slow), "split.yaml"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("testbed", ["lab.yaml", "split.yaml"])
 def test_flows_of_a_network_have_cables_of_their_own(
     hosts: Hosts, tmp_path: Path, testbed: str
 ) -> None:
