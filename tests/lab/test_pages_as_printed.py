@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from labtools import Machine, own_machine
 from program import tailtap
-from read_pages import Step, files, run, steps
+from read_pages import TAPPING, Step, files, run, steps
 
 from tailtap.analysis.evaluation import Evaluation
 
@@ -122,7 +122,8 @@ def commands() -> str:
     for block in BLOCK.findall((ROOT / "docs/howto/pods.md").read_text()):
         for line in block.splitlines():
             if "tailtap tap" in line:
-                lines += [f"{line} &", "sleep 1.5", f"asking {QUERIES}", "wait $!"]
+                lines += [f"{line} 2> said &", TAPPING.format("said"), f"asking {QUERIES}"]
+                lines += ["wait $! || { cat said >&2; exit 1; }", "rm said"]
             else:
                 lines.append(line)
     return "\n".join(lines)

@@ -13,6 +13,8 @@ from pathlib import Path
 import yaml
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.S | re.M)
+TAPPING = "until grep -qs ^tapping {} || ! kill -0 $!; do sleep 0.1; done"
+"""Waits in a shell for the tap in its background, however long it takes to begin; by its output."""
 _STATUS = re.compile(r"#.*\bexit status (\d(?: or \d)*)")
 
 
@@ -73,6 +75,7 @@ def run(
             if re.search(rf"tailtap {name}\b", command):
                 command = re.sub(r"\s+#.*|$", f" {options}", command, count=1)
         script += [f"exec > {number}.out 2>&1", command, f"echo $? > {number}.status"]
+        script += [TAPPING.format(f"{number}.out")] * step.command.endswith("&")
     (folder / "script").write_text("\n".join([f"cd {folder}", *script]) + "\n")
     running = subprocess.Popen([*shell, str(folder / "script")], start_new_session=True)
     try:
