@@ -13,6 +13,7 @@ from stamps import write_sides
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Percentile
+from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.runs.run import Run
 
@@ -46,6 +47,7 @@ def sample(
     lost: int = 0,
     packets: int | None = 100_000,
     supported: bool = True,
+    within_ns: int = 0,
     more: dict[str, Any] | None = None,
 ) -> Run:
     """A run that is known by one percentile, and says nothing of what it is."""
@@ -59,6 +61,7 @@ def sample(
         }
     )
     evaluation = OnePercentile(row, lost, packets)
+    evaluation.within = Within(within_ns)
     return Run(
         slug=f"{label}-{repeat}",
         repeat=repeat,

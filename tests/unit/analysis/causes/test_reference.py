@@ -22,7 +22,9 @@ from tailtap._core import TRACE_KINDS
 
 UNTIL = 160
 ENDED = 150
-TIMES = st.integers(0, 120)
+SOME = st.sampled_from((1, 10))
+"""Times are mostly different, or mostly the same."""
+TIMES = st.tuples(st.integers(0, 120), SOME).map(lambda one: one[0] // one[1] * one[1])
 KINDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
 
 

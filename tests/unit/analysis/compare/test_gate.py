@@ -141,6 +141,7 @@ def test_a_machine_that_changed_is_no_reason_to_blame_the_program() -> None:
 
     base = measured("base", 1, 1)
     assert judge_loaded(base, measured("new", 2, 1), 0.1, 0.999).answer == "worse"
+    assert judge_loaded(base, measured("new", 1, 1), 0.1, 0.999).answer == "no worse"
     [row] = judge_loaded(base, measured("new", 2, 2), 0.1, 0.999).rows
     assert row.answer == "not shown" and "floor (wire) is slower" in row.reason
     # A faster machine hides what is slower, and explains nothing that is.
@@ -178,8 +179,18 @@ LEVEL = np.linspace(1e5, 1.1e5, 6)
         (side("base", LEVEL), side("new", LEVEL, lost=5_000), "worse", "packets were lost"),
         (side("base", LEVEL, supported=False), side("new", 3 * LEVEL, supported=False),
          "not shown", "fewer than ten"),
+        (side("base", LEVEL, within_ns=20_000), side("new", 1.5 * LEVEL, within_ns=20_000),
+         "not shown", ""),
+        (side("base", LEVEL, within_ns=20_000), side("new", 0.8 * LEVEL, within_ns=20_000),
+         "not shown", ""),
+        (side("base", LEVEL), side("new", LEVEL / 2, lost=50),
+         "not shown", "0.05 % failed or were lost, 0 before"),
+        (side("base", LEVEL), side("new", LEVEL[:5] / 2) + side("new", [5e4], lost=50),
+         "no worse", "failed or were lost"),
         (side("base", LEVEL, more=on("Xeon")), side("new", 2 * LEVEL, more=on("EPYC")),
          "not shown", "EPYC and Xeon"),
+        (side("base", LEVEL, more=on("Xeon")) + side("base", [1e5], more=on("EPYC")),
+         side("new", 2 * LEVEL, more=on("Xeon")), "worse", ""),
         (side("base", LEVEL, more=on("Xeon")), side("new", 2 * LEVEL, more=on("Xeon")),
          "worse", ""),
     ],
@@ -187,7 +198,9 @@ LEVEL = np.linspace(1e5, 1.1e5, 6)
 def test_what_explains_a_change_or_hides_it(
     base: list[Run], new: list[Run], answer: GateAnswer, says: str
 ) -> None:
-    """Lost packets are late ones; few packets show nothing; other processors are no change."""
+    """Lost packets are late ones; few packets and two clocks show nothing; other processors are no
+    change.
+    """
     found = judge_loaded(base, new, 0.05, 0.999)
     [row] = found.rows
     assert row.answer == answer and says in row.reason

@@ -110,6 +110,20 @@ ANSWERS: dict[str, tuple[Evidence, Mapping[str, str]]] = {
         "p99.9 < 1 ms": "not shown: 10 % of the packets were lost", "median < 1 ms": HOLDS,
         "reliability(1 ms) >= 99.9 %": VIOLATED, "loss < 1 %": VIOLATED, "loss == 0": VIOLATED,
     }),
+    "as many lost packets as the percentile leaves": (
+        evidence(of_late(0, 9_000), {"lost": 1_000}), {
+            "p90 < 1 ms": HOLDS, "p90.001 < 1 ms": "not shown: 10 % of the packets were lost",
+        },
+    ),
+    "packets that left before they came may be late": (
+        evidence(of_late(0, 900), {"noncausal": 100}), {
+            "reliability(2 us) >= 85 %": HOLDS, "reliability(2 us) >= 95 %": NOT_SHOWN,
+        },
+    ),
+    "what was not read before the device may be of the copies": (
+        evidence(of_late(0, 900), {"duplicate_egress": 5}, before=Unread(5)),
+        {"duplicates == 0": NOT_SHOWN, "duplicates < 5 %": HOLDS},
+    ),
     "stamps that the tap missed": (
         evidence(of_late(0, 1_000_000), {"lost": 500}, warnings=MISSED), {
             "loss == 0": "not shown: may be lost: stamps are missing, and",
@@ -269,6 +283,8 @@ def test_a_return_level_is_judged_by_its_interval(tmp_path: Path) -> None:
     found = answer(f"return_level(1 h) < {int((low + high) / 2)} ns", run)
     assert found.answer == NOT_SHOWN and "does not decide" in found.reason
     assert "prediction-failed" not in found.doubts
+    hiding = replace(run, counts={"matched": 1_000_000, "lost": 1, "unmatched_egress": 1})
+    assert answer("return_level(1 h) < 1 ms", hiding).answer == NOT_SHOWN
     found = answer("return_level(1 ms) < 1 s", run)
     assert found.answer == NOT_SHOWN and "look at the percentiles" in found.reason
 
