@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tests.simulation.draw import Draw
-from tests.simulation.traffic import START_NS, Integers
+from tests.simulation.machine import Integers
+from tests.simulation.traffic import START_NS
 
 SECOND = 1_000_000_000
 TAI_NS = 37 * SECOND

@@ -15,7 +15,8 @@ from stamps import write_sides
 
 from tailtap.analysis.evaluation import evaluate
 from tests.simulation.draw import Draw
-from tests.simulation.traffic import NEVER, Integers, Packets, packets
+from tests.simulation.machine import Integers
+from tests.simulation.traffic import NEVER, Packets, packets
 
 SECOND = 1_000_000_000
 LISTED = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
@@ -43,7 +44,7 @@ def ranked(latency: Integers, percentiles: Sequence[float]) -> list[Ranked]:
     """Percentiles of latencies; 95 % of intervals hold the true one (Hahn and Meeker, 1991)."""
     ordered, n = np.sort(latency), latency.size
     # One call for all: a call for each takes longer than all else that a run needs.
-    lows, highs = (stats.binom.ppf(q, n, percentiles).astype(int) for q in (0.025, 0.975))
+    lows, highs = (np.asarray(stats.binom.ppf(q, n, percentiles), int) for q in (0.025, 0.975))
     # The least k with k / n >= p, as PostgreSQL's percentile_disc has it.
     shares = np.arange(1, n + 1) / n
     ranks = [int(rank) + 1 for rank in np.searchsorted(shares, percentiles)]

@@ -94,8 +94,9 @@ def stored(latency: Integers, rate: int = 10_000, lost: int = 0) -> StoredTail:
     """What an evaluation keeps of packets that were sent at this rate (pkt/s)."""
     ingress = START + np.arange(latency.size) * SECOND_NS // rate
     exceedances, floor, blocks, width = tail_tables(latency, ingress)
-    tables = columns(exceedances), Blocks(width, *columns(blocks))
-    return StoredTail("made", latency.size, lost, float(rate), floor, *tables[0], tables[1])
+    position, came, took = columns(exceedances)
+    kept = Blocks(width, *columns(blocks))
+    return StoredTail("made", latency.size, lost, float(rate), floor, position, came, took, kept)
 
 
 def few(packets: int, position: Integers, latency: Integers, rate: int) -> StoredTail:

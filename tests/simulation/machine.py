@@ -162,8 +162,8 @@ def course(
                 works = [work for _, _, work in waking[:-1]] + [service[place]]
                 if now + sum(works) <= events[at + 1][0]:
                     at += 1
-                    for (what, _, _), work in zip(waking, works, strict=True):
-                        made.stretch(now, now + work, made.begin(what, now))
+                    for (woken, _, _), work in zip(waking, works, strict=True):
+                        made.stretch(now, now + work, made.begin(woken, now))
                         now += work
                     made.left[place] = now
                     continue

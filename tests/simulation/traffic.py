@@ -40,8 +40,8 @@ def packets(draw: Draw) -> Packets:
     jitter = draw.stream("jitter").integers(0, max(1, gap // 2), number)
     sent = START_NS + gap * np.arange(number) + jitter
     least = draw.magnitude("least latency", 200, 100_000)
-    service = max(1, min(least, gap // 2))
-    service += draw.stream("service").integers(0, max(1, service // 4), number)
+    shortest = max(1, min(least, gap // 2))
+    service = shortest + draw.stream("service").integers(0, max(1, shortest // 4), number)
     passed = device(draw, Load(sent, service, gap), START_NS - 1_000_000)
     left = passed.left + max(0, least - gap // 2)
     if draw.has("overtaking", 0.3):

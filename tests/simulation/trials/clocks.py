@@ -21,7 +21,8 @@ from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.base.errors import InputError
 from tests.simulation.clocks import Clock, another, resolution
 from tests.simulation.draw import Draw
-from tests.simulation.traffic import NEVER, Integers, Packets, packets
+from tests.simulation.machine import Integers
+from tests.simulation.traffic import NEVER, Packets, packets
 from tests.simulation.trial import Tally, Trial
 
 ENOUGH, MANY = 100, 16
@@ -98,7 +99,7 @@ def run(draw: Draw, folder: Path) -> Tally:
     ours = Clock(resolution_ns=resolution(draw, "our stamps"))
     world = showing(World(there, back, ours, theirs))
     world.write(folder)
-    tally = {}
+    tally: Tally = {}
     if there.arrived.size:
         tally = by_packets(draw, world, folder)
         by_interval(draw, world, folder)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -199,7 +200,7 @@ def in_the_database(made: Sequence[Made], database: Path) -> None:
     """What SQL says of runs."""
     with duckdb.connect(str(database), read_only=True) as connection:
 
-        def ask(query: str, *values: object) -> list[tuple[object, ...]]:
+        def ask(query: str, *values: object) -> list[tuple[Any, ...]]:
             return connection.execute(query, list(values)).fetchall()
 
         assert ask("SELECT run, slug, status, repeat, valid FROM runs ORDER BY run") == [

@@ -37,7 +37,7 @@ STEPS = ("open", "replace", "rename", "unlink", "mkdir", "rmdir", "link", "fsync
 """Calls of the system by which files come, go, and reach the disk."""
 GROWING = ("open", "mkdir", "fsync")
 """Those that a full disk refuses."""
-QUICK = {"SETTLE_SECONDS": 0.0, "PROBE_PAUSE_SECONDS": 0.0, "OVERTIME": 1.0,
+QUICK: dict[str, Any] = {"SETTLE_SECONDS": 0.0, "PROBE_PAUSE_SECONDS": 0.0, "OVERTIME": 1.0,
          "OVERTIME_SECONDS": 0.02, "DRAIN_SECONDS": 0.0}  # fmt: skip
 NONSENSE: Mapping[tuple[str, str], Any] = {
     ("dut", "prepare"): {**ANSWERS["dut", "prepare"], "patience": "long"},
