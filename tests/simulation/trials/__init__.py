@@ -8,6 +8,7 @@ from tests.simulation.trials import (
     clocks,
     folders,
     gates,
+    imports,
     model,
     pairs,
     quality,
@@ -28,4 +29,6 @@ TRIALS: tuple[Trial, ...] = (
     folders.TRIAL,
     folders.PAGE,
     stations.TRIAL,
+    imports.TRIAL,
+    imports.TREES,
 )

@@ -113,11 +113,14 @@ def run(draw: Draw, folder: Path) -> None:
             befallen(draw, world)
             assert before <= stamps(world.out)
             consistent(world)
-        before, missing = stamps(world.out), len(unfinished(world))
+        missing = {*unfinished(world)}
+        if draw.has("a power cut", 0.4):
+            missing |= power_cut(draw, world)
+        before = stamps(world.out)
         station = world.station()
         world.run(station, world.out)
         assert before <= stamps(world.out)
-        assert station.opened == station.closed == missing
+        assert station.opened == station.closed == len(missing)
         slugs = [flow.slug for one in world.plan for flow in one.group]
         assert sorted(path.name for path in (world.out / "runs").iterdir()) == sorted(slugs)
         found = read_runs(world.out).runs
@@ -129,6 +132,20 @@ def run(draw: Draw, folder: Path) -> None:
         if draw.has("an uncut one beside", 0.3):
             world.run(world.station(), folder / "uncut")
             assert results(world.out) == results(folder / "uncut")
+
+
+def power_cut(draw: Draw, world: World) -> set[str]:
+    """Empty a file of a run that was done; the measurement that has to be made again."""
+    done = [flow for one in world.plan for flow in one.group
+            if one.slug not in unfinished(world)]  # fmt: skip
+    if not done:
+        return set()
+    flow = draw.choice("whose power is cut", done)
+    folder = world.out / "runs" / flow.slug
+    names = ["run.json", "generator.json", "egress.stamps", "evaluation/evaluation.json",
+             "evaluation/worst.parquet"]  # fmt: skip
+    (folder / draw.choice("emptied", names)).write_bytes(b"")
+    return {one.slug for one in world.plan if flow in one.group}
 
 
 def results(out: Path) -> dict[str, Any]:
@@ -172,7 +189,7 @@ def befallen(draw: Draw, world: World) -> None:
     """One attempt at the campaign, to which something happens."""
     station = world.station()
     what = draw.choice("what befalls", ("kill", "full disk", "Ctrl-C", "role", "event", "nonsense",
-                                        "hang", "bug"))  # fmt: skip
+                                        "hang", "bug", "full once"))  # fmt: skip
     at = draw.magnitude("at", 1, 300)
     victim = draw.between("victim", 1, 2)
     role, request = draw.choice("asked", REQUESTS)
@@ -192,6 +209,16 @@ def befallen(draw: Draw, world: World) -> None:
             raised = ValueError("zip() argument 3\nis longer") if what == "bug" else error
             said = "a bug of tailtap: ValueError: zip()" if what == "bug" else str(error)
             one_lost(world, station, victim, said, fails={(role, request): raised})
+        case "full once":
+            missing = unfinished(world)
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            try:
+                one_lost(world, station, victim, "", fails={("dut", "observe"): full})
+            except NotWritten:
+                assert victim <= len(missing)
+            else:
+                assert victim > len(missing)
+            assert station.opened == station.closed == min(victim, len(missing))
         case "event":
             role = draw.choice("who fails", ("dut", "timestamper"))
             event = failed("it was ended by SIGSEGV")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from tailtap.records.record import Notice
 from tailtap.results.importers.tools.hdr import decode
 from tailtap.results.importers.tools.reading import (
+    CUT_OFF,
     MICROSECOND,
     Reading,
     bucketed,
@@ -23,6 +24,7 @@ _MEAN = re.compile(r"#\[Mean\s+=\s*([\d.]+)")
 OURS = re.compile(r"#\[Buckets = +1,")
 """Latencies that are not rounded, as tailtap writes them: in us."""
 _LINE = re.compile(r"(?:Tag=(?P<tag>[^,]*),)?(?:[\d.eE+-]+,){3}(?P<code>(?P<kind>D?HIST)\S+)")
+_BEGUN = re.compile(r"\d|Tag=")
 MARKS = ",HISTF", ",DHIST"
 """What every line with a histogram has: the beginning of its encoding, of integers or doubles."""
 NANOSECONDS = "#[Values are in ns]"
@@ -39,7 +41,9 @@ def spectrum(body: str, unit: int, **more: object) -> Reading:
     """The reading of a spectrum whose values are of so many ns. Raises `ValueError`."""
     rows: list[tuple[int, int, int]] = []
     below, floor = 0, None
-    for value, _, reached in _ROW.findall(body):
+    share = 0.0
+    for value, percentile, reached in _ROW.findall(body):
+        share = float(percentile)
         top, count = nanoseconds(value, unit), number(reached, "requests")
         if count > below:
             # The first row is of the smallest value, and no bucket.
@@ -47,6 +51,8 @@ def spectrum(body: str, unit: int, **more: object) -> Reading:
         floor, below = top, max(below, count)
     if not rows:
         raise ValueError("it has no detailed percentile spectrum")
+    if share != 1:
+        raise ValueError("it ends before its last percentile")
     maximum, mean = _MAX.search(body), _MEAN.search(body)
     return Reading(
         bucketed(rows),
@@ -63,7 +69,9 @@ def read_hlog(text: str, unit: int | None = None) -> Iterator[Reading]:
     lines = text.splitlines()
     doubles: set[str] = set()
     for place, line in enumerate(lines):
+        last = place == len(lines) - 1 and not text.endswith("\n")
         if line.startswith("#") or not any(mark in line for mark in MARKS):
+            doubts += [CUT_OFF] * (last and _BEGUN.match(line) is not None)
             continue
         try:
             if (match := _LINE.fullmatch(line.strip())) is None:
@@ -74,9 +82,8 @@ def read_hlog(text: str, unit: int | None = None) -> Iterator[Reading]:
                 continue
             buckets = decode(match["code"])
         except ValueError:
-            if place == len(lines) - 1 and found and not text.endswith("\n"):
-                told = "it ends within a line, which is left out: the program was stopped"
-                doubts.append(Notice("read-in-part", told))
+            if last and found:
+                doubts.append(CUT_OFF)
                 break
             raise
         ends = zip(buckets.low.tolist(), buckets.high.tolist(), strict=True)

@@ -24,13 +24,14 @@ from tailtap.results.importers.tools.reading import (
     nanoseconds,
     number,
     share,
+    whole_lines,
 )
 
 _IPERF = re.compile(
     r"^\[ *(?P<id>[^\]]+)\] (?P<start>[\d.]+)-(?P<end>[\d.]+) sec +"
     r"(?P<what>[^\s(-]*)(?:\(f\))?-PDF: "  # the final line of a connection is marked (f)
     r"bin\(w=(?P<width>[\d.]+)(?P<unit>us|ms|s)\):cnt\((?P<count>\d+)\)=(?P<bins>[\d:,]*)"
-    r".*?obl/obu=(?P<below>\d+)/(?P<beyond>\d+)",
+    r".*?obl/obu=(?P<below>\d+)/(?P<beyond>\d+)\)",
     re.M,
 )
 _IPERF_SUMS = re.compile(
@@ -127,10 +128,12 @@ def read_sockperf(text: str) -> Iterator[Reading]:
     every, answers = _SOCKPERF_EVERY.search(text), _SOCKPERF_ANSWERED.search(text)
     few = answers and int(answers[2]) * 4 < int(answers[1]) * 3
     waits = not few and "interrupted by signal" not in text and (not every or int(every[1]) == 1)
-    doubts = (*shared, CLOSED_LOOP) if waits else shared
     ends = dict(_SOCKPERF_END.findall(text))
     total = _SOCKPERF_TOTAL.search(text)
     rows = _SOCKPERF_ROW.findall(text)
+    if rows and not text.rstrip().endswith("---"):
+        shared = (*shared, Notice("read-in-part", "its log has no end: the program was stopped"))
+        rows = _SOCKPERF_ROW.findall("\n".join(whole_lines(text)[0]))
     yield Reading(
         exact(nanoseconds(value, MICROSECOND) for value in rows),
         percentiles=[
@@ -144,7 +147,7 @@ def read_sockperf(text: str) -> Iterator[Reading]:
         rate=number(rate[1], "packets") if rate and int(rate[1]) < 1 << 31 else None,
         minimum=nanoseconds(ends["MIN"], MICROSECOND) if "MIN" in ends else None,
         maximum=nanoseconds(ends["MAX"], MICROSECOND) if "MAX" in ends and not rows else None,
-        doubts=doubts,
+        doubts=(*shared, CLOSED_LOOP) if waits else shared,
     )
 
 
@@ -227,6 +230,7 @@ def read_netperf(text: str) -> Iterator[Reading]:
         width = _NETPERF_TIMES[times] * _NETPERF_UNITS[unit]
         for place, count in enumerate(counts.replace(":", " ").split()):
             rows.append((place * width, (place + 1) * width - 1, number(count, "transactions")))
-    if beyond := _NETPERF_BEYOND.search(text):
-        rows.append((100 * SECOND, OPEN, number(beyond[1], "transactions")))
+    if (beyond := _NETPERF_BEYOND.search(text)) is None:
+        raise ValueError("its histogram has no end")
+    rows.append((100 * SECOND, OPEN, number(beyond[1], "transactions")))
     yield Reading(bucketed(rows), doubts=(CLOSED_LOOP,))

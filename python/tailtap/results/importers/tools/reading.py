@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tailtap.base.foreign import parse_json
 from tailtap.records.record import Notice
 from tailtap.results.importers.tools.hdr import Buckets, Integers
 
@@ -25,6 +26,8 @@ UNITS: Mapping[str, int] = {
 }  # fmt: skip
 WIDE = 0.02
 """Buckets that are wider than this share of their values are a doubt."""
+ROUNDED = 0.1
+"""By what share the coarsest histograms round the ends that a mean is between."""
 
 CLOSED_LOOP = Notice(
     "closed-loop",
@@ -33,6 +36,9 @@ CLOSED_LOOP = Notice(
 )
 FAILURES_UNTOLD = Notice(
     "requests-failed", "it does not say which requests failed: a quick failure counts as an answer"
+)
+CUT_OFF = Notice(
+    "read-in-part", "it ends within a line, which is left out: the program was stopped"
 )
 ONLY_PERCENTILES = Notice(
     "percentiles-only", "it holds a few percentiles and no distribution: nothing between them"
@@ -88,6 +94,21 @@ class Reading:
             return self.requests
         gone = self.lost if self.errors is None else self.errors - self.among
         return None if gone is None else self.total + gone
+
+
+def whole_lines(text: str) -> tuple[list[str], tuple[Notice, ...]]:
+    """The lines of a text but for a last one that was cut off, and what is said of that.
+
+    An object of JSON is whole without the end of its line.
+    """
+    *lines, last = text.split("\n")
+    if not last.strip():
+        return lines, ()
+    try:
+        mapping(parse_json(last))
+    except ValueError:
+        return lines, (CUT_OFF,)
+    return [*lines, last], ()
 
 
 def mapping(value: object) -> Mapping[str, Any]:
@@ -179,8 +200,12 @@ def exact(values: Iterable[int]) -> Buckets:
 
 
 def checked(found: Reading) -> Reading:
-    """The same, with what its form makes doubtful. Raises `ValueError` where it says nothing."""
+    """The same, with what its form makes doubtful.
+
+    Raises `ValueError` where it says nothing, or what cannot be.
+    """
     buckets = found.buckets
+    _require_mean(found)
     said = (
         found.percentiles or found.lost or any(one.code == "negative-times" for one in found.doubts)
     )
@@ -197,6 +222,22 @@ def checked(found: Reading) -> Reading:
     found = replace(found, buckets=buckets, total=total)
     doubts = (*found.doubts, *_failed(found), *_coarse(buckets, total))
     return replace(found, doubts=doubts)
+
+
+def _require_mean(found: Reading) -> None:
+    """Raise `ValueError` for a mean that is not between the least and the greatest latency."""
+    least, most = found.minimum, found.maximum
+    if found.buckets.count.size:
+        least = int(found.buckets.low[0]) if least is None else least
+        most = int(found.buckets.high[-1]) if most is None else most
+    if found.mean is None:
+        return
+    low = (least or 0) * (1 - ROUNDED) - MICROSECOND
+    high = (OPEN if most is None else most) * (1 + ROUNDED) + MICROSECOND
+    if not low <= found.mean <= high:
+        raise ValueError(
+            f"its mean of {found.mean:,.0f} ns is not between its least and its greatest latency"
+        )
 
 
 def _failed(found: Reading) -> Iterator[Notice]:

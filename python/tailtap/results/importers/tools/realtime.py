@@ -61,6 +61,8 @@ def _table(text: str, unit: int, names: str, width: int = 0) -> Iterator[Reading
     sums: dict[str, list[str]] = {}
     for name, values in _SUMS.findall(text):
         sums.setdefault(name.lower(), values.split())
+    if not sums.keys() >= {"max"}:
+        raise ValueError("its histogram has no end")
 
     def told(name: str, column: int) -> int | None:
         found = sums.get(name, [])[column : column + 1]

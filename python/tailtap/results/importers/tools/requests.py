@@ -26,6 +26,7 @@ from tailtap.results.importers.tools.reading import (
     number,
     per_request,
     share,
+    whole_lines,
 )
 
 _ATTACK = '{"attack":'
@@ -47,8 +48,10 @@ _PERCENTILE = re.compile(r"p?\(?([\d.]+)(?:th|\))?")
 def read_vegeta(text: str) -> Iterator[Reading]:
     """Its requests, its spectrum or its percentiles. Raises `ValueError`."""
     if text.startswith(_ATTACK):
-        lines = map(mapping, map(parse_json, text.splitlines()))
-        yield per_request((str(one["code"]), nanoseconds(one["latency"], 1)) for one in lines)
+        lines, doubts = whole_lines(text)
+        rows = map(mapping, map(parse_json, lines))
+        pairs = ((str(one["code"]), nanoseconds(one["latency"], 1)) for one in rows)
+        yield per_request(pairs, doubts=doubts)
     elif text.lstrip().startswith("{"):
         found = mapping(parse_json(text))
         codes, times = mapping(found["status_codes"]), mapping(found["latencies"])
@@ -60,12 +63,11 @@ def read_vegeta(text: str) -> Iterator[Reading]:
 def read_k6(text: str) -> Iterator[Reading]:
     """The durations of requests: of expected answers, where k6 tells them. Raises `ValueError`."""
     if '"metrics"' not in text:
-        points = (
-            mapping(parse_json(line)) for line in text.splitlines() if f'"{_DURATION}"' in line
-        )
+        lines, doubts = whole_lines(text)
+        points = (mapping(parse_json(line)) for line in lines if f'"{_DURATION}"' in line)
         yield per_request(
             map(_point, (mapping(one["data"]) for one in points if one.get("type") == "Point")),
-            doubts=(CLOSED_LOOP,),
+            doubts=(CLOSED_LOOP, *doubts),
         )
         return
     metrics = mapping(mapping(parse_json(text))["metrics"])
@@ -88,10 +90,11 @@ def _point(data: Mapping[str, object]) -> tuple[str, int]:
 def read_hey(text: str) -> Iterator[Reading]:
     """Its requests, or its percentiles. Raises `ValueError`."""
     if text.startswith(_CSV):
-        titles, *rows = (line.split(",") for line in text.splitlines())
+        lines, doubts = whole_lines(text)
+        titles, *rows = (line.split(",") for line in lines)
         code = titles.index("status-code")
         pairs = ((one[code], nanoseconds(one[0], SECOND)) for one in rows)
-        yield per_request(pairs, STEP, (CLOSED_LOOP,))
+        yield per_request(pairs, STEP, (CLOSED_LOOP, *doubts))
         return
     if text.lstrip().startswith("{"):
         found = mapping(parse_json(text))
