@@ -179,13 +179,15 @@ def damaged(draw: Draw, folder: Path, runs: int) -> None:
     files = sorted(path for path in (folder / "tree").rglob("latencies-*.csv"))
     path = draw.choice("cut file", files)
     whole = path.read_bytes()
-    path.write_bytes(whole[: draw.between("length", 0, len(whole) - 1)])
+    left = whole[: draw.between("length", 0, len(whole) - 1)]
+    path.write_bytes(left)
     with mock.patch.object(importer, "refresh"):
         found = import_tree(folder / "tree", folder / "damaged")
     assert found.runs == runs
     told = [one.message for one in found.warnings if one.code in ("file-damaged", "run-twice")]
     kind = re.sub(r".*\.(\w+)\.csv", r"\1", path.name)
-    assert any(path.name in message for message in told), (kind, found.warnings)
+    at_a_line = left.count(b"\n") > 1 and left.endswith(b"\n")  # which nobody can know
+    assert at_a_line or any(path.name in message for message in told), (kind, found.warnings)
 
 
 TRIAL = Trial("imports", run, every=2)
