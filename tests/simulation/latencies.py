@@ -20,7 +20,7 @@ from tests.simulation.draw import Draw
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-INDICES = (0.5, 0.2)
+INDICES = (0.5, 0.1)
 """Clusters for each late packet, where these come together."""
 
 

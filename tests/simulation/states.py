@@ -1,11 +1,10 @@
-"""Machines whose runs scatter: by themselves, by states that stay, by a drift, by outliers."""
+"""Machines whose runs scatter: by themselves, by states that stay, by disturbances."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 from comparisons import sample
@@ -19,23 +18,21 @@ LEVEL = 5e5
 """The latency in ns of a usual run."""
 
 
-def scatter(draw: Draw, name: str, runs: int, most: float = 0.5) -> Floats:
+def staying(random: np.random.Generator, runs: int) -> Floats:
+    """Half of the variance is a state that stays for some runs, such as a boot brings."""
+    found = random.normal(size=runs)
+    changed = np.cumsum(random.random(runs) < 1 / 11)
+    return np.asarray((found + random.normal(size=runs)[changed]) / math.sqrt(2))
+
+
+def scatter(draw: Draw, name: str, runs: int) -> Floats:
     """The logarithms of a machine's runs, in the order of time, about that of its level."""
     random = draw.stream(name)
-    found = random.normal(size=runs)
-    if draw.has("states", 0.3):  # such as a boot brings, and the next one ends
-        changed = np.cumsum(random.random(runs) < 1 / 11)
-        found = (found + random.normal(size=runs)[changed]) / math.sqrt(2)
-    if draw.has("a state that wanders", 0.2):
-        steps = random.normal(0, math.sqrt(1 - 0.95**2), runs)
-        state = random.normal()
-        for place, step in enumerate(steps):
-            state = 0.95 * state + step
-            found[place] = (found[place] + state) / math.sqrt(2)
-    found *= float(random.uniform(0.02, most))
+    found = staying(random, runs) if draw.has("states", 0.5) else random.normal(size=runs)
+    found *= float(random.uniform(0.02, 0.5))
     if draw.has("disturbed runs", 0.3):
         found += (random.random(runs) < 0.2) * np.log1p(5 * random.pareto(1.5, runs))
-    return np.asarray(found)
+    return found
 
 
 def side(name: str, logs: Floats, places: Integers | None = None) -> list[Run]:
@@ -46,5 +43,5 @@ def side(name: str, logs: Floats, places: Integers | None = None) -> list[Run]:
         if places is not None:
             more["started"] = f"{FIRST + timedelta(minutes=int(places[number])):%Y-%m-%dT%H:%M:%SZ}"
         run = sample("bare-metal", number + 1, LEVEL * math.exp(log), more=more)
-        found.append(replace(run, home=Path(name)))
+        found.append(replace(run, alias=name))
     return found

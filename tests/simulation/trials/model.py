@@ -96,12 +96,14 @@ def run(draw: Draw, folder: Path) -> Tally:
     if draw.has("two clocks", 0.3):
         tail = replace(tail, within_ns=draw.magnitude("within", 10, 5_000))
     options = Options(
-        fit=trouble.fit if trouble else 0.5,
+        fit=trouble.fit if trouble else draw.choice("fit", (0.5, 1.0)),
         thresholds=(Threshold(99.0), Threshold(98.0)),
         horizons=(NEAR_NS, HORIZON_NS),
     )
     model = analyse(tail, options)
     consistent(model, tail)
+    checked = model.chosen is not None and model.chosen.check is not None
+    assert checked == (model.chosen is not None and options.fit < 1)
     near, far = (entry.level for entry in model.levels)
     if trouble is not None:
         reasons = {flag.code for found in model.assessments for flag in found.flags}
@@ -136,6 +138,12 @@ def consistent(model: TailModel, tail: StoredTail) -> None:
     if usable:
         lowest = min(one.latency or 0 for one in model.assessments if not one.refused)
         assert model.chosen is not None and model.chosen.latency == lowest
+    for one in model.assessments:
+        flags = {flag.code for flag in one.flags}
+        if one.bursts is not None:
+            assert tail.loss * one.fitted <= 0.1 * one.exceedances
+            few = one.goodness is not None and one.bursts.count < 500
+            assert ("few-bursts" in flags) == few
     for forecast in model.forecasts:
         for over in forecast.levels:
             assert over.packets == (tail.latency_ns > over.level_ns).sum()

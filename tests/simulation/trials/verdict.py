@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +24,9 @@ ALLOWED = ("30", "10", "1", "0.1")
 NEVER = 10**15
 """In place of the latency of a packet that the device dropped."""
 NOBODY = np.empty(0, np.int64)
+TIMES = 5
+HIDES = ("changed payloads", "stamps not read", "stamps before the device not read")
+OPPOSITE: Mapping[Answer, Answer] = {"holds": "violated", "violated": "holds"}
 
 
 @dataclass(frozen=True)
@@ -35,45 +39,53 @@ class Device:
     """Packets that left the device as others: a payload was changed on the way."""
     unread: Integers
     """Packets of which the capture after the device has no stamp that is read."""
+    unread_before: Integers
+    """The same of that before it: these match none."""
     off_ns: int = 0
     """How far the clock after the device is ahead."""
     within_ns: int = 0
     """How far it may be, by what the captures tell."""
 
+    @property
+    def hidden(self) -> Integers:
+        """The packets of which nobody knows how late they were."""
+        return np.concatenate([self.changed, self.unread, self.unread_before])
+
     def evidence(self) -> Evidence:
         """What a run says of it."""
         arrived = self.latency != NEVER
         here = arrived.copy()
-        here[self.changed] = here[self.unread] = False
+        here[self.hidden] = False
         seen = self.latency[here] + self.off_ns
-        changed, unread = (int(arrived[one].sum()) for one in (self.changed, self.unread))
+        unmatched = int(arrived[np.concatenate([self.changed, self.unread_before])].sum())
+        ingress = self.latency.size - self.unread_before.size
         counts = {
             "matched": seen.size,
-            "lost": self.latency.size - seen.size,
-            "egress": seen.size + changed,
-            "unmatched_egress": changed,
+            "lost": ingress - seen.size,
+            "egress": seen.size + unmatched,
+            "unmatched_egress": unmatched,
         }
         return Evidence(
             name="made",
             packets=seen.size,
-            offered=self.latency.size,
+            offered=ingress,
             maximum=int(seen.max()) if seen.size else None,
             mean=float(seen.mean()) if seen.size else None,
             counts=counts,
             distribution=np.unique(seen, return_counts=True) if seen.size else None,
             rate=10_000.0,
-            after=Unread(unread),
+            before=Unread(self.unread_before.size),
+            after=Unread(int(arrived[self.unread].sum())),
             within_ns=self.within_ns,
             unread_told=True,
         )
 
     def others(self) -> list[Device]:
         """Devices that look the same: of which what nobody saw is early, late or dropped."""
-        unseen = np.concatenate([self.changed, self.unread])
         found = [self]
         for value in (0, NEVER - 1, NEVER):
             latency = self.latency.copy()
-            latency[unseen] = value
+            latency[self.hidden] = value
             found.append(replace(self, latency=latency))
         return [
             replace(one, latency=np.where(one.latency >= NEVER - 1, one.latency, one.latency + off))
@@ -86,7 +98,6 @@ def device(draw: Draw) -> Device:
     """Packets that do not depend on each other, and what hides some of them."""
     random = draw.stream("packets")
     latency = law(draw).at(1 - random.random(draw.count("packets", 20, 30_000)))
-    found = Device(latency, NOBODY, NOBODY)
 
     def some(feature: str) -> Integers:
         chosen = draw.stream(feature)
@@ -95,11 +106,12 @@ def device(draw: Draw) -> Device:
 
     if draw.has("device drops", 0.3):
         latency[some("device drops")] = NEVER
-    if draw.has("changed payloads", 0.3):
-        found = replace(found, changed=some("changed payloads"))
-    if draw.has("packets that are not read", 0.3):
-        unread = np.setdiff1d(some("packets that are not read"), found.changed)
-        found = replace(found, unread=unread)
+    hidden: list[Integers] = []
+    for feature in HIDES:
+        chosen = some(feature) if draw.has(feature, 0.2) else NOBODY
+        hidden.append(np.setdiff1d(chosen, np.concatenate([NOBODY, *hidden])))
+    changed, unread, before = hidden
+    found = Device(latency, changed, unread, before)
     if draw.has("two clocks", 0.3):
         within = draw.magnitude("within", 10, 20_000)
         off = draw.between("off", -within, within)
@@ -153,21 +165,21 @@ def true_answer(quantity: str, allowed: Fraction, limit: int, latency: Integers)
 def decided(draw: Draw) -> dict[str, tuple[int, int]]:
     """No answer is one that a device which looks the same contradicts."""
     made = device(draw)
-    run = made.evidence()
-    clean = not (made.within_ns or made.changed.size or made.unread.size)
-    answers = 0
+    run, others = made.evidence(), made.others()
+    assert run.lost is not None
+    gone, answers = Fraction(run.lost[1], made.latency.size), 0
     wanted = requirements(draw, made.latency)
     for text, (quantity, allowed, limit) in wanted.items():
         found = judge(parse_requirement(text), run)
         answers += found.answer != "not shown"
-        for other in made.others():
-            true = true_answer(quantity, allowed, limit, other.latency)
-            assert {found.answer, true} != {"holds", "violated"}, (text, found.reason)
-        gone = Fraction(run.lost[1], made.latency.size) if run.lost else Fraction(0)
-        if clean and not (quantity == "percentile" and gone > allowed):
-            assert found.answer == true_answer(quantity, allowed, limit, made.latency), text
-        if clean and found.answer == "not shown" and "more_packets" in found.figures:
-            longer(text, found, made)
+        true = {true_answer(quantity, allowed, limit, other.latency) for other in others}
+        assert OPPOSITE.get(found.answer) not in true, (text, found.reason)
+        if quantity == "percentile" and gone > allowed:
+            assert found.answer == "not shown", text
+        elif not made.hidden.size and (not limit or limit > 2 * made.within_ns + 1):
+            assert found.answer == (true.pop() if len(true) == 1 else "not shown"), text
+            if not made.within_ns and "more_packets" in found.figures:
+                longer(text, found, made)
     return {"decided": (answers, len(wanted))}
 
 
@@ -184,20 +196,25 @@ def longer(text: str, found: RunFinding, made: Device) -> None:
 def errors(draw: Draw) -> dict[str, tuple[int, int]]:
     """How often a run says of all packets to come what is not so, just where it begins."""
     found, random = law(draw), draw.stream("just")
-    packets = draw.count("judged packets", 200, 50_000)
-    index = float(random.choice(INDICES)) if draw.has("clusters of late packets", 0.4) else 1.0
-    latency = found.at(shares(random, packets, index))
     percent = draw.choice("allowed of all", ALLOWED)
-    allowed = float(percent) / 100
-    limit = max(int(found.at(allowed * random.choice([0.7, 1.0, 1.001, 1.3]))), 1)
-    share = found.above(limit)
-    run = replace(Device(latency, NOBODY, NOBODY).evidence(), tail=stored(latency))
-    answer = judge(parse_requirement(f"p{100 - float(percent):g} <= {limit} ns"), run).answer
-    if share > allowed:
-        name = "not said to hold" + " in clusters" * (index < 1)
-        return {name: (int(answer != "holds"), 1)}
-    # A run in which too many are late violates it, whatever others would do.
-    return {} if index < 1 else {"not called violated": (int(answer != "violated"), 1)}
+    allowed, index = float(percent) / 100, 1.0
+    packets = draw.count("judged packets", 200, 20_000)
+    if draw.has("clusters of late packets", 0.3):
+        index = float(random.choice(INDICES))
+        packets = round(draw.magnitude("clusters", 10, 40) / index / allowed)
+    limit = max(int(found.at(allowed * random.choice([0.7, 1.0, 1.01]))), 1)
+    wrong, name = "violated", "not called violated"
+    if found.above(limit) > allowed:
+        wrong, name = "holds", "not said to hold" + " in clusters" * (index < 1)
+    elif index < 1:
+        return {}  # a run in which too many are late violates it, whatever others would do
+    wanted = parse_requirement(f"p{100 - float(percent):g} <= {limit} ns")
+    right = 0
+    for _ in range(TIMES):
+        latency = found.at(shares(random, packets, index))
+        run = Device(latency, NOBODY, NOBODY, NOBODY).evidence()
+        right += judge(wanted, replace(run, tail=stored(latency))).answer != wrong
+    return {name: (right, TIMES)}
 
 
 def run(draw: Draw, folder: Path) -> Tally:
@@ -211,7 +228,7 @@ TRIAL = Trial(
     rates={
         "decided": (0.5, 1.0),
         "not said to hold": (0.95, 1.0),
-        "not said to hold in clusters": (0.95, 1.0),
+        "not said to hold in clusters": (0.93, 1.0),
         "not called violated": (0.95, 1.0),
     },
 )

@@ -6,69 +6,13 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
-from scipy import stats
 
-from tailtap.analysis.compare.history import ERROR, NEAR, Measured, changes, histories, newest
+from tailtap.analysis.compare.history import Measured, changes, histories
 from tailtap.base.errors import InputError, MachineError
 
 COMMITS, HISTORIES = 200, 100
 P = 0.999
-
-
-def history(
-    random: np.random.Generator,
-    factors: Mapping[int, float],
-    repeats: int = 5,
-    commits: int = COMMITS,
-) -> NDArray[np.float64]:
-    """Medians of repeats that scatter by 10 %, of which each tenth is much slower."""
-    level = np.full(commits, math.log(5e5))
-    for place, factor in factors.items():
-        level[place:] += math.log(factor)
-    values = level[:, None] + random.normal(0, 0.1, (commits, repeats))
-    slow = random.random(values.shape) < 0.1
-    values += slow * np.log1p(3 * random.pareto(1.5, values.shape))
-    return np.exp(np.median(values, axis=1))
-
-
-def test_at_most_one_false_mark_in_200_commits() -> None:
-    random = np.random.default_rng(1)
-    false = [len(changes(history(random, {}).tolist())) for _ in range(HISTORIES)]
-    assert max(false) <= 1 and np.mean(false) <= 0.1, false
-
-
-def test_known_changes_are_found_within_two_commits() -> None:
-    random = np.random.default_rng(2)
-    found = others = 0
-    for _ in range(HISTORIES):
-        one = int(random.integers(15, 90))
-        two = int(random.integers(110, 185))
-        places = changes(history(random, {one: 1.3, two: 1 / 1.3}).tolist())
-        near = [any(abs(place - known) <= NEAR for place in places) for known in (one, two)]
-        found += sum(near)
-        others += len(places) - sum(near)
-    assert found >= 0.95 * 2 * HISTORIES
-    assert others <= 0.1 * HISTORIES
-
-
-@pytest.mark.parametrize(("commits", "repeats"), [(24, 1), (24, 5), (40, 3)])
-def test_the_newest_commits_are_called_another_level_as_rarely_as_is_said(
-    commits: int, repeats: int
-) -> None:
-    random = np.random.default_rng(commits + repeats)
-    tries = 600
-    false = sum(newest(history(random, {}, repeats, commits).tolist())[1] for _ in range(tries))
-    assert false <= stats.binom.ppf(0.999, tries, 2 * ERROR)  # slower, and faster
-
-
-@pytest.mark.parametrize("late", [2, 3])
-def test_the_newest_commits_that_are_ten_times_slower_are_found(late: int) -> None:
-    random = np.random.default_rng(late)
-    found = [newest(history(random, {30 - late: 10.0}, commits=30).tolist()) for _ in range(40)]
-    assert sum(decided for _, decided in found) >= 38
 
 
 @pytest.mark.parametrize(

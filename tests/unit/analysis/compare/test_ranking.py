@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from comparisons import sample
-from scipy import stats
 from tails import Integers, load_tail, write_tail
 
 from tailtap.analysis.compare.checks import advise
@@ -28,28 +27,6 @@ def runs(latencies: dict[str, list[float]], **more: object) -> list[Run]:
         for label, repeats in latencies.items()
         for repeat, latency in enumerate(repeats, 1)
     ]
-
-
-@pytest.mark.parametrize("repeats", [3, 5, 8])
-def test_noise_makes_no_ranking(repeats: int) -> None:
-    """False rankings of any kind under two loads together: at most 5 %."""
-    random = np.random.default_rng(repeats)
-    false, trials = 0, 400
-    for _ in range(trials):
-        samples = [
-            found
-            for rate in (10_000, 50_000)
-            for found in runs(
-                {label: list(1e4 * (1 + random.pareto(1.1, repeats))) for label in LABELS},
-                rate=rate,
-            )
-        ]
-        rankings = rank(gather(samples), 0.999)
-        false += any(pair.significant for ranking in rankings for pair in ranking.pairs)
-        for ranking in rankings:
-            shown = any(pair.significant for pair in ranking.pairs)
-            assert shown or all(s.best == 1 and s.last == 3 for s in ranking.standings)
-    assert false <= stats.binom.ppf(0.9999, trials, 0.05)
 
 
 def test_differences_rank() -> None:

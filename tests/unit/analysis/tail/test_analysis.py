@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -22,11 +20,8 @@ from tailtap.analysis.tail.assessment import level_text, level_words
 from tailtap.analysis.tail.gpd import Floats
 from tailtap.analysis.tail.peaks import Threshold
 from tailtap.base.errors import InputError
-from tailtap.base.units import format_us
-from tailtap.cli.console import print_section
 from tailtap.records.record import printed
-from tailtap.records.tail import LevelRecord, ModelledRun
-from tailtap.show.sections.tail import model_sections
+from tailtap.records.tail import LevelRecord
 
 Fit = Callable[..., TailModel]
 RATE = 10_000
@@ -70,43 +65,6 @@ def none_given(model: TailModel) -> bool:
     return all(entry.level is None for entry in model.levels)
 
 
-def test_a_pareto_tail_is_found_again(fit: Fit) -> None:
-    n, xi = 1_000_000, 0.1
-    model = fit(heavy(n, 1))
-    chosen = model.chosen
-    assert chosen is not None and chosen.threshold.percentile == 99.5 and chosen.fit is not None
-    assert chosen.exceedances == 1000 and chosen.bursts is not None
-    assert chosen.bursts.extremal_index > 0.95
-    low, high = chosen.xi_interval or (0, 0)
-    assert low <= xi <= high
-    for entry in model.levels:
-        level = entry.level
-        assert level is not None and level.low is not None and level.high is not None
-        assert level.packets == RATE * entry.horizon_ns / 1e9
-        # A hundredth of the packets lies above 8 us.
-        truth = 8_000 + 2_000 * (0.01 * level.packets) ** xi / xi - 2_000 / xi
-        assert level.low <= truth <= level.high
-        assert level.value < level.high < 3 * level.value
-    assert chosen.check is not None and chosen.check.bursts_above <= 4
-    assert codes(model) == {"far"}
-    cross = model.block_maxima
-    assert cross is not None and cross.interval is not None
-    truth = 8_000 + 2_000 * (0.01 * cross.packets) ** xi / xi - 2_000 / xi
-    assert cross.interval[0] <= truth <= cross.interval[1]
-
-
-@pytest.mark.parametrize("xi", [-0.2, 0.15])
-def test_extreme_value_samples(fit: Fit, xi: float) -> None:
-    """The tail of a GEV is Pareto with the same xi."""
-    random = np.random.default_rng(2)
-    model = fit(20_000 + 1_000 * stats.genextreme.rvs(-xi, size=1_000_000, random_state=random))
-    assert model.chosen is not None and model.chosen.xi_interval is not None
-    assert model.chosen.xi_interval[0] <= xi <= model.chosen.xi_interval[1]
-    assert (model.chosen.limit is not None) == (
-        model.chosen.fit is not None and model.chosen.fit.xi < 0
-    )
-
-
 def test_a_queue_is_declustered(fit: Fit) -> None:
     """Lindley's recursion: waits are exponential far out, and come in busy periods."""
     random = np.random.default_rng(3)
@@ -134,20 +92,6 @@ def stats_root() -> float:
     return low
 
 
-def test_two_populations_are_refused_with_the_reason(fit: Fit) -> None:
-    """The stalls of an interrupt, too few for a model of their own."""
-    random = np.random.default_rng(4)
-    n = 1_000_000
-    latency = 3_000 + random.gamma(2, 300, n)
-    stalled = random.random(n) < 1e-4
-    latency[stalled] += random.normal(50_000, 4_000, int(stalled.sum()))
-    model = fit(latency)
-    assert none_given(model) and model.chosen is None
-    messages = [f.message for a in model.assessments for f in a.flags if f.code == "mixture"]
-    assert messages and "two populations" in messages[0]
-    assert "no-model" in codes(model) and "misfit" in reasons(model)
-
-
 def test_a_population_of_its_own_is_modelled_above_the_other(fit: Fit) -> None:
     random = np.random.default_rng(5)
     n = 1_000_000
@@ -161,40 +105,6 @@ def test_a_population_of_its_own_is_modelled_above_the_other(fit: Fit) -> None:
     assert low < 0 < high
 
 
-def test_a_drift_is_refused(fit: Fit) -> None:
-    model = fit(heavy(400_000, 6) + np.linspace(0, 50_000, 400_000), options=Options(fit=1.0))
-    assert none_given(model) and "not-stationary" in reasons(model)
-    assert any(test.unit_root for test in model.stationarity)
-
-
-def test_a_prediction_that_failed_gives_no_number(
-    fit: Fit, capsys: pytest.CaptureFixture[str]
-) -> None:
-    latency = heavy(1_000_000, 7)
-    later = np.arange(latency.size) > 500_000
-    latency[later & (latency > 8_000)] *= 3
-    model = fit(latency)
-    assert model.chosen is not None and model.chosen.refused and none_given(model)
-    assert "prediction-failed" in codes(model)
-    assert model.chosen.check is not None and (model.chosen.check.bursts_above_interval or 0) >= 4
-    # What a refused threshold predicts stands nowhere, neither does what was to confirm it.
-    stored = record(model)
-    for row in stored.thresholds:
-        assert row.refused == (row.check is None)
-        assert not row.refused or row.limit_ns is None
-    assert stored.block_maxima is not None and stored.block_maxima.level is None
-    for section in model_sections(ModelledRun(**msgspec.structs.asdict(stored), valid=True)):
-        print_section(section)
-    shown = capsys.readouterr().out
-    assert (
-        "block maxima: " in shown
-        and "once in" not in shown.partition("block maxima")[2].split("\n")[0]
-    )
-    for found in model.assessments:
-        if found.refused and found.check is not None:
-            assert format_us(round(found.check.level.value)) not in shown
-
-
 def test_a_limit_that_the_rest_exceeds_gives_no_number(fit: Fit) -> None:
     """An irregular fit has no interval; its level is held against the rest all the same."""
     latency = heavy(1_000_000, 12, xi=-0.75)
@@ -205,34 +115,6 @@ def test_a_limit_that_the_rest_exceeds_gives_no_number(fit: Fit) -> None:
     assert {"irregular", "prediction-failed"} <= codes(model)
 
 
-def test_loss_is_refused_where_it_hides_the_tail(fit: Fit) -> None:
-    latency = heavy(500_000, 8)
-    overloaded = fit(latency, lost=20_000)
-    assert none_given(overloaded) and reasons(overloaded) == {"loss"}
-    assert "nobody knows how late" in " ".join(w.message for w in overloaded.warnings)
-    slight = fit(latency, lost=20)
-    # 0.004 % lost: nothing beside 0.5 %, too much beside 0.01 %.
-    refused = {a.threshold.percentile for a in slight.assessments if "loss" in
-               {flag.code for flag in a.flags}}  # fmt: skip
-    assert refused == {99.99, 99.999} and slight.chosen is not None
-    assert "loss" in codes(slight) and not none_given(slight)
-
-
-@pytest.mark.parametrize("n", [60_000, 200_000, 1_100_000])
-def test_constant_latencies(fit: Fit, n: int) -> None:
-    model = fit(np.full(n, 5_000))
-    assert none_given(model) and reasons(model) <= {"coarse-stamps", "too-few"}
-    assert {"no-model", "stationarity-unknown"} <= codes(model)
-    assert "latencies constant" in model.warnings[0].message
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 50])
-def test_a_handful_of_packets(fit: Fit, n: int) -> None:
-    model = fit(np.arange(n) * 100 + 5_000)
-    assert none_given(model) and "no-model" in codes(model)
-    assert reasons(model) <= {"too-few", "below-stored", "no-tail"}
-
-
 def test_all_packets_over_the_threshold(fit: Fit) -> None:
     model = fit(heavy(60_000, 9), options=Options(thresholds=(Threshold(time_ns=100),)))
     assert none_given(model) and reasons(model) == {"no-tail"}
@@ -240,17 +122,6 @@ def test_all_packets_over_the_threshold(fit: Fit) -> None:
     # Of a million packets, those over so low a threshold are not stored.
     model = fit(heavy(1_000_000, 10), options=Options(thresholds=(Threshold(time_ns=100),)))
     assert none_given(model) and reasons(model) == {"below-stored"}
-
-
-def test_coarse_stamps_are_refused_and_fine_ones_are_not(fit: Fit) -> None:
-    latency = heavy(1_000_000, 11)
-    coarse = fit(np.rint(latency / 4_000) * 4_000)
-    assert none_given(coarse) and "coarse-stamps" in reasons(coarse)
-    exact, ticked = fit(latency).chosen, fit(np.rint(latency / 12.5) * 12.5)
-    assert ticked.tick == 12.5 and ticked.chosen is not None and exact is not None
-    assert ticked.chosen.fit is not None and exact.fit is not None
-    assert ticked.chosen.fit.xi == pytest.approx(exact.fit.xi, abs=0.01)
-    assert ticked.chosen.fit.sigma == pytest.approx(exact.fit.sigma, rel=0.01)
 
 
 def test_irregular_and_meanless_tails_are_flagged(fit: Fit) -> None:
@@ -263,23 +134,6 @@ def test_irregular_and_meanless_tails_are_flagged(fit: Fit) -> None:
     assert "no-mean" in codes(wild) and wild.chosen is not None
 
 
-def test_few_bursts_say_what_intervals_are_worth(fit: Fit) -> None:
-    model = fit(heavy(100_000, 14))
-    assert model.chosen is not None
-    message = next(flag.message for flag in model.chosen.flags if flag.code == "few-bursts")
-    assert "100 clusters" in message or "99 clusters" in message
-    assert "docs/explanation/model.md" in message
-
-
-def test_fitting_everything_checks_nothing(fit: Fit) -> None:
-    model = fit(heavy(400_000, 15), options=Options(fit=1.0))
-    assert model.rest.packets == 0 and model.chosen is not None and model.chosen.check is None
-    assert not none_given(model)
-    wide, narrow = fit(heavy(400_000, 15)).chosen, model.chosen
-    assert wide is not None and wide.xi_interval and narrow.xi_interval
-    assert np.diff(narrow.xi_interval) < np.diff(wide.xi_interval)
-
-
 def test_horizons_without_a_number_say_why(fit: Fit) -> None:
     options = Options(thresholds=(Threshold(99.9), Threshold(99.5)), horizons=(10**6, 10**15))
     model = fit(heavy(400_000, 18), options=options)
@@ -289,28 +143,6 @@ def test_horizons_without_a_number_say_why(fit: Fit) -> None:
     assert {"near", "far"} <= codes(model)
     meanless = fit(heavy(400_000, 18, xi=4.0), options=Options(horizons=(10**18,)))
     assert none_given(meanless) and "endless" in codes(meanless)
-
-
-def test_two_clocks_widen_the_levels_and_say_so(fit: Fit, tmp_path: Path) -> None:
-    """Whatever the clocks hid, within what they leave open, its level is in the interval."""
-    latency = heavy(200_000, 3)
-    plain = fit(latency)
-    tail = load_tail(write_tail(tmp_path, np.rint(latency).astype(np.int64), RATE, 0), "run")
-    found = analyse(replace(tail, within_ns=1_000))
-    assert "two-clocks" in codes(found) and "two-clocks" not in codes(plain)
-    assert record(found).within_ns == 1_000 and "within_ns" not in printed(record(plain))
-    for here, there in zip(found.levels, plain.levels, strict=True):
-        assert here.level is not None and there.level is not None
-        assert here.level.value == there.level.value
-        assert (here.level.low, here.level.high) == (
-            (there.level.low or 0) - 1_000,
-            (there.level.high or 0) + 1_000,
-        )
-    for off in (-1_000, 1_000):
-        for here, true in zip(found.levels, fit(latency + off).levels, strict=True):
-            assert here.level is not None and true.level is not None
-            assert (here.level.low or 0) <= (true.level.low or 0) + 1
-            assert (here.level.high or 0) >= (true.level.high or 0) - 1
 
 
 def test_options_that_make_no_sense() -> None:

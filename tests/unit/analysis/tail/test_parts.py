@@ -31,7 +31,6 @@ from tailtap.analysis.tail.gpd import (
 from tailtap.analysis.tail.peaks import (
     Part,
     decluster,
-    extremal_index,
     parse_threshold,
     percentile,
     spread,
@@ -39,25 +38,6 @@ from tailtap.analysis.tail.peaks import (
     with_run_length,
 )
 from tailtap.base.errors import InputError
-
-
-def armax(count: int, index: float, seed: int) -> Floats:
-    """X = max((1 - index) X_before, index Z), Z Frechet: its extremal index is known."""
-    fresh = index / np.random.default_rng(seed).exponential(size=count)
-    found = np.empty(count)
-    state = fresh[0] / index
-    for i, value in enumerate(fresh):
-        state = max((1 - index) * state, value)
-        found[i] = state
-    return found
-
-
-@pytest.mark.parametrize("index", [1.0, 0.5, 0.2])
-def test_extremal_index_of_a_known_series(index: float) -> None:
-    series = armax(200_000, index, seed=5)
-    over = np.flatnonzero(series > np.quantile(series, 0.99))
-    assert extremal_index(over) == pytest.approx(index, abs=0.06)
-    assert decluster(over).count == pytest.approx(index * over.size, rel=0.1)
 
 
 def test_stalls_are_one_burst_each() -> None:
@@ -349,27 +329,6 @@ def test_profile_intervals_are_where_the_likelihood_drops(xi: float) -> None:
             options={"initial_simplex": start, "xatol": 1e-7, "fatol": 1e-9},
         )
         assert top + found.fun == pytest.approx(DROP_95, abs=0.01)
-
-
-def test_intervals_cover() -> None:
-    """A quick look; `make bench-model` takes 1000 samples each."""
-    random = np.random.default_rng(20260301)
-    samples, n = 100, 500
-    for xi in (-0.3, 0.0, 0.5):
-        of_xi = of_level = 0
-        for _ in range(samples):
-            count = int(random.binomial(100_000, n / 100_000))
-            excesses = Excesses(stats.genpareto.rvs(xi, size=count, random_state=random))
-            fit = excesses.fit()
-            profile = excesses.profile(fit)
-            low, high = profile.xi()
-            of_xi += low <= xi <= high
-            log_m = float(np.log(4 * count))
-            bottom, top = profile.level_interval(fit.sigma * float(growth(log_m, fit.xi)), log_m)
-            truth = float(growth(np.log(4 * n), xi))
-            of_level += bottom <= truth and (top is None or truth <= top)
-        # The binomial distribution allows 87 to 100 at 1 in 1000.
-        assert of_xi >= 87 and of_level >= 87, (xi, of_xi, of_level)
 
 
 def test_few_excesses_leave_the_level_open_above() -> None:
