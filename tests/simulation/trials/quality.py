@@ -70,7 +70,8 @@ def measured_run(draw: Draw) -> None:
         wrong = {code for code in every if draw.has(f"{code} {flow}", 0.2)}
         of_generator = generator(draw, wrong, limit_ns)
         if draw.has(f"a generator that says nothing {flow}", 0.2):
-            of_generator = opened("generator.json", {"rate": 1}, GeneratorRecord)
+            untold = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
+            of_generator = opened("generator.json", {**untold, "rate": 1}, GeneratorRecord)
             wrong -= OF_GENERATORS
         taps: dict[str, dict[str, Any]] = {
             name: {"file": name, "seen": PACKETS, "lost": 0} for name in ("ingress", "egress")

@@ -77,6 +77,9 @@ def test_what_shows_nothing() -> None:
     ):
         row = judged(new, held_against, by="5 %")
         assert row.answer == "not shown" and says in row.reason
+    # A difference to either side takes more than one to one side.
+    row = judged(runs("new", [1500.0, 1510, 1520]), runs("base", BASE[:3]), **{"is": "different"})
+    assert row.answer == "not shown"
     unlike = {"variables": {"dut.platform": "new"}, "valid": False}
     row = judged(runs("new", BASE, more=unlike), base, by="5 %")
     assert row.answer == "not shown" and "is left out: invalid" in row.reason
@@ -95,6 +98,10 @@ def test_other_values_are_equal() -> None:
     (row,) = judge_claims(Experiment("made-up", Path(), tuple(every)), [claim(by="10 %")])
     assert [one.answer for one in row.evidence] == ["held", "contradicted"]
     assert row.answer == "contradicted" and "(1 of 2 alike)" in row.reason
+    # Three against three contradict one claim, and no claim of two rates.
+    few = tuple(run for run in every if run.repeat <= 3)
+    (row,) = judge_claims(Experiment("made-up", Path(), few), [claim(by="10 %")])
+    assert [one.answer for one in row.evidence] == ["held", "not shown"]
     one = claim(by="10 %", **{"for": {"dut.platform": "new", "traffic.rate": "1 kpkt/s"}})
     assert judge_claims(Experiment("made-up", Path(), tuple(every)), [one])[0].answer == "held"
 
