@@ -98,10 +98,11 @@ def external(draw: Draw) -> None:
     """The generator of others is held to a tenth of the rate by the tap before the device."""
     rate = draw.magnitude("asked", 1_000, 1_000_000)
     off = float(draw.stream("off").choice([0.89, 0.91, 1.0, 1.09, 1.11]))
-    last = round(1e9 * PACKETS / (rate * off))
+    gaps = draw.choice("gaps", (10, PACKETS))
+    last = round(1e9 * gaps / (rate * off))
     content = {"generator": "external", "external": {"command": "x"}, "rate": f"{rate} pkt/s"}
     experiment = Experiment.model_validate({"name": "a", "dut": {}, "traffic": content})
-    said = external_rate(experiment.traffic, side(PACKETS + 1, 10**9, 10**9 + last))
+    said = external_rate(experiment.traffic, side(gaps + 1, 10**9, 10**9 + last))
     assert [one["code"] for one in said] == ["generator-rate"] * (not 0.9 < off < 1.1)
 
 
@@ -111,14 +112,15 @@ def lost(draw: Draw) -> None:
     taps = {"egress": {"file": "egress", "seen": PACKETS, "lost": known}}
     read = {name: opened(name, tap, Tapped) for name, tap in taps.items()}
     of_flow = OfFlow(taps=read, warnings=[], files=[], points=[])
-    gone = PACKETS // 1_000 + known + beyond
+    around = draw.between("lost around events", 0, 5)
+    gone = PACKETS // 1_000 + known + around + beyond
     platform = draw.choice("platform", ("wire", "bare-metal"))
     experiment = Experiment.model_validate(
         {"name": "a", "dut": {"platform": platform}, "traffic": {}}
     )
     found = lost_heavily(
         experiment, Sent(generator(draw, set(), 1), of_flow),
-        counts(lost=gone, matched=PACKETS - gone), [], {},
+        counts(lost=gone, matched=PACKETS - gone), [], {}, around,
     )  # fmt: skip
     assert [one["code"] for one in found] == ["heavy-loss"] * beyond
     for one in found:
