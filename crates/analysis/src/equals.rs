@@ -90,6 +90,7 @@ struct Settled {
 pub struct Plan {
     keys: ByKey<Settled>,
     matched: u64,
+    lost: u64,
     known: u64,
 }
 
@@ -125,10 +126,11 @@ impl Equals {
         }
         for (key, times) in self.keys {
             let settled = times.settle(window);
-            plan.matched +=
-                settled.before.iter().filter(|(_, fate)| *fate == Fate::Matched).count() as u64;
-            plan.known +=
-                settled.before.iter().filter(|(_, fate)| *fate != Fate::Unknown).count() as u64;
+            for (_, fate) in &settled.before {
+                plan.matched += u64::from(*fate == Fate::Matched);
+                plan.lost += u64::from(matches!(fate, Fate::Lost | Fate::LostAmong));
+                plan.known += u64::from(*fate != Fate::Unknown);
+            }
             plan.keys.insert(key, settled);
         }
         plan
@@ -208,6 +210,11 @@ impl Plan {
     /// How many packets were matched by their order.
     pub fn matched(&self) -> u64 {
         self.matched
+    }
+
+    /// How many packets that share their key with others were lost.
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Whether it says more than that nobody knows.

@@ -253,7 +253,7 @@ pub(super) fn key(
     }
     if ingress.mostly(ingress.packets_of_their_own.len()) && egress.packets > 0 {
         // Captures that begin apart have few packets in common at first, or by chance.
-        let near = follow(&sources, most, SAMPLE).filter(Followed::is_many);
+        let near = follow(&sources, most, SAMPLE).filter(Followed::is_sure);
         if let Some(found) = near.or_else(|| follow(&sources, most, LOOK)) {
             return Ok(chosen(found.key, Some(&found.told())));
         }
@@ -291,13 +291,18 @@ struct Followed {
     key: KeyKind,
     /// What the key is made of.
     by: String,
+    /// Packets behind the device that are found, and how many packets before it these are.
     matched: usize,
+    found: usize,
     looked_at: usize,
 }
 
 impl Followed {
-    fn is_many(&self) -> bool {
-        self.matched as f64 >= MANY * self.looked_at as f64
+    /// Whether few packets are enough to tell. Where many begin with the same bytes, some that are in one
+    /// capture seem to be merged or cut in the other.
+    fn is_sure(&self) -> bool {
+        let many = self.matched as f64 >= MANY * self.looked_at as f64;
+        many && !matches!(self.key, KeyKind::Stream(_))
     }
 
     fn told(&self) -> String {
@@ -306,26 +311,29 @@ impl Followed {
     }
 }
 
-/// The strictest key by which about as many of the first packets are in both captures as by any;
-/// `None` where none is.
+/// The strictest key by which about as many of the first packets before the device are found behind it
+/// as by any, or nearly all that are behind it are found before it; `None` where no packet is.
 fn follow(sources: &[Source; 2], most: u32, look: usize) -> Option<Followed> {
     let matched = |keeps: Keeps| -> Option<Followed> {
         let packet = Packet { keeps, most };
         let before = keyed(&sources[0], packet, look)?;
         let after = keyed(&sources[1], packet, look)?;
-        // A device may send one on several times.
         let known: HashSet<u64> = once(before).into_iter().map(|found| found.0).collect();
-        let matched = after.iter().filter(|found| known.contains(&found.0)).count();
+        // A device may send one on several times.
+        let matched = after.iter().map(|found| found.0).filter(|key| known.contains(key));
+        let found = matched.clone().collect::<HashSet<_>>().len();
         let (key, by) = (KeyKind::Packet(packet), keeps.told().to_owned());
-        Some(Followed { key, by, matched, looked_at: after.len() })
+        Some(Followed { key, by, matched: matched.count(), found, looked_at: after.len() })
     };
     let [all @ .., id] = Keeps::ALL;
     let mut found: Vec<Followed> = all.into_iter().filter_map(matched).collect();
     found.extend(follow_streams(sources, Stream { most, carried: false }, look));
     found.extend(matched(id));
     found.extend(follow_streams(sources, Stream { most, carried: true }, look));
-    let best = found.iter().map(|found| found.matched).max().filter(|&best| best > 0)?;
-    found.into_iter().find(|found| found.matched as f64 >= AS_MANY * best as f64)
+    let best = found.iter().map(|one| one.found).max().filter(|&best| best > 0)?;
+    let behind = found.iter().map(|one| one.looked_at).max().unwrap_or_default();
+    let as_many = |some: usize, all: usize| some as f64 >= AS_MANY * all as f64;
+    found.into_iter().find(|one| as_many(one.found, best) || as_many(one.matched, behind))
 }
 
 /// How many of the first packets are in both captures by their bytes, however these were cut.
@@ -354,14 +362,22 @@ fn follow_streams([before, after]: &[Source; 2], stream: Stream, look: usize) ->
     // All came before any left: the clocks are not known to agree.
     streams.insert_all(&keys, &vec![0; keys.len()], &segments, 0);
     let (keys, segments) = read(after)?;
-    let mut found = vec![0; keys.len()];
+    // Of datagrams that begin with the same bytes nobody knows which was merged or cut.
+    let mut heads: HashMap<u64, usize> = HashMap::new();
+    let datagram = |segment: &Segment| segment.bytes > 0 && !segment.is_of_tcp();
+    for segment in segments.iter().filter(|segment| datagram(segment)) {
+        *heads.entry(segment.head).or_default() += 1;
+    }
+    let (mut found, mut whole) = (vec![0; keys.len()], 0);
     // Whether segments of TCP were merged or cut, and datagrams of UDP.
     let mut changed = [false; 2];
     streams.look_up_all(&keys, &vec![1; keys.len()], &segments, |i, verdict| {
-        if !matches!(verdict, Verdict::Match { .. } | Verdict::Part) {
+        let repeats = datagram(&segments[i]) && heads[&segments[i].head] > 1;
+        if repeats || !matches!(verdict, Verdict::Match { .. } | Verdict::Part) {
             return;
         }
         found[i] += 1;
+        whole += usize::from(verdict != Verdict::Part);
         changed[usize::from(!segments[i].is_of_tcp())] |= found[i] > 1 || verdict == Verdict::Part;
     });
     let by = match (stream.carried, changed) {
@@ -379,6 +395,7 @@ fn follow_streams([before, after]: &[Source; 2], stream: Stream, look: usize) ->
         key: KeyKind::Stream(stream),
         by: by.to_owned(),
         matched: found.iter().filter(|&&found| found > 0).count(),
+        found: whole,
         looked_at: keys.len(),
     })
 }
@@ -406,6 +423,7 @@ fn follow_equals(sources: &[Source; 2], most: u32) -> Option<Followed> {
             key: KeyKind::Packet(packet),
             by: keeps.told().to_owned(),
             matched,
+            found: matched,
             looked_at,
         })
     })

@@ -108,8 +108,8 @@ impl Piece {
 
     /// Evaluates the piece. `cancelled` is asked now and then whether to give up.
     pub fn evaluate(&self, cancelled: &dyn Fn() -> bool) -> Result<Partial, EvaluateError> {
-        let found = self.evaluate_all(cancelled)?;
-        if !self.has_copies(&found.counts, cancelled)? {
+        let (found, lost_in_order) = self.evaluate_all(cancelled)?;
+        if !self.has_copies(&found.counts, lost_in_order, cancelled)? {
             return Ok(found);
         }
         if self.span != Span::ALL {
@@ -119,20 +119,23 @@ impl Piece {
         let mut piece = self.clone();
         piece.ingress.source.without_copies = true;
         piece.choice.ingress.without_copies = true;
-        piece.evaluate_all(cancelled)
+        Ok(piece.evaluate_all(cancelled)?.0)
     }
 
-    /// Whether packets before the device were left out that are copies, as a mirror port makes them of
-    /// all packets or some. Equal packets that were sent are as many behind the device, mostly, and told
-    /// apart by their order.
+    /// Whether packets before the device were left out, or seem lost, that are copies, as a mirror port
+    /// makes them of all packets or some. Equal packets that were sent are as many behind the device,
+    /// mostly, and told apart by their order. Of a copy that came when its packet had left already, that
+    /// one is matched and the copy seems lost.
     fn has_copies(
         &self,
         counts: &Counts,
+        lost_in_order: u64,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<bool, EvaluateError> {
         let source = &self.ingress.source;
         let may = source.may_have_copies() && !source.without_copies && !self.leaves_equals;
-        if !may || counts.duplicate_ingress <= counts.matched_in_order {
+        let alone = counts.duplicate_ingress + lost_in_order;
+        if !may || alone == 0 || alone < counts.matched_in_order {
             return Ok(false);
         }
         let mut copies = Copies::default();
@@ -156,7 +159,8 @@ impl Piece {
         }
     }
 
-    fn evaluate_all(&self, cancelled: &dyn Fn() -> bool) -> Result<Partial, EvaluateError> {
+    /// What is found, and how many packets that are equal to others were lost.
+    fn evaluate_all(&self, cancelled: &dyn Fn() -> bool) -> Result<(Partial, u64), EvaluateError> {
         match self.choice.key {
             KeyKind::Packet(packet) => self.evaluate_by([packet; 2], cancelled),
             KeyKind::Stream(stream) => self.evaluate_by([stream; 2], cancelled),
@@ -171,7 +175,7 @@ impl Piece {
         &self,
         extract: [X; 2],
         cancelled: &dyn Fn() -> bool,
-    ) -> Result<Partial, EvaluateError> {
+    ) -> Result<(Partial, u64), EvaluateError> {
         let clocks = &self.choice.clocks;
         let reading = |part: &Part, extract, shift_ns, keep_shown| Reading {
             extract,
@@ -229,7 +233,10 @@ impl Piece {
             }
         }
         match walked {
-            Ok((ingress, egress, tally)) => Ok(self.partial(ingress, egress, tally)),
+            Ok((ingress, egress, tally)) => {
+                let lost_in_order = tally.lost_in_order;
+                Ok((self.partial(ingress, egress, tally), lost_in_order))
+            }
             Err(Stop::Error(error)) => Err(error),
             Err(Stop::Unsorted) => unreachable!("the stamps have just been sorted"),
         }

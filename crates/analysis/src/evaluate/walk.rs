@@ -60,6 +60,8 @@ pub(super) struct Tally {
     pub edges: [Edges; 2],
     /// Packets that share their key with others, where their order may tell them apart.
     pub equals: Option<Equals>,
+    /// How many such packets were lost, where their order told it.
+    pub lost_in_order: u64,
 }
 
 /// Why a walk ended early.
@@ -136,7 +138,8 @@ impl Walk<'_> {
         };
         let (cut_before, cut_after) = (cut(ingress), cut(egress));
         let covers = |cursor: Covered| if self.throughout { Covered::ALL } else { cursor };
-        let in_order = plan.as_ref().map_or(0, Plan::matched);
+        let (in_order, lost_in_order) =
+            plan.as_ref().map_or((0, 0), |plan| (plan.matched(), plan.lost()));
         let matcher = X::Matcher::new(&Matching {
             ids: X::IS_ID,
             window: self.window_ns,
@@ -163,6 +166,7 @@ impl Walk<'_> {
             covered: [Covered::NONE; 2],
             edges: [Edges::default(), Edges::default()],
             equals: None,
+            lost_in_order,
         };
         let mut matched = Matched::default();
         loop {

@@ -302,7 +302,9 @@ impl Packet {
         let mut head = Head::of(content);
         let content = if ethertype == PTP_ETHERTYPE { ptp(&mut head) } else { content };
         let zeros = content.iter().rev().take_while(|&&byte| byte == 0).count();
-        let key = xxh3_64_with_seed(&content[..content.len() - zeros], u64::from(ethertype));
+        // A seed that is no hash cancels out differences of a short content.
+        let seed = xxh3_64(&ethertype.to_be_bytes());
+        let key = xxh3_64_with_seed(&content[..content.len() - zeros], seed);
         Ok((key, Seen { protocol: None, ethertype, ends: None, id: None, key }))
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tailtap_wire::inner::Inner;
 use tailtap_wire::{ipv4, ipv6, tcp, udp};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::packet::{payload, ports};
 use super::{Extract, Keeps, Name, NoKey, Packet, Seen};
@@ -69,7 +69,8 @@ impl Segment {
         let addresses = if inner.v6 { ipv6::ADDRESSES } else { ipv4::ADDRESSES };
         let addresses =
             bytes.get(inner.network + addresses.start..inner.network + addresses.end)?;
-        let flow = xxh3_64_with_seed(addresses, u64::from(from) << 16 | u64::from(to));
+        let ports = xxh3_64(&(u32::from(from) << 16 | u32::from(to)).to_be_bytes());
+        let flow = xxh3_64_with_seed(addresses, ports);
         if of_tcp && !carried {
             let number = bytes.get(inner.transport + 4..inner.transport + 8)?;
             let start = u32::from_be_bytes(number.try_into().expect("four"));
