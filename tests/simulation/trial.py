@@ -54,7 +54,9 @@ class Case:
         with tempfile.TemporaryDirectory(prefix="tt-seed-") as folder:
             try:
                 return draw, self.trial.run(draw, Path(folder)) or {}, None
-            except Exception:
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:  # A panic of Rust is no `Exception`.
                 return draw, {}, traceback.format_exc()
 
 

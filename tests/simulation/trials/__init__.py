@@ -6,6 +6,7 @@ from tests.simulation.trial import Trial
 from tests.simulation.trials import (
     causes,
     clocks,
+    damage,
     folders,
     gates,
     imports,
@@ -19,6 +20,7 @@ from tests.simulation.trials import (
 
 TRIALS: tuple[Trial, ...] = (
     pairs.TRIAL,
+    damage.TRIAL,
     clocks.TRIAL,
     tail.TRIAL,
     model.TRIAL,
