@@ -49,15 +49,15 @@ def run(draw: Draw, folder: Path) -> None:
         assert damaged.slug in broken.failure, broken.failure
         assert everything(folder) == there
     if any(one.done for one in made) and (broken is None or broken.status != "damaged"):
-        shown_on_a_terminal(made, again(folder))
+        shown_on_a_terminal(made, again(folder, draw.choice("bytes of a piece", (1 << 30, 40_000))))
         assert everything(folder) == before
 
 
-def again(folder: Path) -> Sequence[RunRow]:
+def again(folder: Path, chunk_bytes: int) -> Sequence[RunRow]:
     """All runs evaluated anew."""
     with Threads(1) as executor:
         outcome = evaluate_again(
-            find(folder), executor, {}, chunk_bytes=1 << 30, percentiles=DEFAULT,
+            find(folder), executor, {}, chunk_bytes=chunk_bytes, percentiles=DEFAULT,
             print_line=lambda _: None, replace=True,
         )  # fmt: skip
     return outcome.summary().runs

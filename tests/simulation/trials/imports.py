@@ -146,9 +146,15 @@ def trees(draw: Draw, folder: Path) -> None:
     own = finished_runs(folder / "own")
     assert len(found) == len(own) == len(done)
     matched = {key(kind, one): one for one in found}
+    if kind == "pos":
+        assert sorted(map(asked_of, found)) == sorted(map(asked_of, own))
     for ours, true in zip(own, done, strict=True):
         equal(ours, matched[key(kind, ours)], true)
     damaged(draw, folder, len(done))
+
+
+def asked_of(one: Run) -> tuple[object, ...]:
+    return one.experiment, *one.variables.items(), one.repeat, one.rate
 
 
 def key(kind: str, one: Run) -> tuple[str, int]:

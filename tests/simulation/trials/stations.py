@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from tailtap.analysis.runs.reader import read_runs
 from tailtap.base.errors import InputError, Interrupted, NotWritten
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import read_experiment
+from tailtap.lab.topology.graphs import FORWARD
 from tailtap.measure import run as run_module
-from tailtap.measure.campaign import Campaign
+from tailtap.measure.campaign import Campaign, Listener
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tests.simulation.draw import Draw
@@ -39,15 +40,46 @@ GROWING = ("open", "mkdir", "fsync")
 """Those that a full disk refuses."""
 QUICK: dict[str, Any] = {"SETTLE_SECONDS": 0.0, "PROBE_PAUSE_SECONDS": 0.0, "OVERTIME": 1.0,
          "OVERTIME_SECONDS": 0.02, "DRAIN_SECONDS": 0.0}  # fmt: skip
-NONSENSE: Mapping[tuple[str, str], Any] = {
-    ("dut", "prepare"): {**ANSWERS["dut", "prepare"], "patience": "long"},
-    ("dut", "read"): {**ANSWERS["dut", "read"], "facts": {"softnet": 5}},
-    ("dut", "stop"): {},
-    ("generator", "result"): {"flows": {}},
-    ("timestamper", "count"): {"flows": 5},
-    ("timestamper", "stop"): {"cpus": [], "flows": {}},
-}
+NONSENSE: Sequence[tuple[str, str, Any]] = (
+    ("dut", "prepare", {}),
+    ("dut", "prepare", 5),
+    ("dut", "prepare", {**ANSWERS["dut", "prepare"], "patience": "long"}),
+    ("dut", "read", {}),
+    ("dut", "read", {**ANSWERS["dut", "read"], "facts": {"softnet": 5}}),
+    ("dut", "read", {**ANSWERS["dut", "read"], "warnings": ["a"]}),
+    ("dut", "stop", {}),
+    ("generator", "result", {}),
+    ("generator", "result", {"flows": {}}),
+    ("generator", "result", {"flows": {FORWARD: {"sent": "many"}}}),
+    ("timestamper", "count", {"flows": {FORWARD: 5}}),
+    ("timestamper", "count", {"flows": {}}),
+    ("timestamper", "stop", {"cpus": "0", "flows": {FORWARD: {}}}),
+    ("timestamper", "stop", {"cpus": [], "flows": {}}),
+)
 """What a far station may say in place of an answer."""
+BUGS: Sequence[tuple[Exception, str]] = (
+    (
+        ValueError("zip() argument 3\nis longer"),
+        "a bug of tailtap: ValueError: zip() argument 3 is",
+    ),
+    (RecursionError("too deep"), "a bug of tailtap: RecursionError: too deep ("),
+    (FileNotFoundError(2, "No such file or directory", "/sys/x"), "a bug of tailtap: FileNot"),
+    (BrokenPipeError(32, "Broken pipe"), "a bug of tailtap: BrokenPipeError: "),
+    (MemoryError(), "this machine has no memory left for it: "),
+    (OSError(12, "Cannot allocate memory"), "Cannot allocate memory: "),
+)
+"""What nobody foresaw, and what is said of it."""
+
+
+class Noted(Listener):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.lines: list[str] = []
+
+    def noted(self, sentence: str) -> None:
+        self.lines.append(sentence)
 
 
 class World:
@@ -82,14 +114,19 @@ class World:
 
         return FakeStation(times=times, sent={"achieved_rate": 1.0} if self.late else {})
 
-    def run(self, station: FakeStation, out: Path) -> None:
-        """Begin or resume the campaign; what nobody could resume holds no measurement."""
+    def run(self, station: FakeStation, out: Path) -> list[str]:
+        """Begin or resume the campaign; what nobody could resume holds no measurement.
+
+        What a person is told.
+        """
         resume = (out / "experiment.yaml").exists()
         if not resume and out.exists():
             assert not stamps(out)
             shutil.rmtree(out)
-        campaign = Campaign(out, resume=resume, stations=everywhere(station))
+        told = Noted()
+        campaign = Campaign(out, resume, [told], everywhere(station))
         run_experiment(self.checked, self.source, campaign)
+        return told.lines
 
     def made(self, folder: RunFolder) -> Made:
         record = json.loads(folder.record.read_text())
@@ -113,12 +150,14 @@ def run(draw: Draw, folder: Path) -> None:
             befallen(draw, world)
             assert before <= stamps(world.out)
             consistent(world)
-        missing = {*unfinished(world)}
+        missing, again = {*unfinished(world)}, set[str]()
         if draw.has("a power cut", 0.4):
-            missing |= power_cut(draw, world)
+            again = power_cut(draw, world)
+            missing |= again
         before = stamps(world.out)
         station = world.station()
-        world.run(station, world.out)
+        told = world.run(station, world.out)
+        assert again <= {line.partition(":")[0] for line in told if "measuring it again" in line}
         assert before <= stamps(world.out)
         assert station.opened == station.closed == len(missing)
         slugs = [flow.slug for one in world.plan for flow in one.group]
@@ -204,11 +243,15 @@ def befallen(draw: Draw, world: World) -> None:
             station.meddle = raising(KeyboardInterrupt(), at // 4)
             with contextlib.suppress(Interrupted):
                 world.run(station, world.out)
-        case "role" | "bug":
+            assert station.opened - station.closed <= (station.asked[-1] == ("site", "open"))
+        case "role":
             error = draw.choice("error", (gone(role), InputError("its plan makes no sense")))
-            raised = ValueError("zip() argument 3\nis longer") if what == "bug" else error
-            said = "a bug of tailtap: ValueError: zip()" if what == "bug" else str(error)
-            one_lost(world, station, victim, said, fails={(role, request): raised})
+            one_lost(world, station, victim, str(error), fails={(role, request): error})
+            opened = (role, request) != ("site", "open") or station.opened < victim
+            assert station.closed == station.opened - (not opened)
+        case "bug":
+            bug, said = draw.choice("bug", BUGS)
+            one_lost(world, station, victim, said, fails={(role, request): bug})
         case "full once":
             missing = unfinished(world)
             full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -221,12 +264,12 @@ def befallen(draw: Draw, world: World) -> None:
             assert station.opened == station.closed == min(victim, len(missing))
         case "event":
             role = draw.choice("who fails", ("dut", "timestamper"))
-            event = failed("it was ended by SIGSEGV")
+            event = failed("it was ended by SIGSEGV", link=draw.has("a link that vanished", 0.3))
             one_lost(world, station, victim, "SIGSEGV", happens={role: event}, endless=True)
         case "nonsense":
-            asked = draw.choice("strange", [*NONSENSE])
-            said = f"the {asked[0]} answers what makes no sense"
-            one_lost(world, station, victim, said, nonsense={asked: NONSENSE[asked]})
+            role, request, answer = draw.choice("strange", NONSENSE)
+            said = f"the {role} answers what makes no sense"
+            one_lost(world, station, victim, said, nonsense={(role, request): answer})
         case "hang":
             one_lost(world, station, victim, "does not come to an end", endless=True)
 
@@ -249,6 +292,11 @@ def one_lost(world: World, station: FakeStation, victim: int, said: str, **befal
         record = json.loads((world.out / "runs" / slug / "run.json").read_text())
         assert record["status"] == "failed" and said in record["error"], record["error"]
         assert "\n" not in record["error"]
+        bug = world.out / "runs" / slug / "bug.txt"
+        assert bug.exists() == ("bug of tailtap" in said)
+        assert not bug.exists() or (
+            bug.read_text().startswith("Traceback") and str(bug) in record["error"]
+        )
 
 
 def raising(error: BaseException, at: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from fake_station import ANSWERS, LIFETIME, PACKETS, REQUESTS, FakeStation, failed, gone
 
 from tailtap.analysis.runs.folder import RunFolder
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import MachineError
 from tailtap.cli.progress import listener
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
@@ -24,7 +24,6 @@ from tailtap.measure.run import everywhere, measure
 from tailtap.measure.runner import run_experiment
 from tailtap.records.machine import Station
 from tailtap.records.record import as_json, parsed
-from tailtap.remote.session import RoleEvent
 
 TEXT = """
 name: paper
@@ -44,24 +43,6 @@ def runs(
     )
     made = run_experiment(read_experiment(source), source, campaign)
     return [json.loads(folder.record.read_text()) for folder in made]
-
-
-def test_what_was_measured_before_is_put_aside(tmp_path: Path) -> None:
-    """A run that is made again: its evaluation is gone, and its stamps are there."""
-    runs(tmp_path, FakeStation())
-    out = tmp_path / "out"
-    first, second = sorted((out / "runs").iterdir())
-    for number in (1, 2):
-        stamps = (first / "ingress.stamps").read_bytes()
-        (first / "evaluation/evaluation.json").unlink()
-        campaign = Campaign(out, resume=True, stations=everywhere(FakeStation()))
-        file = out / "experiment.yaml"
-        run_experiment(read_experiment(file), file, campaign)
-        aside = out / f"earlier/{first.name}-{number}"
-        assert (aside / "ingress.stamps").read_bytes() == stamps
-        assert (first / "evaluation/evaluation.json").is_file()
-    assert len(list((out / "earlier").iterdir())) == 2
-    assert second.is_dir()
 
 
 def test_a_run_asks_each_role_in_order_and_stores_what_it_says(tmp_path: Path) -> None:
@@ -97,88 +78,6 @@ def test_a_run_asks_each_role_in_order_and_stores_what_it_says(tmp_path: Path) -
         assert evaluation["counts"]["matched"] == PACKETS
         assert evaluation["latency_ns"]["max"] == 1000 + PACKETS - 1
         assert (folder / "generator.json").is_file()
-
-
-class FailsOnce(FakeStation):
-    """Everything befalls the first run only."""
-
-    def open(self, setup: Any) -> Any:
-        if self.opened:
-            self.fails, self.happens = {}, {}
-        return super().open(setup)
-
-
-@pytest.mark.parametrize("error", [gone("the role"), InputError("its plan makes no sense")])
-@pytest.mark.parametrize(("role", "request_"), REQUESTS)
-def test_a_role_that_fails_or_dies_fails_its_run_alone(
-    tmp_path: Path, role: str, request_: str, error: Exception
-) -> None:
-    station = FailsOnce(fails={(role, request_): error})
-    first, second = runs(tmp_path, station)
-    assert (first["status"], first["error"]) == ("failed", str(error))
-    assert second["status"] == "done"
-    assert station.closed == station.opened - (request_ == "open")
-
-
-@pytest.mark.parametrize(("role", "request_"), REQUESTS)
-def test_a_bug_costs_its_run_alone(tmp_path: Path, role: str, request_: str) -> None:
-    station = FailsOnce(fails={(role, request_): ValueError("zip() argument 3\nis longer")})
-    first, second = runs(tmp_path, station)
-    folder = tmp_path / "out/runs" / first["slug"]
-    assert first["status"] == "failed"
-    assert first["error"].startswith("a bug of tailtap: ValueError: zip() argument 3 is longer (")
-    assert first["error"].endswith(f"); the traceback is in {folder / 'bug.txt'}")
-    told = (folder / "bug.txt").read_text()
-    assert told.startswith("Traceback") and told.endswith("zip() argument 3\nis longer\n")
-    assert second["status"] == "done"
-    assert not (tmp_path / "out/runs" / second["slug"] / "bug.txt").exists()
-    assert station.closed == station.opened - (request_ == "open")
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (RecursionError("too deep"), "a bug of tailtap: RecursionError: too deep ("),
-        (FileNotFoundError(2, "No such file or directory", "/sys/x"), "a bug of tailtap: FileNot"),
-        (BrokenPipeError(32, "Broken pipe"), "a bug of tailtap: BrokenPipeError: "),
-        (MemoryError(), "this machine has no memory left for it: "),
-        (OSError(12, "Cannot allocate memory"), "Cannot allocate memory: "),
-    ],
-)
-def test_what_nobody_foresaw_costs_its_run_alone(
-    tmp_path: Path, error: Exception, said: str
-) -> None:
-    first, second = runs(tmp_path, FailsOnce(fails={("dut", "observe"): error}))
-    assert (first["status"], second["status"]) == ("failed", "done")
-    assert first["error"].startswith(said)
-
-
-def test_a_full_disk_ends_the_experiment(tmp_path: Path) -> None:
-    """What the next runs measure could not be stored either."""
-    station = FailsOnce(fails={("dut", "observe"): OSError(28, "No space left on device")})
-    with pytest.raises(MachineError, match="No space left on device"):
-        runs(tmp_path, station)
-    assert (station.opened, station.closed) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("role", "event", "said"),
-    [
-        ("dut", failed("the forwarder l2fwd was ended by SIGSEGV"), "was ended by SIGSEGV"),
-        ("timestamper", failed("tailtap tap ended with status 3"), "ended with status 3"),
-        ("dut", failed("interface tt-in vanished during the run", link=True), "tt-in vanished"),
-    ],
-)
-def test_what_happens_while_packets_are_sent_ends_the_run(
-    tmp_path: Path, role: str, event: RoleEvent, said: str
-) -> None:
-    station = FailsOnce(happens={role: event}, endless=True)
-    began = time.monotonic()
-    with pytest.raises(MachineError, match=said):
-        _measured(tmp_path, station)
-    assert time.monotonic() - began < run_module.OVERTIME_SECONDS / 2
-    assert ("generator", "result") not in station.asked
-    assert station.closed == 1
 
 
 def test_a_vanished_link_explains_what_else_fails(tmp_path: Path) -> None:
@@ -311,13 +210,6 @@ def test_all_flows_are_sent_by_one_role_and_stamped_by_another(
     for role, request in (("generator", "start"), ("timestamper", "stop"), ("generator", "result")):
         assert station.asked.count((role, request)) == 1
     assert station.asked.count(("dut", "prepare")) == 1
-
-
-def test_ctrl_c_closes_the_site(tmp_path: Path) -> None:
-    station = FakeStation(fails={("dut", "read"): KeyboardInterrupt()})
-    with pytest.raises(KeyboardInterrupt):
-        _measured(tmp_path, station)
-    assert station.closed == 1
 
 
 def _two(tmp_path: Path, **told: Any) -> tuple[FakeStation, FakeStation]:
@@ -460,55 +352,6 @@ def _folders(tmp_path: Path) -> dict[str, RunFolder]:
     folder = RunFolder(tmp_path / "run")
     folder.start_anew()
     return {FORWARD: folder}
-
-
-NONSENSE: Sequence[tuple[str, str, Any]] = (
-    ("dut", "prepare", {}),
-    ("dut", "prepare", 5),
-    ("dut", "prepare", {**ANSWERS["dut", "prepare"], "patience": "long"}),
-    ("dut", "read", {}),
-    ("dut", "read", {**ANSWERS["dut", "read"], "facts": {"softnet": 5}}),
-    ("dut", "read", {**ANSWERS["dut", "read"], "warnings": ["a"]}),
-    ("dut", "stop", {}),
-    ("generator", "result", {}),
-    ("generator", "result", {"flows": {}}),
-    ("generator", "result", {"flows": {FORWARD: {"sent": "many"}}}),
-    ("timestamper", "count", {"flows": {FORWARD: 5}}),
-    ("timestamper", "count", {"flows": {}}),
-    ("timestamper", "stop", {"cpus": "0", "flows": {FORWARD: {}}}),
-    ("timestamper", "stop", {"cpus": [], "flows": {}}),
-)
-"""What a far station may say in place of an answer."""
-
-
-@pytest.mark.parametrize(("role", "request_", "answer"), NONSENSE)
-def test_an_answer_that_makes_no_sense_fails_the_run(
-    tmp_path: Path, role: str, request_: str, answer: Any
-) -> None:
-    station = FakeStation(nonsense={(role, request_): answer})
-    record, other = runs(tmp_path, station)
-    assert record["status"] == other["status"] == "failed"
-    assert f"the {role} answers what makes no sense" in record["error"]
-    assert station.opened == station.closed
-
-
-def test_a_run_whose_record_cannot_be_read_is_measured_again_and_told(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    runs(tmp_path, FakeStation())
-    out = tmp_path / "out"
-    first, second = sorted((out / "runs").iterdir())
-    (first / "run.json").write_text('{"schema": "tailtap.run/1", "num')
-    (second / "generator.json").write_text("")
-    capfd.readouterr()
-    experiment = out / "experiment.yaml"
-    listeners, stations = [listener(quiet=False)], everywhere(FakeStation())
-    campaign = Campaign(out, resume=True, listeners=listeners, stations=stations)
-    run_experiment(read_experiment(experiment), experiment, campaign)
-    said = capfd.readouterr().err
-    assert f"{first.name}: {first}/run.json: this is no JSON file" in said
-    assert f"{second.name}: some of its files are empty or missing: measuring it again" in said
-    assert json.loads((first / "run.json").read_text())["status"] == "done"
 
 
 COUNTS_BEFORE = [(0, 0), (1, 1), (5, 3)]

@@ -134,24 +134,6 @@ def _compared(own: list[Run], database: Path) -> list[tuple[Run, Run]]:
     return [(run, imported[key(run)]) for run in own]
 
 
-def test_an_import_gives_variables_and_percentiles_back(
-    experiment: Path, tree: Path, tmp_path: Path
-) -> None:
-    database = tmp_path / "results.duckdb"
-    found = import_tree(tree, database)
-    assert (found.runs, found.new, found.warnings) == (10, 10, [])
-    [summary] = found.experiments
-    assert (summary.name, summary.loop_runs) == ("container-vs-bare-metal", 30)
-    for ours, theirs in _compared(_runs(experiment), database):
-        assert theirs.variables == ours.variables and theirs.rate == ours.rate
-        assert theirs.experiment == ours.experiment
-        for p in papers():
-            mine, other = ours.percentile(p), theirs.percentile(p)
-            assert mine and other and (mine.value, mine.above) == (other.value, other.above)
-        assert ours.maximum == theirs.maximum and ours.loss == theirs.loss
-    assert import_tree(tree, database).new == 0
-
-
 def test_failed_repeats_keep_their_numbers(tmp_path: Path) -> None:
     for number, status in enumerate(("done", "failed", "done"), 1):
         write_run(

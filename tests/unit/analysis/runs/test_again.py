@@ -61,23 +61,6 @@ def experiment(finished: Path, tmp_path: Path) -> Path:
     return tmp_path / "experiment"
 
 
-@pytest.mark.parametrize("chunk_bytes", [1 << 30, 40_000])
-def test_the_same_settings_give_the_same_files_and_rows(finished: Path, chunk_bytes: int) -> None:
-    experiment = finished
-    files = runs.evaluations(experiment)
-    before = runs.all_rows(experiment / "results.duckdb")
-    for folder in experiment.glob("runs/*/evaluation"):
-        shutil.rmtree(folder)
-    (experiment / "results.duckdb").unlink()
-    outcome, lines = again(experiment, chunk_bytes)
-    assert runs.evaluations(experiment) == files
-    assert len(files) == 3 * len(list(experiment.glob("runs/001-*/evaluation/*"))) > 20
-    assert runs.all_rows(experiment / "results.duckdb") == before
-    assert [row.status for row in outcome.summary().runs] == ["done"] * 3 + ["failed"]
-    assert sorted(line[:6] for line in lines) == ["1 of 3", "2 of 3", "3 of 3"]
-    assert any("warning: only 2" in line for line in lines)
-
-
 def test_settings_are_the_run_s_own_but_for_what_is_asked(tmp_path: Path) -> None:
     folder = runs.write_run(tmp_path, 1, settings={"trim": SECOND // 100, "window": SECOND})
     again(folder)

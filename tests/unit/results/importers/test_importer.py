@@ -144,35 +144,6 @@ def test_a_compressed_file_cut_anywhere_is_damage(small: Path, tmp_path: Path, k
             read_file(cut, kind)
 
 
-def test_our_own_export_comes_back_beside_our_own_runs(tmp_path: Path) -> None:
-    experiment, tree = write_tree(tmp_path)
-    database = tmp_path / "results.duckdb"
-    found = import_tree(tree, database)
-    assert (found.runs, found.new) == (10, 10) and not found.warnings
-    shutil.copytree(experiment / "runs", tmp_path / "runs", dirs_exist_ok=True)
-    assert import_tree(tree, database).new == 0
-    assert stored(database, "SELECT status, count(*) FROM runs GROUP BY 1 ORDER BY 1") == [
-        ("done", 10),
-        ("failed", 1),
-        ("imported", 10),
-    ]
-    compared = stored(
-        database,
-        "SELECT theirs.p, ours.value = theirs.value, ours.above = theirs.above, "
-        "ours.supported = theirs.supported "
-        "FROM runs AS r JOIN runs AS i ON i.status = 'imported' AND r.status = 'done' "
-        "AND i.repeat = r.repeat AND i.variables->>'source' = r.variables->>'dut.platform' "
-        "AND i.parameters->>'$.traffic.rate' = r.parameters->>'$.traffic.rate' "
-        "JOIN percentiles AS ours ON ours.run = r.run "
-        "JOIN percentiles AS theirs ON theirs.run = i.run AND theirs.p = ours.p",
-    )
-    assert len(compared) >= 50 and all(all(row[1:]) for row in compared)
-    same = "SELECT {} FROM evaluations JOIN runs USING (run) WHERE status = ? ORDER BY ALL"
-    columns = "ingress, egress, matched, lost, unmatched_egress, max_ns"
-    ours, theirs = (stored(database, same.format(columns), s) for s in ("done", "imported"))
-    assert ours == theirs
-
-
 def test_a_run_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
     tree, database = write_rates(tmp_path, [10_000, 20_000]), tmp_path / "results.duckdb"
     assert import_tree(tree, database).new == 2
