@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,10 @@ from tests.simulation.machine import (
     course,
 )
 
+SEND_NS, TELL_NS = 600, 700
+"""What the generator takes to send a packet, and then to tell the device's core of it."""
+AFTER_NS = 100_000
+"""So long the core is looked at behind the last packet."""
 SERVES, HOG, WORKER, LOCKER = 500, 600, 77, 601
 FLUSH, VMSTAT, BARRIER = 0xFFFFFFFF81000000, 0xFFFFFFFF82000000, 0xFFFFFFFF83000000
 CORE, NEIGHBOUR = 1, 0
@@ -92,16 +96,23 @@ class Load:
 
 @dataclass(frozen=True)
 class Device:
-    """A core that served packets, and one beside it."""
+    """A core that served packets, one beside it, and the one that sent them."""
 
     load: Load
+    """As the core was told of packets."""
+    sent: Integers
+    """When each passed the point before the device."""
+    held: Integers
+    """How long each was held behind the core, where nothing tells of it; in ns."""
     core: Course
     neighbour: Course
+    sender: Course | None
+    """None: it told the core of each packet at once."""
     began: int
 
     @cached_property
     def left(self) -> Integers:
-        return np.array(self.core.left, np.int64)
+        return np.array(self.core.left, np.int64) + self.held
 
     @property
     def ended(self) -> int:
@@ -116,11 +127,33 @@ def device(draw: Draw, load: Load, began: int) -> Device:
         server = server._replace(
             idle_states=((0, 1_500), (draw.magnitude("deep idle from", 1, 20) * load.gap_ns, deep))
         )
+    sent, sender = load.arrivals, None
+    if draw.has("generator is held", 0.2):
+        sender = generator(draw, load, began)
+        both = np.array(sender.left, np.int64)
+        sent, load = both[0::2], replace(load, arrivals=both[1::2])
     core = course(
         server, load.arrivals.tolist(), load.service.tolist(),
         [*ticks(draw, load, began), *others(draw, load, server)], began,
     )  # fmt: skip
-    return Device(load, core, neighbour(draw, load, began), began)
+    held = np.zeros(sent.size, np.int64)
+    if server.by != "softirq" and draw.has("held elsewhere", 0.1):
+        stream = draw.stream("held elsewhere")
+        held += (stream.random(sent.size) < 0.01) * stream.integers(10_000, 50_000, sent.size)
+    return Device(load, sent, held, core, neighbour(draw, load, began), sender, began)
+
+
+def generator(draw: Draw, load: Load, began: int) -> Course:
+    """What the generator's core does: it sends each packet, and then tells the device's core."""
+    works = min(SEND_NS, load.gap_ns // 4), min(TELL_NS, load.gap_ns // 4)
+    jobs: list[Job] = []
+    for name in ("hog", "kworker", "device", "steal"):
+        if draw.has(f"{name} of the generator", 0.4):
+            jobs += some(draw, f"{name} of the generator", OTHERS[name][0], load, 6_000)
+    return course(
+        SERVERS["polling"], np.repeat(load.arrivals, 2).tolist(),
+        np.tile(works, load.arrivals.size).tolist(), jobs, began,
+    )  # fmt: skip
 
 
 def ticks(draw: Draw, load: Load, began: int) -> Iterator[Job]:
@@ -131,6 +164,7 @@ def ticks(draw: Draw, load: Load, began: int) -> Iterator[Job]:
     first = began + draw.between("tick", 0, period)
     for at in range(first, min(load.until, first + most * period), period):
         yield Job(at, dur, TICK)
+    yield Job(load.until + AFTER_NS, dur, TICK)
 
 
 def others(draw: Draw, load: Load, server: Server) -> Iterator[Job]:
@@ -141,21 +175,27 @@ def others(draw: Draw, load: Load, server: Server) -> Iterator[Job]:
     for name, (what, chance) in wanted.items():
         if not draw.has(name, chance):
             continue
-        stream = draw.stream(name)
-        number = draw.count(f"{name} number", 2, 60)
-        usual = draw.magnitude(f"{name} dur", 2_000, 2_000_000)
-        usual = min(usual, load.gap_ns * load.arrivals.size // (30 * number))
-        if usual < 2_000:
-            continue
-        dur = stream.integers(usual, 2 * usual, number)
-        start = stream.integers(load.arrivals[0], load.until, number)
-        aimed = load.arrivals[stream.integers(0, load.arrivals.size, number)]
-        aimed = aimed + stream.integers(-usual // 2, 2_000, number)
-        start = np.where(stream.random(number) < 0.5, aimed, start)
-        for at, length in zip(start.tolist(), dur.tolist(), strict=True):
-            yield Job(at, length, what)
+        for job in some(draw, name, what, load, 2_000):
+            yield job
             if what is STEAL:  # the timer is due when the core is back
-                yield Job(at, 1_500, TICK)
+                yield Job(job.start, 1_500, TICK)
+
+
+def some(draw: Draw, name: str, what: What, load: Load, least_ns: int) -> Iterator[Job]:
+    """Jobs at any time, half of them when a packet is there."""
+    stream = draw.stream(name)
+    number = draw.count(f"{name} number", 2, 60)
+    usual = draw.magnitude(f"{name} dur", least_ns, 2_000_000)
+    usual = min(usual, load.gap_ns * load.arrivals.size // (30 * number))
+    if usual < least_ns:
+        return
+    dur = stream.integers(usual, 2 * usual, number)
+    start = stream.integers(load.arrivals[0], load.until, number)
+    aimed = load.arrivals[stream.integers(0, load.arrivals.size, number)]
+    aimed = aimed + stream.integers(-usual // 2, 1_200, number)
+    start = np.where(stream.random(number) < 0.5, aimed, start)
+    for at, length in zip(start.tolist(), dur.tolist(), strict=True):
+        yield Job(at, length, what)
 
 
 def neighbour(draw: Draw, load: Load, began: int) -> Course:

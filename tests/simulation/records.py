@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from tests.simulation.machine import SOFTIRQ, Course, Integers
 
-CONTEXT_TASK, IDLE, WAKEUP, RUNNABLE, LOST = 6, 9, 7, 19, 254
+DELAY, CONTEXT_TASK, IDLE, WAKEUP, RUNNABLE, TOLD, LOST = 4, 6, 9, 7, 19, 21, 254
 SHORT_KINDS = (1, 2, 5)
 SUM_NS, AGE_NS = 5_000, 1_000_000
-IDLE_NS = 1_000
+IDLE_NS, DELAY_NS, AWAY_NS = 1_000, 1_000, 5_000
 LAYOUT = np.dtype(
     [("start", "<u8"), ("dur", "<u4"), ("kind", "u1"), ("flags", "u1"), ("cpu", "<u2"),
      ("aux", "<u8"), ("id", "<u4"), ("steal", "<u4")]
@@ -26,13 +26,14 @@ LAYOUT = np.dtype(
 Records = npt.NDArray[np.void]
 
 
-def of_course(made: Course, cpu: int, floor_ns: int = 0) -> Records:
+def of_course(made: Course, cpu: int, floor_ns: int = 0, told: tuple[int, int] = (0, 0)) -> Records:
     """The records of a core, in the order in which they ended; interrupts and softirqs shorter
-    than `floor_ns` are added up.
+    than `floor_ns` are added up. `told` is who tells its softirq of packets, and by what function.
     """
     if not made.job:
         return np.zeros(0, LAYOUT)
-    found = in_order(np.concatenate([_above(made), *_tasks(made)]))
+    delays = [_delays(made, *told)] if made.server.by == "softirq" else []
+    found = in_order(np.concatenate([_above(made), *_tasks(made), *delays]))
     found["cpu"] = cpu
     found = _summed(found, floor_ns) if floor_ns else found
     return _stolen(found, made)
@@ -165,6 +166,32 @@ def ends(records: Records) -> Integers:
     lasted = np.where(records["flags"] == 1, np.maximum(window, dur), dur)
     found: Integers = records["start"].astype(np.int64) + lasted
     return found
+
+
+def of_sender(made: Course, cpu: int, core: int) -> Records:
+    """What a tracer follows of a core that tells `core` of packets: what held it for long, and when
+    it told that core for the first time, or after much was stolen of it.
+    """
+    found = in_order(np.concatenate([_above(made), *_tasks(made)]))
+    held = np.isin(found["kind"], (1, 2, CONTEXT_TASK)) & (found["dur"] >= AWAY_NS)
+    found = found[held & (found["id"] != made.server.what.id)]
+    told = np.array(made.left[1::2], np.int64)
+    telling = columns(told, 0 * told, kind=TOLD, id=core)
+    found = _stolen(in_order(np.concatenate([found, telling])), made)
+    kept = (found["kind"] != TOLD) | (found["steal"] >= AWAY_NS)
+    kept[np.flatnonzero(found["kind"] == TOLD)[0]] = True
+    found["cpu"] = cpu
+    chosen: Records = found[kept]
+    return chosen
+
+
+def _delays(made: Course, sender: int, function: int) -> Records:
+    """From sending an interrupt to entering it, where that takes long."""
+    jobs = _Jobs(made)
+    tells = jobs.what == made.place(made.server.waking[0][0])
+    since, until = jobs.ready[tells], jobs.first[tells]
+    late = until - since > DELAY_NS
+    return columns(since[late], (until - since)[late], kind=DELAY, id=sender, aux=function)
 
 
 def _stolen(records: Records, made: Course) -> Records:

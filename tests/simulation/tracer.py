@@ -18,11 +18,14 @@ from tests.simulation.records import (
     columns,
     ends,
     of_course,
+    of_sender,
     packed,
     write_trace,
 )
 
 FUNCTION = 3
+GENERATOR, QUEUED = 700, 0xFFFFFFFF84000000
+"""The generator's thread, and the function by which it tells the core of packets."""
 FLOOR_NS = 1_000
 
 
@@ -35,6 +38,8 @@ class Told:
     began: int
     ended: int
     floor_ns: int = 0
+    senders: list[int] = field(default_factory=list)
+    """Those that tell the core of packets."""
     lost: int = 0
     """Records of the serving core that had no room."""
     paused_ns: int = 0
@@ -73,9 +78,10 @@ class Told:
     def write(self, folder: Path) -> None:
         """The files of the trace."""
         write_trace(
-            folder, self.records, cpus=[NEIGHBOUR, CORE], started_ns=self.began,
-            ended_ns=self.ended, names=NAMES, served=served_by(self.made.core.server),
-            lost={str(CORE): self.lost} if self.lost else {}, paused_ns=self.paused_ns,
+            folder, self.records, cpus=[CORE] if self.senders else [NEIGHBOUR, CORE],
+            senders=self.senders, started_ns=self.began, ended_ns=self.ended, names=NAMES,
+            served=served_by(self.made.core.server), paused_ns=self.paused_ns,
+            lost={str(CORE): self.lost} if self.lost else {},
             missing=self.missing, floor_ns=self.floor_ns,
         )  # fmt: skip
         if self.end is not None:
@@ -85,10 +91,15 @@ class Told:
 def traced(draw: Draw, made: Device) -> Told:
     """What a tracer tells of a device."""
     floor_ns = FLOOR_NS if draw.has("short ones added up", 0.4) else 0
-    cores = [of_course(made.core, CORE, floor_ns), of_course(made.neighbour, NEIGHBOUR)]
-    both = np.concatenate(cores)
-    told = Told(made, both[np.argsort(ends(both), kind="stable")], made.began, made.ended, floor_ns)
-    first, length = int(made.load.arrivals[0]), int(np.ptp(made.load.arrivals))
+    mine = of_course(made.core, CORE, floor_ns, (NEIGHBOUR | GENERATOR << 10, QUEUED))
+    senders = [] if made.sender is None or not draw.has("sender is traced", 0.8) else [NEIGHBOUR]
+    other = made.neighbour if made.sender is None else made.sender
+    beside = of_sender(other, NEIGHBOUR, CORE) if senders else of_course(other, NEIGHBOUR)
+    both = np.concatenate([mine, beside])
+    told = Told(
+        made, both[np.argsort(ends(both), kind="stable")], made.began, made.ended, floor_ns, senders
+    )
+    first, length = int(made.sent[0]), int(np.ptp(made.sent))
     if draw.has("older kernel", 0.1):
         told.missing = ["ipi-function"]
         told.records = told.records[told.records["kind"] != FUNCTION]
@@ -120,13 +131,13 @@ def traced(draw: Draw, made: Device) -> Told:
 
 def _windows(draw: Draw, name: str, made: Device) -> Iterator[tuple[int, int]]:
     """Times that follow each other, around some packets."""
-    stream, load = draw.stream(name), made.load
+    stream, sent = draw.stream(name), made.sent
     number = int(stream.integers(1, 5))
-    lengths = load.gap_ns * stream.integers(1, max(2, load.arrivals.size // 20), number)
+    lengths = made.load.gap_ns * stream.integers(1, max(2, sent.size // 20), number)
     at = 0
-    for place, length in zip(np.sort(stream.integers(0, load.arrivals.size, number)), lengths,
+    for place, length in zip(np.sort(stream.integers(0, sent.size, number)), lengths,
                              strict=True):  # fmt: skip
-        start = int(load.arrivals[place]) + int(stream.integers(-2_000, 2_000))
+        start = int(sent[place]) + int(stream.integers(-2_000, 2_000))
         if start > at:
             at = start + int(length)
             yield start, at

@@ -49,4 +49,4 @@ def packets(draw: Draw) -> Packets:
     if draw.has("device drops", 0.5):
         dropped = draw.stream("device drops")
         left[dropped.random(number) < dropped.choice([0.001, 0.02, 0.3])] = NEVER
-    return Packets(sent, left, passed)
+    return Packets(passed.sent, left, passed)

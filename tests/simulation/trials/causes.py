@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from stamps import write_sides
+from two_machines import Apart, move_apart
 
 from tailtap.analysis.causes.explain import Explained, explain
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.runs.reader import finished_runs
-from tests.simulation.device import CORE, Device, Load, device
+from tailtap.base.errors import InputError
+from tests.simulation.device import CORE, OTHERS, Device, Load, device
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
-from tests.simulation.records import taken_before
-from tests.simulation.tracer import Told, traced
+from tests.simulation.tracer import traced
 from tests.simulation.traffic import START_NS
 from tests.simulation.trial import Tally, Trial
+from tests.simulation.truth import Truth
 
-Row = tuple[str, str]
 SERVED_SO = {"serving", "gap"}
 """The server's own time, whatever it does: the trace does not look into it."""
 NO_CAUSES = ("unexplained", "behind", "own-work", "gap", "mixed")
@@ -45,7 +45,7 @@ def load_of(draw: Draw) -> Load:
 
 def write_run(folder: Path, made: Device) -> None:
     """A run folder with stamps and their evaluation."""
-    write_sides(folder, made.load.arrivals, made.left)
+    write_sides(folder, made.sent, made.left)
     evaluate(folder / "ingress.stamps", folder / "egress.stamps").write(folder / "evaluation")
     run = {
         "schema": "tailtap.run/1", "number": 1, "slug": folder.name, "repeat": 1, "status": "done",
@@ -56,56 +56,6 @@ def write_run(folder: Path, made: Device) -> None:
     (folder / "run.json").write_text(json.dumps(run))
 
 
-@dataclass(frozen=True)
-class Truth:
-    """Who had the core, by row of the table of causes."""
-
-    told: Told
-
-    @property
-    def made(self) -> Device:
-        return self.told.made
-
-    @cached_property
-    def rows(self) -> Mapping[Row, tuple[Integers, Integers]]:
-        """When each row had it."""
-        core = self.made.core
-        row_of = [what.row for what in core.table]
-        start, end = np.array(core.start), np.array(core.end)
-        what = np.array(core.what)[core.job]
-        found = {}
-        for row in dict.fromkeys(row_of):
-            mine = np.isin(what, [at for at, one in enumerate(row_of) if one == row])
-            found[row] = start[mine], end[mine]
-        return found
-
-    def overlaps(self, since: Integers, until: Integers) -> dict[str, Integers]:
-        """How much each cause had of these times."""
-        found: dict[str, Integers] = {}
-        for (named, _), (start, end) in self.rows.items():
-            unnamed = named == "tlb-flush" and self.told.missing  # what was called is not known
-            cause = "function-call-ipi" if unnamed else named
-            ns = taken_before(start, end, until) - taken_before(start, end, since)
-            found[cause] = found.get(cause, np.zeros_like(ns)) + ns
-        return found
-
-    def hidden(self, number: Integers) -> Integers:
-        """What others may have of these packets by the trace: it does not tell when the hypervisor
-        took a core, and of a gap nothing.
-        """
-        came, left = self.made.load.arrivals[number], self.made.left[number]
-        true = self.overlaps(came, left)
-        return sum((true[cause] for cause in ("steal", "gap") if cause in true), 0 * came)
-
-    @cached_property
-    def queued_since(self) -> Integers:
-        """Since when the server had something to do without a break when each packet left."""
-        came, left = self.made.load.arrivals, self.made.left
-        first = np.append(True, came[1:] > np.maximum.accumulate(left)[:-1])
-        since: Integers = came[np.maximum.accumulate(np.where(first, np.arange(came.size), 0))]
-        return since
-
-
 def run(draw: Draw, folder: Path) -> Tally:
     """Each part is the true one, and each named cause had the largest part."""
     made = device(draw, load_of(draw), START_NS - 1_000_000)
@@ -114,10 +64,16 @@ def run(draw: Draw, folder: Path) -> Tally:
     folder.mkdir()
     write_run(folder, made)
     told.write(folder)
+    clock = _other_clock(draw, folder) if told.end is None else None
     [one] = finished_runs(folder)
+    latest = int((made.left - made.sent).max() - np.median(made.left - made.sent))
+    if clock is not None and latest < 6 * clock.width_ns:
+        with suppress(InputError):  # of no packet anything can be told
+            explain(one, late="p98.5")
+        return {}
     found = explain(one, late="p98.5")
-    truth = Truth(told)
-    came, left = made.load.arrivals, made.left
+    truth = Truth(told, clock.width_ns if clock else 0)
+    came, left = made.sent, made.left
     late = found.joined.late
     number = np.searchsorted(came, late.packets.ingress_ns)
     latency = left - came
@@ -125,15 +81,34 @@ def run(draw: Draw, folder: Path) -> Tally:
     low, median, high = np.sort(latency)[ranks]
     assert np.array_equal(left[number], late.packets.egress_ns)
     assert np.array_equal(late.excess_ns, latency[number] - median)
-    _check_warnings(found, told, number)
+    _check_warnings(found, truth, number)
     _check_parts(found, truth, number, np.flatnonzero((latency >= low) & (latency <= high)))
-    return _tally(found, truth, number)
+    _check_stalls(found, truth)
+    tally = dict(_tally(found, truth, number))
+    if told.whole and draw.has("another one without a cause", 0.3):
+        tally |= _without(draw, found, made)
+    return tally
 
 
-def _check_warnings(found: Explained, told: Told, number: Integers) -> None:
+def _other_clock(draw: Draw, folder: Path) -> Apart | None:
+    """Has another machine than the device stamp the packets, in some seeds."""
+    if not draw.has("two clocks", 0.12):
+        return None
+    stream = draw.stream("two clocks")
+    clock = Apart(
+        int(stream.integers(-3_000_000_000, 3_000_000_000)), float(stream.uniform(-5e-5, 5e-5)),
+        draw.magnitude("clocks are known to", 100, 20_000), float(stream.uniform(-1, 1)),
+    )  # fmt: skip
+    move_apart(folder, clock)
+    return clock
+
+
+def _check_warnings(found: Explained, truth: Truth, number: Integers) -> None:
     """What the trace lacks is said and counted, and nothing else is."""
-    since, until = told.made.load.arrivals[number], told.made.left[number]
+    told = truth.told
+    since, until = told.made.sent[number], told.made.left[number]
     outside = int(((since < told.began) | (until > told.ended)).sum())
+    coarse = found.joined.untold
     said = {one.code: one.message for one in found.warnings}
     assert len(said) == len(found.warnings)
     expected = {
@@ -141,11 +116,12 @@ def _check_warnings(found: Explained, told: Told, number: Integers) -> None:
         "trace-thinned": told.paused_ns > 0,
         "trace-lost": told.known_lost > 0,
         "trace-not-covering": outside > 0,
+        "host-clock-coarse": coarse is not None and bool(coarse.any()),
     }
     assert said.keys() - {"trace-blind"} == {code for code, so in expected.items() if so}, said
     if told.known_lost:
         assert f" {told.known_lost:,} on CPU {CORE}:" in said["trace-lost"]
-    if outside:
+    if outside and not truth.width_ns:
         assert said["trace-not-covering"].startswith(f"{outside:,} late packets")
     untold = told.within(since, until)
     causes = [found.labels.blame(packet).cause for packet in np.flatnonzero(untold).tolist()]
@@ -165,37 +141,84 @@ def _parts(found: Explained, causes: Collection[str]) -> Integers:
 def _check_parts(found: Explained, truth: Truth, number: Integers, usual: Integers) -> None:
     """Parts are what each cause had beyond the usual; all of them are the excess."""
     made, excess = truth.made, found.joined.late.excess_ns
-    came, left = made.load.arrivals, made.left
+    came, left = made.sent, made.left
     mean = {cause: int(ns.mean()) for cause, ns in truth.overlaps(came[usual], left[usual]).items()}
     true = truth.overlaps(came[number], left[number])
     more = {cause: np.maximum(0, ns - mean[cause]) for cause, ns in true.items()}
     surplus = np.maximum(0, sum(more.values()) - excess)  # which is cut off the smallest
     room = EDGES_NS + excess // 50 + truth.hidden(number)
-    room += 20_000 if truth.told.floor_ns else 0  # sums of short ones are laid out evenly
-    dark = truth.told.meets(came[number], left[number])
+    spread = 20_000 if truth.told.floor_ns else 0  # sums of short ones are laid out evenly
+    room += spread + truth.width_ns
+    dark = truth.meets(came[number], left[number], excess)
     whole_ns = sum(mean.values()) if not truth.told.whole else 0  # usual packets saw less
     if dark.all():
         return
+    names = {name.cause for name in found.joined.laid.rows.names}
+    assert (_parts(found, names - more.keys()) <= EDGES_NS).all()
     for cause in more.keys() - SERVED_SO:
         mine = _parts(found, {cause})
         most, least = more[cause] + whole_ns + room, more[cause] - surplus - whole_ns - room
         assert (mine <= most).all(), f"{cause}: {mine}, {most}"
         assert (mine >= least)[~dark].all(), f"{cause}: {mine}, {least}"
-    whole = _parts(found, {name.cause for name in found.joined.laid.rows.names})
+    whole = _parts(found, names)
     assert (whole <= excess).all()
     usually = max(0, int((left - came)[usual].mean()) - found.joined.late.median_ns)
     untold = (excess - whole)[~dark]
-    assert (untold <= EDGES_NS + usually).all(), untold
+    assert (untold <= EDGES_NS + spread + truth.width_ns + usually).all(), untold
+
+
+def _check_stalls(found: Explained, truth: Truth) -> None:
+    """The core did not serve during a stall, and no other cause had more of it."""
+    joined = found.joined
+    since, until = joined.stall_start, joined.stall_end
+    true = truth.overlaps(since, until)
+    hidden = sum((true[cause] for cause in ("steal", "gap") if cause in true), 0 * since)
+    room = (
+        EDGES_NS
+        + truth.width_ns
+        + hidden
+        + (until - since) // 50
+        + (20_000 if truth.told.floor_ns else 0)
+    )
+    seen = ~truth.told.meets(since, until) & np.isin(joined.stall_cpu, [CORE])
+    assert (true["serving"] <= room)[seen].all()
+    most = np.stack([ns for cause, ns in true.items() if cause != "serving"]).max(axis=0)
+    for place in np.flatnonzero(seen).tolist():
+        cause = joined.laid.rows.names[int(joined.stall_row[place])].cause
+        mine = true[cause][place] if cause in true else 0
+        assert mine >= most[place] - room[place], f"{cause}: {mine} of {most[place]}"
+
+
+def _without(draw: Draw, found: Explained, made: Device) -> Tally:
+    """How often the tail without a cause is that of the same machine without it."""
+    assert found.removal is not None
+    latency = made.left - made.sent
+    rank = -(-985 * latency.size // 1000) - 1
+    causes = {OTHERS[feature][0].cause for feature in draw.features if feature in OTHERS}
+    near = low = 0
+    for cause in causes:
+        alike = {feature for feature, (what, _) in OTHERS.items() if what.cause == cause}
+        again = Draw(draw.seed, draw.without | alike, draw.scale)
+        other = device(again, load_of(again), made.began)
+        names = [name for name in found.joined.laid.rows.names if name.cause == cause]
+        told = found.removal.without(names)
+        assert told.measured_ns == np.sort(latency)[rank]
+        true = max(int(np.sort(other.left - other.sent)[rank]), told.least_ns)
+        near += abs(told.percentile_ns - true) <= true // 5
+        low += told.percentile_ns < true - true // 20
+    of = len(causes)
+    return {"tail without it is near": (near, of), "tail without it is too low": (low, of)}
 
 
 def _tally(found: Explained, truth: Truth, number: Integers) -> Tally:
     """How often the cause of a packet is the one that had most of the time of its queue."""
-    had = truth.overlaps(truth.queued_since[number], truth.made.left[number])
+    since, until = truth.queued_since[number], truth.made.left[number]
+    had = truth.overlaps(since, until)
     others = [cause for cause in had if cause != "serving"]
     shares = np.stack([had[cause] for cause in others]) / np.maximum(1, sum(had[c] for c in others))
     hidden = truth.hidden(number) / np.maximum(1, sum(had[c] for c in others))
     largest = little = named = clear = 0
-    dark = truth.told.meets(truth.queued_since[number], truth.made.left[number])
+    dark = truth.meets(since, until, found.joined.late.excess_ns)
     for packet in range(number.size):
         cause = found.labels.blame(packet).cause
         if cause in NO_CAUSES:
@@ -208,5 +231,10 @@ def _tally(found: Explained, truth: Truth, number: Integers) -> Tally:
     return {"has the largest part": (largest, clear), "has little of it": (little, named)}
 
 
-RATES = {"has the largest part": (0.97, 1.0), "has little of it": (0.0, 0.01)}
+RATES = {
+    "has the largest part": (0.97, 1.0),
+    "has little of it": (0.0, 0.01),
+    "tail without it is near": (0.7, 1.0),
+    "tail without it is too low": (0.0, 0.05),
+}
 TRIAL = Trial("causes", run, rates=RATES)

@@ -1,0 +1,141 @@
+"""Who had the core while packets waited, as docs/explanation/causes.md names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tests.simulation.device import Device
+from tests.simulation.machine import FOREVER, Course, Integers
+from tests.simulation.records import AWAY_NS, CONTEXT_TASK, DELAY_NS, taken_before
+from tests.simulation.tracer import Told
+
+Row = tuple[str, str]
+Times = tuple[Integers, Integers]
+"""Where stretches begin and end, ascending; they do not overlap."""
+RAISED_NS = 2_000
+
+
+def _holds(times: Times, moments: Integers) -> Integers:
+    start, end = times
+    at = np.searchsorted(start, moments, "right") - 1
+    found: Integers = (at >= 0) & (moments < np.append(end, 0)[at])
+    return found
+
+
+def split(times: Times, others: Times) -> tuple[Times, Times]:
+    """What of some stretches lies in others, and what does not."""
+    edges = np.unique(np.concatenate([*times, *others]))
+    start, end = edges[:-1], edges[1:]
+    mine, theirs = _holds(times, start), _holds(others, start)
+    return tuple((start[mine & side], end[mine & side]) for side in (theirs, ~theirs))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Who had the core, by row of the table of causes."""
+
+    told: Told
+    width_ns: int = 0
+    """How well the clock of the trace is known by that of the stamps."""
+
+    def meets(self, since: Integers, until: Integers, excess: Integers) -> Any:
+        """Whether the trace may not tell of a moment of these times, or of these packets."""
+        coarse = 0.2 * excess < 1.2 * self.width_ns
+        near = self.width_ns
+        return coarse | self.told.meets(since - near, until + near)
+
+    @property
+    def made(self) -> Device:
+        return self.told.made
+
+    @cached_property
+    def rows(self) -> Mapping[Row, Times]:
+        """When each row had it."""
+        core = self.made.core
+        found = _rows(core)
+        idle, untold = core.server.idle.row, ("waiting", "nobody had told its core")
+        if core.server.by == "softirq":
+            told = _told(core)
+            for row in {one.row for one in core.table if one.kind == CONTEXT_TASK}:
+                found[row], rest = split(found[row], told)
+                found[untold] = _joined(found.get(untold), rest)
+        if self.told.senders:
+            assert self.made.sender is not None
+            own = self.made.sender.server.what.row
+            for (cause, detail), held in _rows(self.made.sender, AWAY_NS).items():
+                if (cause, detail) == own:
+                    continue
+                row = cause, f"{detail}, on the generator's CPU"
+                for waits in {idle, untold} & found.keys():
+                    taken, found[waits] = split(found[waits], held)
+                    found[row] = _joined(found.get(row), taken)
+        return found
+
+    def overlaps(self, since: Integers, until: Integers) -> dict[str, Integers]:
+        """How much each cause had of these times."""
+        found: dict[str, Integers] = {}
+        for (named, _), (start, end) in self.rows.items():
+            unnamed = named == "tlb-flush" and self.told.missing  # what was called is not known
+            cause = "function-call-ipi" if unnamed else named
+            ns = taken_before(start, end, until) - taken_before(start, end, since)
+            found[cause] = found.get(cause, np.zeros_like(ns)) + ns
+        return found
+
+    def hidden(self, number: Integers) -> Integers:
+        """What others may have of these packets by the trace: it does not tell when the hypervisor
+        took a core, and of a gap nothing.
+        """
+        came, left = self.made.sent[number], self.made.left[number]
+        true = self.overlaps(came, left)
+        return sum((true[cause] for cause in ("steal", "gap") if cause in true), 0 * came)
+
+    @cached_property
+    def queued_since(self) -> Integers:
+        """Since when the server had something to do without a break when each packet left."""
+        came, left = self.made.sent, self.made.left
+        first = np.append(True, came[1:] > np.maximum.accumulate(left - self.made.held)[:-1])
+        since: Integers = came[np.maximum.accumulate(np.where(first, np.arange(came.size), 0))]
+        return since
+
+
+def _rows(core: Course, least_ns: int = 0) -> dict[Row, Times]:
+    """When each row had a core, by jobs that lasted so long."""
+    job, start, end = (np.array(side, np.int64) for side in (core.job, core.start, core.end))
+    first, last = np.zeros((2, len(core.what)), np.int64)
+    first[job[::-1]], last[job] = start[::-1], end
+    what, lasting = np.array(core.what)[job], (last - first)[job] >= least_ns
+    rows = [one.row for one in core.table]
+    found = {}
+    for row in dict.fromkeys(rows):
+        mine = lasting & np.isin(what, [at for at, one in enumerate(rows) if one == row])
+        found[row] = start[mine], end[mine]
+    return found
+
+
+def _joined(one: Times | None, other: Times) -> Times:
+    """Both, which do not overlap."""
+    if one is None:
+        return other
+    start, end = (np.append(*sides) for sides in zip(one, other, strict=True))
+    order = np.argsort(start)
+    return start[order], end[order]
+
+
+def _told(core: Course) -> Times:
+    """When a core knows of packets that its softirq has not begun to serve."""
+    begun = dict(zip(core.job[::-1], core.start[::-1], strict=True))
+    least = {core.server.what: RAISED_NS, core.server.waking[0][0]: DELAY_NS}
+    spans = [
+        (core.ready[job], start)
+        for job, start in sorted(begun.items())
+        if start - core.ready[job] > least.get(core.table[core.what[job]], FOREVER)
+    ]
+    start, end = np.array(spans, np.int64).reshape(-1, 2).T
+    reach = np.maximum.accumulate(np.append(0, end))[:-1]
+    start = np.maximum(start, reach)
+    return start[start < end], end[start < end]
