@@ -12,6 +12,8 @@ from stamps import write_sides
 from two_machines import Apart, move_apart
 
 from tailtap.analysis.causes.explain import Explained, explain
+from tailtap.analysis.causes.joined import UNEXPLAINED
+from tailtap.analysis.causes.record import record
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.base.errors import InputError
@@ -123,6 +125,13 @@ def _check_warnings(found: Explained, truth: Truth, number: Integers) -> None:
         assert f" {told.known_lost:,} on CPU {CORE}:" in said["trace-lost"]
     if outside and not truth.width_ns:
         assert said["trace-not-covering"].startswith(f"{outside:,} late packets")
+    if told.dark and told.end is None and not truth.width_ns:
+        blamed = map(found.labels.blame, range(number.size))
+        unknown = np.array([one.cause == "unexplained" for one in blamed])
+        meets = [(since < end) & (until > start) for start, end in told.dark]
+        assert record(found).unexplained.untraced == (np.any(meets, axis=0) & unknown).sum()
+    wide = found.joined.late.excess_ns < 4 * truth.width_ns  # the clocks leave a fifth of it open
+    assert (found.joined.state[wide] == UNEXPLAINED).all()
     untold = told.within(since, until)
     causes = [found.labels.blame(packet).cause for packet in np.flatnonzero(untold).tolist()]
     assert set(causes) <= {"unexplained"}
@@ -195,7 +204,11 @@ def _without(draw: Draw, found: Explained, made: Device) -> Tally:
     latency = made.left - made.sent
     rank = -(-985 * latency.size // 1000) - 1
     causes = {OTHERS[feature][0].cause for feature in draw.features if feature in OTHERS}
-    near = low = 0
+    nothing, everything = (found.removal.without(names) for names in ((), found.labels.names))
+    assert nothing.percentile_ns == np.sort(latency)[rank]
+    assert nothing.worst_ns == latency.max()
+    assert everything.least_ns <= everything.percentile_ns <= nothing.percentile_ns
+    near = low = of = 0
     for cause in causes:
         alike = {feature for feature, (what, _) in OTHERS.items() if what.cause == cause}
         again = Draw(draw.seed, draw.without | alike, draw.scale)
@@ -204,9 +217,11 @@ def _without(draw: Draw, found: Explained, made: Device) -> Tally:
         told = found.removal.without(names)
         assert told.measured_ns == np.sort(latency)[rank]
         true = max(int(np.sort(other.left - other.sent)[rank]), told.least_ns)
-        near += abs(told.percentile_ns - true) <= true // 5
+        if true > told.measured_ns // 2:
+            continue
+        of += 1
+        near += told.percentile_ns <= 3 * true
         low += told.percentile_ns < true - true // 20
-    of = len(causes)
     return {"tail without it is near": (near, of), "tail without it is too low": (low, of)}
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from stamps import on_cpu, write_stamps
+from stamps import write_stamps
 from traced import (
-    CAUSE_OF,
     DUT,
     HOG,
     IDLE,
@@ -135,13 +134,6 @@ def test_what_holds_the_generator_s_cpu_is_named(tmp_path: Path, held: Held) -> 
     assert all(any(at <= start < at + HELD_NS for at in windows) for start in stalls.tolist())
 
 
-def test_without_a_trace_of_it_the_wait_has_no_other_name(tmp_path: Path) -> None:
-    folder, _ = run_held(tmp_path / "001-untraced", timer, senders=[])
-    explain_waiting(folder)
-    late = pq.read_table(folder / "causes-late.parquet")
-    assert set(late["detail"].to_pylist()) <= {"its thread slept", ""}
-
-
 STAMP_NS = 500
 """How much of its service is left when a packet leaves."""
 SOFTIRQS = {"by": "softirq", "vector": 3, "pids": [], "cpus": [DUT]}
@@ -244,37 +236,6 @@ def explained(run: Path, late: str = LATE) -> Explained:
     return found
 
 
-@pytest.mark.parametrize(
-    "clock",
-    [
-        Apart(),
-        Apart(3_000_000),
-        Apart(-3_000_000, off=1.0),
-        Apart(12_345_678, drift=5e-5, off=-1.0),
-        Apart(-6_900_000_000_123, drift=-2e-5),
-        Apart(31 * 86_400 * SECOND, drift=1e-4),
-    ],
-    ids=str,
-)
-def test_causes_are_found_whatever_the_clocks_show(
-    run: Path, simulated: Simulated, clock: Apart
-) -> None:
-    move_apart(run, clock)
-    found = explained(run)
-    assert right(run, simulated) > 0.99
-    claims = {row.cause for row in found.labels.rows if row.is_cause}
-    assert {CAUSE_OF[made] for made in (hog, kworker, flush)} <= claims
-    assert found.warnings == ()
-    told = record(found).clock
-    assert told is not None and told.coarse == 0
-    assert told.width_ns == clock.width_ns
-    ends = zip(told.at_ns, told.ahead_ns, strict=True)
-    assert all(least <= clock.shows(at) - at <= most for at, (least, most) in ends)
-    stalls = pq.read_table(run / "causes-stalls.parquet")["start_ns"].to_numpy()
-    assert stalls.min() >= START  # by the clock of the stamps
-    assert stalls.max() < simulated.ended
-
-
 def test_without_the_clocks_the_same_trace_explains_nothing(
     run: Path, simulated: Simulated
 ) -> None:
@@ -290,30 +251,6 @@ def test_hosts_of_one_kernel_have_one_clock(run: Path, simulated: Simulated) -> 
     found = explained(run)
     assert right(run, simulated) > 0.99
     assert record(found).clock is None
-
-
-def test_packets_that_the_clocks_are_too_coarse_for_are_not_explained(
-    run: Path, simulated: Simulated
-) -> None:
-    """Of those that were late by more than five times the interval all is told."""
-    move_apart(run, Apart(3_000_000, width_ns=120_000, off=1.0))
-    found = explained(run)
-    late = pq.read_table(run / "causes-late.parquet")
-    untold = 0.2 * late["excess_ns"].to_numpy() < 120_000
-    assert 0 < untold.sum() < untold.size
-    state = np.array(late["state"].to_pylist())
-    assert set(state[untold]) == {"unexplained"}
-    assert (state[~untold] != "unexplained").mean() > 0.95
-    [warning] = found.warnings
-    assert warning.code == "host-clock-coarse"
-    assert warning.message == (
-        "the clock of the DuT's host is known to 120 us, which is no small part of the excess of "
-        f"{untold.sum():,} of {untold.size:,} late packets: nothing is told of these"
-    )
-    told = record(found).clock
-    assert told is not None and told.coarse == untold.sum()
-    parts = pq.read_table(run / "causes-parts.parquet")["packet"].to_numpy()
-    assert not np.isin(parts, np.flatnonzero(untold)).any()
 
 
 @pytest.mark.parametrize(
@@ -344,13 +281,6 @@ def test_what_is_told_of_clocks_may_be_damaged(run: Path) -> None:
         damaged = {**whole, "clocks": {**whole["clocks"], "dut": dut}}
         with pytest.raises(InputError, match=said):
             host_clock(parsed("run.json", damaged, RunRecord), "the trace")
-
-
-def test_cores_of_the_stamps_are_those_of_another_machine(run: Path, simulated: Simulated) -> None:
-    on_cpu(run / "egress.stamps", 7)
-    move_apart(run, Apart(3_000_000))
-    assert set(explained(run).joined.cpu.tolist()) == {DUT}
-    assert right(run, simulated) > 0.99
 
 
 def test_softirqs_are_not_called_foreign_by_stamps_of_another_clock(tmp_path: Path) -> None:
