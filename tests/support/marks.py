@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 HEADER_LEN = 4096
+OPEN = (2**64 - 1,) * 6
+"""The counts of a file that is not closed."""
 HEADER = struct.Struct("<8sHHI6QII24s32s")
 SAMPLE = struct.Struct("<QB7x")
 RECORD = np.dtype(
@@ -61,7 +63,7 @@ def write_marks(
 ) -> None:
     """Writes a closed file of marks."""
     counts = (len(records), len(records), 0, 0, 0, 0)
-    path.write_bytes(_header(counts, samples, key) + records.tobytes())
+    path.write_bytes(header(counts, samples, key) + records.tobytes())
 
 
 def marks(
@@ -69,12 +71,13 @@ def marks(
 ) -> bytes:
     """A file of marks of (time in ns, id), of MoonSniff's ids."""
     records = np.array([(time, key, 60, 0, 4, 1) for time, key in packets], RECORD)
-    counts = (len(records), len(records), 0, 0, 0, 0) if closed else (2**64 - 1,) * 6
-    return _header(counts, samples, "moonsniff") + records.tobytes()
+    counts = (len(records), len(records), 0, 0, 0, 0) if closed else OPEN
+    return header(counts, samples, "moonsniff") + records.tobytes()
 
 
-def _header(counts: tuple[int, ...], samples: Samples, key: str) -> bytes:
+def header(counts: tuple[int, ...], samples: Samples, key: str) -> bytes:
+    """The beginning of a file of marks."""
     first = (b"\x89TTMARK\n", 1, RECORD.itemsize, 1)
-    header = HEADER.pack(*first, *counts, 160, len(samples), b"link", key.encode())
-    header += b"".join(SAMPLE.pack(*sample) for sample in samples)
-    return header.ljust(HEADER_LEN, b"\0")
+    packed = HEADER.pack(*first, *counts, 160, len(samples), b"link", key.encode())
+    packed += b"".join(SAMPLE.pack(*sample) for sample in samples)
+    return packed.ljust(HEADER_LEN, b"\0")

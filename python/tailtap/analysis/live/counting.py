@@ -177,7 +177,9 @@ class Counter:
         self._since_ns = since_ns
         self._trim_ns = settings.trim_ns
         self._window_ns = settings.window_ns
-        self._matching = settings.matching | {"trim_ns": 0, "worst": WORST, "losses": True}
+        # Both taps run while it counts: what has not come is lost, also at the ends of a span.
+        always = {"trim_ns": 0, "worst": WORST, "losses": True, "throughout": True}
+        self._matching = settings.matching | always
         self._from_ns: int | None = None
         self._whole = False
         self.until_ns = 0
