@@ -18,6 +18,7 @@ Row = tuple[str, str]
 Times = tuple[Integers, Integers]
 """Where stretches begin and end, ascending; they do not overlap."""
 RAISED_NS = 2_000
+OF_GENERATOR = " on the generator's CPU 0"
 
 
 def _holds(times: Times, moments: Integers) -> Integers:
@@ -70,7 +71,7 @@ class Truth:
             for (cause, detail), held in _rows(self.made.sender, AWAY_NS).items():
                 if (cause, detail) == own:
                     continue
-                row = cause, f"{detail}, on the generator's CPU"
+                row = cause, detail + OF_GENERATOR
                 for waits in {idle, untold} & found.keys():
                     taken, found[waits] = split(found[waits], held)
                     found[row] = _joined(found.get(row), taken)
@@ -84,6 +85,14 @@ class Truth:
             cause = "function-call-ipi" if unnamed else named
             ns = taken_before(start, end, until) - taken_before(start, end, since)
             found[cause] = found.get(cause, np.zeros_like(ns)) + ns
+        return found
+
+    def by_generator(self, since: Integers, until: Integers) -> Integers:
+        """How much of these times what held the generator's core had."""
+        found = np.zeros_like(since)
+        for (_, detail), (start, end) in self.rows.items():
+            if detail.endswith(OF_GENERATOR):
+                found += taken_before(start, end, until) - taken_before(start, end, since)
         return found
 
     def hidden(self, number: Integers) -> Integers:

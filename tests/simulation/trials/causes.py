@@ -23,7 +23,7 @@ from tests.simulation.machine import Integers
 from tests.simulation.tracer import traced
 from tests.simulation.traffic import START_NS
 from tests.simulation.trial import Tally, Trial
-from tests.simulation.truth import Truth
+from tests.simulation.truth import OF_GENERATOR, Truth
 
 SERVED_SO = {"serving", "gap"}
 """The server's own time, whatever it does: the trace does not look into it."""
@@ -137,10 +137,11 @@ def _check_warnings(found: Explained, truth: Truth, number: Integers) -> None:
     assert set(causes) <= {"unexplained"}
 
 
-def _parts(found: Explained, causes: Collection[str]) -> Integers:
-    """What causes have of each late packet."""
+def _parts(found: Explained, causes: Collection[str], detail: str = "") -> Integers:
+    """What causes have of each late packet, of those whose detail has this in it."""
     joined = found.joined
-    rows = [row for row, name in enumerate(joined.laid.rows.names) if name.cause in causes]
+    names = enumerate(joined.laid.rows.names)
+    rows = [row for row, name in names if name.cause in causes and detail in name.detail]
     mine = np.isin(joined.part_row, rows)
     sums = np.zeros(joined.state.size, np.int64)
     np.add.at(sums, joined.of_packets()[mine], joined.part_ns[mine])
@@ -169,6 +170,12 @@ def _check_parts(found: Explained, truth: Truth, number: Integers, usual: Intege
         most, least = more[cause] + whole_ns + room, more[cause] - surplus - whole_ns - room
         assert (mine <= most).all(), f"{cause}: {mine}, {most}"
         assert (mine >= least)[~dark].all(), f"{cause}: {mine}, {least}"
+    sent = truth.by_generator(came[number], left[number])
+    of_generator = _parts(found, names, OF_GENERATOR.strip())
+    assert (of_generator <= sent + room).all(), f"{of_generator}, {sent}"
+    assert (of_generator >= sent - surplus - whole_ns - room)[~dark].all(), (
+        f"{of_generator}, {sent}"
+    )
     whole = _parts(found, names)
     assert (whole <= excess).all()
     usually = max(0, int((left - came)[usual].mean()) - found.joined.late.median_ns)

@@ -339,6 +339,9 @@ def test_knobs_that_are_made_for_a_thing_exist() -> None:
         ("waiting", "nobody had told its core", set()),
         ("gap", "", set()),
         ("link", "", set()),
+        ("task", "hog, on the generator's CPU 0",
+         {"generator: isolated-cpus", "generator: groups"}),
+        ("steal", "on the generator's CPU 0", set()),
     ],
 )  # fmt: skip
 def test_a_knob_answers_this_very_cause(cause: str, detail: str, wanted: set[str]) -> None:

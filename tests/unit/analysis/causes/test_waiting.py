@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,10 @@ from stamps import write_stamps
 from traced import (
     DUT,
     HOG,
-    IDLE,
-    IRQ,
-    KERNEL_BIT,
-    KWORKER,
-    OTHER,
     SECOND,
-    SERVED_BIT,
-    SERVER,
     SOFTIRQ,
     START,
     TASK,
-    VECTOR,
-    WAKE_NS,
     Record,
     Simulated,
     arrivals,
@@ -51,87 +41,8 @@ from tailtap.records.record import parsed
 from tailtap.records.run import RunRecord
 from tailtap.show.report.causes.timeline import timeline
 
-TOLD = 21
 SECONDS, HELD_NS, COUNT = 2.0, 400_000, 40
 SERVICE_NS = 2_000
-"""Of these, one can be set."""
-Held = Callable[[int, int], list[Record]]
-
-
-def timer(start: int, dur: int) -> list[Record]:
-    return [Record(start, dur, VECTOR, 1, cpu=OTHER)]
-
-
-def device(start: int, dur: int) -> list[Record]:
-    return [Record(start, dur, IRQ, 24, cpu=OTHER)]
-
-
-def task(start: int, dur: int) -> list[Record]:
-    return [Record(start, dur, TASK, HOG, HOG, cpu=OTHER)]
-
-
-def worker(start: int, dur: int) -> list[Record]:
-    return [Record(start, dur, TASK, KWORKER, KERNEL_BIT, cpu=OTHER)]
-
-
-def steal(start: int, dur: int) -> list[Record]:
-    """It is seen when the next core is told, which has a record for that alone."""
-    return [Record(start + dur, 0, TOLD, DUT, cpu=OTHER, steal=dur)]
-
-
-NAMED: dict[Held, tuple[str, str]] = {
-    timer: ("timer", "local timer, on the generator's CPU 0"),
-    device: ("device-interrupt", "virtio0-input.0, on the generator's CPU 0"),
-    task: ("task", "hog, on the generator's CPU 0"),
-    worker: ("kernel-thread", "kworker/1:2, on the generator's CPU 0"),
-    steal: ("steal", "on the generator's CPU 0"),
-}
-
-
-def run_held(folder: Path, held: Held, **changes: Any) -> tuple[Path, list[int]]:
-    """A run whose server is told of no packet while its sender is held, and when that was."""
-    random = np.random.default_rng(3)
-    ingress = arrivals(5_000, SECONDS, random)
-    starts = np.sort(random.choice(int(SECONDS * SECOND) // HELD_NS - 2, COUNT, replace=False))
-    windows = [START + int(at) * HELD_NS + 100_000 for at in starts]
-    egress, busy, free = np.zeros_like(ingress), [], START
-    for place, arrived in enumerate(ingress.tolist()):
-        told = next((at + HELD_NS for at in windows if at <= arrived < at + HELD_NS), arrived)
-        begun = max(told + WAKE_NS, free)
-        free = begun + SERVICE_NS
-        busy.append((begun, free))
-        egress[place] = free
-    records, at = [Record(START - 500_000, 0, TOLD, DUT, cpu=OTHER)], START - 1_000_000
-    for start, end in busy:
-        if start > at:
-            records.append(Record(at, start - at, IDLE, 1))
-        records.append(Record(start, end - start, TASK, SERVER, SERVED_BIT))
-        at = end
-    records += [one for window in windows for one in held(window, HELD_NS)]
-    met = np.full(ingress.size, -1, np.int64)
-    found = Simulated(ingress, egress, [], records, met, at + 10_000)
-    return write_run(folder, found, **{"senders": [OTHER], "cpus": [DUT], **changes}), windows
-
-
-def explain_waiting(folder: Path) -> Explained:
-    [found] = explain_runs([folder], late="100 us")
-    return found
-
-
-@pytest.mark.parametrize("held", [*NAMED], ids=lambda held: held.__name__)
-def test_what_holds_the_generator_s_cpu_is_named(tmp_path: Path, held: Held) -> None:
-    folder, windows = run_held(tmp_path / "001-held", held)
-    found = explain_waiting(folder)
-    cause, detail = NAMED[held]
-    late = pq.read_table(folder / "causes-late.parquet").to_pydict()
-    assert len(late["cause"]) >= COUNT
-    assert set(zip(late["blamed"], late["detail"], strict=True)) == {(cause, detail)}
-    [row] = [row for row in record(found).causes if row.claim == "cause"]
-    assert (row.cause, row.detail) == (cause, detail)
-    assert ("generator: isolated-cpus" in row.knobs) == (held in (task, device))
-    assert all(name.startswith("generator: ") for name in row.knobs)
-    stalls = pq.read_table(folder / "causes-stalls.parquet")["start_ns"].to_numpy()
-    assert all(any(at <= start < at + HELD_NS for at in windows) for start in stalls.tolist())
 
 
 STAMP_NS = 500
