@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tailtap.analysis.compare.ranking import interval
 from tailtap.analysis.evaluation.percentiles import percentiles_of
 from tailtap.analysis.runs.tail import SECOND_NS
 from tailtap.analysis.tail.assessment import assess
 from tailtap.analysis.tail.forecast import forecast
 from tailtap.analysis.tail.peaks import Part, Threshold
 from tests.simulation.draw import Draw
-from tests.simulation.latencies import INDICES, few, law, pareto, shares
+from tests.simulation.latencies import INDICES, few, law, pareto, shares, stored
 from tests.simulation.trial import Tally, Trial
 
 TIMES = 5
@@ -41,7 +42,7 @@ def level(draw: Draw) -> Held:
     """The tail's shape, and what one cluster exceeds in four times as many packets."""
     random = draw.stream("level")
     xi = float(random.uniform(-0.3, 0.5))
-    index = float(random.choice(INDICES)) if draw.has("clusters of late packets", 0.4) else 1.0
+    index = float(random.choice(INDICES)) if draw.has("clusters of late packets", 0.5) else 1.0
     packets = round(draw.magnitude("clusters", 100, 300) / index / 0.01)
     made = pareto(5_000, 1_000, xi)
     latency = made.exceeded(shares(random, packets, index))
@@ -52,11 +53,25 @@ def level(draw: Draw) -> Held:
         return {}
     low, high = found.xi_interval
     truth = float(made.exceeded(np.array(1 / (4 * packets * index))))
+    name = "level" + " of clusters" * (index < 1)
     return {
         "xi": (int(low <= xi <= high), 1),
-        "level": (int(once.low <= truth and (once.high is None or truth <= once.high)), 1),
+        name: (int(once.low <= truth and (once.high is None or truth <= once.high)), 1),
         "fitted": (int(not found.refused), 1),
     }
+
+
+def within_run(draw: Draw) -> Held:
+    """A percentile of packets of which late ones come together, by stretches of the run."""
+    if not draw.has("a bootstrap", 0.4):
+        return {}
+    index = draw.choice("index", INDICES)
+    made = pareto(5_000, 1_000, 0.2)
+    tail = stored(made.at(shares(draw.stream("stretches"), 30_000, index)))
+    found, truth = interval(tail, 0.99), made.at(0.01)
+    if found.low is None or found.high is None:
+        return {}
+    return {"bootstrap": (int(found.low <= truth <= found.high), 1)}
 
 
 def horizon(draw: Draw) -> Held:
@@ -94,7 +109,7 @@ def horizon(draw: Draw) -> Held:
 
 def run(draw: Draw, folder: Path) -> Tally:
     """One run of each."""
-    return {**percentile(draw), **level(draw), **horizon(draw)}
+    return {**percentile(draw), **level(draw), **within_run(draw), **horizon(draw)}
 
 
 TRIAL = Trial(
@@ -104,6 +119,8 @@ TRIAL = Trial(
         "percentile": (0.95, 1.0),
         "xi": (0.925, 0.97),
         "level": (0.925, 0.97),
+        "level of clusters": (0.915, 0.97),
+        "bootstrap": (0.88, 0.98),
         "fitted": (0.93, 0.98),
         "packets": (0.93, 0.97),
         "events": (0.93, 0.99),

@@ -14,7 +14,6 @@ from tailtap.analysis.compare.checks import advise
 from tailtap.analysis.compare.comparison import compare_loaded
 from tailtap.analysis.compare.configurations import gather
 from tailtap.analysis.compare.ranking import Interval, interval, rank
-from tailtap.analysis.evaluation.percentiles import percentiles_of
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
 
@@ -197,52 +196,8 @@ def bootstrap(folder: Path, latency: Integers, p: float) -> Interval:
     return interval(load_tail(write_tail(folder, latency, RATE), "run"), p)
 
 
-def binomial(latency: Integers) -> tuple[int, int, int]:
-    """The 99.9th percentile and its interval for independent packets."""
-    [exact] = percentiles_of(np.unique(latency, return_counts=True), [0.999])
-    low, high = exact.low, exact.high
-    assert low is not None and high is not None
-    return exact.value, low, high
-
-
 def independent(seed: int) -> Integers:
     return (4_000 + 2_000 * np.random.default_rng(seed).pareto(3, PACKETS)).astype(np.int64)
-
-
-def test_of_independent_packets_it_is_the_binomial_interval(tmp_path: Path) -> None:
-    latency = independent(1)
-    found = bootstrap(tmp_path, latency, 0.999)
-    assert bootstrap(tmp_path, latency, 0.999) == found
-    value, low, high = binomial(latency)
-    assert found.low is not None and found.high is not None
-    assert found.low < value < found.high
-    assert 0.75 < (found.high - found.low) / (high - low) < 1.3
-
-
-def stalled(seed: int) -> Integers:
-    """Stalls that make 20 packets late each, once in 2,000 packets."""
-    random = np.random.default_rng(seed)
-    latency = 4_000 + random.integers(0, 200, PACKETS)
-    starts = random.choice(PACKETS - 20, PACKETS // 2_000, replace=False)
-    stalls = (30_000 * (1 + random.pareto(4, starts.size))).astype(np.int64)
-    for start, stall in zip(starts, stalls, strict=True):
-        latency[start : start + 20] = np.maximum(latency[start : start + 20], stall)
-    return latency
-
-
-def test_it_holds_the_truth_where_the_binomial_interval_does_not(tmp_path: Path) -> None:
-    values, ends, naive = [], [], []
-    for seed in range(40):
-        latency = stalled(seed)
-        found = bootstrap(tmp_path / str(seed), latency, 0.999)
-        assert found.low is not None and found.high is not None
-        ends.append((found.low, found.high))
-        value, *interval_of_packets = binomial(latency)
-        values.append(value)
-        naive.append(interval_of_packets)
-    truth = np.median(values)
-    assert sum(low <= truth <= high for low, high in ends) >= 34
-    assert sum(low <= truth <= high for low, high in naive) <= 24
 
 
 @pytest.mark.parametrize(
