@@ -58,7 +58,7 @@ class Truth:
     def rows(self) -> Mapping[Row, Times]:
         """When each row had it."""
         core = self.made.core
-        found = _rows(core)
+        found = rows_of(core)
         idle, untold = core.server.idle.row, ("waiting", "nobody had told its core")
         if core.server.by == "softirq":
             told = _told(core)
@@ -68,7 +68,7 @@ class Truth:
         if self.told.senders:
             assert self.made.sender is not None
             own = self.made.sender.server.what.row
-            for (cause, detail), held in _rows(self.made.sender, AWAY_NS).items():
+            for (cause, detail), held in rows_of(self.made.sender, AWAY_NS).items():
                 if (cause, detail) == own:
                     continue
                 row = cause, detail + OF_GENERATOR
@@ -112,7 +112,7 @@ class Truth:
         return since
 
 
-def _rows(core: Course, least_ns: int = 0) -> dict[Row, Times]:
+def rows_of(core: Course, least_ns: int = 0) -> dict[Row, Times]:
     """When each row had a core, by jobs that lasted so long."""
     job, start, end = (np.array(side, np.int64) for side in (core.job, core.start, core.end))
     first, last = np.zeros((2, len(core.what)), np.int64)

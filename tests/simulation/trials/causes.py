@@ -16,14 +16,16 @@ from tailtap.analysis.causes.joined import UNEXPLAINED
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.runs.reader import finished_runs
+from tailtap.analysis.undisturbed.stretches import of_trace
 from tailtap.base.errors import InputError
-from tests.simulation.device import CORE, OTHERS, Device, Load, device
+from tests.simulation.device import CORE, NEIGHBOUR, OTHERS, Device, Load, device
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
+from tests.simulation.records import AWAY_NS
 from tests.simulation.tracer import traced
 from tests.simulation.traffic import START_NS
 from tests.simulation.trial import Tally, Trial
-from tests.simulation.truth import OF_GENERATOR, Truth
+from tests.simulation.truth import OF_GENERATOR, Truth, rows_of
 
 SERVED_SO = {"serving", "gap"}
 """The server's own time, whatever it does: the trace does not look into it."""
@@ -86,6 +88,8 @@ def run(draw: Draw, folder: Path) -> Tally:
     _check_warnings(found, truth, number)
     _check_parts(found, truth, number, np.flatnonzero((latency >= low) & (latency <= high)))
     _check_stalls(found, truth)
+    if told.whole and clock is None:
+        _check_pauses(found, truth)
     tally = dict(_tally(found, truth, number))
     if told.whole and draw.has("another one without a cause", 0.3):
         tally |= _without(draw, found, made)
@@ -203,6 +207,21 @@ def _check_stalls(found: Explained, truth: Truth) -> None:
         cause = joined.laid.rows.names[int(joined.stall_row[place])].cause
         mine = true[cause][place] if cause in true else 0
         assert mine >= most[place] - room[place], f"{cause}: {mine} of {most[place]}"
+
+
+def _check_pauses(found: Explained, truth: Truth) -> None:
+    """What was stolen of the cores that serve and send is a pause, and nothing else is."""
+    made = truth.made
+    told = {(one.by, one.cpu): one.spans for one in of_trace(found.trace)[0]}
+    senders = {NEIGHBOUR: made.sender} if truth.told.senders else {}
+    for cpu, core in {CORE: made.core, **senders}.items():
+        assert core is not None
+        start, end = rows_of(core).get(("steal", ""), (np.zeros(0, np.int64),) * 2)
+        most, spans = int((end - start).sum()), told.pop(("steal", cpu), None)
+        seen = spans.total_ns if spans else 0
+        assert seen <= most
+        assert seen >= most - AWAY_NS * start.size, f"{seen} of {most}"
+    assert not told
 
 
 def _without(draw: Draw, found: Explained, made: Device) -> Tally:
