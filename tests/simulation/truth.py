@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tests.simulation.device import Device
 from tests.simulation.machine import FOREVER, Course, Integers
@@ -21,10 +22,10 @@ RAISED_NS = 2_000
 OF_GENERATOR = " on the generator's CPU 0"
 
 
-def _holds(times: Times, moments: Integers) -> Integers:
+def _holds(times: Times, moments: Integers) -> npt.NDArray[np.bool_]:
     start, end = times
     at = np.searchsorted(start, moments, "right") - 1
-    found: Integers = (at >= 0) & (moments < np.append(end, 0)[at])
+    found: npt.NDArray[np.bool_] = (at >= 0) & (moments < np.append(end, 0)[at])
     return found
 
 

@@ -13,7 +13,8 @@ from tailtap.analysis.evaluation import Evaluation, Settings, evaluate
 from tailtap.analysis.evaluation.hops import UNKNOWN, evaluate_hops
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures, pair
 from tests.simulation.draw import Draw
-from tests.simulation.traffic import NEVER, START_NS, Integers
+from tests.simulation.machine import Integers
+from tests.simulation.traffic import NEVER, START_NS
 from tests.simulation.trial import Trial
 
 WINDOW_NS = 50_000_000
