@@ -86,11 +86,12 @@ def run(draw: Draw, folder: Path) -> Tally:
     assert np.array_equal(left[number], late.packets.egress_ns)
     assert np.array_equal(late.excess_ns, latency[number] - median)
     _check_warnings(found, truth, number)
-    _check_parts(found, truth, number, np.flatnonzero((latency >= low) & (latency <= high)))
+    usual = np.flatnonzero((latency >= low) & (latency <= high))
+    _check_parts(found, truth, number, usual)
     _check_stalls(found, truth)
     if told.whole and clock is None:
         _check_pauses(found, truth)
-    tally = dict(_tally(found, truth, number))
+    tally = dict(_tally(found, truth, number, usual))
     if told.whole and draw.has("another one without a cause", 0.3):
         tally |= _without(draw, found, made)
     return tally
@@ -251,10 +252,12 @@ def _without(draw: Draw, found: Explained, made: Device) -> Tally:
     return {"tail without it is near": (near, of), "tail without it is too low": (low, of)}
 
 
-def _tally(found: Explained, truth: Truth, number: Integers) -> Tally:
-    """How often the cause of a packet is the one that had most of the time of its queue."""
+def _tally(found: Explained, truth: Truth, number: Integers, usual: Integers) -> Tally:
+    """How often the cause of a packet is what had most of its queue's time beyond the usual."""
     since, until = truth.queued_since[number], truth.made.left[number]
     had = truth.overlaps(since, until)
+    often = truth.overlaps(truth.made.sent[usual], truth.made.left[usual])
+    had = {cause: np.maximum(0, ns - int(often[cause].mean())) for cause, ns in had.items()}
     others = [cause for cause in had if cause != "serving"]
     shares = np.stack([had[cause] for cause in others]) / np.maximum(1, sum(had[c] for c in others))
     hidden = truth.hidden(number) / np.maximum(1, sum(had[c] for c in others))
