@@ -5,5 +5,6 @@ from __future__ import annotations
 KEPT: dict[str, tuple[int, ...]] = {
     "clocks": (85, 153, 159, 1385),
     "live": (2, 9, 38),
+    "requests": (29, 43, 74, 145, 147, 218, 372, 385),
 }
 """By the name of the trial."""

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tests.simulation.device import Device
 from tests.simulation.machine import FOREVER, Course, Integers
@@ -22,10 +21,10 @@ RAISED_NS = 2_000
 OF_GENERATOR = " on the generator's CPU 0"
 
 
-def _holds(times: Times, moments: Integers) -> npt.NDArray[np.bool_]:
+def _holds(times: Times, moments: Integers) -> Integers:
     start, end = times
     at = np.searchsorted(start, moments, "right") - 1
-    found: npt.NDArray[np.bool_] = (at >= 0) & (moments < np.append(end, 0)[at])
+    found: Integers = (at >= 0) & (moments < np.append(end, 0)[at])
     return found
 
 
@@ -59,7 +58,7 @@ class Truth:
     def rows(self) -> Mapping[Row, Times]:
         """When each row had it."""
         core = self.made.core
-        found = rows_of(core)
+        found = _rows(core)
         idle, untold = core.server.idle.row, ("waiting", "nobody had told its core")
         if core.server.by == "softirq":
             told = _told(core)
@@ -69,7 +68,7 @@ class Truth:
         if self.told.senders:
             assert self.made.sender is not None
             own = self.made.sender.server.what.row
-            for (cause, detail), held in rows_of(self.made.sender, AWAY_NS).items():
+            for (cause, detail), held in _rows(self.made.sender, AWAY_NS).items():
                 if (cause, detail) == own:
                     continue
                 row = cause, detail + OF_GENERATOR
@@ -113,7 +112,7 @@ class Truth:
         return since
 
 
-def rows_of(core: Course, least_ns: int = 0) -> dict[Row, Times]:
+def _rows(core: Course, least_ns: int = 0) -> dict[Row, Times]:
     """When each row had a core, by jobs that lasted so long."""
     job, start, end = (np.array(side, np.int64) for side in (core.job, core.start, core.end))
     first, last = np.zeros((2, len(core.what)), np.int64)

@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from tailtap.analysis.evaluation import Settings, evaluate
 from tailtap.analysis.evaluation.percentiles import DEFAULT
@@ -16,8 +15,7 @@ from tailtap.analysis.live.numbers import Above, Episode, Episodes, Found, Lost
 from tailtap.analysis.live.written import Growing, Row
 from tests.simulation.draw import Draw
 from tests.simulation.growing import KINDS, SECOND, Tap, tap
-from tests.simulation.machine import Integers
-from tests.simulation.traffic import NEVER, START_NS
+from tests.simulation.traffic import NEVER, START_NS, Integers
 from tests.simulation.trial import Trial
 
 LATEST_NS = 2_900_000_000
@@ -38,11 +36,10 @@ class Traffic:
     window_ns: int
 
     @property
-    def arrived(self) -> npt.NDArray[np.bool_]:
+    def arrived(self) -> Integers:
         """Whether each left in time."""
-        came = self.left != NEVER
-        in_time: npt.NDArray[np.bool_] = came & (self.left - self.sent <= self.window_ns)
-        return in_time
+        took: Integers = self.left - self.sent
+        return (self.left != NEVER) & (took <= self.window_ns)
 
 
 def traffic(draw: Draw) -> Traffic:
@@ -94,8 +91,8 @@ def followed(
 ) -> tuple[Counter, list[tuple[Counted, int]]]:
     """The counter in the end, and what each look found, with when it was."""
     kind = Row if rotated else Growing
-    ingress, egress = (kind(one.path) for one in taps)
-    counter = Counter(ingress, egress, Settings(key="moonsniff", window_ns=made.window_ns))
+    sides = [kind(one.path) for one in taps]
+    counter = Counter(*sides, Settings(key="moonsniff", window_ns=made.window_ns))
     pauses, gone = draw.stream("pauses"), draw.has("files go", 0.5)
     until, now, looks = int(max(made.sent[-1], made.left.max())), START_NS, []
     while now < until + LATEST_NS:
@@ -104,7 +101,7 @@ def followed(
             one.write(now - int(pauses.integers(0, LATEST_NS)), int(pauses.integers(0, 24)))
         if (counted := counter.look(now)) is not None:
             looks.append((counted, now))
-        for side in (ingress, egress):
+        for side in sides:
             if gone and isinstance(side, Row):
                 side.drop(counter.needed_ns)
     for one in taps:

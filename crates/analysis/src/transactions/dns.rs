@@ -89,9 +89,9 @@ impl<'a> Message<'a> {
         Self { question: &[], ..*self }.key(ends)
     }
 
-    /// The key of the request that it answers; `None` for one that names none and whose id nobody asked by.
-    pub fn answered(&self, ends: &Ends, book: &Book) -> Option<u64> {
-        let key = self.key(ends);
+    /// The key of the request that it answers, by its own; `None` for one that names none and whose id
+    /// nobody asked by.
+    pub fn answered(&self, key: u64, book: &Book) -> Option<u64> {
         if self.is_bare() { book.aliased(key) } else { Some(key) }
     }
 
@@ -140,7 +140,7 @@ impl Protocol for Dns {
         } else if message.answers && packet.may_answer() {
             let ends = ends.turned();
             let name = || format!("{ends} {}", message.shown()).into();
-            match message.answered(&ends, book) {
+            match message.answered(message.key(&ends), book) {
                 Some(key) => _ = book.answer(packet, key, name),
                 None => {
                     let unasked = udp.source == PORT;

@@ -92,8 +92,8 @@ enum Step {
     Lost,
 }
 
-/// The key of a request whose bytes begin at a number of the asking end, or of a stream.
-pub(super) fn key(line: &Line<'_, '_>, number: u32) -> u64 {
+/// The key of a request whose bytes begin at a number of the asking end.
+fn key(line: &Line<'_, '_>, number: u32) -> u64 {
     line.ends.hash(1 << 32 | u64::from(number))
 }
 

@@ -5,8 +5,8 @@
 //! tells: only an interim response is followed by another one. Behind a gap, the next frame that begins
 //! a segment is looked for.
 
+use super::Kind;
 use super::line::{Line, Over, Shown};
-use super::{Kind, http};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEAD: usize = 9;
@@ -25,6 +25,11 @@ const MOST_FRAME: usize = 1 << 14;
 /// So many answers of a connection are remembered until it is sure that they are no interim ones.
 const MOST_UNSURE: usize = 1 << 10;
 const HTTP: &[Kind] = &[Kind::Http];
+
+/// The key of a stream: another connection of the same ends has streams of the same numbers.
+fn key(line: &Line<'_, '_>, stream: u32) -> u64 {
+    line.ends.hash(1 << 63 | line.first << 31 | u64::from(stream))
+}
 
 /// Both directions of a connection.
 #[derive(Default)]
@@ -214,7 +219,7 @@ impl Http2 {
     fn end(&mut self, asks: bool, torn: bool, line: &mut Line<'_, '_>) {
         let half = &mut self.halves[usize::from(!asks)];
         let Frame { kind, flags, stream, .. } = half.frame;
-        let key = http::key(line, stream);
+        let key = key(line, stream);
         if kind == RST_STREAM {
             self.settle(stream, line);
             line.refuse(HTTP, key);
@@ -249,7 +254,7 @@ impl Http2 {
         began_ns: u64,
         line: &mut Line<'_, '_>,
     ) {
-        let (ends, key) = (line.ends, http::key(line, stream));
+        let (ends, key) = (line.ends, key(line, stream));
         let name = || format!("{ends} stream {stream}").into();
         match status {
             Status::Interim => {}
@@ -273,7 +278,7 @@ impl Http2 {
     fn settle(&mut self, stream: u32, line: &mut Line<'_, '_>) {
         if let Some(place) = self.unsure.iter().position(|one| *one == stream) {
             self.unsure.swap_remove(place);
-            let key = http::key(line, stream);
+            let key = key(line, stream);
             line.books.of(Kind::Http).settle(key);
             line.forget(key);
         }

@@ -24,6 +24,8 @@ pub(super) struct Line<'a, 'b> {
     /// Both ends, the asking one first.
     pub ends: Ends,
     pub asked: &'a mut VecDeque<Asked>,
+    /// The place of the connection's first packet among all: other connections may have the same ends.
+    pub first: u64,
     /// The number behind the bytes that are told of.
     pub at: u32,
     /// What the end that speaks has acknowledged.

@@ -25,6 +25,11 @@ struct Half {
     lost: bool,
 }
 
+/// What tells keys of a connection from those of another one with the same ends.
+fn connection(line: &Line<'_, '_>) -> u64 {
+    line.ends.hash(1 << 62 | line.first)
+}
+
 impl DnsStream {
     /// Whether the first bytes are a query.
     pub fn shown(bytes: &[u8]) -> Shown {
@@ -53,14 +58,19 @@ impl DnsStream {
         let mut begun = Vec::new();
         let mut bytes = bytes;
         if half.lost {
-            // One that begins with a segment shows its length, and its question. The length, or half of
-            // it, may be a segment of its own.
+            // One that begins with a segment shows its length, and its question, or an id that was asked
+            // by. The length, or half of it, may be a segment of its own.
             begun.append(&mut half.message);
             let alone = begun.is_empty();
             begun.extend_from_slice(bytes);
+            let (ends, of) = (line.ends, connection(line));
+            let book = &*line.books.of(Kind::Dns);
             let begins = |bytes: &[u8]| {
                 let message = bytes.get(LENGTH..).and_then(Message::parse);
-                message.is_some_and(|message| message.answers != asks && !message.is_bare())
+                message.is_some_and(|message| {
+                    let known = || book.aliased(of ^ message.key(&ends)).is_some();
+                    message.answers != asks && (!message.is_bare() || known())
+                })
             };
             if !alone && begins(&begun) {
                 (bytes, half.lost) = (&begun, false);
@@ -116,14 +126,15 @@ impl Half {
         let message = std::mem::take(&mut self.message);
         self.left = None;
         let Some(message) = message.get(LENGTH..).and_then(Message::parse) else { return };
-        let (ends, key) = (line.ends, message.key(&line.ends));
+        let (ends, of) = (line.ends, connection(line));
+        let key = of ^ message.key(&ends);
         if asks && !message.answers {
             let from = line.position().wrapping_sub(behind).wrapping_sub(HEAD as u32);
             line.request(&[Kind::Dns], key, from);
-            line.books.of(Kind::Dns).alias(line.packet, message.alias(&ends), key);
+            line.books.of(Kind::Dns).alias(line.packet, of ^ message.alias(&ends), key);
         } else if !asks && message.answers && !torn {
             let book = line.books.of(Kind::Dns);
-            let Some(key) = message.answered(&ends, book) else {
+            let Some(key) = message.answered(key, book) else {
                 book.counts.unmatched_answers += 1;
                 return;
             };

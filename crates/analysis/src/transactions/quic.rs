@@ -71,7 +71,11 @@ pub(super) struct Quic {
 }
 
 impl Quic {
-    fn choose(&mut self, key: u64) {
+    /// Remembers an id that a server chose for itself; an empty one tells nothing.
+    fn choose(&mut self, id: &[u8], key: u64) {
+        if id.is_empty() {
+            return;
+        }
         if self.chosen.insert(key, ()).is_none() {
             self.order.push_back(key);
         }
@@ -104,7 +108,7 @@ impl Protocol for Quic {
             let turned = known.is_some_and(|known| known.tag == short(from) && !known.answered);
             if turned && udp.source > udp.destination {
                 book.give_up(key);
-                self.choose(of_receiver);
+                self.choose(to, of_receiver);
                 return true;
             }
             if known.is_some() || kind == Type::Retry {
@@ -113,9 +117,13 @@ impl Protocol for Quic {
                 if kind != Type::Retry {
                     book.answer_if_asked(packet, packet.time_ns, key, name);
                 }
-                self.choose(of_sender);
+                self.choose(from, of_sender);
                 return true;
             }
+        }
+        if kind == Type::Handshake {
+            // What it answers was not captured.
+            self.choose(from, of_sender);
         }
         if kind != Type::Initial || packet.wire_len < LEAST_INITIAL {
             return true;
@@ -125,7 +133,7 @@ impl Protocol for Quic {
             return true;
         }
         if !packet.may_ask() || to.len() < LEAST_FIRST_ID || udp.source == PORT {
-            self.choose(of_sender);
+            self.choose(from, of_sender);
             book.counts.unmatched_answers += 1;
             return true;
         }
@@ -139,7 +147,7 @@ impl Protocol for Quic {
                 if from.is_empty() {
                     book.request(packet, key, short(to));
                 } else {
-                    self.choose(of_receiver);
+                    self.choose(to, of_receiver);
                 }
             }
             _ => book.request(packet, key, short(to)),

@@ -27,6 +27,9 @@ const MOST_CONNECTIONS: usize = 1 << 15;
 const MOST_HELD: usize = 1 << 18;
 const MOST_SEGMENTS: usize = 256;
 const MOST_HELD_OF_ALL: usize = 1 << 26;
+/// So many connections that have ended are remembered, and what comes again of their last bytes.
+const MOST_ENDED: usize = 1 << 12;
+const MOST_AGAIN: u32 = 1 << 20;
 /// What is spoken shows in no more bytes than this.
 const MOST_START: usize = 1 << 13;
 
@@ -67,6 +70,8 @@ struct Now<'a, 'b> {
 /// What an end has said so far.
 #[derive(Default)]
 struct Half {
+    /// The number of the first byte, where its SYN was seen.
+    begin: Option<u32>,
     /// The number of the next byte.
     next: Option<u32>,
     /// The number up to which the other end has acknowledged.
@@ -120,6 +125,8 @@ impl Talk {
 struct Connection {
     /// Both ends, the first half's first.
     ends: Ends,
+    /// The place of its first packet among all.
+    first: u64,
     halves: [Half; 2],
     /// Which half asks, once that is known.
     asker: Option<usize>,
@@ -134,9 +141,10 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(ends: Ends) -> Self {
+    fn new(ends: Ends, first: u64) -> Self {
         Self {
             ends,
+            first,
             halves: Default::default(),
             asker: None,
             whole: false,
@@ -155,6 +163,7 @@ impl Connection {
     /// Takes bytes of an end, in order.
     fn take(&mut self, half: usize, turn: &Segment<'_>, now: &Now<'_, '_>, books: &mut Books) {
         let (mut bytes, missing) = (turn.bytes.as_ref(), turn.missing);
+        let heard = now.before[1 - half].or(self.halves[1 - half].next);
         let own = &mut self.halves[half];
         let at = own.next.unwrap_or(0).wrapping_add(bytes.len() as u32);
         own.next = Some(at.wrapping_add(missing as u32));
@@ -169,7 +178,7 @@ impl Connection {
             if turn.dropped {
                 // The beginning is lost; requests may yet come.
                 self.whole = false;
-                self.missed = self.missed.or(now.before[1 - half]);
+                self.missed = self.missed.or(heard);
                 own.start.clear();
             }
             if bytes.is_empty() {
@@ -221,6 +230,7 @@ impl Connection {
                 books,
                 ends: self.asking(),
                 asked: &mut self.asked,
+                first: self.first,
                 at,
                 acknowledged: turn.acknowledged,
                 heard: now.before[1 - half],
@@ -329,6 +339,9 @@ pub(super) struct Streams {
     order: VecDeque<u64>,
     /// Bytes that are held of all connections.
     held: usize,
+    /// The numbers behind the last bytes of both ends of connections that have ended.
+    ended: ByKey<[Option<u32>; 2]>,
+    ended_order: VecDeque<u64>,
 }
 
 impl Streams {
@@ -336,6 +349,26 @@ impl Streams {
         if let Some(connection) = self.connections.remove(&key) {
             self.held -= connection.held();
         }
+    }
+
+    /// A connection has ended.
+    fn end(&mut self, key: u64) {
+        let Some(connection) = self.connections.remove(&key) else { return };
+        let ends = connection.halves.map(|half| half.next);
+        if self.ended.insert(key, ends).is_none() {
+            self.ended_order.push_back(key);
+        }
+        if self.ended_order.len() > MOST_ENDED
+            && let Some(oldest) = self.ended_order.pop_front()
+        {
+            self.ended.remove(&oldest);
+        }
+    }
+
+    /// Whether a number is one of an end of a connection that has ended.
+    fn is_late(&self, key: u64, half: usize, from: u32) -> bool {
+        let end = self.ended.get(&key).and_then(|ends| ends[half]);
+        end.is_some_and(|end| end.wrapping_sub(from).wrapping_sub(1) < MOST_AGAIN)
     }
 
     fn let_go(&mut self, books: &mut Books) {
@@ -384,18 +417,19 @@ impl Protocol for Streams {
             && !header.has(flags::ACK)
             && self.connections.get(&key).is_some_and(|there| {
                 // The same SYN again changes nothing.
-                there.halves[half].next.is_some_and(|next| next != header.sequence.wrapping_add(1))
+                let own = &there.halves[half];
+                own.next.is_some() && own.begin != Some(header.sequence.wrapping_add(1))
             })
         {
             self.remove(key);
         }
         if !self.connections.contains_key(&key) {
-            if whole == 0 && !begins {
+            if !begins && (whole == 0 || self.is_late(key, half, header.sequence)) {
                 return true;
             }
             self.let_go(books);
             self.order.push_back(key);
-            self.connections.insert(key, Box::new(Connection::new(sorted)));
+            self.connections.insert(key, Box::new(Connection::new(sorted, packet.number)));
         }
         let Some(connection) = self.connections.get_mut(&key) else { return false };
         if packet.part != Part::Both {
@@ -406,11 +440,9 @@ impl Protocol for Streams {
             from = from.wrapping_add(1);
             connection.whole = true;
             connection.halves[half].next.get_or_insert(from);
-            if !matches!(connection.talk, Talk::Unknown) {
-            } else if header.has(flags::ACK) {
-                connection.asker = Some(1 - half);
-            } else {
-                connection.asker = Some(half);
+            connection.halves[half].begin = Some(from);
+            if packet.part == Part::Both && matches!(connection.talk, Talk::Unknown) {
+                connection.asker = Some(if header.has(flags::ACK) { 1 - half } else { half });
             }
         }
         if matches!(connection.talk, Talk::Other) {
@@ -418,10 +450,12 @@ impl Protocol for Streams {
                 self.remove(key);
                 return true;
             }
-            if !packet.may_ask() || !connection.begins_anew(bytes) {
+            let next = connection.halves[half].next;
+            let again = next.is_some_and(|next| (from.wrapping_sub(next) as i32) < 0);
+            if again || !packet.may_ask() || !connection.begins_anew(bytes) {
                 return true;
             }
-            **connection = Connection::new(sorted);
+            **connection = Connection::new(sorted, packet.number);
             (connection.whole, connection.asker) = (true, Some(half));
         }
         let held = connection.held();
@@ -502,7 +536,7 @@ impl Protocol for Streams {
             }
             if gone {
                 self.held -= held;
-                self.connections.remove(&key);
+                self.end(key);
                 return true;
             }
         }
