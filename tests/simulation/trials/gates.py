@@ -221,7 +221,7 @@ TRIAL = Trial(
         "not contradicted": (0.95, 1.0),
         "not below": (0.99, 1.0),
         "not above": (0.95, 1.0),
-        "effect seen": (0.8, 1.0),
+        "effect seen": (0.7, 1.0),
         "pairs not worse": (0.99, 1.0),
         "no mark without a change": (0.9, 1.0),
         "changes found": (0.95, 1.0),
