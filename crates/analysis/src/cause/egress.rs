@@ -209,3 +209,24 @@ impl Stamps {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_packet_that_leaves_at_the_end_left_within() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        let header =
+            stamps::Header { clock: stamps::Clock::Monotonic, counts: None, link: "egress".into() };
+        file.write_all(&header.encode()).expect("room");
+        for time in [10u64, 20] {
+            file.write_all(&[time.to_le_bytes(), [0; 8]].concat()).expect("room");
+        }
+        let mut leaving = Leaving::open(file.path(), None, 0).expect("stamps");
+        let within = [(5, 10), (11, 19), (20, 30)]
+            .map(|(from, until)| leaving.any_within(from, until).expect("stamps"));
+        assert_eq!(within, [true, false, true]);
+    }
+}

@@ -259,3 +259,32 @@ fn cut(parts: &mut Vec<(Row, u64)>, most: u64) {
     }
     parts.retain(|part| part.1 > 0);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::timeline::Builder;
+    use super::super::{Owner, Owners};
+    use super::*;
+    use crate::trace::kind;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn at_each_limit_a_late_packet_has_the_state_that_is_stated() {
+        let (mut owners, mut builder) = (Owners::default(), Builder::default());
+        let [away, server] =
+            [1, 2].map(|id| owners.number(Owner { kind: kind::TASK, id, more: 0 }));
+        for (start, owner) in [(0, away), (50, server), (300, Owners::NOBODY)] {
+            builder.push(start, owner);
+        }
+        let cores = Cores { timelines: BTreeMap::from([(0, builder.finish())]), owners };
+        let join = Join { cores: &cores, rows: &[NOTHING, 2, SERVING] };
+        let stay = |ingress_ns, egress_ns, left| Stay { ingress_ns, egress_ns, cpu: Some(0), left };
+        // As much away as served; behind it; in as the last one left; while twice the usual left.
+        let stays = [stay(0, 100, 0), stay(99, 110, 0), stay(110, 200, 1), stay(200, 300, 2)];
+        let states = join.join(&stays, 0, &Usual::default()).states;
+        assert_eq!(states, [State::Direct, State::Behind, State::Served, State::Queued]);
+        // Half of what it took more is known.
+        let half = [stay(200, 400, 0)];
+        assert_eq!(join.join(&half, 0, &Usual::default()).states, [State::Served]);
+    }
+}
