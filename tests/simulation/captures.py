@@ -55,6 +55,10 @@ class Recorded:
     copies: int = 0
     """How many rows a mirror port added."""
 
+    @property
+    def is_in_order(self) -> bool:
+        return list(self.rows) == in_order(self.rows)
+
     def first(self) -> dict[int, Row]:
         """The first row of each packet, by number."""
         return {row.number: row for row in reversed(in_order(self.rows))}
@@ -237,17 +241,14 @@ def _ring(
     return Source(str(folder / side), tuple(sorted((folder / side).iterdir())))
 
 
-def both_in_one(folder: Path, sides: Iterable[Recorded]) -> tuple[Source, Source]:
+def both_in_one(folder: Path, sides: Iterable[Recorded]) -> list[Files]:
     """Both captures as two interfaces of one file, in the order of time."""
     rows = [(row.stamp, on, row.data) for on, side in enumerate(sides) for row in side.rows]
+    rows.sort(key=lambda row: row[0])
     data = section() + interface(name="eth0") + interface(name="eth1")
-    data += b"".join(
-        enhanced(time, frame, on) for time, on, frame in sorted(rows, key=lambda r: r[0])
-    )
     path = folder / "both"
-    path.write_bytes(data)
-    before, after = (Source(str(path), (path,), f"interface:{on}") for on in (0, 1))
-    return before, after
+    path.write_bytes(data + b"".join(enhanced(time, frame, on) for time, on, frame in rows))
+    return [Files(Source(str(path), (path,), f"interface:{on}"), "pcapng", 1) for on in (0, 1)]
 
 
 def in_order(rows: Iterable[Row], *, by_stamp: bool = True) -> list[Row]:

@@ -7,6 +7,8 @@ from tests.simulation.trials import (
     causes,
     clocks,
     damage,
+    devices,
+    equals,
     folders,
     gates,
     imports,
@@ -23,6 +25,8 @@ from tests.simulation.trials import (
 TRIALS: tuple[Trial, ...] = (
     pairs.TRIAL,
     damage.TRIAL,
+    equals.TRIAL,
+    devices.TRIAL,
     clocks.TRIAL,
     live.TRIAL,
     requests.TRIAL,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tailtap import _core
 from tailtap.analysis.evaluation import Captures, Evaluation, Settings, evaluate, evaluate_many
 from tailtap.analysis.evaluation.executors import Threads
 from tailtap.analysis.evaluation.many import evaluate_piece, merge, plan
@@ -18,6 +19,7 @@ from tests.simulation.captures import (
     Files,
     Recorded,
     Row,
+    both_in_one,
     in_order,
     overtaken,
     recorded,
@@ -30,7 +32,7 @@ from tests.simulation.trial import Trial
 
 STRANGE = 1_000_000
 """Numbers of packets that are none of the traffic's begin here."""
-SECOND = 1_000_000_000
+SECOND, LATER_NS = 1_000_000_000, 1_000_000
 Rows = dict[int, Row]
 Both = dict[int, tuple[Row, Row]]
 
@@ -58,6 +60,12 @@ class Pair:
     @cached_property
     def step(self) -> int:
         return max(side.step for side in self.sides)
+
+    @property
+    def in_one_file(self) -> bool:
+        """Whether a file of two interfaces can say all that the captures do."""
+        plain = [not side.told and side.shows and side.is_in_order for side in self.sides]
+        return self.frames and all(plain)
 
     def keyed(self, side: Recorded) -> list[Row]:
         """The rows with a key, in the order of the file."""
@@ -142,19 +150,23 @@ def pair(draw: Draw) -> Pair:
         again = draw.stream("device repeats")
         for at in again.integers(0, len(leaving), 5):
             row = leaving[at]
-            later = int(again.integers(30_000, 1_000_000))
+            later = int(again.integers(30_000, LATER_NS))
             leaving.append(Row(row.at + later, row.number, row.data))
         leaving = in_order(leaving, by_stamp=False)
     options = {
         "key": draw.choice("key", kind.keys) if frames and draw.has("key", 0.5) else "auto",
         "throughout": draw.has("throughout", 0.5),
         "trim_ns": int(np.ptp(made.sent)) // 4 if draw.has("trim", 0.1) else 0,
-        "flows": draw.has("by flow", 0.2),
+        "flows": draw.has("by flow", 0.1),
+        "window_ns": 5 * SECOND,
     }
+    if draw.has("short window", 0.5) and made.arrived.size:
+        longest = int((made.left - made.sent)[made.arrived].max())
+        options["window_ns"] = longest + 4 * LATER_NS
     apart: dict[int, str] = {}
     # Other packets may have the numbers of the traffic's.
     by_number = set(options["key"]) & {":", "."}
-    if frames and not by_number and draw.has("strange packets", 0.2):
+    if frames and not by_number and draw.has("strange packets", 0.35):
         stream = draw.stream("strange packets")
         for number, (data, fate) in enumerate(strange(kind.device), STRANGE):
             at = int(stream.integers(made.sent[0], made.sent[-1] + 1))
@@ -172,10 +184,13 @@ def pair(draw: Draw) -> Pair:
 
 def run(draw: Draw, folder: Path) -> None:
     made = pair(draw)
-    files = [
-        written(draw, side, folder, capture, frames=made.frames)
-        for side, capture in zip(("ingress", "egress"), made.sides, strict=True)
-    ]
+    if made.in_one_file and draw.has("in one file", 0.2):
+        files = both_in_one(folder, made.sides)
+    else:
+        files = [
+            written(draw, side, folder, capture, frames=made.frames)
+            for side, capture in zip(("ingress", "egress"), made.sides, strict=True)
+        ]
     ingress, egress = (one.source for one in files)
     if not made.behind.rows or not made.pairs:
         with pytest.raises(InputError):
@@ -186,6 +201,7 @@ def run(draw: Draw, folder: Path) -> None:
     told(made, files, found)
     conserved(made, found)
     followed(made, found)
+    by_flow(made, found)
     named(made, found)
     counted(made, found)
     if draw.has("written", 0.1):
@@ -194,7 +210,7 @@ def run(draw: Draw, folder: Path) -> None:
         assert again.as_json() == found.as_json()
         tables = again.to_arrow()
         assert all(table.equals(tables[name]) for name, table in found.to_arrow().items())
-    if draw.has("in pieces", 0.1):
+    if draw.has("in pieces", 0.2):
         in_pieces(draw, folder, Captures(ingress, egress, Settings(**made.options)), found)
 
 
@@ -202,6 +218,7 @@ def told(made: Pair, files: list[Files], found: Evaluation) -> None:
     """What the captures do not hold, and what their clocks do not resolve, is said."""
     within = found.within_ns
     for side, file, capture in zip(found.inputs.both, files, made.sides, strict=True):
+        assert side.format == file.format.split()[0]
         missing = side.unread.get("dropped", 0) + side.unread.get("tap-lost", 0)
         assert missing == capture.told
         if capture.step > 1:
@@ -260,6 +277,24 @@ def followed(made: Pair, found: Evaluation) -> None:
     came = [made.pairs[row.number][0].stamp for row in left]
     if made.step == 1:
         assert found.counts.reordered == int((np.maximum.accumulate(came) > came).sum())
+
+
+def by_flow(made: Pair, found: Evaluation) -> None:
+    """Each flow has the latencies of its packets."""
+    if not made.options["flows"] or not made.frames or made.step > 1:
+        return
+    flows: dict[str, list[int]] = {}
+    for number, (came, left) in made.pairs.items():
+        flows.setdefault(made.traffic.name(number), []).append(left.at - came.at)
+    rows = {row.flow: row for row in found.flows or [] if row.matched}
+    assert rows.keys() == flows.keys()
+    for name, took in flows.items():
+        latency = rows[name].latency_ns
+        assert latency is not None and rows[name].matched == len(took)
+        assert (latency.min, latency.max) == (min(took), max(took))
+        for row in latency.percentiles:
+            assert row.value == np.quantile(took, row.p, method="inverted_cdf")
+    assert sum(row.lost for row in found.flows or []) == found.counts.lost
 
 
 def named(made: Pair, found: Evaluation) -> None:
@@ -333,8 +368,9 @@ def in_pieces(draw: Draw, folder: Path, captures: Captures, whole: Evaluation) -
     while len(parts) > 1:
         at = int(groups.integers(len(parts) - 1))
         parts[at : at + 2] = [merge(*parts[at : at + 2])]
-    [one] = plan(*sides, captures.settings, 0)
-    assert parts == [evaluate_piece(one)]
+    parts += [evaluate_piece(one) for one in plan(*sides, captures.settings, 0)]
+    merged, alone = (_core.conclude(part, bucket_ns=100) for part in parts)
+    assert merged == alone
 
 
 TRIAL = Trial("pairs", run)

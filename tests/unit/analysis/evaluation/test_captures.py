@@ -6,16 +6,13 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from captures import (
     COMPRESSIONS,
-    MICROSECONDS,
     compressed,
-    erf,
     frame,
     mscap,
     pcap,
@@ -36,47 +33,6 @@ LEFT = [(time + 3_000 + packet_id % 7 * 1_000, packet_id) for time, packet_id in
 
 def framed(packets: Ids, write: Callable[..., bytes] = pcap, **options: Any) -> bytes:
     return write([(time, frame(packet_id)) for time, packet_id in packets], **options)
-
-
-FORMATS: dict[str, tuple[str, Callable[[Ids], bytes]]] = {
-    "pcap ns": ("pcap", framed),
-    "pcap ns swapped": ("pcap", partial(framed, order=">")),
-    "pcap us": ("pcap", partial(framed, magic=MICROSECONDS)),
-    "pcap us swapped": ("pcap", partial(framed, magic=MICROSECONDS, order=">")),
-    "pcapng ns": ("pcapng", partial(framed, write=pcapng)),
-    "pcapng us": ("pcapng", partial(framed, write=pcapng, tsresol=None)),
-    "pcapng ps": ("pcapng", partial(framed, write=pcapng, tsresol=12)),
-    "pcapng 2^-30": ("pcapng", partial(framed, write=pcapng, tsresol=0x80 | 30)),
-    "pcapng swapped": ("pcapng", partial(framed, write=pcapng, order=">")),
-    "erf": ("erf", partial(framed, write=erf)),
-    "mscap": ("mscap", mscap),
-    "stamps": ("stamps", stamps),
-}
-
-
-@pytest.mark.parametrize("compression", ["plain", *COMPRESSIONS])
-@pytest.mark.parametrize("name", FORMATS)
-def test_format(name: str, compression: str, tmp_path: Path) -> None:
-    expected, write = FORMATS[name]
-    # The kind is told by content: the names say nothing, but for those that have no magic.
-    suffix = f".{expected}" if expected in ("erf", "mscap") else ".dat"
-    paths = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
-    for path, packets in zip(paths, (SENT, LEFT), strict=True):
-        path.write_bytes(compressed(write(packets), compression))
-    found = evaluate(*paths)
-    assert found.inputs.ingress.format == expected
-    assert (found.key, found.inputs.ingress.first_ns) == ("moonsniff", SENT[0][0])
-    assert latencies(found) == sorted(time - SENT[i][0] for time, i in LEFT)
-    coarse = name.startswith(("pcap us", "pcapng us"))
-    assert set(said(found)) == ({"stamp-resolution"} if coarse else set())
-    assert found.within_ns == (1_000 if coarse else 0)
-
-
-def test_formats_can_be_mixed(tmp_path: Path) -> None:
-    found = evaluate_pair(tmp_path, stamps(SENT), framed(LEFT, pcapng))
-    assert found.counts.matched == 500
-    found = evaluate_pair(tmp_path, mscap(SENT), mscap(LEFT), format="mscap")
-    assert found.counts.matched == 500
 
 
 @pytest.mark.parametrize("start", [0, 2**32 - 1_000, 2**32 + 5])
@@ -325,18 +281,6 @@ def test_what_is_read_is_warned_of(name: str, tmp_path: Path) -> None:
     assert told.keys() == warned.keys()
     assert all(part in told[code] for code, part in warned.items())
     assert {count: getattr(found.counts, count) for count in counts} == counts
-
-
-@pytest.mark.parametrize("cut", [1, 60, 75])
-@pytest.mark.parametrize("kind", ["pcap", "pcapng", "stamps", "mscap"])
-def test_truncated_in_mid_record(tmp_path: Path, kind: str, cut: int) -> None:
-    whole = {"pcap": OUT, "pcapng": NG, "stamps": stamps(EGRESS), "mscap": mscap(EGRESS)}[kind]
-    (tmp_path / "in").write_bytes(IN)
-    (tmp_path / "out.mscap").write_bytes(whole[:-cut])
-    found = evaluate(tmp_path / "in", tmp_path / "out.mscap", throughout=True)
-    assert set(said(found)) == ({"capture-damaged"} if cut % 12 or kind != "mscap" else set())
-    lost = {"pcap": 1, "pcapng": 1, "stamps": -(-cut // 16), "mscap": -(-cut // 12)}[kind]
-    assert (found.counts.matched, found.counts.lost) == (200 - lost, lost)
 
 
 def test_what_is_left_of_packets_may_be_enough(tmp_path: Path) -> None:

@@ -6,16 +6,14 @@ import shutil
 import socket
 import struct
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from blocks import enhanced, interface, section
 from captures import frame, pcap
-from pairs import in_pieces, said
+from pairs import said
 
-from tailtap.analysis.evaluation import Evaluation, Settings, evaluate
+from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.clocks import known
 from tailtap.records.evaluation import Counts
 
@@ -60,24 +58,6 @@ def plain(folder: Path, before: Packets, after: Packets, **options: Any) -> Eval
     return evaluate(*write(folder, before, after), **options)
 
 
-def rotated(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
-    """Each side is several files."""
-    for side, packets in (("in", before), ("out", after)):
-        (folder / side).mkdir()
-        for number in range(0, len(packets), 250):
-            file = folder / side / f"{number:04}.pcap"
-            file.write_bytes(pcap(packets[number : number + 250]))
-    return evaluate(folder / "in", folder / "out", **options)
-
-
-def in_one_file(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
-    """Two interfaces of one file."""
-    both = sorted([(*packet, 0) for packet in before] + [(*packet, 1) for packet in after])
-    records = [enhanced(time, data, side) for time, data, side in both]
-    (folder / "both.pcapng").write_bytes(b"".join([section(), interface(), interface(), *records]))
-    return evaluate(folder / "both.pcapng", **options)
-
-
 def of_two_clocks(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
     """The clock behind the device is an hour ahead, to 2 us."""
     hour = 3_600_000 * MS
@@ -85,34 +65,11 @@ def of_two_clocks(folder: Path, before: Packets, after: Packets, **options: Any)
     return plain(folder, before, ahead, clocks=known(hour - 2_000, hour + 2_000), **options)
 
 
-def merged(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
-    """Evaluated in pieces that are merged."""
-    settings = Settings(window_ns=200 * MS, **options)
-    return in_pieces(*write(folder, before, after), settings, chunk_bytes=5_000)
-
-
-HOW = [plain, rotated, in_one_file, of_two_clocks, merged]
-Evaluate = Callable[..., Evaluation]
-
-
-@pytest.mark.parametrize("evaluated", HOW)
-def test_what_one_capture_did_not_see_is_not_lost(tmp_path: Path, evaluated: Evaluate) -> None:
-    before, after = taken()
-    second = 1_000 * MS
-    found = evaluated(tmp_path, before, between(after, second, 9 * second))
-    assert fates(found.counts) == {"matched": 800, "outside_ingress": 200}
-    assert found.loss == 0
-    assert "100 packets at the start and 100 at the end" in outside(found)
-    assert found.lost_packets.key == []
-
-
-@pytest.mark.parametrize("evaluated", HOW)
-def test_what_came_while_both_ran_is_lost(tmp_path: Path, evaluated: Evaluate) -> None:
-    """Losses within stay losses, however near the ends, and in a row."""
+def test_captures_of_two_clocks_cover_what_both_do(tmp_path: Path) -> None:
     before, after = taken()
     gone = [100, 101, 500, *range(880, 895)]
     left = [packet for number, packet in enumerate(after) if number not in gone]
-    found = evaluated(tmp_path, before, between(left, 990 * MS, 8_970 * MS))
+    found = of_two_clocks(tmp_path, before, between(left, 990 * MS, 8_970 * MS))
     lost = {"matched": 798 - len(gone), "lost": len(gone), "outside_ingress": 202}
     assert fates(found.counts) == lost
     assert found.lost_packets.position.tolist() == gone
@@ -140,13 +97,6 @@ def test_any_record_shows_that_a_capture_ran(tmp_path: Path) -> None:
     other = frame(7, marker=0)
     found = plain(tmp_path, before, [*after[:-15], (after[-1][0] + MS, other)], key="moonsniff")
     assert fates(found.counts) == {"matched": 985, "lost": 15}
-
-
-def test_packets_behind_the_device_that_the_other_capture_did_not_see(tmp_path: Path) -> None:
-    before, after = taken()
-    found = plain(tmp_path, between(before, 1_000 * MS, 9_000 * MS), after)
-    assert fates(found.counts) == {"matched": 800}
-    assert (found.counts.outside_egress, found.counts.unmatched_egress) == (200, 0)
 
 
 MACS = {"router": "020000000001", "host": "020000000009", "behind": "020000000002"}
@@ -204,12 +154,6 @@ GROUPS = {
     "LACP": ethernet("0180c2000002", MACS["host"], 0x8809, b"\1"),
     "LLDP": ethernet("0180c200000e", MACS["host"], 0x88CC, b"\2\7"),
 }
-
-
-@pytest.mark.parametrize("routes", [False, True])
-def test_what_no_bridge_forwards_is_not_lost(tmp_path: Path, routes: bool) -> None:
-    found = with_others(tmp_path, at(*GROUPS.values(), *GROUPS.values()), routes=routes)
-    assert fates(found.counts) == {"matched": 200, "not_forwarded": 8}
 
 
 def test_a_bridge_that_forwards_them_loses_what_does_not_leave(tmp_path: Path) -> None:

@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 from captures import frame, pcap
 from numpy.typing import NDArray
-from pairs import in_pieces
 
-from tailtap.analysis.evaluation import Evaluation, Settings, evaluate
-from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.evaluation.flows import heavy_loss
 from tailtap.analysis.evaluation.loss_patterns import Arrivals, loss_patterns
 from tailtap.analysis.evaluation.values import Exceedances, Losses
@@ -59,53 +57,6 @@ def passage(
     (folder / "in.pcap").write_bytes(pcap(before))
     (folder / "out.pcap").write_bytes(pcap(sorted(after)))
     return expected
-
-
-def require(found: Evaluation, expected: dict[str, list[int | None]]) -> None:
-    """Every flow has the numbers that were counted, and all together those of the evaluation."""
-    assert found.flows is not None
-    assert {row.flow for row in found.flows} == set(expected)
-    for row in found.flows:
-        took = np.sort([one for one in expected[row.flow] if one is not None])
-        counts = (len(expected[row.flow]), len(took), len(expected[row.flow]) - len(took))
-        assert (row.packets, row.matched, row.lost) == counts
-        latency = row.latency_ns
-        assert latency is not None
-        assert (latency.min, latency.max) == (took[0], took[-1])
-        assert latency.mean == pytest.approx(took.mean())
-        ranks = [int(np.ceil(p * len(took))) - 1 for p in (0.5, 0.99)]
-        assert [one.value for one in latency.percentiles] == [took[rank] for rank in ranks]
-    assert [row.lost for row in found.flows] == sorted((r.lost for r in found.flows), reverse=True)
-    assert found.counts.matched == sum(row.matched for row in found.flows)
-    assert found.counts.lost == sum(row.lost for row in found.flows)
-
-
-@pytest.mark.parametrize(
-    ("key", "nat"),
-    [
-        ("auto", False),
-        ("auto", True),
-        ("moonsniff", True),
-        ("ip.id", False),
-        ("packet-stream", False),
-    ],
-)
-def test_each_flow_has_its_own_numbers(tmp_path: Path, key: str, *, nat: bool) -> None:
-    expected = passage(tmp_path, nat=nat)
-    found = evaluate(tmp_path / "in.pcap", tmp_path / "out.pcap", key=key, flows=True)
-    require(found, expected)
-    assert evaluate(tmp_path / "in.pcap", tmp_path / "out.pcap", key=key).flows is None
-    found.write(tmp_path / "kept")
-    assert Evaluation.load(tmp_path / "kept").flows == found.flows
-
-
-def test_pieces_have_the_same_flows(tmp_path: Path) -> None:
-    expected = passage(tmp_path, nat=False)
-    pair = tmp_path / "in.pcap", tmp_path / "out.pcap"
-    settings = Settings(key="moonsniff", window_ns=1_000_000, flows=True)
-    found = in_pieces(*pair, settings, chunk_bytes=40_000)
-    require(found, expected)
-    assert found.flows == evaluate_by(settings, *pair).flows
 
 
 def test_flows_beyond_the_bound_are_one(tmp_path: Path) -> None:

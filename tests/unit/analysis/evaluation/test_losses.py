@@ -6,7 +6,6 @@ capture has them, and which of them left.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
 from tailtap.analysis.evaluation import Evaluation, Settings
-from tailtap.analysis.evaluation.clocks import known
 from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.base.errors import InputError
 
@@ -94,61 +92,6 @@ def rows_of(found: Evaluation) -> list[Row]:
 
 def evaluated(pair: Iterable[Path], **settings: Any) -> Evaluation:
     return evaluate_by(Settings(throughout=True, **settings), *pair)
-
-
-def unsorted() -> Passage:
-    draw = random.Random(7)
-    order = sorted(range(300), key=lambda number: number + draw.uniform(0, 6))
-    return Passage(order, {0, 3, 4, 5, 150, 151, 299, *draw.sample(range(300), 30)})
-
-
-@pytest.mark.parametrize(
-    "passage",
-    [
-        unsorted(),
-        *(Passage(range(300), lost) for lost in (
-            {7}, {0}, {299}, {0, 1, 2, 298, 299}, {5, 6, 7, 8, 20, 22, 23, 100},
-            set(range(50, 150)), set[int](),
-            *(set(random.Random(seed).sample(range(300), 40)) for seed in range(4)),
-        )),
-    ],
-    ids=lambda passage: f"{len(passage.lost)}-lost",
-)  # fmt: skip
-@pytest.mark.parametrize("ahead_ns", [0, 7_000_000])
-def test_each_lost_packet_is_a_row(tmp_path: Path, passage: Passage, ahead_ns: int) -> None:
-    """Its stamp is that before the device, also of two clocks; its place that in the file."""
-    clocks = known(ahead_ns - 10_000, ahead_ns + 10_000) if ahead_ns else None
-    found = evaluated(passage.write(tmp_path, ahead_ns), clocks=clocks, window_ns=10**9)
-    assert found.counts.lost == len(passage.lost) == 300 - found.counts.matched
-    assert rows_of(found) == passage.rows
-    begun, packets = found.lost_packets.bursts
-    assert sum(packets.tolist()) == len(passage.lost)
-    assert len(begun) == round(sum(1 / row[3] for row in passage.rows))
-    assert ("timestamps-backwards" in said(found)) == (not isinstance(passage.before, range))
-
-
-def test_trimmed_packets_are_not_among_the_lost_ones(tmp_path: Path) -> None:
-    passage = Passage(range(300), {2, 3, 98, 99, 100, 101, 200})
-    found = evaluated(passage.write(tmp_path), trim_ns=100 * STEP)
-    expected = [
-        (*row[:3], burst, row[4]) for row, burst in zip(passage.rows[-3:], (2, 2, 1), strict=True)
-    ]
-    assert rows_of(found) == expected
-    assert found.counts.lost == 3
-
-
-@pytest.mark.parametrize("kind", ["pcap", "stamps"])
-def test_pieces_find_the_losses_of_the_whole(tmp_path: Path, kind: str) -> None:
-    lost = {0, 1, *range(990, 1010), *random.Random(3).sample(range(3000), 300), 2999}
-    passage = Passage(range(3000), lost)
-    pair = passage.write(tmp_path, kind=kind)
-    found = in_pieces(*pair, Settings(window_ns=10 * STEP, throughout=True), chunk_bytes=6_000)
-    expected = passage.rows
-    if kind == "stamps":  # they have ids, and no frames
-        expected = [(time, position, None, burst, "") for time, position, _, burst, _ in expected]
-        numbers = [str(number) for number in sorted(lost)]
-        assert [one.key for one in found.losses(1 << 20)] == numbers
-    assert rows_of(found) == expected
 
 
 def test_packets_without_the_key_neither_count_nor_end_a_burst(tmp_path: Path) -> None:
@@ -225,22 +168,6 @@ def pairs_of(found: Evaluation) -> set[tuple[int, int]]:
     return {(one.ingress_ns - START, one.egress_ns - START) for one in found.worst(10**6)}
 
 
-def test_equal_packets_are_matched_in_order_where_none_is_lost(tmp_path: Path) -> None:
-    draw = random.Random(5)
-    packets: list[tuple[int, int]] = []
-    for number in range(400):
-        came = number * STEP
-        left = came + draw.randrange(1, 9 * STEP)  # several are in the device at a time
-        packets.append((came, max([left, *(after + 1 for _, after in packets[-1:])])))
-    found = evaluated(equal_pair(tmp_path, packets))
-    counts = found.counts
-    assert (counts.matched, counts.matched_in_order, counts.lost) == (400, 400, 0)
-    assert (counts.duplicate_ingress, counts.unmatched_egress) == (0, 0)
-    assert pairs_of(found) == set(packets)
-    assert "equal-packets" in said(found) and "duplicate-ingress" not in said(found)
-    assert found.losses() == []
-
-
 def test_a_lost_equal_packet_leaves_open_what_was_in_the_device_with_it(tmp_path: Path) -> None:
     groups = 20
     packets = [(group * 100 * STEP + number * STEP, group * 100 * STEP + number * STEP + 4 * STEP)
@@ -257,30 +184,6 @@ def test_a_lost_equal_packet_leaves_open_what_was_in_the_device_with_it(tmp_path
     assert said(found).keys() >= {"equal-packets", "duplicate-ingress"}
     text = said(found)["duplicate-ingress"]
     assert "9 packets" in text and "a shorter --window" in text
-
-
-def test_whatever_is_lost_of_equal_packets_what_is_claimed_is_right(tmp_path: Path) -> None:
-    window = 50 * STEP
-    claimed = 0
-    for seed in range(12):
-        draw = random.Random(seed)
-        time, packets = 0, list[tuple[int, int | None]]()
-        out = 0
-        for _ in range(150):
-            time += draw.choice([1, STEP, 30 * STEP, 70 * STEP])
-            out = max(out + 1, time + draw.randrange(1, 9 * STEP))
-            packets.append((time, None if draw.random() < 0.05 else out))
-        found = evaluated(equal_pair(tmp_path, packets), key="packet", window_ns=window)
-        truth = {(came, left) for came, left in packets if left is not None}
-        gone = {came for came, left in packets if left is None}
-        assert pairs_of(found) <= truth
-        assert {one.ingress_ns - START for one in found.losses()} <= gone
-        counts = found.counts
-        assert counts.lost <= len(gone)
-        assert counts.matched + counts.lost + counts.duplicate_ingress == len(packets)
-        assert counts.matched_in_order <= counts.matched
-        claimed += counts.matched + counts.lost
-    assert claimed > 600  # of 1800: something is claimed at all
 
 
 def test_one_equal_packet_alone_in_the_device_is_a_row_when_it_is_lost(tmp_path: Path) -> None:
