@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tests.simulation.device import Device
 from tests.simulation.machine import FOREVER, Course, Integers
@@ -21,10 +22,10 @@ RAISED_NS = 2_000
 OF_GENERATOR = " on the generator's CPU 0"
 
 
-def _holds(times: Times, moments: Integers) -> Integers:
+def _holds(times: Times, moments: Integers) -> npt.NDArray[np.bool_]:
     start, end = times
     at = np.searchsorted(start, moments, "right") - 1
-    found: Integers = (at >= 0) & (moments < np.append(end, 0)[at])
+    found: npt.NDArray[np.bool_] = (at >= 0) & (moments < np.append(end, 0)[at])
     return found
 
 
@@ -58,7 +59,7 @@ class Truth:
     def rows(self) -> Mapping[Row, Times]:
         """When each row had it."""
         core = self.made.core
-        found = _rows(core)
+        found = rows_of(core)
         idle, untold = core.server.idle.row, ("waiting", "nobody had told its core")
         if core.server.by == "softirq":
             told = _told(core)
@@ -68,7 +69,7 @@ class Truth:
         if self.told.senders:
             assert self.made.sender is not None
             own = self.made.sender.server.what.row
-            for (cause, detail), held in _rows(self.made.sender, AWAY_NS).items():
+            for (cause, detail), held in rows_of(self.made.sender, AWAY_NS).items():
                 if (cause, detail) == own:
                     continue
                 row = cause, detail + OF_GENERATOR
@@ -85,6 +86,16 @@ class Truth:
             cause = "function-call-ipi" if unnamed else named
             ns = taken_before(start, end, until) - taken_before(start, end, since)
             found[cause] = found.get(cause, np.zeros_like(ns)) + ns
+        return found
+
+    def largest(self, since: Integers, until: Integers) -> Integers:
+        """How much of these times the row had that had most of each, but for the server."""
+        each = [
+            taken_before(start, end, until) - taken_before(start, end, since)
+            for (cause, _), (start, end) in self.rows.items()
+            if cause != "serving"
+        ]
+        found: Integers = np.max(each, axis=0)
         return found
 
     def by_generator(self, since: Integers, until: Integers) -> Integers:
@@ -112,7 +123,7 @@ class Truth:
         return since
 
 
-def _rows(core: Course, least_ns: int = 0) -> dict[Row, Times]:
+def rows_of(core: Course, least_ns: int = 0) -> dict[Row, Times]:
     """When each row had a core, by jobs that lasted so long."""
     job, start, end = (np.array(side, np.int64) for side in (core.job, core.start, core.end))
     first, last = np.zeros((2, len(core.what)), np.int64)

@@ -16,14 +16,16 @@ from tailtap.analysis.causes.joined import UNEXPLAINED
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.runs.reader import finished_runs
+from tailtap.analysis.undisturbed.stretches import of_trace
 from tailtap.base.errors import InputError
-from tests.simulation.device import CORE, OTHERS, Device, Load, device
+from tests.simulation.device import CORE, NEIGHBOUR, OTHERS, Device, Load, device
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
+from tests.simulation.records import AWAY_NS
 from tests.simulation.tracer import traced
 from tests.simulation.traffic import START_NS
 from tests.simulation.trial import Tally, Trial
-from tests.simulation.truth import OF_GENERATOR, Truth
+from tests.simulation.truth import OF_GENERATOR, Truth, rows_of
 
 SERVED_SO = {"serving", "gap"}
 """The server's own time, whatever it does: the trace does not look into it."""
@@ -84,9 +86,12 @@ def run(draw: Draw, folder: Path) -> Tally:
     assert np.array_equal(left[number], late.packets.egress_ns)
     assert np.array_equal(late.excess_ns, latency[number] - median)
     _check_warnings(found, truth, number)
-    _check_parts(found, truth, number, np.flatnonzero((latency >= low) & (latency <= high)))
+    usual = np.flatnonzero((latency >= low) & (latency <= high))
+    _check_parts(found, truth, number, usual)
     _check_stalls(found, truth)
-    tally = dict(_tally(found, truth, number))
+    if told.whole and clock is None:
+        _check_pauses(found, truth)
+    tally = dict(_tally(found, truth, number, usual))
     if told.whole and draw.has("another one without a cause", 0.3):
         tally |= _without(draw, found, made)
     return tally
@@ -184,7 +189,7 @@ def _check_parts(found: Explained, truth: Truth, number: Integers, usual: Intege
 
 
 def _check_stalls(found: Explained, truth: Truth) -> None:
-    """The core did not serve during a stall, and no other cause had more of it."""
+    """The core did not serve during a stall, and no other row had more of it."""
     joined = found.joined
     since, until = joined.stall_start, joined.stall_end
     true = truth.overlaps(since, until)
@@ -198,11 +203,26 @@ def _check_stalls(found: Explained, truth: Truth) -> None:
     )
     seen = ~truth.told.meets(since, until) & np.isin(joined.stall_cpu, [CORE])
     assert (true["serving"] <= room)[seen].all()
-    most = np.stack([ns for cause, ns in true.items() if cause != "serving"]).max(axis=0)
+    most = truth.largest(since, until)
     for place in np.flatnonzero(seen).tolist():
         cause = joined.laid.rows.names[int(joined.stall_row[place])].cause
         mine = true[cause][place] if cause in true else 0
         assert mine >= most[place] - room[place], f"{cause}: {mine} of {most[place]}"
+
+
+def _check_pauses(found: Explained, truth: Truth) -> None:
+    """What was stolen of the cores that serve and send is a pause, and nothing else is."""
+    made = truth.made
+    told = {(one.by, one.cpu): one.spans for one in of_trace(found.trace)[0]}
+    senders = {NEIGHBOUR: made.sender} if truth.told.senders else {}
+    for cpu, core in {CORE: made.core, **senders}.items():
+        assert core is not None
+        start, end = rows_of(core).get(("steal", ""), (np.zeros(0, np.int64),) * 2)
+        most, spans = int((end - start).sum()), told.pop(("steal", cpu), None)
+        seen = spans.total_ns if spans else 0
+        assert seen <= most
+        assert seen >= most - most // 10 - AWAY_NS * start.size, f"{seen} of {most}"
+    assert not told
 
 
 def _without(draw: Draw, found: Explained, made: Device) -> Tally:
@@ -232,10 +252,12 @@ def _without(draw: Draw, found: Explained, made: Device) -> Tally:
     return {"tail without it is near": (near, of), "tail without it is too low": (low, of)}
 
 
-def _tally(found: Explained, truth: Truth, number: Integers) -> Tally:
-    """How often the cause of a packet is the one that had most of the time of its queue."""
+def _tally(found: Explained, truth: Truth, number: Integers, usual: Integers) -> Tally:
+    """How often the cause of a packet is what had most of its queue's time beyond the usual."""
     since, until = truth.queued_since[number], truth.made.left[number]
     had = truth.overlaps(since, until)
+    often = truth.overlaps(truth.made.sent[usual], truth.made.left[usual])
+    had = {cause: np.maximum(0, ns - int(often[cause].mean())) for cause, ns in had.items()}
     others = [cause for cause in had if cause != "serving"]
     shares = np.stack([had[cause] for cause in others]) / np.maximum(1, sum(had[c] for c in others))
     hidden = truth.hidden(number) / np.maximum(1, sum(had[c] for c in others))

@@ -93,27 +93,6 @@ def run_of(folder: Path, late: dict[int, int], *, pattern: Any = "constant") -> 
     return Run("one", record=record, folder=folder / "evaluation")
 
 
-def test_steal_of_serving_and_of_sending_cores(tmp_path: Path) -> None:
-    at = START + 1_000_000
-    sender = Record(at + 9_000_000, 0, 21, cpu=OTHER, steal=400_000)
-    elsewhere = Record(at + 9_500_000, 0, 21, cpu=5, steal=400_000)
-    first, before = Record(at + 1_000_000, 0, 21, cpu=OTHER), Record(at - 500, 500, TASK, HOG)
-    found, _ = of_trace(
-        trace_of(
-            tmp_path, [before, *steal(at, FIVE_MS), first, sender, elsewhere], senders=(OTHER,)
-        )
-    )
-    assert spans(found) == [
-        ("steal", OTHER, [at + 8_600_000], [at + 9_000_000]),
-        ("steal", DUT, [at], [at + FIVE_MS]),
-    ]
-
-
-def test_a_hog_of_this_kernel_is_no_pause(tmp_path: Path) -> None:
-    found, _ = of_trace(trace_of(tmp_path, [Record(START, FIVE_MS, TASK, HOG)]))
-    assert found == []
-
-
 def test_a_virtual_machine_that_was_stopped(tmp_path: Path) -> None:
     stopped, slept = (SERVED_BIT | state << 32 for state in (4, 1))
     records = [
