@@ -81,14 +81,15 @@ TROUBLES: Mapping[str, Trouble] = {
 def run(draw: Draw, folder: Path) -> Tally:
     """A run with a tail that is known, or with trouble."""
     random = draw.stream("packets")
+    name = draw.choice("kind of trouble", tuple(TROUBLES)) if draw.has("trouble", 0.6) else ""
+    trouble = TROUBLES.get(name)
     xi = float(random.uniform(-0.2, 0.3))
+    if name in ("", "a later tail") and draw.has("an odd tail", 0.3):
+        xi = -0.75 if trouble else draw.choice("odd", (-0.75, 1.3))
     law = pareto(5_000, 1_000, xi)
     index = 0.5 if draw.has("clusters of late packets", 0.3) else 1.0
     latency = law.exceeded(shares(random, 40_000, index))
-    trouble = None
-    if draw.has("trouble", 0.6):
-        name = draw.choice("kind of trouble", tuple(TROUBLES))
-        trouble = TROUBLES[name]
+    if trouble is not None:
         latency = trouble.change(latency, draw.stream(name))
     ticks = trouble is None and draw.has("ticks of the clocks", 0.3)
     latency = np.rint(latency / 12.5) * 12.5 if ticks else latency
@@ -143,6 +144,9 @@ def consistent(model: TailModel, tail: StoredTail) -> None:
             assert tail.loss * one.fitted <= 0.1 * one.exceedances
             few = one.goodness is not None and one.bursts.count < 500
             assert ("few-bursts" in flags) == few
+        if one.fit is not None and one.fit.interior:
+            assert ("irregular" in flags) == (one.fit.xi <= -0.5) == (one.profile is None)
+            assert ("no-mean" in flags) == (one.fit.xi >= 1)
     for forecast in model.forecasts:
         for over in forecast.levels:
             assert over.packets == (tail.latency_ns > over.level_ns).sum()

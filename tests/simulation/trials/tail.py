@@ -39,7 +39,7 @@ def percentile(draw: Draw) -> Held:
 
 
 def level(draw: Draw) -> Held:
-    """The tail's shape, and what one cluster exceeds in four times as many packets."""
+    """The tail's shape, and what one cluster exceeds in fewer packets, or more."""
     random = draw.stream("level")
     xi = float(random.uniform(-0.3, 0.5))
     index = float(random.choice(INDICES)) if draw.has("clusters of late packets", 0.5) else 1.0
@@ -48,11 +48,12 @@ def level(draw: Draw) -> Held:
     latency = made.exceeded(shares(random, packets, index))
     part = Part(0, packets, np.arange(packets), latency)
     found = assess(part, Threshold(99.0), tick=1e-3, loss=0)
-    once = found.level(4 * packets)
+    horizon = packets * draw.choice("horizon of a level", (0.1, 4.0))
+    once = found.level(horizon)
     if once is None or once.low is None or found.xi_interval is None:
         return {}
     low, high = found.xi_interval
-    truth = float(made.exceeded(np.array(1 / (4 * packets * index))))
+    truth = float(made.exceeded(np.array(1 / (horizon * index))))
     name = "level" + " of clusters" * (index < 1)
     return {
         "xi": (int(low <= xi <= high), 1),

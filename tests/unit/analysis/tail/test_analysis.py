@@ -105,16 +105,6 @@ def test_a_population_of_its_own_is_modelled_above_the_other(fit: Fit) -> None:
     assert low < 0 < high
 
 
-def test_a_limit_that_the_rest_exceeds_gives_no_number(fit: Fit) -> None:
-    """An irregular fit has no interval; its level is held against the rest all the same."""
-    latency = heavy(1_000_000, 12, xi=-0.75)
-    later = np.arange(latency.size) > 500_000
-    latency[later & (latency > 10_000)] += 1_000
-    model = fit(latency)
-    assert model.chosen is not None and model.chosen.profile is None and none_given(model)
-    assert {"irregular", "prediction-failed"} <= codes(model)
-
-
 def test_all_packets_over_the_threshold(fit: Fit) -> None:
     model = fit(heavy(60_000, 9), options=Options(thresholds=(Threshold(time_ns=100),)))
     assert none_given(model) and reasons(model) == {"no-tail"}
@@ -122,16 +112,6 @@ def test_all_packets_over_the_threshold(fit: Fit) -> None:
     # Of a million packets, those over so low a threshold are not stored.
     model = fit(heavy(1_000_000, 10), options=Options(thresholds=(Threshold(time_ns=100),)))
     assert none_given(model) and reasons(model) == {"below-stored"}
-
-
-def test_irregular_and_meanless_tails_are_flagged(fit: Fit) -> None:
-    bounded = fit(heavy(200_000, 12, xi=-0.75), options=Options(fit=1.0))
-    assert bounded.chosen is not None and bounded.chosen.profile is None
-    assert "irregular" in codes(bounded)
-    level = bounded.levels[0].level
-    assert level is not None and level.low is None and "no interval" in level_text(level)
-    wild = fit(heavy(1_000_000, 13, xi=1.3))
-    assert "no-mean" in codes(wild) and wild.chosen is not None
 
 
 def test_horizons_without_a_number_say_why(fit: Fit) -> None:
