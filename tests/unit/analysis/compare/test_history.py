@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tailtap.analysis.compare.history import Measured, changes, histories
+from tailtap.analysis.compare.history import Measured, changes, histories, newest
 from tailtap.base.errors import InputError, MachineError
 
 COMMITS, HISTORIES = 200, 100
@@ -31,6 +31,13 @@ def test_what_is_said_of_the_newest_commits(
     [series] = histories(runs(values), P)
     assert len(series.marks) == marks and series.newest == bool(marks)
     assert series.undecided.startswith(undecided) and bool(series.undecided) == bool(undecided)
+
+
+def test_three_newest_of_ten_have_a_quarter_of_the_error() -> None:
+    """One of 120 choices is more than that, and one of 680 is not."""
+    level, late = [1e5 + number for number in range(7)], [9e5, 9.1e5, 9.2e5]
+    assert newest([*level, *late]) == (3, False)
+    assert newest([*level, *[one - 10 for one in level], *late]) == (3, True)
 
 
 def test_a_commit_that_failed_hides_no_series() -> None:

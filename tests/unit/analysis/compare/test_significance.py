@@ -101,6 +101,10 @@ def test_shift_is_of_hodges_and_lehmann() -> None:
     found = shift([20.0, 40.0, 60.0, 80.0], [10.0, 10.0, 10.0, 10.0])
     assert found.ratio == pytest.approx(math.sqrt(4 * 6)) and found.difference == 40
     assert (found.low, found.high) == (2, 8)
+    # The critical value of five against six is 3 in the tables of Mann and Whitney at 5 %.
+    one, other = 2.0 ** np.arange(5), 3.0 ** np.arange(6)
+    ratios, found = np.sort((one[:, None] / other).ravel()), shift(one, other)
+    assert (found.low, found.high) == (ratios[3], ratios[-4])
     assert shift([3.0], [2.0]).low is None
     unknown = shift([math.inf, 2.0], [1.0, 2.0])
     assert (unknown.ratio, unknown.difference) == (None, None)
