@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,11 +92,6 @@ def time_packet(asks: bool, origin: float, receive: float, transmit: float) -> b
     return udp(asks, (123, 123), NTP(mode=3 if asks else 4, **stamps))
 
 
-def retry() -> bytes:
-    special = "cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c"
-    return hello(False, TLS_1_3, bytes.fromhex(special))
-
-
 def longer_than_its_frame(data: bytes) -> bytes:
     claimed = int.from_bytes(data[16:18], "big") + 4_000
     return data[:16] + claimed.to_bytes(2, "big") + data[18:]
@@ -147,12 +142,6 @@ CASES = {
         {"dns": {"retransmitted": 1, "repeated_answers": 1, "unmatched_answers": 1}},
     ),
     "sent again, since the last": Case(AGAIN, {"dns": [(1_000, 300)]}, {}, {"since": "last"}),
-    "the same id with another question or port": Case(
-        [(0, A_ASKS), (10, dns(True, 1, "b.example")), (20, dns(True, 1, "a.example", port=40_001)),
-         (400, dns(False, 1, "a.example", port=40_001)), (500, dns(False, 1, "b.example")),
-         (900, A_SAYS)],
-        {"dns": [(0, 900), (10, 490), (20, 380)]}, {"dns": {"reordered": 2}},
-    ),
     "errors of DNS without their question": Case(
         [(0, udp(True, NAMES, dns_message(True, 7, **QUESTION))),
          (300, udp(False, NAMES, REFUSED)),
@@ -175,14 +164,6 @@ CASES = {
         {"ntp": [(n * 2 * SECOND_NS, 800) for n in (0, 2, 3)]},
         {"ntp": {"requests": 4, "unanswered": 1}}, {"window_ns": 3 * SECOND_NS},
     ),
-    "interleaved NTP": Case(
-        [(0, time_packet(True, 0, 0, EPOCH)),
-         (700, time_packet(False, EPOCH, EPOCH + 1, EPOCH + 2)),
-         (10_000, time_packet(True, EPOCH + 1, EPOCH + 3, EPOCH + 4)),
-         (10_900, time_packet(False, EPOCH + 3, EPOCH + 5, EPOCH + 6)),
-         (11_000, time_packet(False, EPOCH + 3, EPOCH + 5, EPOCH + 6))],
-        {"ntp": [(0, 700), (10_000, 900)]}, {"ntp": {"repeated_answers": 1}},
-    ),
     "TLS 1.2": Case(
         spoken((10_000, ASKS, hello(True)[:20]),
                (10_500, ASKS, hello(True)[20:]),
@@ -194,38 +175,6 @@ CASES = {
                (47_000, SAYS, record("data", b"the server may speak first"))),
         {"tcp-handshake": [(0, 1_000)], "tls-server-hello": [(10_500, 10_500)],
          "tls-flight": [(10_500, 14_500)], "tls-first-data": [(10_500, 36_500)]},
-    ),
-    # Nobody without the keys can tell a ticket from data.
-    "TLS 1.3 with a retry and a ticket": Case(
-        spoken((10_000, ASKS, hello(True)),
-               (15_000, SAYS, retry()),
-               (18_000, ASKS, hello(True)),
-               (20_000, SAYS, hello(False, TLS_1_3) + record("data", b"extensions")),
-               (21_000, SAYS, record("data", b"finished")),
-               (30_000, ASKS, record("data", b"finished")),
-               (31_000, SAYS, record("data", b"ticket"))),
-        {"tls-server-hello": [(10_000, 10_000)], "tls-flight": [(10_000, 11_000)],
-         "tls-first-data": [(10_000, 21_000)]},
-    ),
-    "a refusal of TLS is no loss": Case(
-        spoken((10_000, ASKS, hello(True)), (15_000, SAYS, b"\x15\3\3\0\2\2\x28")), {},
-        {"tls-server-hello": {"requests": 1, "refused": 1, "unanswered": 0}},
-    ),
-    "a hello in several records": Case(
-        spoken((10_000, ASKS, record("handshake", hello(True)[5:14])),
-               (14_000, ASKS, record("handshake", hello(True)[14:])),
-               (17_000, SAYS, record("handshake", hello(False)[5:35])),
-               (19_000, SAYS, record("handshake", hello(False)[35:]))),
-        {"tls-server-hello": [(14_000, 5_000)]},
-    ),
-    "early data end no flight": Case(
-        spoken((10_000, ASKS, hello(True) + record("data", b"early")),
-               (12_000, SAYS, hello(False, TLS_1_3)),
-               (12_500, ASKS, record("data", b"early as well")),
-               (14_000, SAYS, record("data", b"extensions, finished")),
-               (16_000, ASKS, record("data", b"end of early data") + record("data", b"finished")),
-               (30_000, SAYS, record("data", b"the answer"))),
-        {"tls-flight": [(10_000, 4_000)], "tls-first-data": [(10_000, 20_000)]},
     ),
     "HTTP/2 answers in any order": Case(
         spoken((10_000, ASKS, OPENS[:10]),
@@ -246,31 +195,11 @@ CASES = {
                 + http2(1, 5, b"\x40trailer", flags=5))),
         {"http": [(10_000, 2_000), (10_000, 3_000), (10_000, 4_000)]},
     ),
-    "a long header of HTTP/2 counts when it is whole": Case(
-        spoken((10_000, ASKS, OPENS + http2(1, 1, GET + b"x" * 900, flags=0)[:500]),
-               (12_000, ASKS, http2(1, 1, GET + b"x" * 900, flags=0)[500:]),
-               (15_000, ASKS, http2(9, 1, b"y" * 100)),
-               (19_000, SAYS, http2(1, 1, OK)),
-               (20_000, ASKS, http2(1, 3, GET)),
-               (21_000, SAYS, http2(3, 3, b"\0\0\0\7", flags=0))),
-        {"http": [(15_000, 4_000)]}, {"http": {"requests": 2, "refused": 1}},
-    ),
     "HTTP/2 whose beginning was not captured": Case(
         spoken((5_000, SAYS, b"rest of a frame"),
                (10_000, ASKS, http2(8, 0, bytes(4), flags=0) + http2(1, 7, GET)),
                (13_000, SAYS, http2(1, 7, OK)), opened=False),
         {"http": [(10_000, 3_000)]},
-    ),
-    "HTTP that becomes HTTP/2": Case(
-        spoken((10_000, ASKS,
-                b"GET / HTTP/1.1\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"),
-               (12_000, SAYS, b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\n" + http2(4, 0)
-                + http2(1, 1, OK)[:-4]),
-               (12_500, SAYS, http2(1, 1, OK)[-4:]),
-               (13_000, ASKS, OPENS),
-               (14_000, ASKS, http2(1, 3, GET)),
-               (17_000, SAYS, http2(1, 3, OK))),
-        {"http": [(10_000, 2_000), (14_000, 3_000)]},
     ),
     # The second server takes no data with a SYN.
     "TCP fast open": Case(
@@ -281,11 +210,6 @@ CASES = {
          (2_000, tcp(True, 5_000, 0, GET_1, SYN, (40_001, 443))),
          (2_500, tcp(False, 9, 5_001, b"", SYN | ACK, (40_001, 443)))],
         {"tcp-handshake": [(0, 300), (2_000, 500)], "http": [(0, 900)]},
-    ),
-    "a handshake whose answer was not captured": Case(
-        [spoken(ports=WEB)[0], *spoken(ports=WEB)[2:], *spoken(ports=(40_001, 80))], {},
-        {"tcp-handshake": {"requests": 2, "answered": 1, "given_up": 1, "unanswered": 0}},
-        {"window_ns": 2_500},
     ),
     "packets that claim to be longer than their frame": Case(
         [(time, longer_than_its_frame(data))
@@ -396,25 +320,6 @@ def test_what_is_refused(
         of(tmp_path, packets, **settings)
 
 
-def test_each_kind_of_datagrams(tmp_path: Path) -> None:
-    packets: Packets = []
-    expected: dict[str, list[tuple[int, int]]] = {}
-    for number in range(1, 40):
-        for place, (kind, request, answer) in enumerate(datagrams(number)):
-            time, wait = number * 1_000_000 + place * 10_000, 500 + 31 * number + place
-            packets.append((time, request))
-            if number % 5:
-                packets.append((time + wait, answer))
-                expected.setdefault(kind, []).append((time, wait))
-    found = of(tmp_path, packets)
-    assert {kind.kind for kind in found.kinds} == set(expected)
-    for kind, times in expected.items():
-        assert waits(found, kind) == sorted(times)
-        unanswered = counts(found, kind).requests - len(times)
-        require_counts(found, kind, open_at_end=unanswered, unmatched_answers=0)
-    assert "id 39 www.example.com." in found["dns"].worst(1)[0].key.lower()
-
-
 def test_requests_behind_tags_and_in_tunnels(tmp_path: Path) -> None:
     inner = [Ether(A_ASKS), Ether(A_SAYS)]
     tunnels = [
@@ -496,46 +401,6 @@ def test_of_tls_nothing_is_told_that_a_gap_may_hide(lost: int, tmp_path: Path) -
     assert lost <= 4 or waits(found, "tls-server-hello") == [(10_000, 2_000)]
 
 
-PROXIED = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)
-GREETED = {
-    "proxy-1": [(True, b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 443\r\n")],
-    "proxy-2": [(True, PROXIED)],
-    "proxy-2-in-parts": [(True, PROXIED[:9]), (True, PROXIED[9:])],
-    "smtp": [
-        (False, b"220 mail\r\n"), (True, b"EHLO a.example\r\n"), (False, b"250 STARTTLS\r\n"),
-        (True, b"STARTTLS\r\n"), (False, b"220 go\r\n"),
-    ],
-    "imap": [(False, b"* OK\r\n"), (True, b"a1 STARTTLS\r\n"), (False, b"a1 OK\r\n")],
-    "postgresql": [(True, b"\0\0\0\x08\x04\xd2\x16\x2f"), (False, b"S")],
-    "mysql": [
-        (False, b"\x4a\0\0\0\x0a8.0" + bytes(70)),
-        (True, b"\x20\0\0\1\x85\xae\xff\x19\0\0\0\1\xff" + bytes(23)),
-    ],
-    "socks": [
-        (True, b"\5\1\0"), (False, b"\5\0"), (True, b"\5\1\0\1\xc0\0\2\1\1\xbb"),
-        (False, b"\5\0\0\1" + bytes(6)),
-    ],
-}  # fmt: skip
-"""What ends say before encryption begins, or HTTP."""
-
-
-@pytest.mark.parametrize("name", GREETED)
-def test_what_stands_before_a_request(tmp_path: Path, name: str) -> None:
-    greeted = [(10_000 + 1_000 * place, *one) for place, one in enumerate(GREETED[name])]
-    packets: Packets = []
-    for port, request, answer in (
-        (40_000, hello(True), hello(False)),
-        (40_001, b"GET /a HTTP/1.1\r\n\r\n", NO_1),
-    ):
-        turns = [*greeted, (30_000, ASKS, request), (34_000, SAYS, answer)]
-        packets += spoken(*turns, ports=(port, 8_000))
-    found = of(tmp_path, packets)
-    assert waits(found, "tls-server-hello") == [(30_000, 4_000)]
-    # A mail may hold the text of a request; what a proxy passes on is one.
-    assert ("http" in found) == name.startswith(("proxy", "socks"))
-    assert "http" not in found or waits(found, "http") == [(30_000, 4_000)]
-
-
 @pytest.mark.parametrize("port", [443, 4_433])
 def test_quic_of_which_packets_were_not_captured(tmp_path: Path, port: int) -> None:
     def connection(start: int, client: bytes, number: int) -> Packets:
@@ -587,67 +452,6 @@ def test_two_places_that_see_both_directions(tmp_path: Path) -> None:
     found = evaluate_transactions(*paths)
     assert waits(found, "icmp-echo") == [(0, 70)]
     assert [warning.code for warning in found.warnings] == ["both-hold-requests"]
-
-
-def passed(wrap: Callable[[bool, bool, bytes], bytes]) -> Packets:
-    """Requests and answers that pass a router, near the clients and far from them.
-
-    `wrap` makes what is captured of a frame, by whether that is near and whether it asks.
-    """
-    packets: Packets = []
-    for n in range(30):
-        for near, way, time in (
-            (True, True, 0), (False, True, 20), (False, False, 500), (True, False, 520),
-        ):  # fmt: skip
-            message = dns(way, n, "a.example") if n % 2 else ping(way, n)
-            packets.append((n * 1_000 + time, wrap(near, way, message)))
-    for time, data in spoken((10_000, ASKS, GET_1), (12_500, SAYS, NO_1), ports=WEB):
-        way = Ether(data)[IP].src == CLIENT
-        # The far place is 20 ns farther from the client.
-        packets += [(time + 20 * (near != way), wrap(near, way, data)) for near in (True, False)]
-    return packets
-
-
-def cooked(near: bool, asks: bool, data: bytes) -> bytes:
-    return struct.pack(">HHH8sH", 4 * (near != asks), 1, 6, bytes(8), 0x0800) + data[14:]
-
-
-def cooked_2(near: bool, asks: bool, data: bytes) -> bytes:
-    outgoing = 4 * (near != asks)
-    return struct.pack(">HHIHBB8s", 0x0800, 0, 3 - near, 1, outgoing, 6, bytes(8)) + data[14:]
-
-
-def tagged(near: bool, asks: bool, data: bytes) -> bytes:
-    return data[:12] + (b"\x81\0\0\5" if near else b"") + data[12:]
-
-
-def on_links(near: bool, asks: bool, data: bytes) -> bytes:
-    host, router = b"\2\0\0\0\0" + bytes([near]), b"\2\0\0\0\1" + bytes([near])
-    return (router + host if near == asks else host + router) + data[12:]
-
-
-@pytest.mark.parametrize(
-    ("wrap", "linktype", "places"),
-    [
-        (cooked_2, 276, ("interface-2", "interface-3")),
-        (cooked, 113, ("received", "sent")),
-        (tagged, 1, ("vlan-5", "others")),
-        (on_links, 1, ("mac-020000000101", "mac-020000000100")),
-    ],
-)
-def test_waits_are_those_of_a_place(
-    tmp_path: Path, wrap: Callable[[bool, bool, bytes], bytes], linktype: int, places: Sequence[str]
-) -> None:
-    found = evaluate_transactions(written(tmp_path, passed(wrap), linktype=linktype))
-    assert "several-places" in [warning.code for warning in found.warnings]
-    for place, wait in zip(places, (520, 480), strict=True):
-        for kind in ("icmp-echo", "dns"):
-            assert [took for _, took in waits(found, f"{kind}@{place}")] == [wait] * 15
-        told = next(one.counts for one in found.kinds if one.name == f"dns@{place}")
-        assert (told.requests, told.retransmitted, told.repeated_answers) == (15, 0, 0)
-    assert [waits(found, f"http@{place}")[0][1] for place in places] == [2_520, 2_480]
-    found.write(tmp_path / "out")
-    assert (tmp_path / "out" / f"dns@{places[1]}" / "evaluation.json").is_file()
 
 
 def test_interfaces_of_one_direction_each_are_one_place(tmp_path: Path) -> None:
