@@ -75,7 +75,7 @@ def recorded(draw: Draw, side: str, passing: Sequence[Row], *, frames: bool) -> 
     capture = _missing(draw, side, _within(draw, side, Recorded(tuple(passing))))
     if frames and step < SHORT and draw.has(f"{side} mirrored", 0.15):
         capture = _mirrored(draw.stream(f"{side} mirrored"), capture)
-    shows = _shows([row.at // step for row in capture.rows[:1_000]])
+    shows = _shows([row.at // step for row in capture.rows[:1_000] if not row.copy])
     step = step if shows or step == 1_000 else 1
     rows = [replace(row, stamp=row.at // step * step) for row in capture.rows]
     if not capture.copies and draw.has(f"{side} out of order", 0.1):
