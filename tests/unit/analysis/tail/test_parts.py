@@ -31,6 +31,7 @@ from tailtap.analysis.tail.gpd import (
 from tailtap.analysis.tail.peaks import (
     Part,
     decluster,
+    extremal_index,
     parse_threshold,
     percentile,
     spread,
@@ -357,3 +358,8 @@ def test_estimates_are_those_of_evd(tmp_path: Path) -> None:
         assert ours.xi == pytest.approx(theirs[0], abs=2e-3)
         assert ours.sigma == pytest.approx(theirs[1], rel=2e-3)
         assert likelihood(values, ours.xi, ours.sigma) >= likelihood(values, *theirs) - 1e-9
+
+
+def test_the_extremal_index_is_that_of_ferro_and_segers() -> None:
+    """Gaps of 1, 1, 1 and 97: 2 (96)^2 / (4 * 96 * 95)."""
+    assert extremal_index(np.array([0, 1, 2, 3, 100])) == pytest.approx(96 / 190)
