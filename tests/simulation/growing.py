@@ -13,7 +13,7 @@ import numpy.typing as npt
 import stamps
 
 from tests.simulation.draw import Draw
-from tests.simulation.traffic import Integers
+from tests.simulation.machine import Integers
 
 SECOND = 1_000_000_000
 KINDS = ("stamps", "marks", "pcap")

@@ -13,7 +13,7 @@ from hdrh.histogram import HdrHistogram
 from tool_texts import WRK
 
 from tests.simulation.draw import Draw
-from tests.simulation.traffic import Integers
+from tests.simulation.machine import Integers
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 STATUS = ("503", "0")
@@ -55,7 +55,7 @@ def asked(draw: Draw) -> Asked:
 def parts(values: Integers, edges: Integers) -> list[tuple[int, int, int]]:
     """Begin (not included, but of the first), end and count of each bucket that holds values."""
     place = np.searchsorted(edges, values)
-    found = []
+    found: list[tuple[int, int, int]] = []
     for at in np.unique(place).tolist():
         begin = int(edges[at - 1]) if found else int(values.min())
         found.append((begin, int(edges[at]), int((place == at).sum())))

@@ -120,3 +120,18 @@ impl Edges {
         [self.before + early_near as u64, self.after + late_near as u64]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_a_window_before_a_capture_or_behind_it_is_surely_outside() {
+        let covered = Covered { from_ns: 1_000, until_ns: 2_000 };
+        let mut edges = Edges::default();
+        let surely = [900, 901, 2_000, 2_001].map(|time| edges.add(time, covered, 100));
+        assert_eq!(surely, [true, false, false, true]);
+        assert_eq!(edges.outside(|_| false, |_| false), [1, 1]);
+        assert_eq!(edges.outside(|time| time == 901, |time| time == 2_000), [2, 2]);
+    }
+}

@@ -285,6 +285,19 @@ mod tests {
         assert_eq!(before[0], LOST);
         assert_eq!(after[..2], of(&[200, 250]));
         assert_eq!(after[2], Verdict::Duplicate);
+        // A window later it is alone.
+        assert_eq!(settled(&[0, 100], &[150]).1, of(&[100]));
+    }
+
+    #[test]
+    fn what_takes_a_window_is_no_pair_and_what_is_lost_is_known() {
+        assert_eq!(settled(&[0, 50], &[100, 101]).1, [Verdict::Unmatched; 2]);
+        assert_eq!(settled(&[0, 50], &[99, 101]).1, of(&[0, 50]));
+        let mut equals = Equals::default();
+        for time in [0, 10] {
+            equals.before(7, time);
+        }
+        assert!(equals.settle(WINDOW).is_of_use());
     }
 
     #[test]

@@ -752,7 +752,26 @@ mod tests {
             assert_eq!(matches!(matcher.store, Store::Ring(_)), factor == 1);
             assert!(slots <= 2 * MIN_SLOTS, "{slots} slots");
             assert_eq!(matcher.fates(), Fates { lost: 50_000, ..Fates::default() });
+            assert_eq!(matcher.end().losses.packets().len(), 50_000);
         }
+    }
+
+    #[test]
+    fn ids_are_known_as_long_as_they_are_in_reach_and_others_are_not() {
+        let mut matcher = Matcher::empty(&Matching { window: u64::MAX, ..HOW });
+        let ids: Vec<u64> = (0..2 * MIN_SLOTS as u64).collect();
+        let verdict = |matcher: &mut Matcher, id, time| {
+            let mut found = Verdict::Unmatched;
+            matcher.find(&[id], &[time], |_, verdict| found = verdict);
+            found
+        };
+        for &id in &ids {
+            matcher.add(&[id], &[id], 0);
+            assert_eq!(verdict(&mut matcher, id, id), Verdict::Match { ingress_ns: id });
+            assert_eq!(verdict(&mut matcher, id + MIN_SLOTS as u64, id), Verdict::Unmatched);
+        }
+        assert!(ids.iter().all(|&id| verdict(&mut matcher, id, 1 << 40) == Verdict::Duplicate));
+        assert!(matches!(matcher.store, Store::Ring(_)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from tailtap.analysis.evaluation import Settings, evaluate
 from tailtap.analysis.evaluation.percentiles import DEFAULT
@@ -15,7 +16,8 @@ from tailtap.analysis.live.numbers import Above, Episode, Episodes, Found, Lost
 from tailtap.analysis.live.written import Growing, Row
 from tests.simulation.draw import Draw
 from tests.simulation.growing import KINDS, SECOND, Tap, tap
-from tests.simulation.traffic import NEVER, START_NS, Integers
+from tests.simulation.machine import Integers
+from tests.simulation.traffic import NEVER, START_NS
 from tests.simulation.trial import Trial
 
 LATEST_NS = 2_900_000_000
@@ -36,10 +38,11 @@ class Traffic:
     window_ns: int
 
     @property
-    def arrived(self) -> Integers:
+    def arrived(self) -> npt.NDArray[np.bool_]:
         """Whether each left in time."""
-        took: Integers = self.left - self.sent
-        return (self.left != NEVER) & (took <= self.window_ns)
+        came = self.left != NEVER
+        in_time: npt.NDArray[np.bool_] = came & (self.left - self.sent <= self.window_ns)
+        return in_time
 
 
 def traffic(draw: Draw) -> Traffic:
@@ -91,8 +94,8 @@ def followed(
 ) -> tuple[Counter, list[tuple[Counted, int]]]:
     """The counter in the end, and what each look found, with when it was."""
     kind = Row if rotated else Growing
-    sides = [kind(one.path) for one in taps]
-    counter = Counter(*sides, Settings(key="moonsniff", window_ns=made.window_ns))
+    ingress, egress = (kind(one.path) for one in taps)
+    counter = Counter(ingress, egress, Settings(key="moonsniff", window_ns=made.window_ns))
     pauses, gone = draw.stream("pauses"), draw.has("files go", 0.5)
     until, now, looks = int(max(made.sent[-1], made.left.max())), START_NS, []
     while now < until + LATEST_NS:
@@ -101,7 +104,7 @@ def followed(
             one.write(now - int(pauses.integers(0, LATEST_NS)), int(pauses.integers(0, 24)))
         if (counted := counter.look(now)) is not None:
             looks.append((counted, now))
-        for side in sides:
+        for side in (ingress, egress):
             if gone and isinstance(side, Row):
                 side.drop(counter.needed_ns)
     for one in taps:

@@ -170,3 +170,64 @@ impl Reorder {
         self.latest_ns = self.latest_ns.max(next.latest_ns);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(packets: &[(u64, u64)]) -> Reorder {
+        let mut found = Reorder::default();
+        let (ingress, egress): (Vec<_>, Vec<_>) = packets.iter().copied().unzip();
+        found.record_all(&ingress, &egress);
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn parts_merge_into_what_every_two_packets_say(
+            mut packets in proptest::collection::vec((0..60u64, 0..60u64), 0..20),
+            cut in 0..20usize,
+        ) {
+            packets.iter_mut().for_each(|packet| packet.1 += packet.0);
+            packets.sort_by_key(|packet| packet.1);
+            let whole = of(&packets);
+            let (left, right) = packets.split_at(cut.min(packets.len()));
+            let mut merged = of(left);
+            merged.merge(&of(right));
+            prop_assert_eq!(&merged, &whole);
+            let by = |place: usize| {
+                let before = packets[..place].iter().map(|packet| packet.0).max().unwrap_or(0);
+                before.saturating_sub(packets[place].0)
+            };
+            let overtaken: Vec<u64> = (0..packets.len()).map(by).collect();
+            prop_assert_eq!(whole.count(), overtaken.iter().filter(|&&ns| ns > 0).count() as u64);
+            prop_assert_eq!(whole.overtaken_ns, overtaken.into_iter().max().unwrap_or(0));
+        }
+    }
+
+    #[test]
+    fn a_packet_whose_turn_had_come_is_lost() {
+        // They overtake each other by 20, and take 40 at most.
+        let reorder = of(&[(140, 150), (120, 160), (200, 230)]);
+        let covered =
+            [(100, 250), (150, 230)].map(|(from_ns, until_ns)| Covered { from_ns, until_ns });
+        let common = CommonTime::of(&reorder, covered, 40, 0, false);
+        let known = [140, 141, 149, 179, 180, 190].map(|time| common.contains(time));
+        assert_eq!(known, [false, true, true, true, true, false]);
+        assert!(CommonTime::of(&reorder, covered, 50, 0, false).contains(179));
+        assert!(!CommonTime::of(&reorder, covered, 50, 0, false).contains(180));
+    }
+
+    #[test]
+    fn behind_a_packet_in_order_none_came_before_the_capture() {
+        let reorder = of(&[(100, 120), (200, 260)]);
+        let covered = [Covered { from_ns: 100, until_ns: 300 }; 2];
+        let common = CommonTime::of(&reorder, covered, 60, 0, false);
+        let mut edges = Edges::default();
+        for time in [110, 130] {
+            edges.add(time, covered[0], 1_000);
+        }
+        assert_eq!(common.outside(&[Edges::default(), edges]), [[0, 0], [1, 0]]);
+    }
+}

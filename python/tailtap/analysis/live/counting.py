@@ -10,7 +10,7 @@ is exact below 2.048 us and less than a thousandth of its value wide above; afte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
@@ -178,8 +178,9 @@ class Counter:
         self._trim_ns = settings.trim_ns
         self._window_ns = settings.window_ns
         # Both taps run while it counts: what has not come is lost, also at the ends of a span.
-        always = {"trim_ns": 0, "worst": WORST, "losses": True, "throughout": True}
-        self._matching = settings.matching | always
+        self._matching = replace(
+            settings, trim_ns=0, worst=WORST, losses=True, throughout=True
+        ).matching
         self._from_ns: int | None = None
         self._whole = False
         self.until_ns = 0
