@@ -150,7 +150,8 @@ def units_of(time: int, resolution: int | None) -> int:
         return time // 1_000
     if resolution & 0x80:
         return -(-(time << (resolution & 0x7F)) // SECOND)
-    return time * 10**resolution // SECOND
+    units: int = time * 10**resolution // SECOND
+    return units
 
 
 def _pcap(packets: Framed, missing: int, **how: object) -> bytes:

@@ -264,7 +264,7 @@ def no_answers(of: Conversation) -> None:
         (groups, (5353, 5353), name), (of.ends, (137, 137), netbios), (of.ends, (5, 6), b"x" * 40),
     ):  # fmt: skip
         for _ in range(3):
-            time = of.rng.integers(SPREAD_NS)
+            time = int(of.rng.integers(SPREAD_NS))
             of.world.send(time, to, True, UDP, messages.udp_head(ports, len(payload)), payload)
 
 

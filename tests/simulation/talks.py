@@ -39,8 +39,8 @@ class Style(NamedTuple):
     """How the ends of a connection talk."""
 
     rng: Rng
-    count: int
-    """How many requests there are."""
+    requests: int
+    """How many there are."""
     most: int = 1
     """How many of them wait at once."""
     tables: bool = False

@@ -153,7 +153,7 @@ def pair(draw: Draw) -> Pair:
             later = int(again.integers(30_000, LATER_NS))
             leaving.append(Row(row.at + later, row.number, row.data))
         leaving = in_order(leaving, by_stamp=False)
-    options = {
+    options: dict[str, Any] = {
         "key": draw.choice("key", kind.keys) if frames and draw.has("key", 0.5) else "auto",
         "throughout": draw.has("throughout", 0.5),
         "trim_ns": int(np.ptp(made.sent)) // 4 if draw.has("trim", 0.1) else 0,
@@ -173,13 +173,11 @@ def pair(draw: Draw) -> Pair:
             passing.append(Row(at, number, data))
             apart[number] = fate
         passing = in_order(passing, by_stamp=False)
-    sides = [
-        recorded(draw, side, rows, frames=frames)
-        for side, rows in (("ingress", passing), ("egress", leaving))
-    ]
-    if not any(shows_router(row.data) for row in sides[0].rows):
+    before = recorded(draw, "ingress", passing, frames=frames)
+    behind = recorded(draw, "egress", leaving, frames=frames)
+    if not any(shows_router(row.data) for row in before.rows):
         apart = {n: "lost" if fate == "to_device" else fate for n, fate in apart.items()}
-    return Pair(made, kind, frames, *sides, apart, options)
+    return Pair(made, kind, frames, before, behind, apart, options)
 
 
 def run(draw: Draw, folder: Path) -> None:

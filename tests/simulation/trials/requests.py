@@ -95,7 +95,9 @@ def taps(draw: Draw, made: World, unit: int) -> Taps:
     if kind == "places" and len(near) >= 40 and "ptp-delay" not in draw.features:
         tags = "tags and tunnels" in draw.features
         wrap, link, names = PLACES[draw.between("places", 0, 1 if tags else 3)]
-        views = [(f"@{name}", times, times) for name, times in zip(names, (wire, far), strict=True)]
+        views: list[tuple[str, Times, Times]] = [
+            (f"@{name}", times, times) for name, times in zip(names, (wire, far), strict=True)
+        ]
         return Taps([sorted(near + behind)], views, wrap, link)
     near = missing(draw, near)
     times = {number: time for time, number, _ in near}

@@ -102,6 +102,7 @@ def horizon(draw: Draw) -> Held:
                 held[name] = right + int(bounds.low <= many <= bounds.high), of + 1
     # Of blocks that are exchangeable the horizon's largest are larger one after the other.
     again = ratio / (1 + ratio)
+    assert told is not None
     assert math.isclose(told.exceeded, again)
     assert told.unseen == math.ceil(math.log(0.05) / math.log(again)) - 1
     assert math.isclose(told.horizon_ns / (told.horizon_ns + told.needed_ns), 0.05, rel_tol=1e-6)
