@@ -156,6 +156,8 @@ def test_a_trace_has_what_was_done_and_nothing_of_it_on_another_cpu(
         check(trace, one, full=mode == "full")
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_what_finds_no_room_is_counted(injector: Path, tmp_path: Path) -> None:
     """While nobody empties the ring, everything behind its 64 records is lost, and counted."""
     with tracing(tmp_path, str(TRACED), "--records", "64", "--flush", "0 s") as process:
