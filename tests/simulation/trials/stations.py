@@ -243,7 +243,7 @@ def befallen(draw: Draw, world: World) -> None:
             station.meddle = raising(KeyboardInterrupt(), at // 4)
             with contextlib.suppress(Interrupted):
                 world.run(station, world.out)
-            assert station.opened - station.closed <= (station.asked[-1] == ("site", "open"))
+            assert station.opened - station.closed <= (station.asked[-1:] == [("site", "open")])
         case "role":
             error = draw.choice("error", (gone(role), InputError("its plan makes no sense")))
             one_lost(world, station, victim, str(error), fails={(role, request): error})
