@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from blocks import enhanced, interface, section, statistics
@@ -154,8 +155,8 @@ def units_of(time: int, resolution: int | None) -> int:
     return units
 
 
-def _pcap(packets: Framed, missing: int, **how: object) -> bytes:
-    return pcap(packets, **how)  # type: ignore[arg-type]
+def _pcap(packets: Framed, missing: int, **how: Any) -> bytes:
+    return pcap(packets, **how)
 
 
 FINE: dict[str, Write] = {

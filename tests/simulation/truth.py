@@ -34,7 +34,8 @@ def split(times: Times, others: Times) -> tuple[Times, Times]:
     edges = np.unique(np.concatenate([*times, *others]))
     start, end = edges[:-1], edges[1:]
     mine, theirs = _holds(times, start), _holds(others, start)
-    return tuple((start[mine & side], end[mine & side]) for side in (theirs, ~theirs))  # type: ignore[return-value]
+    within, beyond = mine & theirs, mine & ~theirs
+    return (start[within], end[within]), (start[beyond], end[beyond])
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ def read_hlog(text: str, unit: int | None = None) -> Iterator[Reading]:
     for place, line in enumerate(lines):
         last = place == len(lines) - 1 and not text.endswith("\n")
         if line.startswith("#") or not any(mark in line for mark in MARKS):
-            doubts += [CUT_OFF] * (last and _BEGUN.match(line) is not None)
+            if last and _BEGUN.match(line):
+                doubts.append(CUT_OFF)
             continue
         try:
             if (match := _LINE.fullmatch(line.strip())) is None:
