@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -252,11 +253,12 @@ def _aliases(path: Path) -> None:
 @pytest.fixture
 def little_memory() -> Iterator[None]:
     """So much room that a file that is read whole does not fit into it."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + 600_000_000, limits[1]))
+    # What can be written to: addresses that allocators of threads only reserve do not count.
+    [used] = re.findall(r"VmData:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(used) * 1024 + 600_000_000, limits[1]))
     yield
-    resource.setrlimit(resource.RLIMIT_AS, limits)
+    resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
 @pytest.mark.parametrize(
