@@ -13,11 +13,13 @@ from program import in_process
 from stamps import write_stamps
 from traced import (
     DUT,
+    HOG,
     IDLE,
     IRQ,
     SECOND,
     SERVER,
     START,
+    TASK,
     Block,
     Integers,
     Record,
@@ -102,6 +104,14 @@ def test_a_cause_among_others_is_found_alone(tmp_path: Path) -> None:
         ps = p_values(tmp_path, starts, 20_000, cause - 5_000, 40_000, seed)
         assert ps[0] == pytest.approx(1 / (SHIFTS + 1))
         assert benjamini_hochberg(ps)[0]
+        beyond = np.append(cause - 5_000, [START - 9_000, START + LENGTH - 9_000])
+        assert p_values(tmp_path, starts, 20_000, beyond, 40_000, seed) == ps
+
+
+def test_shifts_part_a_long_stay_from_what_it_met(tmp_path: Path) -> None:
+    cause = np.array([START + LENGTH // 2])
+    [p] = p_values(tmp_path, [cause], 20_000, cause - 5_000, LENGTH // 4, 1)
+    assert p == pytest.approx(1 / (SHIFTS + 1))
 
 
 def test_the_rule_is_that_of_its_paper() -> None:
@@ -264,6 +274,20 @@ def test_enough_stalls_are_looked_at_as_they_are(tmp_path: Path) -> None:
     _, content = explained(folder, "500 us")
     assert content.late.stalls >= FEW
     assert content.late.looked is None
+
+
+def test_a_task_that_has_every_idle_core_is_a_cause_by_its_longest_times(tmp_path: Path) -> None:
+    """Before a slow line, any stay has enough of it to explain the worst: rarely at one time."""
+    random = np.random.default_rng(2)
+    blocks = random_blocks(hog, 2 * ENOUGH, (MS, 2 * MS), SECONDS, random)
+    simulated = simulate(arrivals(RATE, SECONDS, random), blocks, random)
+    simulated.egress += MS // 2
+    simulated.records = [
+        one._replace(kind=TASK, id=HOG) if one.kind == IDLE else one for one in simulated.records
+    ]
+    _, content = explained(write_run(tmp_path / "001-always", simulated), "1 ms")
+    row = row_of(content, "task")
+    assert (row.stalls, row.claim, row.basis) == (len(simulated.blocks), "cause", "chance")
 
 
 @pytest.mark.parametrize("removed", [hog, kworker])

@@ -84,6 +84,7 @@ def runs(
 
 UP = [1e5, 1.01e5] * 5 + [1.5e5, 1.51e5] * 5
 STEADY = [1e3, 1.01e3] * 10
+SCATTERED = [1e3, 1e3, 1.1e3, 1e3, 1.1e3] * 2 + [1.1e3, 1.1e3, 1e3, 1.1e3, 1e3] * 2
 KERNELS = ({"kernel": "6.1", "host": "a"}, {"kernel": "6.2", "processor": "b"})
 
 
@@ -94,6 +95,8 @@ KERNELS = ({"kernel": "6.1", "host": "a"}, {"kernel": "6.2", "processor": "b"})
         # The floor moved, without a fact that says why.
         ([value / 100 for value in UP], KERNELS[:1], "machine", [], 1.5),
         (STEADY, KERNELS, "unclear", ["kernel: 6.1 → 6.2"], 1),
+        # Its median moved, as that of one that scatters does.
+        (SCATTERED, KERNELS[:1], "program", [], 1.1),
     ],
 )
 def test_what_changed(

@@ -67,6 +67,9 @@ def test_lost_packets_are_later_than_any() -> None:
     assert (loss.name, loss.answer) == ("loss", "not met")
     assert "4 of 8 runs lost more than 0.1 %" in loss.because
     assert "container at 10 kpkt/s lost 4.8 %" in loss.because
+    at_limit = runs({"vm": [1e4] * 4, "container": [2e4] * 4}, p=0.5, lost=100_000)
+    (ranking,) = rank(gather(at_limit))  # as many are lost as lie above the median
+    assert [found.numbers[0] for found in ranking.standings] == [1e4, 2e4]
 
 
 def test_only_the_same_load_is_compared() -> None:

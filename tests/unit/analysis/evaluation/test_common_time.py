@@ -67,13 +67,14 @@ def of_two_clocks(folder: Path, before: Packets, after: Packets, **options: Any)
 
 def test_captures_of_two_clocks_cover_what_both_do(tmp_path: Path) -> None:
     before, after = taken()
-    gone = [100, 101, 500, *range(880, 895)]
+    gone = [100, 101, 500, 501, *range(880, 895)]
     left = [packet for number, packet in enumerate(after) if number not in gone]
+    before.insert(500, before.pop(3))  # between two of them
     found = of_two_clocks(tmp_path, before, between(left, 990 * MS, 8_970 * MS))
     lost = {"matched": 798 - len(gone), "lost": len(gone), "outside_ingress": 202}
     assert fates(found.counts) == lost
-    assert found.lost_packets.position.tolist() == gone
-    assert found.lost_packets.burst.tolist() == [2, 2, 1, *[15] * 15]
+    assert found.lost_packets.position.tolist() == [99, 100, 499, *gone[3:]]
+    assert found.lost_packets.burst.tolist() == [2, 2, 1, 1, *[15] * 15]
 
 
 def test_whoever_knows_that_both_ran_says_so(tmp_path: Path) -> None:
@@ -190,10 +191,13 @@ def test_packets_for_the_router_are_not_lost(tmp_path: Path, shown: bytes) -> No
     assert fates(found.counts) == {"matched": 200, "to_device": 5, "not_forwarded": 1}
 
 
-def test_an_address_that_nothing_shows_to_be_the_routers_is_lost(tmp_path: Path) -> None:
-    """A host behind it, all of whose packets are dropped, and whose own were forwarded."""
-    dropped = [to_router(HOST, "203.0.113.77", 1_000 + number) for number in range(5)]
-    found = with_others(tmp_path, at(*dropped, from_router("203.0.113.77", 7, ttl=63)), routes=True)
+@pytest.mark.parametrize(("behind", "ttl"), [("203.0.113.77", 63), (SERVER, 64)])
+def test_an_address_that_nothing_shows_to_be_the_routers_is_lost(
+    tmp_path: Path, behind: str, ttl: int
+) -> None:
+    """A host behind it: all of its packets are dropped, and its own were forwarded; or some left."""
+    dropped = [to_router(HOST, behind, 1_000 + number) for number in range(5)]
+    found = with_others(tmp_path, at(*dropped, from_router(behind, 7, ttl=ttl)), routes=True)
     assert fates(found.counts) == {"matched": 200, "lost": 5, "not_forwarded": 1}
 
 

@@ -170,13 +170,18 @@ def test_chance_has_no_pattern(share: float) -> None:
     assert [traffic.patterns(traffic.chance(share)) for traffic in made] == [[]] * 20
 
 
-@pytest.mark.parametrize("short", [False, True])
-def test_an_outage_comes_with_nothing_else(*, short: bool) -> None:
+@pytest.mark.parametrize("flows", ["long", "short", "in two outages alone"])
+def test_an_outage_comes_with_nothing_else(flows: str) -> None:
+    """Not with the flows that come and go, all of whose packets outages may take."""
     for seed in range(20):
         traffic = Traffic(np.random.default_rng(seed))
-        if short:  # flows that come and go, all of whose packets an outage may take
+        lost = bursts(traffic)
+        if flows == "short":
             traffic.flow = (np.arange(PACKETS) // 1000 + traffic.flow % 3) % 40
-        assert {one.kind for one in traffic.patterns(bursts(traffic))} == {"bursts"}
+        elif flows != "long":
+            traffic.flow %= 39
+            traffic.flow[np.flatnonzero(lost)[:80:4]] = 39
+        assert {one.kind for one in traffic.patterns(lost)} == {"bursts"}
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,13 @@ def test_one_equal_packet_alone_in_the_device_is_a_row_when_it_is_lost(tmp_path:
     ]
 
 
+def test_equal_packets_of_one_stamp_each_have_their_latency(tmp_path: Path) -> None:
+    packets = [(at * STEP, at * STEP + took) for at in range(9) for took in (300, 700)]
+    found = evaluated(equal_pair(tmp_path, packets), key="packet", window_ns=STEP, flows=True)
+    [flow] = found.flows or []
+    assert flow.latency_ns and (flow.latency_ns.min, flow.latency_ns.max) == (300, 700)
+
+
 def test_pieces_find_what_the_whole_finds_of_equal_packets(tmp_path: Path) -> None:
     packets = [(number * STEP, number * STEP + LATENCY) for number in range(2000)]
     pair = equal_pair(tmp_path, packets)
