@@ -195,7 +195,7 @@ def test_packets_for_the_router_are_not_lost(tmp_path: Path, shown: bytes) -> No
 def test_an_address_that_nothing_shows_to_be_the_routers_is_lost(
     tmp_path: Path, behind: str, ttl: int
 ) -> None:
-    """A host behind it: all of its packets are dropped, and its own were forwarded; or some left."""
+    """A host behind it, whose own packets are forwarded: all of those for it are lost, or some."""
     dropped = [to_router(HOST, behind, 1_000 + number) for number in range(5)]
     found = with_others(tmp_path, at(*dropped, from_router(behind, 7, ttl=ttl)), routes=True)
     assert fates(found.counts) == {"matched": 200, "lost": 5, "not_forwarded": 1}
