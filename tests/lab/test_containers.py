@@ -30,8 +30,8 @@ from labtools import (
 from standing import standing
 
 from tailtap.base.errors import MachineError
-from tailtap.host.containers import cgroups, lxc, oci
-from tailtap.host.containers.container import Contained, Limit, Spec
+from tailtap.host.containers import cgroups, lxc
+from tailtap.host.containers.container import Contained, Spec
 from tailtap.host.containers.lxc import Container
 from tailtap.host.containers.oci import Bundle, Runc
 from tailtap.host.containers.podman import Pod
@@ -188,28 +188,6 @@ def test_the_other_version_of_control_groups_says_how_to_boot_for_it(tmp_path: P
     assert made.records[0]["platform"]["cgroup"]["cpuset"]["version"] == found
 
 
-IMPOSSIBLE = {
-    "null, dut.memory: 1 MB": "dut.memory: 976.6 KiB is too little for a container: give it 32 MiB",
-    "null, dut.memory: 9000000 GB": "free: take less",
-    "'1.2.3', dut.memory: 64 MiB": "dut.kernel: this machine runs ",
-}
-
-
-def test_what_cannot_be_is_said_of_each_run(tmp_path: Path) -> None:
-    keys = "".join(f"- {{dut.kernel: {case}}}\n" for case in IMPOSSIBLE)
-    made = ran(tmp_path, f"{EXPERIMENT}cases:\n{keys}", "--quiet")
-    assert made.done.returncode == 3
-    for told, said in zip(made.records, IMPOSSIBLE.values(), strict=True):
-        assert said in told["error"] and "\n" not in told["error"]
-
-
-def test_a_line_that_the_machine_was_not_booted_with(tmp_path: Path) -> None:
-    done = ran(tmp_path, EXPERIMENT, "--quiet", "--set", "dut.boot=tt.none={cpus}").done
-    assert done.returncode == 3
-    said = "dut.boot: this machine was not booted with tt.none=1: put that on its kernel's "
-    assert said in done.stderr.splitlines()[-1]
-
-
 @pytest.mark.parametrize(
     "platform", ["container", pytest.param("bare-metal", marks=pytest.mark.slow)]
 )
@@ -307,12 +285,3 @@ def test_an_interrupted_run_leaves_no_container(machine: Machine, tmp_path: Path
     assert running.returncode == 4, stderr
     assert machine.namespaces() == []
     assert machine.run("ls", "/run/tailtap/lxc").stdout == ""
-
-
-def test_limits_in_the_words_of_the_specification() -> None:
-    limits = [Limit(2, "cpuset.cpus", "1-2"), Limit(2, "memory.max", "67108864")]
-    found = oci.configuration(Spec("tt-0123ab-dut", Path("/"), ["/init"], limits))
-    resources = found["linux"]["resources"]
-    assert (resources["cpu"], resources["memory"]) == ({"cpus": "1-2"}, {"limit": 67108864})
-    assert found["linux"]["cgroupsPath"] == "/tt-0123ab-dut"
-    assert "rlimits" not in found["process"]

@@ -18,7 +18,7 @@ from namespaces import Namespace, Running
 from stamps import read_stamps
 
 SOFTWARE = ("--clock", "software")
-REALTIME, HARDWARE = 3, 2
+REALTIME = 3
 
 
 def by_metadata(

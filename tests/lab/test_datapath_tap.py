@@ -291,18 +291,3 @@ def test_other_programs_on_the_interface_still_run(namespace: Namespace, tmp_pat
     assert counts_of(tap.stop()["links"]["in"]) == (10, 10, 0, 0)
     shown = namespace.run("ip", "-j", "-s", "link", "show", "dev", "far").stdout
     assert json.loads(shown)[0]["stats64"]["rx"]["packets"] == 10
-
-
-def test_an_interface_called_drop(namespace: Namespace, tmp_path: Path) -> None:
-    """It is tapped and forwarded to like any other, and the word still absorbs."""
-    namespace.veth("drop", "end")
-    for forward, arrived in (("dev:drop", 10), ("drop", 0)):
-        folder = tmp_path / forward
-        folder.mkdir()
-        tap = namespace.start(
-            *("tap", f"ingress=in:{forward}", "passing=drop@egress", "egress=end:drop"),
-            *("--write", f"{folder}/{{link}}.stamps"),
-        )
-        namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "10")
-        links = tap.stop()["links"]
-        assert [link["stored"] for link in links.values()] == [10, arrived, arrived]

@@ -45,12 +45,6 @@ lent.__enter__()
 os._exit(0)
 """
 """Lends a card and ends without giving it back."""
-PARTITION = """
-echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control
-mkdir /sys/fs/cgroup/alone
-echo 2 > /sys/fs/cgroup/alone/cpuset.cpus
-echo isolated > /sys/fs/cgroup/alone/cpuset.cpus.partition
-"""
 MOUNT = "mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -422,15 +416,3 @@ vary: {dut.neighbours: [{}, {batch: {cpu: {cpus: [1], busy: 5}}}]}
     assert alone["cpuset.cpus.partition"] in ("isolated", "root")
     assert "cpuset.cpus.partition" not in shared
     assert runs[1][0]["neighbours"]["batch"]["cpus"]["1"]["done"] > 0
-
-
-def test_a_partition_of_control_groups_isolates_cores(guest: GuestHost) -> None:
-    guest.run(["sh", "-c", MOUNT])
-    audit = ["host", "audit", "isolated-cpus", "--json", "--role", "bare-metal", "--cpus"]
-    guest.run(["sh", "-ec", PARTITION])
-    try:
-        told = tailtaps(guest, [*audit, "2"], [*audit, "1,2"])
-    finally:
-        guest.run(["sh", "-c", "rmdir /sys/fs/cgroup/alone"])
-    rows = [json.loads(one["out"])["rows"][0] for one in told]
-    assert [(row["value"], row["answer"]) for row in rows] == [("2", "met"), ("2", "not-met")]

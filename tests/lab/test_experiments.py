@@ -176,22 +176,6 @@ def test_another_generator_with_ids_elsewhere_and_a_rate_of_its_own(tmp_path: Pa
     assert not made.said[0]["valid"]
 
 
-@pytest.mark.slow
-def test_another_generator(tmp_path: Path) -> None:
-    """The example for trafgen, which is the same for every command.
-
-    trafgen adds its own time to each gap: whether that is too much depends on the machine.
-    """
-    examples = Path(__file__).parents[2] / "examples"
-    # The file names its script as seen from the repository; the test runs elsewhere.
-    text = (examples / "external/trafgen.yaml").read_text().replace("examples/", f"{examples}/")
-    options = ["--set", "traffic.rate=2 kpkt/s", "--set", "traffic.duration=500 ms"]
-    made = measured(tmp_path, text, *options)
-    assert sorted(ids_of(made.run, "ingress")) == list(range(1000))
-    assert counts_of(made.run)["lost"] == 0
-    assert made.record["generator"]["generator"] == "external"
-
-
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import injectors
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
@@ -28,11 +27,9 @@ from explaining import (
     LINE,
     OTHER,
     Columns,
-    explain,
     explained,
     forwarder_of,
     held,
-    moved,
     undisturbed,
 )
 from injectors import (
@@ -43,7 +40,6 @@ from injectors import (
     compaction,
     flow,
     hog,
-    holding,
     kworkers,
     membarrier,
     throttling,
@@ -54,9 +50,6 @@ from long_interrupts import long_interrupts
 from namespaces import Namespace
 from numpy.typing import NDArray
 from traces import TIMER, VECTOR, WORK, Trace, tracing
-
-from tailtap.analysis.runs.reader import read_runs
-from tailtap.analysis.undisturbed import undisturbed_of
 
 
 @pytest.mark.alone
@@ -98,28 +91,6 @@ def test_a_hog_makes_packets_late_in_the_node_whose_core_it_takes(
     ]
 
 
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.timed
-def test_a_hog_makes_packets_late_where_a_task_and_the_softirq_serve(
-    injector: Path, tmp_path: Path
-) -> None:
-    """Two nodes on one core: what keeps either from serving makes packets late.
-
-    The hog comes at irregular times. The softirq serves on top of it, so that a shift by a period,
-    give or take 0.2 ms, finds it again: of a regular one the shifts say p = 0.4 %.
-    """
-    found = explained(
-        tmp_path,
-        "fault",
-        [lambda _: hog(injector, cpu=DUT, busy_ns=2_000_000, spread_ns=80_000_000)],
-        "300 us",
-        dut=LINE + "cpus: [1]}}",
-    )
-    assert found.causes["served"]["by"] == "several"
-    found.blames("task", "injector")
-
-
 @contextlib.contextmanager
 def idle_task() -> Iterator[None]:
     """A task that has the device's core whenever nobody else wants it."""
@@ -151,25 +122,6 @@ def test_a_quota_makes_packets_late_that_a_task_serves(injector: Path, tmp_path:
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
-def test_what_waits_before_the_device_is_no_task_s(tmp_path: Path) -> None:
-    """The device's core was told of nothing, so that its task kept nobody waiting.
-
-    Other tasks of the machine may: those that take the core while packets are there. Few other
-    packets wait before the device, while the host has the CPU that steers them.
-    """
-    with idle_task():
-        found = explained(tmp_path, "tc-mirred", [lambda run: holding(run, cpu=OTHER)], "300 us")
-    mine, others = held(found.late, found.injections[0])
-    blamed = found.blamed("waiting", "nobody had told its core")
-    assert mine.sum() > 200
-    assert blamed[mine].mean() >= 0.95
-    assert blamed[others].sum() <= 0.01 * blamed.sum()
-    assert not found.blamed("task", "yes")[mine].any()
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
 def test_timers_make_packets_late_that_the_softirq_serves(injector: Path, tmp_path: Path) -> None:
     """A softirq preempts a hog, but not an interrupt: timers that expire at once take long.
 
@@ -186,30 +138,6 @@ def test_timers_make_packets_late_that_the_softirq_serves(injector: Path, tmp_pa
     timer = found.rows("timer")
     assert timer and timer[0]["claim"] == "cause"
     assert (found.late["excess_ns"] > 0).all()
-
-
-BUSY_NS, PERIOD_NS, SPREAD_NS = 5_000_000, 150_000_000, 60_000_000
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
-def test_what_this_kernel_did_stays(injector: Path, tmp_path: Path) -> None:
-    """Hogs of ours, on the device's core and on the generator's."""
-    injecting = [
-        lambda _, cpu=cpu: injectors.hog(
-            injector, cpu=cpu, busy_ns=BUSY_NS, period_ns=PERIOD_NS, spread_ns=SPREAD_NS
-        )
-        for cpu in (DUT, OTHER)
-    ]
-    told = explained(tmp_path, "tc-mirred", injecting, "1 ms")
-    [run] = read_runs(told.run).runs
-    found = undisturbed_of(run)
-    assert found is not None
-    for injections in told.injections:
-        assert len(injections) > 5
-        # What a hypervisor took at that time is left out all the same.
-        assert injectors.part_of(injections, found.out) < 0.3
 
 
 LONG_NS = 100_000
@@ -372,18 +300,6 @@ def test_what_happens_on_another_core_is_never_blamed(
     assert found.blamed("timer")[mine].sum() <= 5 + 0.08 * mine.sum()
     claimed = {row["cause"] for row in found.causes["causes"] if row["claim"] == "cause"}
     assert claimed.isdisjoint({FOREIGN, "throttled"})
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
-def test_what_came_at_another_time_is_no_cause(tmp_path: Path) -> None:
-    """The same packets and events, moved against each other, have nothing in common."""
-    found = explained(tmp_path, "tc-mirred", [], "p99.9")
-    for number, by_ns in enumerate((311_111_111, 1_234_567_891)):
-        causes = explain(moved(found.run, tmp_path / f"moved-{number}", by_ns), "p99.9")
-        assert causes["late"]["packets"] == found.causes["late"]["packets"]
-        assert [row for row in causes["causes"] if row["claim"] == "cause"] == []
 
 
 @pytest.mark.slow

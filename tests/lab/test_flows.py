@@ -177,19 +177,6 @@ def evaluation(run: dict[str, str]) -> Evaluation:
     return Evaluation.load(Path(run["folder"]) / "evaluation")
 
 
-def test_packets_go_both_ways_through_the_kernel(tmp_path: Path) -> None:
-    made = measured(tmp_path, both_ways("{platform: bare-metal}"), "--json")
-    for run in made.said:
-        folder = Path(run["folder"])
-        for side in ("ingress", "egress"):
-            assert sorted(ids_of(folder, side)) == list(range(BOTH_PACKETS))
-        assert not any(row["code"] == "work-elsewhere" for row in record(folder)["warnings"])
-        # One thread sends both, so that generators do not share its CPU.
-        assert not any(row["code"] == "shared-cpu" for row in record(folder)["warnings"])
-        phase = record(folder)["generator"]["phase_ns"]
-        assert phase == (250_000 if run["variables"]["direction"] == "reverse" else 0)
-
-
 HELD_IDS = [97 + 491 * step for step in range(20)]
 DROPPED_IDS = [5, 1234, 5000, 7777, 9998]
 DUPLICATED = [6, 2345, 6001, 8888]

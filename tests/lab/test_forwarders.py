@@ -8,7 +8,6 @@ import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forwarders import require
@@ -18,7 +17,6 @@ from labtools import (
     processes,
     ran,
     record,
-    stamps,
     statuses,
     wait_for,
     write_experiment,
@@ -400,19 +398,6 @@ def test_a_forwarder_that_ends_while_packets_are_sent(machine: Machine, tmp_path
     text = experiment("external", f'{{command: "{command}"}}').replace("0.5 s", "10 min")
     error = failure(machine, tmp_path, text)
     assert error.endswith("status 0: Error: tired")
-
-
-@pytest.mark.slow
-def test_xdp_in_generic_mode_says_why_nothing_comes_through(
-    machine: Machine, tmp_path: Path
-) -> None:
-    made, _ = run(machine, tmp_path, experiment("xdp", "{mode: generic}"))
-    content: dict[str, Any] = record(made)
-    # Kernels differ in whether they run it on packets that a tap redirected.
-    if content["status"] == "failed":
-        assert "use dut.options.mode: native" in content["error"]
-    else:
-        assert len(stamps(made / "egress.stamps")) == PACKETS
 
 
 @pytest.mark.usefixtures("huge_pages")

@@ -28,8 +28,6 @@ from traces import RECORD, TASK
 
 from tailtap.analysis.clocks.host import GuestClock, guest_clock
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.runs.reader import read_runs
-from tailtap.analysis.undisturbed import undisturbed_of
 from tailtap.host.containers.domains import FOLDERS, threads_of
 
 EXPERIMENT = """\
@@ -50,9 +48,7 @@ CPU, GUEST_CPU = 1, 1
 """The CPU of this machine that the guest's serving CPU is pinned to, and that one."""
 BUSY_NS, PERIOD_NS, SPREAD_NS, SECONDS = 12_000_000, 300_000_000, 100_000_000, 4
 """A hog, and for how long there is one in the guest: less than packets are sent."""
-LONG, STOP_NS, STOP_PERIOD_NS = 10_000, 5_000_000, 400_000_000
-"""A longer run in ms, and stops of 5 ms."""
-LATE, LATE_NS = "2 ms", 2_000_000
+LATE = "2 ms"
 NEAR_NS = 5_000_000
 """Packets that came so much around an injection belong neither to it nor to the others."""
 END_SECONDS = 120
@@ -84,14 +80,7 @@ def hog_on_host(_: Machine, program: Path) -> contextlib.AbstractContextManager[
     )
 
 
-def stopped(
-    machine: Machine,
-    program: Path,
-    *,
-    busy_ns: int = BUSY_NS,
-    period_ns: int = PERIOD_NS,
-    spread_ns: int = SPREAD_NS,
-) -> contextlib.AbstractContextManager[Injector]:
+def stopped(machine: Machine, program: Path) -> contextlib.AbstractContextManager[Injector]:
     """All threads of the guest's QEMU are stopped at times."""
     name = guest_of(machine)
     thread = next(iter(threads_of(name).values()))
@@ -100,7 +89,7 @@ def stopped(
     # It sees the folder, which only processes of this machine do.
     assert Path(f"/proc/{qemu}/root{FOLDERS}/{name}/port").exists()
     return injectors.stops(
-        program, qemu, cpu=CPU, helper=0, busy_ns=busy_ns, period_ns=period_ns, spread_ns=spread_ns
+        program, qemu, cpu=CPU, helper=0, busy_ns=BUSY_NS, period_ns=PERIOD_NS, spread_ns=SPREAD_NS
     )
 
 
@@ -212,47 +201,6 @@ def test_a_guest_that_was_stopped_is_told(recorder: Path, injector: Path, tmp_pa
     check_files(truth.folder, PACKETS)
     check_blame(truth, HOG_OF_GUEST, truth.guest, truth.host)
     check_blame(truth, STOPPED, truth.host, truth.guest)
-
-
-@pytest.mark.alone
-@pytest.mark.timed
-@pytest.mark.slow
-def test_stops_of_a_guest_are_left_out(recorder: Path, injector: Path, tmp_path: Path) -> None:
-    """They are none of its percentiles, which are those of a run without stops."""
-    path = write_experiment(
-        tmp_path, EXPERIMENT.format(program=recorder / "forwarder", packets=LONG)
-    )
-    runs = []
-    for name in ("calm", "stopped"):
-        command = ("run", str(path), "--out", str(tmp_path / name), "--quiet")
-        with (
-            own_machine() as machine,
-            machine.held(tmp_path, *command, patience=BOOT_SECONDS) as running,
-        ):
-            stops = contextlib.nullcontext() if name == "calm" else stopped(
-                machine, injector, busy_ns=STOP_NS, period_ns=STOP_PERIOD_NS,
-                spread_ns=STOP_PERIOD_NS // 3,
-            )  # fmt: skip
-            with stops as found:
-                running.go_on()
-                status, said = ended(running.process)
-            assert status == 0, said
-        [run] = read_runs(tmp_path / name).runs
-        runs.append(run)
-    assert found is not None
-    (calm, ours), run = map(undisturbed_of, runs), runs[1]
-    assert calm is not None and ours is not None and ours.record.shown, ours
-    side = run.stored.inputs.ingress
-    during = [one for one in found.injections
-              if side.first_ns < one.start_ns and one.end_ns < side.last_ns]  # fmt: skip
-    assert len(during) > 15
-    parts = [injectors.part_of([one], ours.out) for one in during]
-    assert injectors.part_of(during, ours.out) > 0.98, (parts, ours.record.words)
-    for p, worse in ((0.9, 1.5), (0.95, 2), (0.99, 4)):
-        rows = (one.percentile(p) for one in (run, ours, calm))
-        plain, left, wanted = (row.value for row in rows if row is not None)
-        assert left < worse * wanted, (p, plain, left, wanted)
-    assert plain > left  # of p99, which the stops make
 
 
 def disturbed_otherwise(truth: Truth) -> Any:

@@ -1,4 +1,4 @@
-"""A line hop by hop: the hops of every packet add up, delay and loss are found where they began."""
+"""A line hop by hop: the hops of every packet add up."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from labtools import (
-    Machine,
     measured,
-    own_machine,
     record,
     stamps,
-    was_made,
-    write_experiment,
 )
 from numpy.typing import NDArray
 from program import tailtap
@@ -35,24 +31,6 @@ dut: {{platform: {platform}, forwarder: {forwarder}, taps: hops}}
 traffic: {{rate: 1 kpkt/s, duration: 300 ms, warm_up: 50 ms{more}}}
 vary: {{dut.line: {lengths}}}
 """
-BURST, BURSTS_A_SECOND = 5, 50
-FAULTY = f"""
-name: faulty
-dut: {{forwarder: kernel-route, line: 4, taps: hops}}
-traffic:
-  rate: {BURST * BURSTS_A_SECOND} pkt/s
-  pattern: burst:packets={BURST}
-  flows: {{dst: 10.1.0.1-10.1.0.4}}
-  duration: 2 s
-  warm_up: 0 s
-  bidirectional: true
-"""
-PACKETS = 2 * BURST * BURSTS_A_SECOND
-FLOWS = 4
-BUCKET_BYTES, BITS_A_SECOND, FRAME_BYTES = 100, 250_000, 60
-EACH_NS = FRAME_BYTES * 8 * 1_000_000_000 // BITS_A_SECOND
-LATE_NS = 1_000_000
-"""What a token bucket delays by less may be the machine's own."""
 
 
 def points(run: Path) -> list[Mapping[str, Any]]:
@@ -233,64 +211,3 @@ def test_hops_through_virtual_machines_add_up(
     for found, path in zip(explain_runs([made.out], late="p90"), paths, strict=True):
         assert [way.nodes for way in found.joined.segments] == [tuple(path)]
         assert found.joined.state.size >= 9
-
-
-def made_late(before: Integers) -> Integers:
-    """How long a token bucket holds each of some packets, by the times at which they come."""
-    bucket_ns = BUCKET_BYTES * EACH_NS // FRAME_BYTES
-    ready, held = np.iinfo(np.int64).min // 2, np.zeros_like(before)
-    for place in np.argsort(before):
-        # When the bucket was last empty, had it never been full since.
-        ready = max(ready, int(before[place]) - bucket_ns) + EACH_NS
-        held[place] = max(0, ready - int(before[place]))
-    return held
-
-
-def break_line(machine: Machine) -> None:
-    """The second node loses the packets to one address, the third one is slow in one direction."""
-    second, third = (
-        next(name for name in machine.namespaces() if name.endswith(f"-dut{number}"))
-        for number in (2, 3)
-    )
-    lose = ["rule", "add", "to", "10.1.0.4", "blackhole", "priority", "1"]
-    assert machine.run("ip", "-n", second, *lose).returncode == 0
-    slow = ["root", "tbf", "rate", f"{BITS_A_SECOND}bit", "burst", str(BUCKET_BYTES)]
-    done = machine.run(
-        *("tc", "-n", third, "qdisc", "add", "dev", "tt-out", *slow, "limit", "100000")
-    )
-    assert was_made(done), done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
-def test_delay_and_loss_are_found_in_the_hop_that_made_them(tmp_path: Path) -> None:
-    experiment, out = write_experiment(tmp_path, FAULTY), tmp_path / "out"
-    with (
-        own_machine() as machine,
-        machine.held(tmp_path, "run", str(experiment), "--out", str(out), place="probe") as running,
-    ):
-        break_line(machine)
-        running.go_on()
-        _, said = running.ended()
-    assert was_made(running.process, said), said
-    there, back = sorted((out / "runs").iterdir())
-    evaluation = check_sums(there)
-    assert evaluation.hops is not None
-    # Every fourth packet is for the address that is lost.
-    lost = [row.counts.lost for row in evaluation.hops.rows]
-    assert lost == [0, PACKETS // FLOWS, 0, 0]
-    assert evaluation.counts.lost == PACKETS // FLOWS
-    times = passed(there)
-    times = times[times[:, 2] != GONE]
-    late = made_late(times[:, 2]) > LATE_NS
-    assert 0.3 * len(late) < late.sum()
-    hops = np.diff(times[late])
-    assert np.mean(hops.argmax(axis=1) == 2) >= 0.95
-    assert evaluation.hops.slowest.argmax() == 2
-    # On the way back packets pass the same nodes, and none of the faults.
-    other = check_sums(back)
-    assert other.hops is not None
-    assert [row.node for row in other.hops.rows] == ["dut4", "dut3", "dut2", "dut1"]
-    assert [row.counts.lost for row in other.hops.rows] == [0] * 4
-    assert np.median(np.diff(passed(back))[:, 1]) < LATE_NS

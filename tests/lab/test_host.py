@@ -22,11 +22,9 @@ from tailtap.base.errors import MachineError
 from tailtap.host.changes.huge_pages import Pages, Reservation
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.systemd import DEVICE, wakeup_us
-from tailtap.host.cpu.threads import ThreadPriority
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.frequency import driver
 from tailtap.host.knobs.purpose import ROLES, Purpose
-from tailtap.host.knobs.scheduling import threads
 from tailtap.host.knobs.tree import Absent, Tree, Unreadable
 from tailtap.host.tuning.apply import plan, tuned
 from tailtap.host.tuning.audit import audit
@@ -114,33 +112,6 @@ def test_a_tuning_that_is_killed_at_any_step_is_put_back(machine: Machine) -> No
     assert reverting > len(names)
 
 
-@pytest.mark.apart
-def test_what_somebody_changes_meanwhile_is_left_and_named(machine: Machine) -> None:
-    before = INTERVAL.read_text()
-    try:
-        host(machine, "apply", "stat-interval")
-        INTERVAL.write_text("77")
-        done = machine.tailtap("host", "revert")
-        assert done.returncode == 0
-        assert "stat_interval (77, before tailtap" in done.stderr
-        assert INTERVAL.read_text() == "77\n"
-    finally:
-        INTERVAL.write_text(before)
-
-
-@pytest.mark.apart
-def test_a_machine_that_takes_no_values_is_left_as_it_is(machine: Machine) -> None:
-    before = INTERVAL.read_text()
-    assert machine.run("mount", "-o", "remount,ro,bind", "/sys").returncode == 0
-    done = machine.tailtap("host", "apply", *PURPOSE)
-    assert done.returncode == 3
-    assert done.stderr.count("\n") == 1
-    assert "Read-only file system; nothing is changed" in done.stderr
-    assert INTERVAL.read_text() == before
-    assert host(machine, "revert")["undone"] == []
-
-
-PRIORITY = 11
 HOLDER = """
 import os
 from tailtap.host.changes.systemd import WakeUp
@@ -205,21 +176,6 @@ def test_a_killed_measurement_lets_processors_sleep_again() -> None:
         finally:
             os.kill(process.pid, signal.SIGKILL)
     assert wakeup_us() == before
-
-
-@pytest.mark.apart
-def test_threads_of_the_kernel_get_a_priority_and_lose_it(tmp_path: Path) -> None:
-    """As on a real-time kernel, where this is a knob; the threads are there on every kernel."""
-    found = {one.number: one.name for one in threads(Tree()) if one.name.startswith("ksoftirqd/")}
-    assert found
-    wanted = ThreadPriority(found, PRIORITY)
-    before = wanted.read()
-    journal = Journal.create(tmp_path)
-    with journal.held(wanted):
-        shown = {one.name: one.priority for one in threads(Tree()) if one.number in found}
-        assert set(shown.values()) == {PRIORITY}
-    assert wanted.read() == before
-    journal.close()
 
 
 PAGES = 512

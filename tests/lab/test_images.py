@@ -149,12 +149,6 @@ def test_a_folder_forwards_under_every_engine_and_is_not_written(
     assert sorted(root.rglob("*")) == before
 
 
-@pytest.mark.slow
-def test_the_kernel_forwards_beside_a_folder(built: Built, tmp_path: Path) -> None:
-    told = made(tmp_path, f"root: {built.folder / 'context'}", "dut.forwarder: [tc-mirred]").record
-    assert told["parameters"]["dut"]["forwarder"] == "tc-mirred"
-
-
 def test_a_server_of_an_image_answers(built: Built, tmp_path: Path) -> None:
     client = f"{sys.executable} {SUPPORT / 'dns_by_hand.py'} client {{server}} 53 200 1 0"
     text = f"""\

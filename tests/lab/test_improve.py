@@ -181,22 +181,6 @@ def test_a_bridge_is_looked_at_under_its_own_load(
 @pytest.mark.alone
 @pytest.mark.timed
 @pytest.mark.slow
-def test_what_ends_bursts_of_timers_on_a_bridge_is_proven(
-    tuned: Machine, injector: Path, tmp_path: Path
-) -> None:
-    built = bridge_on(tuned, DUT)
-    some: Kinds = {"test-ends-timers": lambda: timers(injector, count=8000, gap_ns=0, cpu=DUT)}
-    words = ("--observe", *built.words, "--for", "1 s", "--require", "p97 < 300 us")
-    with built.sending():
-        found = improved(tuned, tmp_path, some, *words, "--within", "15min")
-    assert found["kept"] == ["test-ends-timers"], (found["stages"], found["trials"])
-    assert says(tmp_path) == {trial_knobs.RUNS}
-
-
-@pytest.mark.timeout(1_500)
-@pytest.mark.alone
-@pytest.mark.timed
-@pytest.mark.slow
 def test_a_slower_forwarder_is_worse_and_itself_is_not(tuned: Machine, tmp_path: Path) -> None:
     file = str(tmp_path / "experiment.yaml")
     ids = list(range(0, 5_000, 10))

@@ -331,24 +331,6 @@ def refused(machine: Machine, command: str, path: Path, out: Path, *more: str) -
     )
 
 
-@pytest.mark.slow
-def test_a_search_that_cannot_measure_latency_says_so_in_its_record(tmp_path: Path) -> None:
-    """Its trials fit on the disk, and the stamps of an hour do not."""
-    text = "name: full\ndut: {platform: wire}\ntraffic: {duration: 1 h, cpu: 0, slip_limit: 10 s}\n"
-    path = write_experiment(tmp_path, text)
-    options = ("--from", "1 kpkt/s", "--to", "2 kpkt/s", "--trial", "500 ms", "--method", "binary")
-    with small_disk(tmp_path, 32 << 20) as disk, own_machine() as machine:
-        out = disk / "out"
-        done = machine.tailtap("search", str(path), "--out", str(out), *options)
-        stored = json.loads((out / "search.json").read_text())
-    assert done.returncode == 3, done.stderr
-    assert "/latency: the stamps of all runs to come need" in done.stderr.splitlines()[-1]
-    assert stored["status"] == "failed"
-    # The command adds which option helps as well.
-    assert done.stderr.splitlines()[-1].startswith(f"tailtap: {stored['error']}")
-    assert stored["answers"][0]["rate"]
-
-
 def test_tables_that_do_not_fit_are_one_line_and_leave_no_pieces(tmp_path: Path) -> None:
     times = [10**9 + 1000 * i for i in range(20_000)]
     write_many(tmp_path / "in.pcap", times, range(20_000))

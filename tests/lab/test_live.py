@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -18,14 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from holding import EVERY, HOLD_MS, RATE, holding, recording
+from holding import HOLD_MS, RATE, holding, recording
 from labtools import (
     TAILTAP,
     Machine,
     counts_of,
     own_machine,
     record,
-    small_disk,
     wait_for,
     write_experiment,
 )
@@ -158,10 +156,6 @@ def test_prometheus_reads_native_histograms(tmp_path: Path) -> None:
             running.wait()
 
 
-ROOM, SPARE = 16 << 20, 64 << 10
-"""Bytes of a disk on which some incidents find room, and less than one of them takes."""
-
-
 def incidents(out: Path) -> list[Path]:
     return sorted((out / "runs").glob("*-incident-*"))
 
@@ -258,57 +252,3 @@ def test_after_a_kill_incidents_are_whole_and_the_rest_is_cleared(tmp_path: Path
         assert record(incident)["status"] == "done"
         assert (incident / "evaluation/evaluation.json").is_file()
     assert read(out / "recording.json", RecordingRecord).finished is None
-
-
-@pytest.mark.slow
-def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
-    """What was kept stays whole, numbers go on, and the device is none the wiser."""
-    with small_disk(tmp_path, ROOM) as disk, own_machine() as machine:
-        out = disk / "out"
-        words = ("--trace", "none", "--incidents", "1000")
-        with holding(machine, rate=RATE, every=EVERY // 4):
-            with recording(machine, out, *words) as running:
-                wait_for(lambda: len(incidents(out)) > 0, "an incident", 200)
-                spare = disk / "spare"
-                spare.write_bytes(bytes(SPARE))
-                fill(disk)
-                passed = machine.received("sink", "eth0")
-                wait_for(lambda: machine.received("sink", "eth0") > passed + EVERY, "packets", 60)
-                spare.unlink()
-                wait_for(lambda: ended_of(out) is not None, "a full disk", 100)
-                passed = machine.received("sink", "eth0")
-                wait_for(lambda: machine.received("sink", "eth0") > passed + RATE, "packets")
-                running.send_signal(signal.SIGINT)
-                said, errors = running.communicate(timeout=200)
-            assert not own_of(running, out)
-        assert said, errors
-        told = json.loads(said)
-        assert told["ended"] == f"incidents are not kept any more: {out}: No space left on device"
-        assert running.returncode == 3
-        # What is left of the room may be enough for the database, or not.
-        *database, ended = errors.splitlines()
-        assert ended == f"tailtap: {told['ended']}"
-        assert (
-            all("results.duckdb: cannot write" in line for line in database) and len(database) < 2
-        )
-        assert told["ended"] in told["numbers"]["notes"] and told["dropped_disk"] > 0
-        kept = incidents(out)
-        assert len(kept) == told["numbers"]["incidents"]["kept"] > 0
-        for incident in kept:
-            assert record(incident)["status"] == "done"
-            assert (incident / "evaluation/evaluation.json").is_file()
-        [flow] = told["numbers"]["flows"]
-        assert flow["matched"] > RATE
-
-
-def fill(disk: Path) -> None:
-    with (disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
-        while True:
-            ballast.write(bytes(4096))
-
-
-def ended_of(out: Path) -> str | None:
-    """Why no more is kept, by what is stored; after that there may be no room to say it."""
-    if not (out / "recording.json").is_file():
-        return None
-    return read(out / "recording.json", RecordingRecord).ended

@@ -7,7 +7,7 @@ forwarders share one of each platform.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from labtools import ids_of, wait_for
 from program import TAILTAP
 from standing import Shared
 
-from tailtap.analysis import evaluation
 from tailtap.lab.forwarders import FORWARDERS, Setting
 from tailtap.lab.forwarders.own import Forwarding
 from tailtap.lab.generators import GENERATORS, Sending
@@ -38,10 +37,7 @@ OTHERS = [name for name, kind in PLATFORMS.items()
           if kind.traits.has_dut and name not in ELSEWHERE]  # fmt: skip
 BOOTS = [name for name in OTHERS if PLATFORMS[name].traits.own_kernel]
 """Platforms whose DuT boots a kernel of its own."""
-FAST, PACKETS = {"rate": "2 kpkt/s", "duration": "500 ms", "warm_up": "100 ms"}, 1_000
-SLOW, SLOW_PACKETS = {"rate": "200 pkt/s", "duration": "2 s", "warm_up": "0 s"}, 400
-"""What is sent, and how many packets that are: to see all of them, and to see the drain time."""
-DRAIN = {"drain": "100 ms"}
+TRAFFIC = Traffic.model_validate({"rate": "2 kpkt/s", "duration": "500 ms", "warm_up": "100 ms"})
 SETTLE_SECONDS = 0.1
 """How long those may be under way that come as copies or from elsewhere."""
 
@@ -74,30 +70,12 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.parametrize("forwarder", PASSING)
 def test_no_packet_is_lost(shared: Shared, forwarder: str, tmp_path: Path) -> None:
-    pass_through(shared, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)
-    assert ids_of(tmp_path) == list(range(PACKETS))
+    pass_through(shared, forwarder, tmp_path)
+    assert ids_of(tmp_path) == list(range(TRAFFIC.packets))
 
 
-@pytest.mark.slow  # a whole run of each example has it on bare metal
-@pytest.mark.usefixtures("huge_pages")
-@pytest.mark.timed
-def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> None:
-    pass_through(shared, "dpdk-l2fwd", DRAIN, SLOW, tmp_path)
-    assert ids_of(tmp_path) == list(range(SLOW_PACKETS))
-    # Whoever comes finds some of the drain time over, on average half of it. No more than 20
-    # packets come in that time: 32 would be sent at once.
-    found = evaluation.evaluate(tmp_path / "ingress.stamps", tmp_path / "egress.stamps")
-    assert 25e6 < found.mean < 125e6
-
-
-def pass_through(
-    shared: Shared,
-    name: str,
-    options: Mapping[str, str],
-    sent: Mapping[str, str],
-    folder: Path,
-) -> None:
-    """Send what `sent` says through the forwarder `name` in the DuT that is shared.
+def pass_through(shared: Shared, name: str, folder: Path) -> None:
+    """Send `TRAFFIC` through the forwarder `name` in the DuT that is shared.
 
     The stamps go into `folder`, and the DuT is then as before. Skips the test where this machine
     lacks the forwarder.
@@ -105,30 +83,29 @@ def pass_through(
     require(name)
     lab, device = shared.lab, shared.device
     kind, generator, tap = FORWARDERS[name], GENERATORS["af_packet"], TAPS["inline"]
-    traffic = Traffic.model_validate(sent)
     with shared.in_use(), ExitStack() as stack:
         stack.callback(device.host.run, ["sh", "-c", AS_BOOTED, "as-booted", device.ingress])
-        setting = Setting(lab, folder, {FORWARD: traffic})
-        forwarding = kind.start(device, kind.Options.model_validate(options), setting)
+        setting = Setting(lab, folder, {FORWARD: TRAFFIC})
+        forwarding = kind.start(device, kind.Options.model_validate(OPTIONS.get(name, {})), setting)
         stack.callback(forwarding.close)
         flow = lab.graph.flow(FORWARD)
         sender, port = lab.host(flow.generator.node), flow.generator.name
-        stamping = tap.start(lab.host(flow.ingress.node), folder, [Stamped(flow, traffic.packets)])
+        stamping = tap.start(lab.host(flow.ingress.node), folder, [Stamped(flow, TRAFFIC.packets)])
         stack.callback(stamping.close)
         before = lab.received(flow.egress)
 
         def comes_through() -> bool:
-            generator.probe(sender, [Sending(port, traffic)])
+            generator.probe(sender, [Sending(port, TRAFFIC)])
             return lab.received(flow.egress) > before
 
         wait_for(comes_through, "a packet", device.patience * forwarding.ready_seconds)
         probed = lab.received(flow.egress)
-        [sending] = generator.start(sender, [Sending(port, traffic)])
+        [sending] = generator.start(sender, [Sending(port, TRAFFIC)])
         stack.callback(sending.close)
         [told] = generator.result([sending])
-        assert told.sent == traffic.packets
+        assert told.sent == TRAFFIC.packets
         # However long a CPU is held: what is not out yet is not lost.
-        wait_for(lambda: lab.received(flow.egress) >= probed + traffic.packets, "all packets")
+        wait_for(lambda: lab.received(flow.egress) >= probed + TRAFFIC.packets, "all packets")
         time.sleep(SETTLE_SECONDS * device.patience + forwarding.holds_ns / 1e9)
         tap.stop(stamping)
         if isinstance(forwarding, Forwarding) and shared.platform in BOOTS:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from glob import iglob
 from pathlib import Path
 
 import pytest
-from labtools import PATIENCE_SECONDS, TAILTAP, Machine, own_machine, record, wait_for, was_made
+from labtools import PATIENCE_SECONDS, Machine, own_machine, record, wait_for, was_made
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import Evaluation
@@ -141,16 +140,8 @@ def test_packets_are_late_by_a_neighbour_and_explain_names_it(
     assert blamed.count("task (tt-batch)") > 0.8 * len(blamed)
 
 
-TENANTS = """
-name: tenants
-dut: {forwarder: tc-mirred, cpus: [1]}
-traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0, slip_limit: 50 ms}
-trace: thin
-vary: {dut.neighbours: [{}, {tenant: {packets: {cpus: [1], rate: 50000}}}]}
-repeat: 4
-"""
-AT_ONCE, SOCKETS = 64, 16
-"""Datagrams of a burst, and the sockets that each comes to."""
+AT_ONCE = 64
+"""Datagrams of a burst."""
 
 
 @pytest.mark.slow
@@ -169,42 +160,6 @@ def received() -> int:
     """The packets that the CPU's receive softirq has served so far, in all namespaces."""
     rows = [row.split() for row in Path("/proc/net/softnet_stat").read_text().splitlines()]
     return int(rows[CPU][0], 16)
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.timed
-def test_a_tenant_whose_packets_flood_the_softirq_is_blamed_for_another_s_tail(
-    tmp_path: Path,
-) -> None:
-    """The tail with it and without it, as `tailtap compare` compares them.
-
-    A quick core is done with the 781 bursts of a second in a twentieth of it, and no more packets
-    meet one.
-    """
-    (tmp_path / "tenants.yaml").write_text(TENANTS)
-    command = [*TAILTAP, "run", "tenants.yaml", "--out", "out", "--quiet"]
-    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
-    assert was_made(done), done.stderr
-    runs = sorted((tmp_path / "out/runs").iterdir())
-    beside = [run for run in runs if record(run)["neighbours"]]
-    assert len(runs) == 2 * len(beside) == 8
-    for run in beside:
-        told = record(run)["neighbours"]["tenant"]
-        assert (told["kind"], told["asked"], told["unit"]) == ("packets", 50_000, "datagrams")
-        assert told["cpus"]["1"]["reached"] == pytest.approx(50_000, rel=0.1)
-    words = ["compare", "out", "--percentile", "p90", "--json", "--quiet"]
-    compared = subprocess.run([*TAILTAP, *words], cwd=tmp_path, capture_output=True, check=True)
-    [load] = json.loads(compared.stdout)["loads"]
-    slower, faster = load["configurations"][::-1]
-    assert "tenant" in slower["label"] and "tenant" not in faster["label"]
-    assert faster["rank"] == {"best": 1, "last": 1}
-    shares = []
-    for one in explain_runs(beside, late="p97"):
-        blamed = [str(one.labels.blame(at)) for at in range(one.joined.state.size)]
-        shares.append(blamed.count("foreign-net-rx") / len(blamed))
-    # A host that is slow to wake a CPU hides it in some runs.
-    assert sum(share > 0.8 for share in shares) >= 2, shares
 
 
 def test_nothing_stays_of_a_run_that_is_killed(machine: Machine, tmp_path: Path) -> None:

@@ -9,16 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from forwarders import require
 from labtools import all_came, counts_of, measured, record, stamps, statuses
 
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.experiment.model import Experiment
 from tailtap.lab.forwarders import FORWARDERS, Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
-from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.graphs import FORWARD, dut_names
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.placement import Placement
@@ -60,30 +57,6 @@ def test_flows_that_part_lose_nothing(tmp_path: Path, version: int, how: list[st
         )
         assert told["forwarder"]["nodes"]["r1"]["route_by"] == route_by
         check_hops(run, ["fw", "r1", "last"] if flow == "a" else ["fw", "r2"])
-
-
-@pytest.mark.parametrize(
-    ("version", "route_by"), [(4, "port"), pytest.param(6, "address", marks=pytest.mark.slow)]
-)
-def test_a_network_is_silent(tmp_path: Path, version: int, route_by: str) -> None:
-    """Nobody resolves, announces or looks for anything while no packets are sent."""
-    content = yaml.safe_load(BRANCHING.replace("VERSION", str(version)))
-    content["dut"]["nodes"]["r"]["platform"] = "bare-metal"
-    del content["vary"]
-    content["dut"]["route_by"] = route_by
-    experiment = Experiment.model_validate(content)
-    sent = {flow: experiment.traffic_of(flow) for flow in experiment.flows}
-    devices = experiment.devices()
-    with Lab(experiment.graph()) as lab:
-        made = build(lab, devices)
-        lab.wait_until_up()
-        setting = Setting(lab, tmp_path, sent, experiment.dut.routing, in_line=True)
-        for device, member in zip(made, experiment.dut.members, strict=True):
-            chosen = FORWARDERS[member.dut.forwarder]
-            chosen.start(device, chosen.Options(), setting).close()
-        time.sleep(SILENT_SECONDS)
-        heard = {port: lab.received(port) for port in lab.graph.ports}
-        assert not any(heard.values()), heard
 
 
 def check_hops(run: Path, nodes: list[str]) -> None:
@@ -275,15 +248,3 @@ def test_a_line_is_silent_and_merges_no_packets(tmp_path: Path, version: int) ->
                 shown = device.host.run(["ethtool", "-k", port]).stdout
                 assert "generic-receive-offload: off" in shown
                 assert "rx-udp-gro-forwarding: on" not in shown
-
-
-def test_the_ends_of_a_link_have_the_addresses_of_the_graph() -> None:
-    platform = PLATFORMS["bare-metal"]
-    devices = alike(platform, DutSpec((0,), platform.Options(), placement=Placement((0,))), 2)
-    with Lab(graph_of(devices)) as lab:
-        build(lab, devices)
-        [out] = (way.next for way in lab.ways["dut1"])
-        assert out is not None
-        shown = lab.host("dut2").run(["cat", "/sys/class/net/tt-in/address"]).stdout.strip()
-        assert shown == out.mac
-        assert lab.graph.peer(Port("dut1", "tt-out")) == Port("dut2", "tt-in")

@@ -268,23 +268,3 @@ def test_kinds_of_interfaces(kind: str, namespace: Namespace, tmp_path: Path) ->
     done = tap.stop()["links"][tapped]
     assert len(set(read_marks(tmp_path / "x.marks").records["key"])) == 50
     assert done["lost"] == 0
-
-
-def test_files_of_marks_go_on_in_the_next(namespace: Namespace, tmp_path: Path) -> None:
-    """Each can be read alone, and all together."""
-    bridge(namespace)
-    tap = observed(
-        namespace, tmp_path, "--hash", "packet", "--rotate", "300 ms", "--flush", "50 ms"
-    )
-    namespace.tailtap("generate", "gen", "--rate", "10 kpkt/s", "--count", "10000")
-    done = tap.stop()["links"]
-    assert len(done["in"]["files"]) >= 3
-    total = 0
-    for path in done["in"]["files"]:
-        marks = read_marks(Path(path))
-        assert marks.stored == len(marks.records) == marks.seen
-        total += marks.stored
-    assert total == done["in"]["stored"]
-    pattern = [tmp_path / f"{name}-*.marks" for name in ("in", "out")]
-    counts = evaluate(*pattern).counts
-    assert (counts.matched, counts.lost, counts.unmatched_egress) == (10_000, 0, 0)

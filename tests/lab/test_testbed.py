@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,13 +56,6 @@ MORE = {
 """,
 }
 """Cables for a second flow."""
-PUBLISHED = """
-repeat: 2
-claims:
-  - {id: soon, says: It is there within a second., require: [median < 1 s]}
-scales:
-  tiny: {traffic.duration: 100 ms}
-"""
 PACKETS = 2000
 PROGRAMS = "/var/lib/tailtap/programs"
 
@@ -170,94 +162,6 @@ def test_flows_of_a_network_have_cables_of_their_own(
     cards = [set(link["cards"]) for link in found[0]["links"] if "cards" in link]
     assert len(cards) == 4
     assert len(set().union(*cards)) == 8
-
-
-@pytest.mark.slow
-def test_what_was_published_is_measured_again_in_full(hosts: Hosts, tmp_path: Path) -> None:
-    """On the testbed that it is from, by another who has a file of it; and on one machine."""
-    published = hosts.folder / "published.yaml"
-    published.write_text(EXPERIMENT + PUBLISHED)
-
-    def typed(*command: str | Path) -> Any:
-        done = hosts.controller.tailtap(*map(str, command), "--json", "--quiet")
-        assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(done.stdout)
-
-    testbed = hosts.folder / "lab.yaml"
-    archive, site = tmp_path / "archive", tmp_path / "site"
-    done = hosts.controller.tailtap(
-        "run", str(published), "--testbed", str(testbed), "--out", str(archive)
-    )
-    assert was_made(done), done.stderr
-    typed("publish", archive, "--out", site)
-    text = (site / "site.json").read_text()
-    assert not any(address in text for address in hosts.addresses.values())
-    full = ("reproduce", site, "--level", "full", "--captures", archive)
-    for out, more in (("far-again", ("--testbed", testbed)), ("near", ())):
-        found = typed(*full, "--out", tmp_path / out, *more)
-        assert [(step["level"], step["answer"]) for step in found["steps"]] == [
-            (level, "reproduced") for level in ("checksums", "captures", "figures", "full")
-        ]
-        assert [(claim["answer"], claim["here"]["answer"]) for claim in found["claims"]] == [
-            ("reproduced", "held")
-        ]
-        made = runs(tmp_path / out)
-        # As it was published, not at its smallest scale.
-        assert [run["parameters"]["traffic"]["duration"] for run in made] == [400_000_000] * 2
-        assert [set(run["clocks"] or ()) >= {"dut"} for run in made] == [bool(more)] * 2
-    assert (tmp_path / "far-again/testbed.yaml").read_text() == testbed.read_text()
-
-
-@pytest.mark.slow
-def test_the_way_to_the_device_s_host_is_down_while_packets_are_measured(
-    hosts: Hosts, tmp_path: Path
-) -> None:
-    """By the same interface as ssh's connection, which goes on afterwards."""
-    dut, seen = hosts.machines["dut"], set()
-    routes = dut.run("ip", "-4", "route", "show", "table", "all").stdout
-    with hosts.controller.start(
-        *words(hosts, tmp_path / "out", "--set", "dut.silent=control")
-    ) as running:
-        while running.poll() is None:
-            [row] = json.loads(dut.run("ip", "-j", "link", "show", "dev", "control").stdout)
-            seen.add("UP" in row["flags"])
-            time.sleep(0.2)
-        said = running.communicate()[1]
-    assert was_made(running, said), said
-    assert seen == {True, False}
-    assert dut.run("ip", "-4", "route", "show", "table", "all").stdout == routes
-    [run] = runs(tmp_path / "out")
-    assert (run["status"], run["parameters"]["dut"]["silent"]) == ("done", "control")
-
-
-@pytest.mark.slow
-def test_events_happen_on_the_device_s_host(hosts: Hosts, tmp_path: Path) -> None:
-    source = Path(__file__).parents[1] / "support/outage.c"
-    outage = hosts.folder / "outage"
-    subprocess.run(["gcc", "-O2", "-o", outage, source], check=True)
-    happens = f"[{{at: 100 ms, name: outage, run: '{outage} link {{egress}}', window: 100 ms}}]"
-    more = (
-        "--set",
-        f"events={happens}",
-        "--set",
-        "require=[blocked(outage) < 20 ms]",
-        "--set",
-        "traffic.duration=2 s",
-    )  # a busy host takes its time to begin a program
-    done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more, testbed="split.yaml"))
-    assert "violated" in done.stdout + done.stderr, done.stderr
-    [run] = runs(tmp_path / "out")
-    [event] = run["events"]
-    assert (run["status"], event["where"], event["status"]) == ("done", "dut", 0), event
-    began, gone, back, whole = map(int, event["output"].split())
-    # All hosts have the clock of one kernel.
-    assert event.get("within_ns", 0) == 0
-    assert event["begin_ns"] <= began < whole <= event["end_ns"]
-    blocked = event["blocked"]
-    assert blocked["most_ns"] >= back - gone
-    assert blocked["least_ns"] > 45_000_000
-    assert event["around"]["packets"] + run["beside_events"]["packets"] == 5 * PACKETS
-    assert event["around"]["lost"] > 150
 
 
 @pytest.mark.timed  # sshd may be held since before the first packet

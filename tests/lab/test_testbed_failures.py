@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from labtools import PATIENCE_SECONDS, TAILTAP, wait_for, was_made
+from labtools import PATIENCE_SECONDS, wait_for
 from ssh_hosts import Hosts, ssh_hosts
 from testbeds import EXPERIMENT, TESTBED, as_it_was, run_on, runs, state, words
 
-import tailtap
-from tailtap.remote.mux import PROTOCOL
 from tailtap.remote.serving import LEASE_SECONDS
 
 PROGRAMS = "/var/lib/tailtap/programs"
@@ -48,19 +45,6 @@ def test_a_card_that_is_not_there_is_told_in_one_line(hosts: Hosts, tmp_path: Pa
     assert done.returncode == 3
     [run] = runs(tmp_path / "out")
     assert run["error"].startswith("dut: there is no interface 'card9'")
-    assert "\n" not in run["error"]
-
-
-@pytest.mark.slow
-def test_cables_that_are_swapped_fail_the_run(hosts: Hosts, tmp_path: Path) -> None:
-    lab = hosts.folder / "swapped.yaml"
-    text = TESTBED.format(**hosts.addresses).replace("card1", "x").replace("card2", "card1")
-    lab.write_text(text.replace("dut:x", "dut:card2"))
-    done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", "--quiet", testbed=lab.name))
-    assert done.returncode == 3
-    [run] = runs(tmp_path / "out")
-    assert "no packet came through the DuT" in run["error"]
-    assert run["error"].endswith("`tailtap testbed check` says whether the cables are right")
     assert "\n" not in run["error"]
 
 
@@ -135,29 +119,6 @@ def test_a_login_that_becomes_root_by_sudo_is_enough(hosts: Hosts, tmp_path: Pat
     with hosts.users("dut", f"{ADMIN} ALL=(ALL) NOPASSWD: ALL\n", ADMIN):
         [run] = run_on(hosts, tmp_path / "out", testbed=lab.name)
     assert (run["status"], run["taps"]["egress"]["stored"]) == ("done", 2000)
-
-
-@pytest.mark.slow
-def test_another_version_of_the_program_has_a_place_of_its_own(
-    hosts: Hosts, tmp_path: Path
-) -> None:
-    """Its protocol is another one, so that either version would refuse the other."""
-    dut = hosts.machines["dut"]
-    ours = set(dut.run("ls", PROGRAMS).stdout.split())
-    other = tmp_path / "python/tailtap"
-    shutil.copytree(Path(tailtap.__file__).parent, other)
-    mux = other / "remote/mux.py"
-    text = mux.read_text()
-    mux.write_text(text.replace(f"PROTOCOL = {PROTOCOL}\n", "PROTOCOL = 99\n"))
-    assert mux.read_text() != text
-    done = hosts.controller.run(
-        "env", f"PYTHONPATH={other.parent}", *TAILTAP, *words(hosts, tmp_path / "out")
-    )
-    assert was_made(done), done.stderr
-    [run] = runs(tmp_path / "out")
-    assert run["status"] == "done"
-    now = set(dut.run("ls", PROGRAMS).stdout.split())
-    assert now > ours and len(now - ours) == 1
 
 
 def refuse_after_the_first(hosts: Hosts, tmp_path: Path, said: str) -> None:

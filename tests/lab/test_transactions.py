@@ -398,20 +398,6 @@ def test_each_query_to_a_dns_server_is_timed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_each_request_to_a_web_server_is_timed(tmp_path: Path) -> None:
-    run, _ = made(tmp_path, example("http-server"))
-    found, evaluation = record(run), Evaluation.load(run / "evaluation")
-    assert evaluation.counts.matched > 100
-    # What wrk still waits for at its end.
-    assert evaluation.counts.lost <= 8
-    assert found["parameters"]["traffic"]["rate"] is None
-    if "bpf_cast_to_kern_ctx" in Path("/proc/kallsyms").read_text(encoding="ascii"):
-        assert found["taps"]["egress"]["late"] == 0
-    assert found["forwarder"]["cpu_ns"]["system"] > 0  # that of the worker as well
-    assert processes("nginx: ") == []
-
-
-@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
 def test_what_a_server_takes_for_an_answer_is_found(tmp_path: Path) -> None:
@@ -425,26 +411,6 @@ def test_what_a_server_takes_for_an_answer_is_found(tmp_path: Path) -> None:
     late = packets[latency >= 20 * MILLISECOND_NS].sum()
     assert 50 <= late <= 55
     assert evaluation.percentile(0.5).value < 5 * MILLISECOND_NS
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
-def test_what_delays_answers_in_the_servers_namespace_is_found(tmp_path: Path) -> None:
-    """A token bucket (tc-tbf(8)) of 120 B lets one answer of 76 B pass, the next 11 ms later."""
-    slow = "tc qdisc add dev {interface} root tbf rate 24kbit burst 120 limit 10000"
-    run, _ = made(
-        tmp_path,
-        by_hand(
-            f"sh -c '{slow} && exec {BY_HAND} server 53 0 0'",
-            f"{BY_HAND} client {{server}} 53 100 2 0.05",
-        ),
-    )
-    evaluation = Evaluation.load(run / "evaluation")
-    assert evaluation.counts.matched == 100
-    latency, packets = evaluation.distribution
-    assert 50 <= packets[latency >= 8 * MILLISECOND_NS].sum() <= 55
-    assert packets[latency < 5 * MILLISECOND_NS].sum() >= 45
 
 
 @pytest.mark.parametrize(

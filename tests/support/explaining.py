@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,6 @@ import pyarrow.parquet as pq
 from injectors import Injection, Injector
 from namespaces import TAILTAP
 from program import tailtap
-from traces import Trace
 
 DUT, OTHER = 1, 0
 """The core that serves, and that of generator and taps."""
@@ -127,18 +125,6 @@ def explain(run: Path, late: str) -> dict[str, Any]:
     assert told.returncode == 0, told.stderr
     causes: dict[str, Any] = json.loads(told.stdout)
     return causes
-
-
-def moved(run: Path, into: Path, by_ns: int) -> Path:
-    """A copy of a run whose trace is so much later; what passes its end is at its beginning."""
-    shutil.copytree(run, into, ignore=shutil.ignore_patterns("causes*"))
-    trace = Trace.read(run)
-    began, ended = trace.said["started_ns"], trace.said["ended_ns"]
-    records = trace.records.copy()
-    records["start"] = began + (records["start"] - began + by_ns) % (ended - began)
-    records = records[np.argsort(records["start"] + records["dur"], kind="stable")]
-    (into / "trace.events").write_bytes(b"TTTRACE1" + records.tobytes())
-    return into
 
 
 def _disturbed(

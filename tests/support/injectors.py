@@ -12,21 +12,15 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import signal
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
-
-from tailtap.analysis.undisturbed.stretches import Spans
 
 if TYPE_CHECKING:
     from namespaces import Namespace
@@ -55,15 +49,6 @@ class Injection:
     somebody else worked there, so that nothing was interrupted."""
     policy: str | None = None
     """How the injector was allowed to run: `fifo`, or `nice` at -20."""
-
-
-def part_of(injections: Sequence[Injection], spans: Spans) -> float:
-    """Which part of the time of some injections lies in spans of time."""
-    start, end = (
-        np.array([getattr(one, name) for one in injections], np.int64)
-        for name in ("start_ns", "end_ns")
-    )
-    return float((spans.before(end) - spans.before(start)).sum() / (end - start).sum())
 
 
 @dataclass
@@ -301,65 +286,6 @@ def stops(
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, signal.SIGCONT)
         os.close(process)
-
-
-@contextlib.contextmanager
-def holding(
-    run: subprocess.Popen[str], *, cpu: int, busy_ns: int = 3_000_000, period_ns: int = PERIOD_NS
-) -> Iterator[Injector]:
-    """The link to the DuT of a run that has begun keeps its packets for `busy_ns`.
-
-    They have their stamp, and wait on the tap's side of the link, in a queue of `cpu`.
-    """
-    where = _until_there(_tap)
-    queue = ("tc", "-n", where, "qdisc")
-    of_link = ("dev", "tt-a1", "root", "tbf", "limit", "10mb")
-    open_, closed = ("rate", "10gbit", "burst", "1mb"), ("rate", "8kbit", "burst", "2000")
-    subprocess.run([*queue, "add", *of_link, *open_], check=True)
-    injector = Injector(run)
-    stopped = threading.Event()
-
-    def set_(rate: Sequence[str]) -> bool:
-        done = subprocess.run([*queue, "change", *of_link, *rate], capture_output=True, check=False)
-        return done.returncode == 0
-
-    def work() -> None:
-        while not stopped.wait(period_ns / 1e9):
-            start = time.monotonic_ns()
-            if not set_(closed):
-                return  # the lab is gone
-            time.sleep(busy_ns / 1e9)
-            if not set_(open_):
-                return
-            injector.injections.append(Injection(cpu, start, time.monotonic_ns(), reached=True))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield injector
-    finally:
-        stopped.set()
-        thread.join()
-
-
-def _tap() -> str | None:
-    """The namespace of a lab's tap, once its link to the DuT is there."""
-    told = subprocess.run(["ip", "-json", "netns", "list"], capture_output=True, check=True).stdout
-    for entry in json.loads(told or "[]"):
-        if re.fullmatch("tt-[0-9a-f]{6}-tap", entry["name"]):
-            link = ("ip", "-n", entry["name"], "link", "show", "dev", "tt-a1", "up")
-            if subprocess.run(link, capture_output=True, check=False).stdout:
-                return str(entry["name"])
-    return None
-
-
-def _until_there(look: Callable[[], str | None]) -> str:
-    until = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < until:
-        if found := look():
-            return found
-        time.sleep(0.01)
-    raise AssertionError("the run has no lab")
 
 
 def _group(pid: int, controller: str) -> str:
