@@ -26,7 +26,7 @@ COMMITS, REPEATS = 16, 6
 SUPPORT = Path(__file__).parents[1] / "support"
 STEP = """import sys
 from pathlib import Path
-sys.path[:0] = [{support!r}]
+sys.path[:0] = [{support!r}, {top!r}]
 from comparisons import write_run
 out = Path({out!r}, Path("number").read_text().strip())
 for repeat in range(1, {repeats} + 1):
@@ -206,7 +206,11 @@ def test_git_bisect_finds_the_commit(sides: tuple[Path, Path], tmp_path: Path) -
         git("add", ".")
         git("commit", "--quiet", "--message", f"change {number}")
     step, script = tmp_path / "step.py", tmp_path / "measure.sh"
-    step.write_text(STEP.format(support=str(SUPPORT), out=str(tmp_path), repeats=REPEATS))
+    step.write_text(
+        STEP.format(
+            support=str(SUPPORT), top=str(SUPPORT.parents[1]), out=str(tmp_path), repeats=REPEATS
+        )
+    )
     script.write_text(
         SCRIPT.format(
             python=sys.executable, step=step, tailtap=TAILTAP, base=sides[0], out=tmp_path

@@ -95,7 +95,7 @@ class Made:
 
 
 def write_run(
-    experiment: Path,
+    folder: Path,
     number: int,
     passed: Packets,
     variables: Mapping[str, Any] | None = None,
@@ -105,17 +105,18 @@ def write_run(
     rate: int = 10_000,
     status: str = "done",
     valid: bool = True,
+    achieved: float | None = None,
     warnings: Sequence[tuple[str, str]] = (),
     settings: Mapping[str, Any] | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Path:
     """A run folder as `tailtap run` leaves it: one that is done has stamps and their evaluation.
 
-    `rate` is in pkt/s, `settings` are those of its evaluation, `changes` more keys of its record.
+    `rate` is in pkt/s, which the generator `achieved` unless that is given; `settings` are those
+    of its evaluation, `changes` more keys of its record.
     """
     varied = dict(variables or {})
     platform = varied.get("dut.platform", "bare-metal")
-    folder = experiment / "runs" / f"{number:03}-{platform}-{rate}-{repeat}"
     folder.mkdir(parents=True)
     number_sent = passed.sent.size
     slip = [{"p": p, "value": int(40 * (1 - p) ** -0.7)} for p in LISTED[:-1]]
@@ -143,7 +144,8 @@ def write_run(
         "finished": f"2026-03-01T14:{number % 60:02}:30+00:00",
         "generator": {
             "schema": "tailtap.generator/1", "generator": "af_xdp", "mode": "generic",
-            "sent": number_sent, "failed": 0, "achieved_rate": float(rate),
+            "sent": number_sent, "failed": 0,
+            "achieved_rate": float(rate if achieved is None else achieved),
             "slip_ns": {"min": 20, "mean": 90.5, "max": 812_345, "percentiles": slip},
         },
         "taps": {"ingress": tap,
@@ -151,7 +153,7 @@ def write_run(
         "softnet": {"1": {"processed": number_sent, "dropped": 0, "received_rps": number_sent}},
         "steal_ns": {"0": 0, "1": 31_000_000},
         "warnings": [{"code": code, "message": message} for code, message in warnings],
-        "valid": valid,
+        "valid": valid and achieved is None,
         "environment": {
             "kernel": {"release": "6.18.5", "command_line": "isolcpus=1 nohz_full=1"},
             "cpu": {"model": "Intel Xeon D-1518", "smt": "off", "governors": None},
@@ -190,8 +192,9 @@ def experiment(draw: Draw, folder: Path) -> list[Made]:
         passed, variables = packets(draw), {"dut.platform": platform}
         if not passed.arrived.size:
             status = "failed"
-        place = write_run(
-            folder, number, passed, variables, repeat=repeat, status=status,
+        place = folder / "runs" / f"{number:03}-{platform}-{repeat}"
+        write_run(
+            place, number, passed, variables, repeat=repeat, status=status,
             valid=not late, warnings=warnings,
         )  # fmt: skip
         made.append(Made(place, number, repeat, variables, status, not late, warnings, passed))

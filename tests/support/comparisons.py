@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from made_records import made, traits_of
-from stamps import write_sides
 
-from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.runs.run import Run
+from tests.simulation.folders import write_run as made_run
+from tests.simulation.traffic import NEVER, Packets
 
 SECOND = 1_000_000_000
 
@@ -88,40 +87,26 @@ def write_run(
     slug = f"{number:03}-{'-'.join(map(str, variables.values())) or 'run'}-r{repeat}".replace(
         " ", ""
     )
-    folder = experiment / "runs" / slug
-    folder.mkdir(parents=True)
     random = np.random.default_rng(number)
     ingress = 7 * SECOND + np.arange(packets) * (SECOND // rate)
-    latency = 4_000 + (scale * 2_000 * random.pareto(3, packets)).astype(np.int64)
-    write_sides(folder, ingress, ingress + latency, *lost)
-    evaluation.evaluate(folder / "ingress.stamps", folder / "egress.stamps").write(
-        folder / "evaluation"
-    )
+    egress = ingress + 4_000 + (scale * 2_000 * random.pareto(3, packets)).astype(np.int64)
+    egress[[*lost]] = NEVER
     platform = variables.get("dut.platform", "bare-metal")
     idle = dict.fromkeys(("user", "nice", "irq", "iowait"), 0)
     record: dict[str, Any] = {
-        "schema": "tailtap.run/1",
-        "number": number,
-        "slug": slug,
-        "repeat": repeat,
-        "status": "done",
-        "error": None,
-        "name": experiment.name,
-        "variables": variables,
         "parameters": {
             "dut": {"platform": platform, "forwarder": "tc-mirred", "cpus": [1], "options": {}},
             "traffic": {"rate": rate, "size": 64, "duration": packets * SECOND // rate, "cpu": 0},
         },
-        "traits": traits_of(platform),
+        "generator": None,
         "taps": {"ingress": {"seen": packets}, "egress": {"seen": packets - len(lost)}},
+        "steal_ns": {"0": 0, "1": 0},
         "elapsed_ns": 2 * SECOND,
         "cpu_ns": {
             "0": {**idle, "system": SECOND, "softirq": 0, "idle": SECOND},
             "1": {**idle, "system": 0, "softirq": SECOND // 2, "idle": 3 * SECOND // 2},
         },
         "forwarder_memory": 3_000_000,
-        "warnings": [],
-        "valid": True,
         "environment": {
             "hostname": "here",
             "kernel": {"release": "6.18.5", "preemption": "none"},
@@ -137,5 +122,13 @@ def write_run(
         },
         **(changes or {}),
     }
-    (folder / "run.json").write_text(json.dumps(record))
-    return folder
+    return made_run(
+        experiment / "runs" / slug,
+        number,
+        Packets(ingress, egress),
+        variables,
+        name=experiment.name,
+        repeat=repeat,
+        rate=rate,
+        changes=record,
+    )

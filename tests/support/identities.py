@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from experiment_folders import write_run
 
@@ -109,11 +108,12 @@ def _plant(run: Path) -> None:
     evaluation = json.loads((run / "evaluation/evaluation.json").read_text())
     evaluation["inputs"]["ingress"]["path"] = f"/home/ferdinand/{run.name}/ingress.stamps"
     (run / "evaluation/evaluation.json").write_text(json.dumps(evaluation))
-    flows = pq.read_table(run / "evaluation/losses.parquet")
-    flow = pc.replace_substring(flows.column("flow"), "10.1.0.1", "131.159.14.77")
-    place = flows.schema.get_field_index("flow")
-    pq.write_table(flows.set_column(place, "flow", flow), run / "evaluation/losses.parquet")
-    worst = pq.read_table(run / "evaluation/worst.parquet")
-    keys = pa.array([f"{HOST} {row}" for row in range(len(worst))])
-    place = worst.schema.get_field_index("key")
-    pq.write_table(worst.set_column(place, "key", keys), run / "evaluation/worst.parquet")
+    for name, column, text in (
+        ("losses", "flow", "udp 10.0.0.1:1024 > 131.159.14.77:"),
+        ("worst", "key", f"{HOST} "),
+    ):
+        path = run / f"evaluation/{name}.parquet"
+        table = pq.read_table(path)
+        texts = pa.array([f"{text}{row}" for row in range(len(table))])
+        place = table.schema.get_field_index(column)
+        pq.write_table(table.set_column(place, column, texts), path)

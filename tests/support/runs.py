@@ -9,29 +9,26 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from made_records import traits_of
 from stamps import write_stamps
 
-from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.hops import evaluate_hops
 from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.values import HopCaptures
 from tailtap.results.database import refresh
 from tailtap.results.tables import TABLES
+from tests.simulation.folders import write_run as made_run
+from tests.simulation.traffic import NEVER, Packets
 
 SECOND = 1_000_000_000
 
 
-def write_pair(folder: Path, packets: int, seed: int, *, names: tuple[str, str]) -> None:
-    """Stamps of 100 kpkt/s with a tail, some loss and some reordering."""
+def passed(packets: int, seed: int) -> Packets:
+    """100 kpkt/s with a tail, some loss and some reordering."""
     random = np.random.default_rng(seed)
     ingress = 7 * SECOND + np.arange(packets) * 10_000 + random.integers(0, 5_000, packets)
-    latency = 4_000 + (random.pareto(1.5, packets) * 2_000).astype(np.int64)
-    kept = np.flatnonzero(random.random(packets) > 0.001)
-    order = kept[np.argsort((ingress + latency)[kept], kind="stable")]
-    write_stamps(folder / names[0], ingress, np.arange(packets))
-    write_stamps(folder / names[1], (ingress + latency)[order], order)
+    egress = ingress + 4_000 + (random.pareto(1.5, packets) * 2_000).astype(np.int64)
+    return Packets(ingress, np.where(random.random(packets) > 0.001, egress, NEVER))
 
 
 def write_run(
@@ -43,40 +40,17 @@ def write_run(
     settings: dict[str, Any] | None = None,
 ) -> Path:
     """A run folder in `folder`; one that is done has stamps and an evaluation."""
-    slug = f"{number:03}-bare-metal"
-    run = folder / slug
-    run.mkdir(parents=True)
-    own = {"key": "auto", "trim": 0, "window": 5 * SECOND, **(settings or {})}
-    record = {
-        "schema": "tailtap.run/1",
-        "number": number,
-        "slug": slug,
-        "repeat": 1,
-        "status": status,
-        "error": None if status == "done" else "interface tt-tap0 vanished during the run",
-        "name": "again",
-        "variables": {"traffic.rate": f"{number} kpkt/s"},
-        "parameters": {"dut": {"platform": "bare-metal"}, "evaluation": own},
-        "traits": traits_of("bare-metal"),
-        "started": "2026-03-01T14:00:00+00:00",
-        "finished": "2026-03-01T14:00:30+00:00",
-        "generator": None,
-        "taps": None,
-        "environment": {"kernel": {"release": "6.18.5"}},
-        "warnings": [{"code": "steal", "message": "the hypervisor took 3 % of CPU 1's time"}],
-    }
-    (run / "run.json").write_text(json.dumps(record))
-    if status == "done":
-        write_pair(run, packets, number, names=("ingress.stamps", "egress.stamps"))
-        evaluation.evaluate(
-            run / "ingress.stamps",
-            run / "egress.stamps",
-            key=own["key"],
-            trim_ns=own["trim"],
-            window_ns=own["window"],
-            throughout=True,
-        ).write(run / "evaluation")
-    return run
+    return made_run(
+        folder / f"{number:03}-bare-metal",
+        number,
+        passed(packets, number),
+        {"traffic.rate": f"{number} kpkt/s"},
+        name="again",
+        status=status,
+        settings=settings,
+        warnings=[("steal", "the hypervisor took 3 % of CPU 1's time")],
+        changes={"taps": None},
+    )
 
 
 def write_experiment(folder: Path, packets: tuple[int, ...]) -> Path:

@@ -158,7 +158,11 @@ def copied(record: R) -> R:
 
 def mark(*parts: object) -> str:
     """A text that is the same for the same content, and for no other."""
-    return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
+    try:
+        text = msgspec.json.encode(parts)
+    except UnicodeEncodeError:  # a path in it is no UTF-8
+        text = json.dumps(msgspec.to_builtins(parts)).encode()
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def printed(record: msgspec.Struct) -> str:

@@ -57,10 +57,10 @@ def test_tables_hold_what_results_duckdb_holds(experiment: Path, tmp_path: Path,
         with duckdb.connect(str(of), read_only=True) as connection:
             file = str(out / f"{table}.{kind}")
             columns = ", ".join(COLUMNS[table])
-            # CSV has no types: keys of digits only are read as numbers.
+            # CSV has no types: keys of digits only are read as numbers, no text as nothing.
             there, exported = (
                 sorted(
-                    tuple(map(str, row))
+                    tuple("None" if one == "" else str(one) for one in row)
                     for row in connection.execute(f"SELECT run, {columns} FROM {name}").fetchall()
                 )
                 for name in (table, f"'{file}'")

@@ -111,7 +111,7 @@ def test_a_second_without_packets_is_a_line(tmp_path: Path) -> None:
     for path in (run / "evaluation").iterdir():
         path.unlink()
     (run / "evaluation").rmdir()
-    write_evaluation(run / "evaluation", data, [])
+    write_evaluation(run / "evaluation", data)
     export(tmp_path / "x", "pos", tmp_path / "tree")
     [log] = throughput_of_artifacts(tmp_path / "tree/loadgen").values()
     assert 0.0 in log["TX"]["mpps"] and log["TX"]["total"] == 3_000
@@ -187,7 +187,7 @@ def test_a_second_export_replaces_the_first(experiment: Path, tree: Path, tmp_pa
 
 
 def test_a_bare_evaluation_is_a_tree_of_one_run(tmp_path: Path) -> None:
-    write_evaluation(tmp_path / "evaluation", made_traffic("wire", 10_000, 3_000, 1), [])
+    write_evaluation(tmp_path / "evaluation", made_traffic("wire", 10_000, 3_000, 1))
     export(tmp_path / "evaluation", "pos", tmp_path / "tree")
     assert list(loops_of_artifacts(tmp_path / "tree/timer").values()) == [{"repeat": 0}]
     assert not list((tmp_path / "tree").rglob("throughput*"))  # nobody says how large packets are

@@ -127,7 +127,7 @@ def test_names_are_text_never_markup(tmp_path: Path) -> None:
 
 
 def test_few_packets_and_a_single_run_have_a_page_too(folder: Path, tmp_path: Path) -> None:
-    write_evaluation(tmp_path / "tiny", traffic("wire", 10_000, 100, 1), [])
+    write_evaluation(tmp_path / "tiny", traffic("wire", 10_000, 100, 1))
     assert write_report(tmp_path / "tiny", figures=True).runs == 1
     [run, *_] = sorted(folder.glob("runs/*"))
     assert write_report(run, tmp_path / "one", figures=False).runs == 1
