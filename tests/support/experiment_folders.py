@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +11,15 @@ from stamps import write_sides
 
 from tailtap.analysis.evaluation import evaluate
 from tests.simulation.folders import write_run as made_run
-from tests.simulation.traffic import NEVER, Integers, Packets
+from tests.simulation.traffic import NEVER, Packets
 
 START = 7_000_000_000_000
 BASE = {"wire": 900, "bare-metal": 4_200, "container": 4_600, "vm": 9_000}
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """What one run measured: latencies in ns in the order of sending, and the stamps before."""
-
-    ingress: Integers
-    latency: Integers
-    lost: Integers
-
-    @property
-    def packets(self) -> Packets:
-        return Packets(self.ingress, np.where(self.lost, NEVER, self.ingress + self.latency))
-
-
 def traffic(
     platform: str, rate: int, packets: int, seed: int, loss: float | None = None
-) -> Traffic:
+) -> Packets:
     """A heavy tail, a timer's regular delays, a few bursts behind a stall, and some loss."""
     random = np.random.default_rng(seed)
     ingress = START + (np.arange(packets) * (1_000_000_000 / rate)).astype(np.int64)
@@ -53,15 +39,14 @@ def traffic(
         lost[[3, packets // 3, *range(first, first + 10)]] = True
     if loss is not None:
         lost[:] = np.arange(packets) < round(loss * packets)
-    return Traffic(ingress, np.rint(latency).astype(np.int64), lost)
+    egress = ingress + np.rint(latency).astype(np.int64)
+    return Packets(ingress, np.where(lost, NEVER, egress))
 
 
-def write_evaluation(folder: Path, data: Traffic) -> None:
-    """The evaluation of `data` in `folder`, and the captures beside it."""
+def write_evaluation(folder: Path, made: Packets) -> None:
+    """The evaluation of packets in `folder`, and the captures beside it."""
     folder.parent.mkdir(exist_ok=True)
-    sides = write_sides(
-        folder.parent, data.packets.sent, data.packets.left, *np.flatnonzero(data.lost)
-    )
+    sides = write_sides(folder.parent, made.sent, made.left, *np.flatnonzero(made.left == NEVER))
     evaluate(sides / "ingress.stamps", sides / "egress.stamps", throughout=True).write(folder)
 
 
@@ -91,7 +76,7 @@ def write_run(
     return made_run(
         folder / "runs" / f"{number:03}-{platform}-{rate}-{repeat}",
         number,
-        traffic(platform, rate, packets, seed=number, loss=loss).packets,
+        traffic(platform, rate, packets, seed=number, loss=loss),
         variables,
         name=name,
         repeat=repeat,

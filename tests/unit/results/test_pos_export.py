@@ -106,7 +106,8 @@ def test_logs_have_the_packets_of_every_second(experiment: Path, tmp_path: Path)
 
 def test_a_second_without_packets_is_a_line(tmp_path: Path) -> None:
     data = made_traffic("wire", 1_000, 3_000, 1)
-    data.ingress[2_000:] += 2_000_000_000
+    data.sent[2_000:] += 2_000_000_000
+    data.left[2_000:] += 2_000_000_000
     run = write_run(tmp_path / "x", 1, {}, packets=300)
     for path in (run / "evaluation").iterdir():
         path.unlink()

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from experiment_folders import Integers, Traffic, traffic, write_experiment
+from experiment_folders import traffic, write_experiment
 from experiment_folders import write_run as write_counted
 from made_records import rewrite
 from runs import STALL_NS, STALLED, write_line_run
@@ -23,6 +23,7 @@ from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.results.database import refresh
 from tailtap.results.tables import TABLES, in_duckdb
+from tests.simulation.traffic import Integers, Packets
 
 PAGE = Path(__file__).parents[3] / "docs/reference/queries.md"
 VIEWS = Path(__file__).parents[3] / "python/tailtap/results/database.sql"
@@ -94,7 +95,7 @@ def explained(traced_runs: list[Explained]) -> Iterator[duckdb.DuckDBPyConnectio
 
 
 @pytest.fixture(scope="module")
-def measured(folder: Path) -> dict[int, Traffic]:
+def measured(folder: Path) -> dict[int, Packets]:
     """What each run was made of, as numpy made it up."""
     records = [json.loads(path.read_text()) for path in folder.glob("runs/*/run.json")]
     return {
@@ -147,8 +148,8 @@ def ask(database: duckdb.DuckDBPyConnection, title: str) -> Rows:
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def latencies(data: Traffic) -> Integers:
-    return data.latency[~data.lost]
+def latencies(data: Packets) -> Integers:
+    return (data.left - data.sent)[data.arrived]
 
 
 def nearest_rank(values: Integers, p: float) -> int:
@@ -201,7 +202,7 @@ def test_the_python_block_of_the_page(
 
 
 def test_the_tail_by_what_was_varied(
-    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Packets]
 ) -> None:
     rows = ask(database, "The tail by what was varied")
     asked = [r for r in rows if (r["platform"], r["rate"]) == ("bare-metal", "50 kpkt/s")]
@@ -227,7 +228,7 @@ def test_the_worst_repeat_is_that_of_the_report(
 
 
 def test_the_floor_beside_the_result(
-    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Packets]
 ) -> None:
     rows = ask(database, "Results compared with the floor")
     assert len(rows) == 2 * 3
@@ -239,7 +240,7 @@ def test_the_floor_beside_the_result(
 
 
 def test_the_distribution_function(
-    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Packets]
 ) -> None:
     rows = ask(database, "The exact distribution function")
     data = latencies(measured[5])
@@ -256,11 +257,11 @@ def test_the_distribution_function(
 
 
 def test_missed_deadlines(
-    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Packets]
 ) -> None:
     for row in ask(database, "Packets that missed a deadline"):
         data = measured[row["run"]]
-        late, lost = int((latencies(data) > 100_000).sum()), int(data.lost.sum())
+        late, lost = int((latencies(data) > 100_000).sum()), PACKETS - data.arrived.size
         assert (row["late"], row["lost"]) == (late, lost)
         assert row["missed"] == pytest.approx((late + lost) / PACKETS)
 
