@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -28,47 +27,6 @@ def send(
     assert sent.link["other"] == report["warm_up"]["sent"]
     assert np.array_equal(stamps["id"], np.arange(len(stamps)))
     return report, sent.since_due_ns(0), stamps
-
-
-@pytest.mark.apart
-def test_bursts_leave_together(namespace: Namespace, tmp_path: Path) -> None:
-    options = ("--rate", "10 kpkt/s", "--pattern", "burst:packets=50", "--duration", "0.5 s")
-    report, times, _ = send(namespace, tmp_path, *options)
-    assert report["sent"] == 5_000
-    bursts = times.reshape(100, 50)
-    # Burst k is due at k · 5 ms. None is early, and they are much shorter than their distance.
-    assert np.all(bursts[:, 0] >= 5_000_000 * np.arange(100))
-    assert np.median(bursts[:, -1] - bursts[:, 0]) < 1_000_000
-    assert np.median(bursts[:, 0] - 5_000_000 * np.arange(100)) < 1_000_000
-    assert report["scheduled_rate"] == pytest.approx(4_999 / 0.495)
-
-
-@pytest.mark.apart
-def test_poisson_arrivals_repeat_with_their_seed(namespace: Namespace, tmp_path: Path) -> None:
-    options = ("--rate", "20 kpkt/s", "--duration", "0.5 s", "--pattern", "poisson:seed=5")
-    report, times, _ = send(namespace, tmp_path, *options)
-    assert 10_000 - 600 < report["sent"] < 10_000 + 600
-    gaps = np.diff(times)
-    # Exponential: as many gaps below half of the mean as the distribution says, within six
-    # standard deviations and what a busy machine moves.
-    # A generator that was held up sends without gaps, for a short time.
-    share = np.median([np.mean(part < 25_000) for part in np.array_split(gaps, 20)])
-    assert share == pytest.approx(1 - np.exp(-0.5), abs=0.1)
-    again = namespace.tailtap("generate", "gen", *options, "--json")
-    assert json.loads(again.stdout)["sent"] == report["sent"]
-
-
-@pytest.mark.apart
-def test_nothing_is_sent_while_it_is_off(namespace: Namespace, tmp_path: Path) -> None:
-    pattern = "on-off:on_time=10 ms,off_time=40 ms"
-    options = ("--rate", "20 kpkt/s", "--duration", "0.5 s", "--pattern", pattern)
-    report, times, _ = send(namespace, tmp_path, *options)
-    assert report["sent"] == 10 * 200
-    period = times // 50_000_000
-    assert np.median(np.bincount(period)) == 200
-    # Late packets may fall into the silence, early ones cannot.
-    assert np.mean(times % 50_000_000 < 11_000_000) > 0.5
-    assert np.all(np.arange(2_000) // 200 <= period)
 
 
 def test_a_ramp_ends_at_its_rate(namespace: Namespace, tmp_path: Path) -> None:

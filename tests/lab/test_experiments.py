@@ -190,16 +190,6 @@ def test_another_generator_that_fails(tmp_path: Path, command: str, said: str) -
     assert said in done.stderr.splitlines()[-1]
 
 
-def test_large_frames_and_overrides(tmp_path: Path) -> None:
-    options = ["--set", "traffic.size=9018 B", "--set", "traffic.duration=100 ms", "--quiet"]
-    made = measured(tmp_path, EXPERIMENT, *options)
-    assert made.done.returncode == 3 or made.done.stderr == ""
-    assert set(stamps(made.run / "egress.stamps")["length"]) == {9014}
-    assert "traffic.size=9018 B" in (made.out / "experiment.yaml").read_text()
-    stored = read_experiment(made.out / "experiment.yaml")
-    assert stored.combinations[0][1].traffic.size == 9018
-
-
 def test_folders_that_do_not_fit(machine: Machine, tmp_path: Path) -> None:
     short = ("--set", "traffic.duration=10 ms")
     made = measured(tmp_path, EXPERIMENT, *short, machine=machine)

@@ -1,13 +1,6 @@
 """`tailtap explain` against what was done on purpose: the injectors' own logs are the truth.
 
 Tasks and timers, and behind them what the kernel does on behalf of others.
-
-Three injectors delay no packet clearly more than the noise of a virtual machine with two cores, as
-was measured there: the core serves between any two of them. A barrier interrupts it for 0.5 us, its
-function takes 0.07 us of that; a TLB flush takes 0.6 us, at most 11; what a kworker does to refresh
-the counters of memory takes 0.4 us. While kworkers do so a hundred times in a row, the median
-latency rises from 22.4 to 23.0 us. Of these it is shown that the trace tells each, and calls with
-who asked for them, and that `explain` does not blame other packets on them.
 """
 
 from __future__ import annotations
@@ -33,23 +26,18 @@ from explaining import (
     undisturbed,
 )
 from injectors import (
-    Injection,
     Injector,
     call_ns,
     calls,
     compaction,
     flow,
     hog,
-    kworkers,
-    membarrier,
     throttling,
     timers,
-    tlb_shootdowns,
 )
 from long_interrupts import long_interrupts
 from namespaces import Namespace
-from numpy.typing import NDArray
-from traces import TIMER, VECTOR, WORK, Trace, tracing
+from traces import TIMER, VECTOR, Trace, tracing
 
 
 @pytest.mark.alone
@@ -300,62 +288,3 @@ def test_what_happens_on_another_core_is_never_blamed(
     assert found.blamed("timer")[mine].sum() <= 5 + 0.08 * mine.sum()
     claimed = {row["cause"] for row in found.causes["causes"] if row["claim"] == "cause"}
     assert claimed.isdisjoint({FOREIGN, "throttled"})
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
-def test_short_interruptions_are_told_and_not_blamed(injector: Path, tmp_path: Path) -> None:
-    """Barriers, TLB shootdowns and kworkers are in the trace, each with who asked for it."""
-    found = explained(
-        tmp_path,
-        "tc-mirred",
-        [
-            lambda _: membarrier(injector, cpu=DUT, helper=OTHER, count=1000),
-            lambda _: tlb_shootdowns(injector, cpu=DUT, helper=OTHER, period_ns=70_000_000),
-            lambda _: kworkers(injector, helper=OTHER, count=10, period_ns=130_000_000),
-        ],
-        "p99.9",
-    )
-    trace = Trace.read(found.run)
-    names = trace.said["names"]["functions"]
-    vmstat = [int(at, 16) for at, name in names.items() if name == "refresh_vm_stats"]
-    works = trace.of(WORK)
-    works = works[np.isin(works["aux"], vmstat)]
-    barriers, flushes, refreshes = (
-        [one for one in injections if one.reached and during(trace, one)]
-        for injections in found.injections
-    )
-    for records, injections in (
-        (trace.functions("ipi_mb"), barriers),
-        (trace.functions("flush_tlb_func"), flushes),
-    ):
-        assert injections
-        mine = [within(records, one) for one in injections]
-        # The spinner may lose its core just before.
-        assert np.mean([len(some) > 0 for some in mine]) >= 0.9
-        senders = np.concatenate([some["id"] for some in mine])
-        assert np.mean((senders & 0x3FF) == OTHER) >= 0.9
-        threads = {trace.said["names"]["pids"][str(sender >> 10)] for sender in senders}
-        assert "injector" in threads
-    assert refreshes
-    assert all(len(within(works, one)) for one in refreshes)
-    for detail, injections in (
-        ("ipi_mb", barriers),
-        ("flush_tlb_func", flushes),
-        ("kworker: refresh_vm_stats", refreshes),
-    ):
-        _, others = held(found.late, injections)
-        assert (found.late["detail"][others] == detail).sum() <= 0.01 * others.sum()
-
-
-def during(trace: Trace, injection: Injection) -> bool:
-    began, ended = trace.said["started_ns"], trace.said["ended_ns"]
-    return bool(began < injection.start_ns and injection.end_ns < ended)
-
-
-def within(records: NDArray[Any], injection: Injection) -> NDArray[Any]:
-    ends = records["start"] + records["dur"]
-    chosen = (records["start"] >= injection.start_ns) & (ends <= injection.end_ns)
-    found: NDArray[Any] = records[chosen]
-    return found

@@ -90,30 +90,6 @@ def test_packets_are_received_where_the_experiment_says(machine: Machine, tmp_pa
     assert "irq [1] · [0] · napi softirq" in labels
 
 
-def problems(machine: Machine, path: Path, *settings: str) -> list[str]:
-    options = [word for setting in settings for word in ("--set", setting)]
-    done = machine.tailtap("run", str(path), "--check", "--json", *options)
-    [run] = json.loads(done.stdout)["runs"]
-    return [row["message"] for row in run["problems"]]
-
-
-def test_the_check_says_what_the_run_would_say(machine: Machine, tmp_path: Path) -> None:
-    text = "name: p\ntraffic: {rate: 2 kpkt/s, duration: 100 ms, cpu: 0}\n"
-    path = write_experiment(tmp_path, text)
-    assert problems(machine, path, "dut.irq=node", "dut.napi=threads") == []
-    [wrong] = problems(machine, path, "dut.irq=[1, 8000]")
-    assert wrong.startswith("dut.irq: CPU 8000 is not there or is off: choose from 0-")
-    out = ("--out", str(tmp_path / "out"), "--set", "dut.irq=[1, 8000]")
-    done = machine.tailtap("run", str(path), *out)
-    assert done.returncode == 3
-    assert wrong in done.stderr
-    unknown = machine.tailtap("run", str(path), "--check", "--set", "dut.irq=cores")
-    assert unknown.returncode == 2
-    assert "dut.irq" in unknown.stderr
-    queues = machine.tailtap("run", str(path), "--check", "--set", "dut.queues=2")
-    assert "links of the lab have one queue" in queues.stderr
-
-
 OBSERVED_EXPERIMENT: Mapping[str, Any] = {
     "name": "observed",
     "dut": {"cpus": [1]},

@@ -45,7 +45,7 @@ class Injection:
     start_ns: int
     end_ns: int
     reached: bool
-    """False where the spinner of `membarrier` or `tlb_shootdowns` did not have the CPU meanwhile:
+    """False where the spinner of `membarrier` did not have the CPU meanwhile:
     somebody else worked there, so that nothing was interrupted."""
     policy: str | None = None
     """How the injector was allowed to run: `fifo`, or `nice` at -20."""
@@ -83,22 +83,6 @@ def membarrier(
     the CPU never idles meanwhile, and whoever else wants it, has it.
     """
     return _injecting(program, "membarrier", cpu, helper, period_ns, spread_ns, count=count)
-
-
-def tlb_shootdowns(
-    program: Path,
-    *,
-    cpu: int,
-    helper: int,
-    count: int = 10,
-    period_ns: int = PERIOD_NS,
-    spread_ns: int = 0,
-) -> contextlib.AbstractContextManager[Injector]:
-    """`count` times mprotect and munmap of 64 pages on `helper`, flushed on `cpu` by interrupts.
-
-    A spinner as for `membarrier` uses the same memory map there.
-    """
-    return _injecting(program, "tlb", cpu, helper, period_ns, spread_ns, count=count)
 
 
 def hog(

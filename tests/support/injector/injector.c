@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -32,7 +31,6 @@
 
 #define MOST_SECONDS 120
 #define MOST_TIMERS 10000
-#define PAGES 64
 #define CALLS 4 /* of a thread, in a row */
 #define FIFO_PRIORITY 50
 #define PROTOCOL 0x88b5 /* of frames; IEEE 802's for experiments */
@@ -153,19 +151,6 @@ static void inject_membarrier(void)
 {
 	for (int i = 0; i < with.count; i++)
 		membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-}
-
-static void inject_tlb(void)
-{
-	size_t size = PAGES * (size_t)sysconf(_SC_PAGESIZE);
-
-	for (int i = 0; i < with.count; i++) {
-		void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE,
-				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-
-		if (pages == MAP_FAILED || mprotect(pages, size, PROT_READ) || munmap(pages, size))
-			die("mmap");
-	}
 }
 
 static void inject_hog(void)
@@ -340,7 +325,6 @@ static const struct kind {
 	int spins; /* whether it reaches that CPU only while its spinner has it */
 } KINDS[] = {
 	{"membarrier", begin_membarrier, inject_membarrier, 0, 1},
-	{"tlb", begin_spinner, inject_tlb, 0, 1},
 	{"hog", NULL, inject_hog, 1, 0},
 	{"timers", begin_timers, inject_timers, 1, 0},
 	{"file", NULL, inject_file, 0, 0},

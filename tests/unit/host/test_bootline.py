@@ -37,7 +37,6 @@ from tailtap.host.tuning.audit import audit
 from tailtap.host.tuning.bootline import bootline, install, remove
 from tailtap.records.printed import BootlineRecord
 
-OURS = "/boot/loader/entries/_-tailtap.conf"
 BOOT_ROWS = [knob.name for knob in KNOBS if knob.word is not None]
 LINE_ROWS = [knob.name for knob in KNOBS if knob.name.startswith("line-")]
 
@@ -141,16 +140,6 @@ def test_words_that_would_do_nothing_are_left_out(tree: Tree) -> None:
     said = 'Unknown kernel command line parameters "skew_tick=1", will be passed to user space.'
     write(tree.root, "/dev/kmsg", f"6,1,1,-;Linux version 6.12\n5,2,2,-;{said}\n")
     assert left_of(asked(tree))["skew-tick"] == "the kernel said that it does not know skew_tick"
-
-
-def test_contradictions_of_the_running_line_are_told(tree: Tree) -> None:
-    boot(tree.root, "quiet irqaffinity=2-3 isolated_cpus=2-3 nohz_full=7")
-    wrong = asked(tree).wrong
-    assert "irqaffinity is there 2 times" in wrong
-    wrong = bootline(tree, Purpose.of(tree, "bare-metal", "2-3"), ["isolated-cpus"]).wrong
-    assert "irqaffinity puts interrupts on core 2-3 of isolcpus" in wrong
-    assert "the kernel does not know isolated_cpus, perhaps isolcpus" in wrong
-    assert "nohz_full names core 7, which is not there" in wrong
 
 
 def judged(tree: Tree, cpus: str = "2-3") -> dict[str, str]:

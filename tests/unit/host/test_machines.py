@@ -18,7 +18,7 @@ from systemctl_program import Systemctl, playing_systemd
 from tailtap.base.units import cpu_mask, parse_cpus
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.environment import describe
-from tailtap.host.facts.machine import cgroup_versions, physical_nics, topology
+from tailtap.host.facts.machine import cgroup_versions, physical_nics
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.knob import Files
 from tailtap.host.knobs.purpose import ROLES, Purpose
@@ -249,35 +249,6 @@ def test_an_empty_machine_is_described_with_nothing(tmp_path: Path) -> None:
     assert found["cpu"]["governors"] is None
     assert found["nics"] == []
     assert found["topology"]["cores"] == []
-
-
-def test_topology_of_two_cores_with_two_threads(tmp_path: Path) -> None:
-    for cpu in range(4):
-        base = tmp_path / f"sys/devices/system/cpu/cpu{cpu}"
-        siblings = "0,2" if cpu % 2 == 0 else "1,3"
-        write(base / "topology/thread_siblings_list", siblings)
-        write(base / "topology/package_cpus_list", "0-3")
-        for index, shared in ((0, siblings), (1, "0-3")):
-            write(base / f"cache/index{index}/level", str(index + 1))
-            write(base / f"cache/index{index}/type", "Unified")
-            write(base / f"cache/index{index}/size", "32K")
-            write(base / f"cache/index{index}/shared_cpu_list", shared)
-    node = tmp_path / "sys/devices/system/node/node0"
-    write(node / "cpulist", "0-3")
-    write(node / "meminfo", "Node 0 MemTotal:        2000 kB\nNode 0 MemFree: 1 kB")
-    write(node / "distance", "10")
-    assert as_json(topology(tmp_path)) == {
-        "cores": ["0,2", "1,3"],
-        "packages": ["0-3"],
-        "caches": [
-            {"level": "1", "type": "Unified", "size": "32K", "cpus": "0,2"},
-            {"level": "1", "type": "Unified", "size": "32K", "cpus": "1,3"},
-            {"level": "2", "type": "Unified", "size": "32K", "cpus": "0-3"},
-        ],
-        "numa_nodes": {"0": "0-3"},
-        "node_memory": {"0": 2_048_000},
-        "node_distances": {"0": [10]},
-    }
 
 
 def test_cgroup_versions(tmp_path: Path) -> None:

@@ -181,6 +181,7 @@ def test_cards_that_are_not_there() -> None:
         ),
         (["dut.platform=container", "dut.memory=1 MiB"], "dut.memory: 1 MiB is too little"),
         (["dut.platform=container", "dut.boot=tt.never=1"], "dut.boot: this machine was not boot"),
+        (["dut.irq=[1, 8000]"], "dut.irq: CPU 8000 is not there or is off: choose from 0"),
         (["dut.platform=vm", "dut.memory=1 MiB"], "dut.memory of 1 MiB is too little"),
         (["dut.platform=vm", "dut.kernel=/tt/vmlinuz"], "dut.kernel: cannot read /tt/vmlinuz"),
         (["dut.platform=vm", "dut.kernel='6.1'"], "dut.kernel: '6.1' is neither vanilla, rt nor"),

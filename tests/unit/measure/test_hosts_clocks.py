@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from made_records import keeping
 
 from tailtap.measure.clocks import Clocks
@@ -63,15 +62,3 @@ def test_a_clock_that_stepped_is_not_told() -> None:
         "the clock of the machine of the dut stepped, or changed its rate during the run"
     )
     assert "ahead_ns" not in clocks["dut"]
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        [keeping(), keeping(rate_ppb=500)],
-        [keeping(slewing_ns=90_000), keeping()],
-    ],
-)
-def test_a_clock_that_was_set_meanwhile_is_told_of(kept: list[Timekeeping]) -> None:
-    _, [warning] = told({"timestamper": Made(), "dut": Made(kept=kept)})
-    assert "the dut was slewed, or made to run at another rate during the run" in warning

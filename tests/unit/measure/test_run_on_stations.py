@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_station import ANSWERS, LIFETIME, PACKETS, REQUESTS, FakeStation, failed, gone
+from fake_station import ANSWERS, LIFETIME, PACKETS, REQUESTS, FakeStation, gone
 
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.base.errors import MachineError
@@ -331,16 +331,6 @@ def test_a_station_that_cannot_be_opened_leaves_the_other_as_it_was(
     assert {role for role, _ in (*sends.asked, *forwards.asked)} == {"site"}
     assert forwards.closed == (which == "sends")
     assert sends.closed == 0  # it was never opened
-
-
-def test_an_event_of_one_station_ends_the_run_on_both(tmp_path: Path) -> None:
-    event = failed("tailtap tap ended with status 3")
-    sends, forwards = _two(tmp_path, sends={"happens": {"timestamper": event}, "endless": True})
-    with pytest.raises(MachineError, match="ended with status 3"):
-        _measured(tmp_path, sends, forwards)
-    assert (sends.closed, forwards.closed) == (1, 1)
-    # What was written until then came all the same.
-    assert (tmp_path / "run/forwarder.log").is_file()
 
 
 def _experiment(**changes: Any) -> Experiment:

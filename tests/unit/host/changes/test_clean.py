@@ -119,31 +119,6 @@ def test_a_journal_is_read_backwards(machine: Path) -> None:
     assert values(machine) == ["2", "0"]
 
 
-def test_what_somebody_else_changed_is_left_and_told(machine: Path) -> None:
-    killed(machine)
-    (machine / "proc/sys/two").write_text("7")
-    left = remove(of(machine), machine / "state")
-    assert left == [
-        "somebody else changed /proc/sys/two (7, before tailtap 0): it is left as it is"
-    ]
-    assert values(machine) == ["0", "7"]
-    assert of(machine) == []
-
-
-def test_after_a_reboot_only_files_are_removed(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed(machine)
-    (machine / "boot_id").write_text("another\n")
-    monkeypatch.setattr("tailtap.host.changes.journal.BOOT_ID", machine / "boot_id")
-    found = of(machine)
-    assert [(item.kind, item.owner) for item in found] == [("folder", "dead"), ("journal", "dead")]
-    remove(found, machine / "state")
-    assert values(machine) == ["2", "1"]  # these the new kernel set itself
-    assert not (machine / "tt-0a1b2c-forwarder").exists()
-    assert of(machine) == []
-
-
 def test_what_runs_is_in_use(machine: Path) -> None:
     command = [sys.executable, "-c", DYING, str(machine), "live"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:

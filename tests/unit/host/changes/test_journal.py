@@ -113,15 +113,6 @@ def test_what_is_undone_is_marked_and_the_file_goes_last(state: Path, note: Note
     assert [path.name for path in state.iterdir()] == ["lock"]
 
 
-def test_what_fails_is_undone(state: Path, tmp_path: Path) -> None:
-    journal = Journal.create(state)
-    folder = Folder(str(tmp_path / "missing/tt-0a1b2c-forwarder"))
-    with pytest.raises(MachineError, match="cannot make the folder"), journal.held(folder):
-        pass
-    [record] = read_all(state)
-    assert record.entries == ()
-
-
 def test_what_somebody_else_changed_is_left_and_told(state: Path, note: Note) -> None:
     journal = Journal.create(state)
     with journal.held(note):
@@ -191,12 +182,6 @@ def test_the_next_folder_is_taken_where_one_cannot_be_written(tmp_path: Path) ->
     journal.close()
 
 
-def test_every_journal_has_its_own_identity(state: Path) -> None:
-    journals = [Journal.create(state) for _ in range(20)]
-    assert len({journal.identity for journal in journals}) == 20
-    assert len(list(read_all(state))) == 20
-
-
 FULL = """
 import resource, sys
 from pathlib import Path
@@ -241,15 +226,6 @@ def test_a_line_cut_short_by_a_crash_is_skipped_and_hides_none(state: Path, note
     mark_undone(path, entry.number)
     [record] = read_all(state)
     assert (record.entries, record.unread) == ((), ())
-
-
-def test_a_damaged_line_in_the_middle_is_told(state: Path, note: Note) -> None:
-    journal = Journal.create(state)
-    entry = journal.enter(note)
-    with (state / f"{journal.identity}.journal").open("a") as file:
-        file.write('{"entry": {"num\n{"kept": false}\n')
-    [record] = read_all(state)
-    assert (record.entries, record.unread) == ((entry,), ("line 3",))
 
 
 def test_nobody_else_reads_journals_or_holds_their_lock(state: Path) -> None:
@@ -327,13 +303,6 @@ def test_an_owner_that_ended_is_dead_even_if_its_number_lives_on() -> None:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert not owner.alive
     assert not owner.alive
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    with pytest.raises(MachineError, match="cannot write the journal"):
-        Journal.create(blocked / "state")
 
 
 @dataclass(frozen=True)

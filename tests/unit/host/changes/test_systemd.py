@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from scratch_machine import scratch_machine, state
 from systemctl_program import Systemctl, playing_systemd
-from told_knobs import judged, retold
+from told_knobs import judged
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.systemd import SliceCpus, StoppedTimers
+from tailtap.host.changes.systemd import SliceCpus
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import Plan, apply, plan, revert
@@ -86,20 +86,6 @@ def test_a_timer_that_does_not_stop_stops_none(
     with pytest.raises(MachineError, match=r"^maintenance: fstrim.timer was stopped, and is activ"):
         apply(planned(tree, "maintenance"), tmp_path / "journals")
     assert systemd.units == before
-
-
-def test_timers_are_started_from_the_journal_alone(systemd: Systemctl) -> None:
-    made = StoppedTimers(["apt-daily.timer", "gone.timer"])
-    old = made.read()
-    assert old == {"apt-daily.timer": "active"}
-    again = retold(made, old)
-    assert not again.pending(old)
-    StoppedTimers(["apt-daily.timer"]).apply()
-    assert again.pending(old)
-    again.undo(old)
-    assert not again.pending(old)
-    with pytest.raises(MachineError, match=r"stop gone\.timer` failed: Failed to stop"):
-        StoppedTimers(["gone.timer"]).apply()
 
 
 @pytest.fixture

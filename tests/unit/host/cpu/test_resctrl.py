@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recorded_machines import unpacked
 from resctrl_kernel import Kernel, played
 from scratch_machine import state
-from told_knobs import judged, retold
+from told_knobs import judged
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes import journal
@@ -295,20 +295,6 @@ def test_whenever_it_is_killed_everything_is_put_back(
                     revert(journals)
         assert revert(journals).left == ()
         assert state(tree.root) == before
-
-
-def test_it_is_undone_from_the_journal_alone(tree: Tree, kernel: Kernel) -> None:
-    before = state(tree.root)
-    made = ResourceGroup("5", {"0": [1, 6]}, ways=True, root=str(tree.root))
-    old = made.read()
-    made.apply()
-    again = retold(made, old)
-    assert again.pending(old)
-    assert again.undo(old) is None
-    assert state(tree.root) == before
-    assert not again.pending(old)
-    assert again.undo(old) is None
-    assert made.undo(None) is None
 
 
 def test_bandwidth_of_other_cores(tree: Tree, kernel: Kernel, tmp_path: Path) -> None:

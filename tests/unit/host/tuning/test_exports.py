@@ -13,7 +13,6 @@ import yaml
 from boot_trees import boot, with_grub, write
 from scratch_machine import scratch_machine, state
 
-from tailtap.base.errors import InputError
 from tailtap.host.knobs import KNOBS, named, select
 from tailtap.host.knobs.knob import Files
 from tailtap.host.knobs.purpose import Purpose
@@ -188,16 +187,6 @@ def test_each_value_has_its_reason_and_what_is_left_is_said(found: Content, name
             )
     rest = lines[lines.index("# Not set here:") + 1 :]
     assert rest == [f"# {one}: {why}" for one, why in left.items()]
-
-
-def test_names_choose(tree: Tree, purpose: Purpose) -> None:
-    one = content(tree, purpose, ["stat-interval"])
-    assert ([setting.knob.name for setting in one.settings], one.words) == (["stat-interval"], ())
-    word = content(tree, purpose, ["skew-tick"])
-    assert (word.settings, word.line) == ([], "skew_tick=1")
-    assert content(tree, purpose, ["skew-tick"], ["nohz-full"]).line == "skew_tick=1 nohz_full=2-3"
-    with pytest.raises(InputError, match="no knob or group"):
-        content(tree, purpose, ["nothing"])
 
 
 @pytest.mark.parametrize("name", FORMATS)

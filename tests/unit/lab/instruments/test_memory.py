@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from observing import NoLinks
 
 from tailtap.base.errors import MachineError
 from tailtap.lab.instruments import Scope
-from tailtap.lab.instruments.kernel_counters import far, forwarder_memory, memory_of, nodes_of
+from tailtap.lab.instruments.kernel_counters import far, memory_of, nodes_of
 from tailtap.lab.instruments.observing import Watching
 from tailtap.remote.local import LocalHost, Process
 
@@ -32,12 +31,6 @@ def test_memory_is_that_of_the_process_and_of_all_it_started(tmp_path: Path) -> 
         process.stdin.close()
     assert memory_of(process.pid) is None
     assert memory_of(1, tmp_path) is None
-
-
-def test_a_reading_is_that_of_the_end() -> None:
-    observation = forwarder_memory(Scope((1,), (0,), NoLinks(), forwarder=os.getpid()))
-    assert observation is not None
-    assert (observation.stop().facts.forwarder_memory or 0) > 1_000_000
 
 
 MAPS = """\

@@ -15,7 +15,6 @@ from tailtap.lab.instruments.events import (
     Events,
     UnknownEvent,
     encodings,
-    events_of,
 )
 from tailtap.lab.instruments.events import DEFAULT as EVENTS
 from tailtap.lab.instruments.perf import Count, Snapshot, missing, window
@@ -135,9 +134,3 @@ def test_names_that_perf_may_know(name: str) -> None:
 def test_an_event_is_counted_once() -> None:
     with pytest.raises(ValidationError, match="cycles is there twice: leave one out"):
         Events.model_validate({"events": ["cycles", "branches", "cycles"]})
-
-
-def test_what_is_asked_for() -> None:
-    assert events_of(False) is None
-    assert events_of(True) == Events()
-    assert (Events().events, Events().by) == (list(DEFAULT), "cpu")

@@ -81,11 +81,6 @@ def test_a_check_notes_what_a_trace_would_lack(
     assert not findings.problems
 
 
-def test_skipped_events_are_added_up() -> None:
-    """Over all programs."""
-    assert trace(hooks={"a": (5, 0, 1), "b": (9, 0, 2)}).skipped == 3
-
-
 GIB = 1 << 30
 
 

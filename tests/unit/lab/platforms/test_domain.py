@@ -91,15 +91,6 @@ def test_in_software_it_gets_all_cpus_and_no_pins() -> None:
     assert (memory.get("mode"), memory.get("nodeset")) == ("strict", "1")
 
 
-def test_its_ports_are_the_labs_tap_devices() -> None:
-    root = told(DESIGN)
-    targets = [target.attrib for target in root.iterfind("devices/interface/target")]
-    assert targets == [{"dev": name, "managed": "no"} for name in ("tt-a1", "tt-b0")]
-    shared = root.find("devices/filesystem/readonly")
-    assert shared is not None
-    assert root.findtext("os/cmdline") == "quiet a=b"
-
-
 def test_cards_are_passed_through_by_their_place_on_the_bus() -> None:
     root = told(replace(DESIGN, links={}, cards=["0000:3b:00.1", "0001:af:1c.0"]))
     assert root.find("devices/interface") is None
@@ -140,13 +131,6 @@ def test_a_switch_shares_the_memory_of_its_guest() -> None:
     huge = told(replace(DESIGN, sockets=sockets, huge_page_kib=2048))
     assert [one.tag for one in huge.iterfind("memoryBacking/*")] == ["hugepages", "access"]
     assert told(DESIGN).find("memoryBacking/access") is None
-
-
-def test_memory_on_huge_pages() -> None:
-    assert told(DESIGN).find("memoryBacking") is None
-    page = told(replace(DESIGN, huge_page_kib=2048)).find("memoryBacking/hugepages/page")
-    assert page is not None
-    assert page.attrib == {"size": "2048", "unit": "KiB"}
 
 
 @pytest.mark.parametrize(
@@ -200,11 +184,6 @@ def test_what_is_no_image_is_refused(tmp_path: Path, content: bytes | None) -> N
         path.write_bytes(content)
     with pytest.raises(MachineError, match=str(path)):
         kernel(str(path))
-
-
-def test_a_name_that_is_none_is_told_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"'6\.1' is neither vanilla, rt nor the absolute"):
-        kernel("6.1")
 
 
 def test_what_explains_a_failed_probe() -> None:

@@ -40,17 +40,6 @@ def kinds_of(steps: Sequence[Step]) -> list[str]:
     return [type(step.resource).__name__ for step in steps]
 
 
-def test_the_smallest_graph() -> None:
-    parts = compile_graph(smallest("namespace", [1, 2]), IDENTITY, [5], NUMA)
-    assert kinds_of(parts[GENERATOR]) == ["Namespace"]
-    assert kinds_of(parts[TAPS]) == ["Namespace", "Link"]
-    assert kinds_of(parts[DUT]) == ["Namespace", "Link", "KernelValue", "Link"]
-    steering = parts[DUT][2].resource
-    assert isinstance(steering, KernelValue)
-    assert steering.paths == ["/sys/class/net/tt-in/queues/rx-*/rps_cpus"]
-    assert (int(steering.value, 16), steering.namespace) == (6, "tt-0123ab-dut")
-
-
 def test_a_container_has_its_own_namespace() -> None:
     step, *_ = compile_graph(smallest("container", [1]), IDENTITY, [5], NUMA)[DUT]
     assert step.resource == Namespace("tt-0123ab-dut", container="tt-0123ab-dut")

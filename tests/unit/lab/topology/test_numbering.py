@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network, IPv6Network
-from itertools import pairwise
 
 import pytest
 from cases import cases
@@ -11,12 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.base.errors import InputError
-from tailtap.host.cpu.cpus import Numa
-from tailtap.host.net.namespaces import Link as Veth
-from tailtap.lab.topology.compiler import compile_graph, name_of
 from tailtap.lab.topology.graph import Graph, Link, Node, Port
-from tailtap.lab.topology.graphs import FORWARD, REVERSE, dut_names, share_out, smallest
-from tailtap.lab.topology.numbering import BEHIND, DESTINATION_MAC, MOST_LINKS, numbered, ways
+from tailtap.lab.topology.graphs import dut_names, share_out, smallest
+from tailtap.lab.topology.numbering import BEHIND, MOST_LINKS, numbered
 from tailtap.lab.topology.placement import Placement
 
 LINK_LOCAL_V4, LINK_LOCAL_V6 = IPv4Network("169.254.0.0/16"), IPv6Network("fe80::/10")
@@ -52,41 +48,6 @@ def test_every_inner_port_of_a_line_has_addresses_of_its_own(length: int, both_w
         peer = addresses[graph.peer(port)]
         assert int(one.v4) ^ int(peer.v4) == 1
         assert int(one.v6) ^ int(peer.v6) == 1
-
-
-@cases(20)  # up to 100 nodes each
-@given(st.integers(1, 100), st.booleans())
-def test_a_flow_passes_the_nodes_of_a_line_in_order(length: int, both_ways: bool) -> None:
-    """Whoever sends to the next port's address meets a port that has it."""
-    graph = line(length, both_ways=both_ways)
-    found = ways(graph)
-    for flow, names in [(FORWARD, dut_names(length)), (REVERSE, dut_names(length)[::-1])]:
-        passed = [next(way for way in found[name] if way.flow == flow)
-                  for name in names if both_ways or flow == FORWARD]  # fmt: skip
-        for before, after in pairwise(passed):
-            assert graph.peer(before.left) == after.entered
-            assert before.next is not None
-            assert before.next.mac == after.mac
-        if passed:
-            assert passed[0].mac == DESTINATION_MAC
-            assert passed[-1].next is None
-
-
-@cases(20)
-@given(st.integers(2, 70))
-def test_the_compiler_gives_ports_their_hardware_addresses(length: int) -> None:
-    graph = line(length)
-    given_to: dict[tuple[str | None, str], str] = {}
-    for steps in compile_graph(graph, "0123ab", [0], Numa((0, 1))).values():
-        for step in steps:
-            if isinstance(step.resource, Veth):
-                one = step.resource
-                given_to[one.namespace, one.port] = one.address
-                given_to[one.peer_namespace, one.peer_port] = one.peer_address
-    expected = {
-        (name_of("0123ab", port.node), port.name): one.mac for port, one in numbered(graph).items()
-    }
-    assert {port: mac for port, mac in given_to.items() if mac} == expected
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=80, unique=True), st.integers(1, 64))

@@ -17,7 +17,6 @@ from tailtap.base.files import write_json
 from tailtap.measure.observe import cut
 from tailtap.measure.observe.segments import (
     TraceRow,
-    bytes_in,
     join_captures,
     join_traces,
     row_of,
@@ -126,12 +125,6 @@ def test_traces_joined_tell_of_all_their_time(tmp_path: Path) -> None:
     assert row.lost == 10  # what was dropped was told
     with pytest.raises(InputError, match="nothing was traced"):
         join_traces([], run, below=run)
-
-
-def test_memory_is_measured(tmp_path: Path) -> None:
-    assert bytes_in(tmp_path) == 0
-    (tmp_path / "x").write_bytes(b"x" * 10_000)
-    assert 8192 < bytes_in(tmp_path) < 30_000
 
 
 SINCE, UNTIL = 1_000_000_000, 2_000_000_000

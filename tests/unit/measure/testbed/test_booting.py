@@ -32,7 +32,7 @@ from tailtap.measure.testbed.boot import (
 )
 from tailtap.measure.testbed.boot.booting import Booting, Told, files_of, verify
 from tailtap.measure.testbed.boot.ipxe import Ipxe, IpxeOptions, script
-from tailtap.measure.testbed.image import HOST_KEY, KEY_ARCHIVE, write_cpio, write_key_archive
+from tailtap.measure.testbed.image import write_cpio
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.measure.testbed.ssh import FarHost
 from tailtap.remote import Completed
@@ -373,24 +373,6 @@ def test_by_kexec_and_grub_the_key_goes_before_the_image(live: Files) -> None:
     [load] = [one for one in host.asked if "--load" in one]
     assert [word for word in load if word.startswith("--initrd")] == [f"--initrd={joined[3]}"]
     assert "  initrd /key /initrd\n}" in entry("ro", "12-34", ["/vmlinuz", "/key", "/initrd"])
-
-
-def test_the_host_s_key_is_in_an_archive_of_its_own(tmp_path: Path) -> None:
-    key = tmp_path / HOST_KEY
-    key.write_text("secret\n")
-    archive = tmp_path / KEY_ARCHIVE
-    write_key_archive(key, archive, 1_700_000_000)
-    assert archive.stat().st_mode & 0o777 == 0o600
-    assert archive.stat().st_size % 512 == 0
-    unpacked = tmp_path / "unpacked"
-    unpacked.mkdir()
-    assert shutil.which("cpio"), "install cpio"
-    content = archive.read_bytes()
-    subprocess.run(["cpio", "--quiet", "-idm"], input=content, cwd=unpacked, check=True)
-    found = unpacked / "etc/ssh" / HOST_KEY
-    assert found.read_text() == "secret\n"
-    assert found.stat().st_mode & 0o777 == 0o600
-    assert (unpacked / "etc/ssh").stat().st_mode & 0o777 == 0o755
 
 
 def test_an_initrd_is_what_the_tar_file_is(tmp_path: Path) -> None:
