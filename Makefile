@@ -355,6 +355,8 @@ bench: packages setup $(VENV)/complete forwarders ## Compare speed with other to
 	@echo
 	@$(SUDO) $(BENCH).observing
 	@echo
+	@$(SUDO) $(BENCH).waiting
+	@echo
 	@$(SUDO) $(BENCH).tracing
 	@echo
 	@$(SUDO) $(BENCH).platforms

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tailtap.analysis.causes.trace import Trace
     from tailtap.analysis.runs.run import Experiment, Run
     from tailtap.experiment.reading import CheckedExperiment
-    from tailtap.measure.campaign import Boots, Listener
+    from tailtap.measure.boots import Boots
+    from tailtap.measure.campaign import Listener
     from tailtap.measure.roles import Stations
     from tailtap.records.causes import CausesRecord
     from tailtap.records.compare import CompareRecord, GateRecord
@@ -56,11 +57,10 @@ def run(
     in the experiment, `MachineError` where this machine cannot make it.
     """
     from tailtap.analysis.runs.reader import read_runs
-    from tailtap.experiment.plan import default_folder
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.campaign import Campaign
+    from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.runner import run_experiment
-    from tailtap.results.database import kept_current
+    from tailtap.results.current import kept_current
 
     with _file(experiment) as path:
         checked = read_experiment(path, set)
@@ -174,12 +174,11 @@ def search(
     varies. With `latency`, that is measured at the rates found.
     """
     from tailtap.base.errors import InputError
-    from tailtap.experiment.plan import default_folder
     from tailtap.experiment.reading import read_experiment
-    from tailtap.measure.campaign import Campaign
+    from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.search import SHARES, Plan, search_experiment
     from tailtap.measure.search.methods import METHODS, settings_of
-    from tailtap.results.database import kept_current
+    from tailtap.results.current import kept_current
 
     if method not in METHODS:
         raise InputError(f"there is no method {method!r}: known: {', '.join(METHODS)}")
@@ -286,11 +285,10 @@ def measure_again(
     is not allowed.
     """
     from tailtap.base.errors import InputError, MachineError
-    from tailtap.experiment.plan import default_folder
     from tailtap.experiment.reading import demands_of, read_experiment, smallest
-    from tailtap.measure.campaign import Campaign
+    from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.runner import run_experiment
-    from tailtap.results.database import kept_current
+    from tailtap.results.current import kept_current
 
     file, on_testbed = site / "experiment.yaml", testbed is not None
     try:

@@ -136,11 +136,24 @@ def test_what_is_sent_past_the_queueing_discipline_is_named(tmp_path: Path) -> N
     assert counts["matched"] > 500 and counts["lost"] == 0
 
 
+def test_interfaces_that_packets_pass_otherwise_are_found(tmp_path: Path) -> None:
+    """In the other order they are observed; where none pass, those that have some are named."""
+    with device() as (machine, built), built.sending():
+        done = observe(machine, tmp_path / "out", *reversed(built.words))
+        other = observe(machine, tmp_path / "no", f"{DEVICE}/br0", f"{SENDER}/eth0", status=2)
+    assert "packets pass the other way only" in done.stderr
+    assert "observe: measuring: 0 of" in done.stderr
+    kept, evaluation = found(tmp_path / "out")
+    assert [point["target"] for point in kept["observed"]["points"]] == built.words
+    assert evaluation["counts"]["matched"] > 500 and evaluation["counts"]["noncausal"] == 0
+    assert f"packets pass {DEVICE}/" in other.stderr and "name two of these" in other.stderr
+
+
 def test_traffic_that_is_not_there_is_said_and_waited_for(tmp_path: Path) -> None:
     with device() as (machine, built):
         done = observe(machine, tmp_path / "none", *built.words, status=2)
         first, *others = done.stderr.splitlines()
-        assert first == f"observe: looking at packets of {' and '.join(built.words)} for 200 ms"
+        assert first == f"observe: looking at {' and '.join(built.words)}"
         assert len([line for line in others if "waiting for packets" in line]) == 4
         assert "wait for traffic" in done.stderr and "key" not in done.stderr
         # What ends after the look.

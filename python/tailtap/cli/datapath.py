@@ -139,8 +139,8 @@ def trace(
     from tailtap.base.files import make_folder, require_new
     from tailtap.base.units import format_time, ranges
     from tailtap.base.writing import writing
-    from tailtap.lab.forwarders.served import Server
     from tailtap.lab.instruments.tracer import EVENTS, RECORD, take, warnings_of
+    from tailtap.lab.served import Server
     from tailtap.records.record import as_json
 
     if floor is not None and floor >= 1 << 32:

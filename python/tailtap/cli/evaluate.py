@@ -476,7 +476,7 @@ def _evaluate_folder(
     from tailtap.base.errors import InputError, MachineError
     from tailtap.cli.results import PERCENTILES, print_hops, print_runs
     from tailtap.records.record import printed
-    from tailtap.results.database import kept_current
+    from tailtap.results.current import kept_current
 
     columns = PERCENTILES if percentiles == "default" else parse_list(percentiles)
     runs = find(folder)

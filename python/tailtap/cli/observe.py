@@ -11,13 +11,13 @@ import click
 
 from tailtap.cli.command import CPUS, SHARE, SIZE, TIME, command
 from tailtap.cli.options import watched, writes_into
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, unless, warn
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.folder import RunFolder
     from tailtap.measure.campaign import Campaign
     from tailtap.measure.observe.look import Options, Prepared
-    from tailtap.measure.observe.recorder import Recording
+    from tailtap.measure.observe.recording import Recording
     from tailtap.records.live import RecordingRecord
 
 
@@ -151,10 +151,12 @@ def _print(told: RecordingRecord, out: Path) -> None:
     "look_ns",
     default="1 s",
     type=TIME,
-    help="How long packets are looked at before, twice.",
+    help="How long packets are looked at before, twice; less where many pass.",
 )
 def observe(
     *,
+    ingress: str,
+    egress: str | None,
     above: tuple[str, ...],
     keep_ns: int,
     incidents: int,
@@ -180,26 +182,28 @@ def observe(
     they are stamped until --for, --packets or SIGINT. The folder has a run like those of `tailtap
     run`. The exit status is 3 when it has no result. docs/howto/observe.md has more.
     """
-    from tailtap.analysis.runs.flows import summarize
+    unless(quiet)(f"observe: looking at {' and '.join(filter(None, (ingress, egress)))}")
     from tailtap.cli.progress import campaign_in
-    from tailtap.cli.results import problem_of
     from tailtap.cli.tap import parse_sample
     from tailtap.measure.observe import observe as observe_devices
     from tailtap.measure.observe.look import Options
-    from tailtap.measure.observe.recorder import Recording, parse_rate
-    from tailtap.records.record import printed
+    from tailtap.measure.observe.recording import Recording, parse_rate
 
     pace = None if rate is None else parse_rate(rate)
     recording = Recording(above, keep_ns, incidents, pace, then, memory)
     one_of = 1 if sample is None else 1 << parse_sample(sample)
-    options = Options.of(**others, cpus=cpus or (), sample=one_of)
-    with campaign_in(out, "observed", quiet=quiet) as campaign:
+    options = Options.of(ingress, egress, **others, cpus=cpus or (), sample=one_of)
+    with campaign_in(out, "observed", quiet=quiet, watched=live) as campaign:
         if above or live or metrics is not None:
             if not above and not quiet:
                 warn("without --above nothing but numbers is kept")
             _record(options, recording, campaign, live, metrics, json, quiet)
             return
         runs = observe_devices(options, campaign)
+        from tailtap.analysis.runs.flows import summarize
+        from tailtap.cli.results import problem_of
+        from tailtap.records.record import printed
+
         summary = summarize(campaign.out, runs)
         if json:
             print(printed(summary))
@@ -225,7 +229,7 @@ def _record(
     from tailtap.analysis.live.numbers import Board
     from tailtap.base.errors import MachineError
     from tailtap.cli.progress import showing
-    from tailtap.measure.live import away_from
+    from tailtap.measure.aside import away_from
     from tailtap.measure.observe.recorder import record
     from tailtap.records.record import printed
 

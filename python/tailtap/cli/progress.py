@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailtap.cli.terminal import folded, printable, warn, width_of
-from tailtap.experiment.plan import PlannedRun
 from tailtap.measure.campaign import Listener, complaints, reasons, seconds_of
 from tailtap.records.run import RunRecord
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.live import Live
+    from rich.progress import Progress
     from rich.text import Text
 
     from tailtap.analysis.live.numbers import Board
+    from tailtap.experiment.plan import PlannedRun
     from tailtap.measure.campaign import Campaign
     from tailtap.records.live import LiveFlow, LiveRecord
 
@@ -32,10 +34,43 @@ class Reasons(Listener):
             warn(f"{run.slug}: {reason}")
 
 
+LINE_SECONDS = 10.0
+"""A log gets a line about what is observed so often, later each tenth of what it took so far."""
+
+
+def measuring(numbers: LiveRecord) -> str:
+    """How far what is observed is, in one line."""
+    whole = "" if numbers.left_s is None else f" of {numbers.elapsed_s + numbers.left_s:.0f}"
+    parts = [f"measuring: {numbers.elapsed_s:.0f}{whole} s"]
+    several = len(numbers.flows) > 1
+    parts += [brief(flow, named=several) for flow in numbers.flows if flow.ingress]
+    if numbers.incidents is not None:
+        parts.append(f"{numbers.incidents.kept:,} incidents kept")
+    return ", ".join(parts)
+
+
+def brief(flow: LiveFlow, *, named: bool = False) -> str:
+    """A flow so far: its rate, its highest supported percentile up to p99.9, what is lost."""
+    from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.base.units import format_rate, format_time
+
+    parts = [f"{flow.name}: {format_rate(flow.rate)}" if named else format_rate(flow.rate)]
+    known = [one for one in flow.percentiles if one.supported and one.p <= 0.999]
+    parts += [f"{label(one.p)} {format_time(one.value)}" for one in known[-1:]]
+    if flow.max_ns is not None:
+        parts.append(f"worst {format_time(flow.max_ns)}")
+    return ", ".join([*parts, f"{flow.lost:,} lost"])
+
+
 class Lines(Listener):
     """One plain line when a run begins and one when it did not go well, for logs."""
 
+    def __init__(self, *, numbers: bool = True) -> None:
+        """Without `numbers` of what is observed where something else shows them."""
+        self.wants_numbers = numbers
+
     _total = 0
+    _next_s = 0.0
 
     def begun(self, runs: Sequence[PlannedRun], total: int) -> None:
         """These of `total` runs are made now."""
@@ -49,6 +84,12 @@ class Lines(Listener):
         """A run begins."""
         warn(f"run {run.number} of {self._total}: {run.slug}")
 
+    def measured(self, numbers: LiveRecord) -> None:
+        """So much is known of what is observed: a line now and then."""
+        if self.wants_numbers and numbers.elapsed_s >= self._next_s:
+            self._next_s = numbers.elapsed_s + max(LINE_SECONDS, numbers.elapsed_s / 10)
+            warn(f"observe: {measuring(numbers)}")
+
     def finished(self, run: PlannedRun, record: RunRecord) -> None:
         """A run has ended."""
         for line in complaints(record):
@@ -59,6 +100,8 @@ class Bar(Lines):
     """A progress bar with the time left, for a terminal."""
 
     wants_ticks = True
+    _progress: Progress | None = None
+    _live: Live | None = None
 
     def begun(self, runs: Sequence[PlannedRun], total: int) -> None:
         """Show the bar."""
@@ -80,12 +123,27 @@ class Bar(Lines):
         self._bar = self._progress.add_task("", total=self._seconds, left="")
         self._progress.start()
 
+    def measured(self, numbers: LiveRecord) -> None:
+        """So much is known of what is observed: a line that changes."""
+        from rich.console import Console
+        from rich.live import Live
+
+        if self._live is None:
+            console = Console(stderr=True, width=width_of(sys.stderr))
+            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(_text(f"observe: {measuring(numbers)}"), refresh=True)
+
     def ended(self) -> None:
-        """Remove the bar."""
-        self._progress.stop()
+        """Remove the bar, or the line."""
+        for one in (self._progress, self._live):
+            if one is not None:
+                one.stop()
+        self._live = None
 
     def started(self, run: PlannedRun) -> None:
         """A run begins."""
+        assert self._progress is not None  # it has begun
         self._progress.update(self._bar, description=run.slug)
         self._show(0.0)
 
@@ -102,6 +160,7 @@ class Bar(Lines):
         self._show(0.0)
 
     def _show(self, seconds: float) -> None:
+        assert self._progress is not None
         now = min(self._seconds, self._done + seconds)
         left = max(0, round(self._seconds - now))
         text = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
@@ -115,7 +174,7 @@ def listener(*, quiet: bool, watched: bool = False) -> Listener:
     """
     if quiet:
         return Reasons()
-    return Bar() if not watched and sys.stderr.isatty() else Lines()
+    return Bar() if not watched and sys.stderr.isatty() else Lines(numbers=not watched)
 
 
 Function = Callable[..., Any]
@@ -125,7 +184,13 @@ CAUSES = 5
 
 @contextlib.contextmanager
 def campaign_in(
-    out: Path | None, name: str, *, quiet: bool, resume: bool = False, **more: Any
+    out: Path | None,
+    name: str,
+    *,
+    quiet: bool,
+    resume: bool = False,
+    watched: bool = False,
+    **more: Any,
 ) -> Iterator[Campaign]:
     """A campaign in `out`, by default a folder of the name and the time of day.
 
@@ -133,13 +198,12 @@ def campaign_in(
     one. `more` are fields of `Campaign`.
     """
     from tailtap.cli.caller import results_of_caller
-    from tailtap.experiment.plan import default_folder
-    from tailtap.measure.campaign import Campaign
-    from tailtap.results.database import kept_current
+    from tailtap.measure.campaign import Campaign, default_folder
+    from tailtap.results.current import kept_current
 
     folder = out or default_folder(name)
     with results_of_caller(folder), kept_current(folder):
-        yield Campaign(folder, resume, [listener(quiet=quiet)], **more)
+        yield Campaign(folder, resume, [listener(quiet=quiet, watched=watched)], **more)
 
 
 @contextlib.contextmanager
@@ -152,7 +216,7 @@ def showing(
     """
     from functools import partial
 
-    from tailtap.measure.live import settle
+    from tailtap.measure.aside import settle
     from tailtap.show.live.server import LOOPBACK, METRICS, Address, Server
 
     keep = partial(settle, cpus)

@@ -16,7 +16,7 @@ from tailtap.cli.terminal import say, say_whole, steps, warn
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
-    from tailtap.measure.campaign import Boots
+    from tailtap.measure.boots import Boots
     from tailtap.measure.roles import Stations
     from tailtap.records.site import Level, PublishRecord
 

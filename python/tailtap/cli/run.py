@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailtap.experiment.model import Experiment
     from tailtap.experiment.plan import PlannedRun
     from tailtap.experiment.reading import CheckedExperiment
-    from tailtap.measure.campaign import Boots
+    from tailtap.measure.boots import Boots
     from tailtap.measure.live import Live
     from tailtap.measure.roles import Stations
     from tailtap.records.compare import AgainstRecord
@@ -125,8 +125,8 @@ def run(
     of all cases, each other answer in at most 5 %. `vary`, `repeat` and `require` are left out.
     """
     from tailtap.base.errors import InputError
-    from tailtap.experiment.plan import default_folder
     from tailtap.experiment.reading import read_experiment
+    from tailtap.measure.campaign import default_folder
 
     if against is not None:
         if testbed is not None or check or resume or live or metrics is not None:
@@ -161,7 +161,7 @@ def run(
     from tailtap.measure.campaign import Campaign
     from tailtap.measure.runner import run_experiment
     from tailtap.records.record import printed
-    from tailtap.results.database import kept_current
+    from tailtap.results.current import kept_current
 
     folder = out or default_folder(checked.name)
     if not quiet:
@@ -214,7 +214,8 @@ def _watched(
     from tailtap.analysis.live.numbers import Board
     from tailtap.analysis.runs.folder import ExperimentFolder
     from tailtap.cli.progress import showing
-    from tailtap.measure.live import Live, away_from
+    from tailtap.measure.aside import away_from
+    from tailtap.measure.live import Live
 
     board = Board()
     made = [experiment for _, experiment in checked.combinations]

@@ -113,7 +113,7 @@ def boot(
     """
     from tailtap.base.schema import check_fields
     from tailtap.lab.platforms.boot import check_boot
-    from tailtap.measure.campaign import Wanted
+    from tailtap.measure.boots import Wanted
     from tailtap.measure.testbed.boot.booting import booting_of
     from tailtap.measure.testbed.model import read_testbed
     from tailtap.records.printed import BootRecord

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from tailtap.base.files import slugify
@@ -111,11 +109,6 @@ def name_of(variables: Mapping[str, Any]) -> str:
 def plan_record(name: str, runs: list[PlannedRun]) -> Plan:
     """``plan.json``."""
     return Plan(name=name, runs=[run.row() for run in runs])
-
-
-def default_folder(name: str) -> Path:
-    """Where runs go when nobody says: its name and the time of day."""
-    return Path(f"{slugify(name) or 'experiment'}-{datetime.now():%Y%m%d-%H%M%S}")
 
 
 def _part(value: object) -> str:

@@ -10,96 +10,35 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import yaml
 
 from tailtap.analysis.runs.folder import ExperimentFolder, require_folder
 from tailtap.base.document import MAX_BYTES, dotted
 from tailtap.base.errors import Interrupted, NothingBegun, Occupied, TailtapError
-from tailtap.base.files import copy, make_folder, write_json, write_text
+from tailtap.base.files import copy, make_folder, slugify, write_json, write_text
 from tailtap.base.foreign import read_bytes
 from tailtap.base.writing import writing
-from tailtap.experiment.model import Experiment
-from tailtap.experiment.plan import PlannedRun
-from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.changes import clean
-from tailtap.lab.platforms import boot
-from tailtap.lab.platforms.boot import KernelOptions
-from tailtap.measure.roles import Stations
 from tailtap.records.compare import AgainstRecord
-from tailtap.records.machine import Booted
 from tailtap.records.record import as_json
 from tailtap.records.run import RunRecord
 from tailtap.records.search import Ended, ImproveRecord, SearchRecord
 from tailtap.records.warnings import invalidating
 
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a run asks of the machine's boot."""
-
-    kernel: str | None
-    """As `dut.kernel` names it; None where any will do."""
-    words: str
-    """The parameters of `dut.boot`, with the DuT's CPUs filled in."""
-
-
-class Boots(Protocol):
-    """Boots the DuT's machine."""
-
-    def foresee(self, wanted: Wanted) -> str:
-        """Which kernel it would be booted with, as a sentence; nothing is booted.
-
-        Raises `TailtapError` when it has none that is wanted, or cannot be asked.
-        """
-        ...
-
-    def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
-        """Have the machine be booted so, anew in each `repeat`; None where nothing is asked.
-
-        Returns what ``run.json`` says of it, and raises `MachineError` when it cannot be had. What
-        failed is not tried again for a run that wants the same in the same repeat.
-        """
-        ...
-
-
-def wanted_of(experiment: Experiment) -> Wanted | None:
-    """What the experiment asks of the machine; None where its DuT runs no kernel of the machine's
-    by name.
-    """
-    settings = experiment.dut.settings
-    if not isinstance(settings, KernelOptions) or experiment.traits.own_kernel:
-        return None
-    return Wanted(settings.kernel, boot.filled_in(settings.boot, experiment.dut.cpus).strip())
-
-
-def asks(plan: Iterable[PlannedRun]) -> bool:
-    """Whether any run asks for a kernel or for parameters of one."""
-    wanted = [wanted_of(run.experiment) for run in plan]
-    return any(one is not None and one != Wanted(None, "") for one in wanted)
-
-
-def grouped(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """The runs, repeat by repeat, with those of one boot together.
-
-    Boots are in the order in which the plan has them first, and those that ask for nothing join the
-    boot before them.
-    """
-    found: list[PlannedRun] = []
-    by_repeat: dict[int, dict[Wanted | None, list[PlannedRun]]] = {}
-    for run in runs:
-        groups = by_repeat.setdefault(run.repeat, {})
-        groups.setdefault(wanted_of(run.experiment), []).append(run)
-    for groups in by_repeat.values():
-        for group in groups.values():
-            found += group
-    return found
+if TYPE_CHECKING:
+    from tailtap.experiment.model import Experiment
+    from tailtap.experiment.plan import PlannedRun
+    from tailtap.experiment.reading import CheckedExperiment
+    from tailtap.measure.boots import Boots
+    from tailtap.measure.roles import Stations
+    from tailtap.records.live import LiveRecord
 
 
 OVERHEAD_SECONDS = 1.5
@@ -115,6 +54,8 @@ class Listener:
 
     wants_ticks = False
     """Whether it is told that time passes: that wakes up the machine."""
+    wants_numbers = False
+    """Whether what is observed is counted meanwhile."""
 
     def begun(self, runs: Sequence[PlannedRun], total: int) -> None:
         """These of `total` runs are made now."""
@@ -127,6 +68,9 @@ class Listener:
 
     def tick(self, seconds: float) -> None:
         """`seconds` of the running run's traffic have passed."""
+
+    def measured(self, numbers: LiveRecord) -> None:
+        """So much is known of what is observed."""
 
     def finished(self, run: PlannedRun, record: RunRecord) -> None:
         """A run has ended, with this ``run.json``."""
@@ -230,6 +174,11 @@ class Campaign:
         for one in self.listeners:
             one.noted(sentence)
 
+    def measured(self, numbers: LiveRecord) -> None:
+        """Tell who listens how much is known meanwhile."""
+        for one in self.listeners:
+            one.measured(numbers)
+
 
 @dataclass
 class Recorded(Generic[R]):
@@ -254,6 +203,11 @@ class Recorded(Generic[R]):
 def now() -> str:
     """The time of day, in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def default_folder(name: str) -> Path:
+    """Where runs go when nobody says: its name and the time of day."""
+    return Path(f"{slugify(name) or 'experiment'}-{datetime.now():%Y%m%d-%H%M%S}")
 
 
 def seconds_of(experiment: Experiment) -> float:

@@ -19,7 +19,7 @@ from tailtap.host.facts.needs import missing_capabilities
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import foresee as foresee_counting
 from tailtap.lab.topology.placement import BUSY_POLL
-from tailtap.measure.campaign import Boots, asks, wanted_of
+from tailtap.measure.boots import Boots, asks, wanted_of
 from tailtap.measure.preconditions import require_events, require_room, stamp_bytes
 from tailtap.measure.roles import Stations, tasks_of
 from tailtap.measure.roles.foresee import Forwarders, foresee, foresee_machine

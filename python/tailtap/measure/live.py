@@ -7,7 +7,6 @@ CPUs that the device does not serve packets on and, where there are others, no g
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Collection, Sequence
@@ -25,6 +24,7 @@ from tailtap.analysis.runs.reader import finished_runs
 from tailtap.base.errors import TailtapError
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.generators.external import MOONSNIFF
+from tailtap.measure.aside import away_from, settle
 from tailtap.measure.campaign import Listener
 from tailtap.records.causes import CauseRow
 from tailtap.records.run import RunRecord
@@ -34,21 +34,7 @@ FLUSH = "1 s"
 WINDOW_NS = SECOND_NS
 """A packet that has not come after this time counts as lost meanwhile, at the latest."""
 PERIOD_SECONDS = 1.0
-NICE = 10
-"""The priority of who counts, setpriority(2)."""
 OF_PCAPS = "numbers meanwhile are counted from stamps, and this run writes pcaps: it has none"
-
-
-def away_from(*occupied: Collection[int]) -> set[int]:
-    """CPUs of this process that are in none of `occupied`, or at least not in the last of them."""
-    allowed = os.sched_getaffinity(0)
-    return allowed.difference(*occupied) or allowed.difference(occupied[-1]) or allowed
-
-
-def settle(cpus: Collection[int]) -> None:
-    """Have the calling thread, and those that it starts, work on these CPUs at low priority."""
-    os.sched_setaffinity(0, cpus)
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 class Watching:

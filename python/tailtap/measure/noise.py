@@ -18,9 +18,9 @@ from tailtap.analysis.causes.taxonomy import SERVING_NAME, Named, Rows, sort
 from tailtap.analysis.causes.trace import trace_in
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.needs import require_root
-from tailtap.lab.forwarders.served import Server
 from tailtap.lab.instruments.observing import Tracing
 from tailtap.lab.instruments.tracer import Following, warnings_of
+from tailtap.lab.served import Server
 from tailtap.records.machine import NoiseCause, NoisePart, NoiseRecord, NoisyCpu, WorstGap
 from tailtap.records.record import Notice
 from tailtap.records.warnings import notices

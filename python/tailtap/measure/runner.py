@@ -16,20 +16,11 @@ from tailtap.base.files import remove, write_json
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_record
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.facts.needs import require_root
-from tailtap.measure.campaign import (
-    Boots,
-    Campaign,
-    asks,
-    experiment_text,
-    first_difference,
-    grouped,
-    now,
-    wanted_of,
-)
+from tailtap.measure.beside import Beside, other_measurements
+from tailtap.measure.boots import Boots, asks, grouped, wanted_of
+from tailtap.measure.campaign import Campaign, experiment_text, first_difference, now
 from tailtap.measure.flow import FlowRun, why_failed
 from tailtap.measure.preconditions import (
-    Beside,
-    other_measurements,
     require_events,
     require_here,
     require_room,

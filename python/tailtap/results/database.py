@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +19,7 @@ import pyarrow as pa
 from tailtap.analysis.runs.reader import DATABASE, read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.duck import connect, log_of, refused_by, require_file, require_tables
-from tailtap.base.errors import InputError, Interrupted, MachineError, TailtapError
+from tailtap.base.errors import InputError
 from tailtap.base.files import opened, sync
 from tailtap.records.record import mark
 from tailtap.results.tables import PARTS, TABLES, in_duckdb
@@ -36,31 +36,6 @@ SCHEMA = (
 VERSION = mark(SCHEMA)
 DAMAGED = (InputError, LookupError, TypeError, ValueError, pa.ArrowException)
 log = logging.getLogger("tailtap")
-
-
-@contextlib.contextmanager
-def kept_current(folder: Path) -> Iterator[None]:
-    """Refresh the databases of what the block makes in `folder`, also after an interruption.
-
-    One that cannot be written costs no answer: it is made anew by whoever refreshes it next.
-    """
-    try:
-        yield
-    except Interrupted:
-        with contextlib.suppress(TailtapError):
-            _refresh_all(folder)
-        raise
-    try:
-        _refresh_all(folder)
-    except MachineError as error:
-        log.warning("%s", error)
-
-
-def _refresh_all(folder: Path) -> None:
-    """Those of an experiment, and of the runs at the rates that a search found."""
-    for home in (folder, folder / "latency"):
-        if (home / "runs").is_dir():
-            refresh(home)
 
 
 def refresh(folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.measure.preconditions import Beside, other_measurements
+from tailtap.measure.beside import Beside, other_measurements
 from tailtap.records.warnings import is_valid, notices
 
 OTHER = """\

@@ -11,7 +11,8 @@ from fake_station import FakeStation
 
 from tailtap.base.errors import MachineError
 from tailtap.experiment.reading import read_experiment
-from tailtap.measure.campaign import Campaign, Wanted
+from tailtap.measure.boots import Wanted
+from tailtap.measure.campaign import Campaign
 from tailtap.measure.check import check_experiment
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment

@@ -9,9 +9,9 @@ from pydantic import BaseModel
 
 from tailtap.base.check import Findings
 from tailtap.base.registry import Kind, Registry
-from tailtap.lab.forwarders.served import Served
 from tailtap.lab.forwarders.setting import Asked, CpuTime, Need, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
+from tailtap.lab.served import Served
 from tailtap.remote.local import Process
 
 __all__ = [

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Strict
-from tailtap.lab.forwarders.served import SOFTIRQ, Served, by_kernel
 from tailtap.lab.forwarders.setting import READY_SECONDS, Need, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
+from tailtap.lab.served import SOFTIRQ, Served, by_kernel
 from tailtap.lab.topology.numbering import DESTINATION_MAC, NEXT_HOP_MAC
 from tailtap.remote import Host
 

@@ -24,9 +24,9 @@ from tailtap.base.units import list_cpus
 from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import RuleFile, read_rules
-from tailtap.lab.forwarders.served import Served, by_kernel
 from tailtap.lab.forwarders.setting import Asked, Need, Plain, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
+from tailtap.lab.served import Served, by_kernel
 from tailtap.remote import Host
 from tailtap.remote.local import LocalHost
 

@@ -16,7 +16,6 @@ from tailtap.base.schema import Rate, Strict, Time, Written
 from tailtap.base.units import list_cpus
 from tailtap.host.net.port_threads import poll_in_threads
 from tailtap.lab.forwarders.program import cpu_time
-from tailtap.lab.forwarders.served import Served, by_kernel, threads_of
 from tailtap.lab.forwarders.setting import (
     OTHER_KERNEL,
     READY_SECONDS,
@@ -27,6 +26,7 @@ from tailtap.lab.forwarders.setting import (
     Setting,
 )
 from tailtap.lab.platforms.dut import Dut
+from tailtap.lab.served import Served, by_kernel, threads_of
 from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.lab import Lab
 from tailtap.remote.local import STOP_SECONDS, Process

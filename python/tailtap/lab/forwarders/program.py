@@ -18,9 +18,9 @@ from tailtap.base.errors import MachineError
 from tailtap.base.locks import wait_until
 from tailtap.base.proc import Stat, parse_stat
 from tailtap.host.changes.processes import Folder
-from tailtap.lab.forwarders.served import Served, is_running, threads_of
 from tailtap.lab.forwarders.setting import CpuTime, Setting
 from tailtap.lab.platforms.dut import Dut
+from tailtap.lab.served import Served, is_running, threads_of
 from tailtap.remote.local import Process
 
 STOP_SECONDS = 15.0

@@ -24,7 +24,6 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.base.schema import Strict
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.rules import RuleFile, read_rules
-from tailtap.lab.forwarders.served import by_kernel
 from tailtap.lab.forwarders.setting import (
     OTHER_KERNEL,
     Asked,
@@ -35,6 +34,7 @@ from tailtap.lab.forwarders.setting import (
 )
 from tailtap.lab.generators.flows import Ranges, Version, prefixes
 from tailtap.lab.platforms.dut import Dut
+from tailtap.lab.served import by_kernel
 from tailtap.lab.topology.numbering import BEHIND, DESTINATION_MAC, NEXT_HOP_MAC, Way
 from tailtap.remote import Completed
 from tailtap.remote.local import LocalHost

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from tailtap.base.errors import MachineError
 from tailtap.host.cpu.cpus import Numa
-from tailtap.lab.forwarders.served import Served, Server
 from tailtap.lab.instruments.events import Events
+from tailtap.lab.served import Served, Server
 from tailtap.records.run import Facts
 from tailtap.remote import Host
 from tailtap.remote.local import Process

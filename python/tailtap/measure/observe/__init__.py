@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import source_of
 from tailtap.analysis.evaluation.transactions import transactions_by
+from tailtap.analysis.live.numbers import Numbers, Watched
+from tailtap.analysis.live.written import Growing
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, are_requests, main_kind
-from tailtap.base.errors import InputError, Interrupted
+from tailtap.base.errors import InputError, Interrupted, TailtapError
 from tailtap.base.files import make_link, remove
 from tailtap.base.units import format_count
 from tailtap.host.facts import environment
@@ -31,13 +34,14 @@ from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.inline import of_tap, warning
 from tailtap.lab.instruments.tracer import EVENTS
 from tailtap.lab.instruments.tracer import RECORD as TRACE
+from tailtap.measure.aside import away_from, kept_to
+from tailtap.measure.beside import Beside, other_measurements
 from tailtap.measure.campaign import Campaign, now
 from tailtap.measure.flow import FlowRun, why_failed
-from tailtap.measure.observe.at_work import MARKS, AtWork, Stopped
+from tailtap.measure.observe.at_work import MARKS, SIDES, AtWork, Stopped
 from tailtap.measure.observe.interfaces import xdp_words
 from tailtap.measure.observe.look import PACKETS, SLUGS, Options, Prepared, Way, prepare
 from tailtap.measure.observe.serving import cpus_at
-from tailtap.measure.preconditions import Beside, other_measurements
 from tailtap.records.datapath import Tap, Tapped
 from tailtap.records.live import Observed
 from tailtap.records.record import Notice, opened
@@ -267,13 +271,45 @@ def opened_for(
     """
     with campaign.opened():
         campaign.require_empty()
-        prepared = prepare(replace(options, on_step=lambda step: campaign.note(f"observe: {step}")))
+        is_heard = any(one.wants_numbers for one in campaign.listeners)
+        hearing = replace(
+            options,
+            on_step=lambda step: campaign.note(f"observe: {step}"),
+            on_numbers=campaign.measured if is_heard else None,
+        )
+        prepared = prepare(hearing)
         if packets_alone and prepared.looked.match != PACKETS:
             raise InputError(
                 "a flight recorder follows packets from one interface to another: name both"
             )
         campaign.prepare("", {})
-        yield prepared
+        try:
+            yield prepared
+        finally:
+            for one in campaign.listeners:
+                one.ended()
+
+
+def _counting(prepared: Prepared, work: AtWork) -> Callable[[float | None], object]:
+    """What counts the marks that are written so far, and tells of them."""
+    settings = Settings(key=prepared.looked.key)
+    flows = [
+        Watched(slug, *(Growing(work.folder / slug / f"{side}.{MARKS}") for side in SIDES),
+                settings, work.began_ns)
+        for slug, _ in zip(SLUGS, prepared.ways if prepared.hashed else (), strict=False)
+    ]  # fmt: skip
+    numbers = Numbers(work.folder.parent.name, flows)
+    tell = prepared.options.on_numbers
+    assert tell is not None
+
+    def look(left_s: float | None) -> None:
+        now_ns = time.monotonic_ns()
+        with contextlib.suppress(TailtapError, OSError):  # the observation goes on
+            numbers.look(now_ns)
+            elapsed_s = (now_ns - work.began_ns) / SECOND_NS
+            tell(structs.replace(numbers.record(now_ns), elapsed_s=elapsed_s, left_s=left_s))
+
+    return look
 
 
 def observe_prepared(
@@ -293,8 +329,9 @@ def observe_prepared(
     try:
         beside, before, began = Beside.look(), Counters.read(), time.monotonic_ns()
         with contextlib.closing(AtWork.start(prepared, folder.runs)) as work:
-            with early:  # it ends it, and no other one reaches us
-                work.watch()
+            look = None if prepared.options.on_numbers is None else _counting(prepared, work)
+            with early, kept_to(away_from(prepared.serving.cpus)):  # no other one reaches us
+                work.watch(look)
             elapsed, after = time.monotonic_ns() - began, Counters.read()
             stopped = work.stop()
         others = [

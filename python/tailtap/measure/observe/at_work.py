@@ -98,10 +98,16 @@ class AtWork:
         with contextlib.ExitStack() as stack:
             tracing = None
             if prepared.traced:
-                # It takes longer to load, and has to see what all packets waited for.
-                tracing = host.start([*host.program, *traced]).ready(BUSY_SECONDS)
+                tracing = host.start([*host.program, *traced])
                 stack.callback(tracing.close)
-            tap = host.start([*host.program, *words]).ready(READY_SECONDS)
+                if suffix_of(prepared) != MARKS:
+                    # It has to see what all packets waited for; of marks the earlier ones are cut.
+                    tracing.ready(BUSY_SECONDS)
+            tap = host.start([*host.program, *words])
+            stack.callback(tap.close)
+            tap.ready(READY_SECONDS)
+            if tracing is not None and suffix_of(prepared) == MARKS:
+                tracing.ready(BUSY_SECONDS)
             stack.pop_all()
         return cls(prepared, folder, tap, tracing, prepared.xdp())
 

@@ -358,10 +358,12 @@ def xdp_words(programs: Sequence[str], name: str) -> str:
     return f"the XDP program{several} {' and '.join(programs)} ran on {name}"
 
 
-def passed(name: str) -> tuple[int, int]:
-    """How many packets an interface of this namespace has received and sent, as it counts them."""
-    counts = _link(name)["stats64"]
-    return counts["rx"]["packets"], counts["tx"]["packets"]
+def passed(_: str) -> Mapping[str, tuple[int, int]]:
+    """How many packets each interface of this namespace has received and sent, as it counts."""
+    return {
+        link["ifname"]: (link["stats64"]["rx"]["packets"], link["stats64"]["tx"]["packets"])
+        for link in _links()
+    }
 
 
 _Found = tuple[dict[str, Any], Sequence[int], Mapping[str, Sequence[int]], bool, str]
@@ -391,9 +393,13 @@ def _read(name: str) -> _Found | None:
 
 
 def _link(name: str) -> dict[str, Any]:
-    done = LocalHost().run(["ip", "-d", "-s", "-json", "link", "show", "dev", name])
-    link: dict[str, Any] = json.loads(done.stdout)[0]
-    return link
+    return _links("dev", name)[0]
+
+
+def _links(*words: str) -> list[dict[str, Any]]:
+    done = LocalHost().run(["ip", "-d", "-s", "-json", "link", "show", *words])
+    links: list[dict[str, Any]] = json.loads(done.stdout)
+    return links
 
 
 def behind_tap(interface: str, proc: Path = Path("/proc")) -> Sequence[int]:

@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,16 @@ from tailtap.analysis.evaluation.sources import source_of
 from tailtap.analysis.evaluation.transactions import transactions_by
 from tailtap.analysis.runs.folder import main_kind
 from tailtap.base.errors import InputError, TailtapError
-from tailtap.base.units import format_count, format_time, list_cpus
+from tailtap.base.units import format_count, format_rate, format_time, list_cpus
 from tailtap.host.changes import clean
 from tailtap.host.changes.processes import Folder
 from tailtap.host.cpu.cpus import usable
 from tailtap.host.facts.needs import require_root
 from tailtap.host.facts.timekeeping import require_kernel_clock
-from tailtap.lab.forwarders.served import Server, server_records
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.lab.instruments.tracer import spare_cpu
+from tailtap.lab.served import Server, server_records
+from tailtap.measure.beside import own_folder
 from tailtap.measure.observe.interfaces import (
     PHYSICAL,
     Interface,
@@ -43,8 +45,7 @@ from tailtap.measure.observe.interfaces import (
     xdp_words,
 )
 from tailtap.measure.observe.serving import Contexts, Serving, contexts, serving_of
-from tailtap.measure.preconditions import own_folder
-from tailtap.records.live import Moment, ObservedPoint, ObservedServer
+from tailtap.records.live import LiveRecord, Moment, ObservedPoint, ObservedServer
 from tailtap.records.machine import Traits
 from tailtap.records.stamps import read_marks
 from tailtap.remote.local import STOP_SECONDS, LocalHost, Process
@@ -81,6 +82,8 @@ class Options:
     """How long packets are looked at before, at least."""
     on_step: Callable[[str], object] = field(default=lambda step: None, compare=False)
     """Called with what is done before it begins: it may take a while."""
+    on_numbers: Callable[[LiveRecord], object] | None = field(default=None, compare=False)
+    """Called each second with what is known; None: nothing is counted before the end."""
 
     @classmethod
     def of(
@@ -134,6 +137,10 @@ ANY_KEY = "ip+0:4:le"
 """Every packet of IP has such a number."""
 ENOUGH, TRIES = 50, 5
 """A way with so many packets is one; until there are, the look lasts for so many times as long."""
+MANY, PARTS = 1_000, 10
+"""The first look ends sooner, after any of so many parts of it, when so many have passed."""
+SHOWN = 5
+"""Other interfaces that are named where the named ones have no packets."""
 MUCH = 100_000
 """Packets of one look, however long it is to last: they are in memory."""
 MOST_NONCAUSAL = 0.1
@@ -207,53 +214,75 @@ def look(options: Options, came: Interface, left: Interface) -> Looked:
     names = {end: f"look-{place}" for place, end in enumerate(ends)}
     before = {one: one.inside(passed) for one in (came, left)}
     passing = Passing(options, ways, dict.fromkeys(ends, 0), before)
-    while passing.tries:
-        with observing_folder() as folder:
-            passing.watch(names, folder)
-            found = [one for way in ways if (one := _matched(options, way, names, folder))]
-            best = max(found, key=Looked.order, default=None)
-            if best is not None and (best.packets >= ENOUGH or not passing.tries):
-                return replace(
-                    _served(options, best), took_ns=(TRIES - passing.tries + 1) * options.look_ns
-                )
+    with contextlib.ExitStack() as stack:
+        # The tracer is loaded meanwhile.
+        tracer = _look_tracer(options, stack)
+        while passing.left:
+            with observing_folder() as folder:
+                passing.watch(names, folder)
+                best = _best(options, ways, names, folder)
+                if best is None and passing.looks > 1 and _any_way(options):
+                    best = _best(options, [back_of(way) for way in ways], names, folder)
+            if best is not None and (best.packets >= ENOUGH or not passing.left):
+                served = best if tracer is None else _served(options, best, *tracer)
+                return replace(served, took_ns=passing.took_ns)
     raise InputError(passing.nothing())
+
+
+def _best(
+    options: Options, ways: Sequence[Way], names: Mapping[End, str], folder: Path
+) -> Looked | None:
+    """The way of these that packets take; None where they take none."""
+    found = [one for way in ways if (one := _matched(options, way, names, folder))]
+    return max(found, key=Looked.order, default=None)
+
+
+def _any_way(options: Options) -> bool:
+    """Whether the interfaces may have been named in the other order."""
+    return options.egress is not None and options.ingress.at is options.egress.at is None
 
 
 @dataclass
 class Passing:
-    """What passes interfaces during a look, which lasts for so many `tries` more."""
+    """What passes interfaces during a look, of which so many parts are `left`."""
 
     options: Options
     ways: Sequence[Way]
     seen: dict[End, int]
-    before: Mapping[Interface, tuple[int, int]]
-    """What the interfaces themselves had received and sent before."""
-    tries: int = TRIES
+    before: Mapping[Interface, Mapping[str, tuple[int, int]]]
+    """What all interfaces of their namespaces had received and sent before."""
+    left: int = TRIES * PARTS
     idle: int = 0
-    """For how many tries no packet has come."""
+    """For how many parts no packet has come."""
+    looks: int = 0
+
+    @property
+    def took_ns(self) -> int:
+        """How long packets have been looked at."""
+        return (TRIES * PARTS - self.left) * self.options.look_ns // PARTS
 
     def watch(self, names: Mapping[End, str], folder: Path) -> None:
         """Write packets down until enough have passed, or the look is over."""
-        options, earlier = self.options, dict(self.seen)
-        interfaces = " and ".join(dict.fromkeys(end.interface.target.text for end in names))
-        options.on_step(f"looking at packets of {interfaces} for {format_time(options.look_ns)}")
-        words = ("--snap-length", SNAP, "--clock", "monotonic", "--tell", f"{options.look_ns} ns")
-        with contextlib.ExitStack() as stack:
-            tap = _started(_tap(names, folder, "pcap", options, *words), stack)
-            tap.expect("ready", READY_SECONDS)
-            while self.tries:
-                told = tap.expect("counts", options.look_ns / 1e9 + READY_SECONDS)["links"]
-                self.tries -= 1
+        options, earlier, first = self.options, dict(self.seen), not self.looks
+        self.looks += 1
+        words = ("--snap-length", SNAP, "--clock", "monotonic")
+        with _counting(_tap(names, folder, "pcap", options, *words), options) as counts:
+            for parts, told in enumerate(counts, 1):
+                self.left -= 1
                 here = {end: told[name]["seen"] for end, name in names.items()}
                 now = {end: earlier[end] + count for end, count in here.items()}
                 self.idle, self.seen = self.idle + 1 if now == self.seen else 0, now
                 most = max(min(here[end] for end in way) for way in self.ways)
-                if most >= ENOUGH or sum(here.values()) > MUCH:
+                is_whole = parts % PARTS == 0
+                if most >= (ENOUGH if is_whole else MANY if first else inf):
                     break
-                if self.tries:
+                if sum(here.values()) > MUCH or not self.left:
+                    break
+                if is_whole:
                     options.on_step(f"waiting for packets: so far {self._said()}")
-            tap.interrupt()
-            tap.expect("done", STOP_SECONDS)
+            rates = ((told[name]["rate"], end) for end, name in names.items())
+            said = [f"{format_rate(rate)} {_words(end)}" for rate, end in rates if rate]
+            options.on_step(", ".join(said) or "no packets")
 
     def nothing(self) -> str:
         """Why no packet was known again, and what may help."""
@@ -263,8 +292,10 @@ class Passing:
             remedy = past
         elif not both:
             remedy = "wait for traffic, or say with @arrival and @egress where it passes"
-        elif self.idle:
-            idle = format_time(self.idle * self.options.look_ns)
+            if elsewhere := self._elsewhere():
+                remedy = f"packets pass {elsewhere}: name two of these, or {remedy}"
+        elif self.idle >= PARTS:
+            idle = format_time(self.idle * self.options.look_ns // PARTS)
             remedy = f"none in the last {idle}: the traffic has ended, so start it again first"
         elif self.options.egress is not None:
             remedy = (
@@ -278,19 +309,32 @@ class Passing:
 
     def _said(self) -> str:
         return ", ".join(
-            f"{format_count(count, 'packet') if count else 'no packet'} "
-            f"{'came in by' if end.at == 'arrival' else 'left through'} {end.interface.name}"
+            f"{format_count(count, 'packet') if count else 'no packet'} {_words(end)}"
             for end, count in self.seen.items()
         )
+
+    def _elsewhere(self) -> str:
+        """Other interfaces of the same namespaces, by how many packets they have had since."""
+        named = {interface.target.text for interface in self.before}
+        found = dict[str, int]()
+        for interface, before in self.before.items():
+            place, slash, _ = interface.target.text.rpartition("/")
+            for name, counts in interface.inside(passed).items():
+                more = sum(counts) - sum(before.get(name, counts))
+                if more >= ENOUGH and name != "lo":
+                    found[f"{place}{slash}{name}"] = more
+        most = sorted(found.keys() - named, key=lambda text: -found[text])[:SHOWN]
+        return ", ".join(f"{text} ({format_count(found[text], 'packet')})" for text in most)
 
     def _past_hooks(self) -> Iterator[str]:
         """What interfaces count that nothing was seen of."""
         for end, count in self.seen.items():
             interface, way = end.interface, 0 if end.at == "arrival" else 1
-            more = interface.inside(passed)[way] - self.before[interface][way]
+            name = interface.name
+            more = interface.inside(passed)[name][way] - self.before[interface][name][way]
             if count or more < ENOUGH:
                 continue
-            packets, name = format_count(more, "packet"), interface.name
+            packets = format_count(more, "packet")
             if way:
                 yield (
                     f"{name} sent {packets} past its hook, as PACKET_QDISC_BYPASS, AF_XDP and XDP "
@@ -301,6 +345,10 @@ class Passing:
                 programs = interface.inside(xdp_of).programs
                 why = xdp_words(programs, name) if programs else "AF_XDP may have taken them"
                 yield f"{name} received {packets} that its hook did not see: {why}"
+
+
+def _words(end: End) -> str:
+    return f"{'came in by' if end.at == 'arrival' else 'left through'} {end.interface.name}"
 
 
 def back_of(way: Way) -> Way:
@@ -319,15 +367,32 @@ def _tap(
     return ["tap", *links, *write, "--records", str(ROOM), *chosen, *more, "--json"]
 
 
-def _run(commands: Sequence[Sequence[str]], look_ns: int) -> None:
+@contextlib.contextmanager
+def _counting(words: Sequence[str], options: Options) -> Iterator[Iterator[Mapping[str, Any]]]:
+    """A tap that is ready, as what it says of each link after each part of a look; it has ended
+    behind the context.
+    """
+    part_ns = max(1, options.look_ns // PARTS)
+
+    def counts() -> Iterator[Mapping[str, Any]]:
+        while True:
+            yield tap.expect("counts", part_ns / 1e9 + READY_SECONDS)["links"]
+
     with contextlib.ExitStack() as stack:
-        running = [_started(words, stack) for words in commands]
-        for process in running:
-            process.expect("ready", READY_SECONDS)
-        running[0].wait(look_ns / 1e9)
-        for process in reversed(running):
-            process.interrupt()
-            process.expect("done", STOP_SECONDS)
+        tap = _started([*words, "--tell", f"{part_ns} ns"], stack)
+        tap.expect("ready", READY_SECONDS)
+        yield counts()
+        tap.interrupt()
+        tap.expect("done", STOP_SECONDS)
+
+
+def _look_tracer(options: Options, stack: contextlib.ExitStack) -> tuple[Process, Path] | None:
+    """A tracer of all CPUs that is being loaded, and its folder; None where nobody wants it."""
+    if options.trace == "none" or (options.cpus and options.served):
+        return None
+    folder = stack.enter_context(observing_folder())
+    trace = ["trace", "--cpus", list_cpus(usable()), "--out", str(folder), "--floor", "0 s"]
+    return _started([*trace, "--json"], stack), folder
 
 
 def _started(words: Sequence[str], stack: contextlib.ExitStack) -> Process:
@@ -355,21 +420,24 @@ def _matched(options: Options, way: Way, names: Mapping[End, str], folder: Path)
     return Looked(way, key, match, found.counts.matched)
 
 
-def _served(options: Options, looked: Looked) -> Looked:
+def _served(options: Options, looked: Looked, tracer: Process, traced: Path) -> Looked:
     """The same, with who served the packets that left during a second look."""
-    if options.trace == "none" or (options.cpus and options.served):
-        return looked
-    options.on_step("looking at who serves them: the tracer is loaded, which takes some seconds")
+    options.on_step("looking at who serves them")
     names = dict(zip(looked.way, SIDES, strict=True))
+    key = looked.key if looked.match == PACKETS and looked.key not in UNHASHED else ANY_KEY
     with observing_folder() as folder:
-        trace = ["trace", "--cpus", list_cpus(usable()), "--out", str(folder), "--floor", "0 s"]
-        key = looked.key if looked.match == PACKETS and looked.key not in UNHASHED else ANY_KEY
         tap = _tap(names, folder, "marks", options, "--hash", key)
-        _run([[*trace, "--json"], tap], options.look_ns)
+        tracer.expect("ready", READY_SECONDS)
+        with _counting(tap, options) as counts:
+            for parts, told in enumerate(counts, 1):
+                if parts == PARTS or told[SIDES[1]]["seen"] >= MANY:
+                    break
+        tracer.interrupt()
+        tracer.expect("done", STOP_SECONDS)
         came, left = (read_marks(folder / f"{side}.marks") for side in SIDES)
-        if looked.match == PACKETS and key != ANY_KEY:  # others leave there as well
-            left = left[np.isin(left["key"], came["key"])]
-        return replace(looked, seen=contexts(folder, left))
+    if looked.match == PACKETS and key != ANY_KEY:  # others leave there as well
+        left = left[np.isin(left["key"], came["key"])]
+    return replace(looked, seen=contexts(traced, left))
 
 
 def unlooked(options: Options, came: Interface, left: Interface) -> Iterator[Looked]:
@@ -437,6 +505,8 @@ class Prepared:
         requests = self.looked.match == TRANSACTIONS
         by = "requests and their answers" if requests else f"matched by {self.looked.key}"
         said = []
+        if self.looked.way[0].interface.target == self.options.egress:
+            said.append("packets pass the other way only: so that is what is observed")
         for before, behind in map(self.points, self.ways):
             said.append(
                 f"observing {before.target} ({before.kind}, {before.at}) to {behind.target} "

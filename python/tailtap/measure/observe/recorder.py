@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -27,15 +25,16 @@ from tailtap.analysis.live.numbers import (
 from tailtap.analysis.live.written import Row
 from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.base.bugs import STORAGE
-from tailtap.base.errors import InputError, MachineError, WrongValue
+from tailtap.base.errors import MachineError
 from tailtap.base.files import remove_tree, write_json
-from tailtap.base.units import format_size, format_time
+from tailtap.base.units import format_size
+from tailtap.measure.aside import away_from, kept_to
 from tailtap.measure.campaign import Campaign, now
-from tailtap.measure.live import away_from
 from tailtap.measure.observe import ObservedRun, opened_for
 from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped
 from tailtap.measure.observe.incidents import Draft, Maker
 from tailtap.measure.observe.look import SLUGS, Options, Prepared, observing_folder
+from tailtap.measure.observe.recording import Recording
 from tailtap.measure.observe.segments import (
     TraceRow,
     bytes_in,
@@ -61,32 +60,6 @@ PATIENCE_NS = 5_000_000_000
 RECORD = "recording.json"
 
 
-@dataclass(frozen=True)
-class Recording:
-    """What is kept of what is observed."""
-
-    above: Sequence[str]
-    """What makes an incident: see `parse_trigger`."""
-    keep_ns: int = 1_000_000_000
-    """How long before what makes it an incident begins; a packet that has not come after so long
-    is lost."""
-    incidents: int = 100
-    rate: tuple[int, int] | None = None
-    """At most so many incidents in so many ns."""
-    then: str | None = None
-    memory: int = 1 << 30
-    """What is kept in memory takes so many bytes at most."""
-
-    def __post_init__(self) -> None:
-        """Raise `InputError` for what is no trigger, and for a time that is too long or short."""
-        for text in self.above:
-            parse_trigger(text)
-        if not 100_000_000 <= self.keep_ns <= 60_000_000_000:
-            raise InputError(
-                f"--keep {format_time(self.keep_ns)!r}: give a time from 100 ms to 60 s"
-            )
-
-
 def record(
     options: Options,
     recording: Recording,
@@ -103,15 +76,17 @@ def record(
     """
     with opened_for(options, campaign, packets_alone=True) as prepared:
         cpus, folder = away_from(prepared.serving.cpus), campaign.folder
-        with _on(cpus), observing_folder() as memory, observing_folder(campaign.out) as aside:
+        with kept_to(cpus), observing_folder() as memory, observing_folder(campaign.out) as aside:
             maker = Maker(folder, then=recording.then, cpus=cpus, note=campaign.note)
             recorder = Recorder(prepared, recording, folder, memory, aside, maker)
             looks = itertools.count()
 
             def look(left_s: float | None) -> None:
                 recorder.look(time.monotonic_ns(), work.told)
+                numbers = recorder.numbers(left_s)
                 if board is not None:
-                    board.hang(recorder.numbers(left_s))
+                    board.hang(numbers)
+                campaign.measured(numbers)
                 if next(looks) % STORE_LOOKS == 0:
                     recorder.store()
 
@@ -132,17 +107,6 @@ def record(
             if board is not None:
                 board.hang(told.numbers)
             return told
-
-
-@contextlib.contextmanager
-def _on(cpus: Collection[int]) -> Iterator[None]:
-    """Keep this thread, and what it starts, on these CPUs."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cpus)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 class Recorder:
@@ -408,12 +372,3 @@ class Recorder:
             if told not in self._notes:
                 self._notes.append(told)
             before_ns = max(before_ns, self._now_ns - 10 * SEGMENT_NS) + SEGMENT_NS
-
-
-def parse_rate(text: str) -> tuple[int, int]:
-    """``1/min``, ``10/h``: how many, in how many ns. Raises `InputError`."""
-    units = {"s": 1, "min": 60, "h": 3600, "d": 86400}
-    number, slash, unit = text.replace(" ", "").partition("/")
-    if not (slash and number.isascii() and number.isdecimal() and int(number) and unit in units):
-        raise WrongValue("--rate", text, "write how many incidents in a time, such as 1/min")
-    return int(number), units[unit] * 1_000_000_000

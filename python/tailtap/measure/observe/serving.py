@@ -20,8 +20,8 @@ from tailtap.base.proc import ALLOWED, status
 from tailtap.base.proc import names as process_names
 from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.cpu.cpus import usable
-from tailtap.lab.forwarders.served import SOFTIRQ, Served, Server
 from tailtap.lab.instruments.tracer import EVENTS, RECORD
+from tailtap.lab.served import SOFTIRQ, Served, Server
 from tailtap.measure.observe.interfaces import Interface, behind_tap
 from tailtap.records.live import ObservedServer
 from tailtap.records.record import read

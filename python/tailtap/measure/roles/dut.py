@@ -23,12 +23,12 @@ from tailtap.host.net.silent_link import SilentLink
 from tailtap.lab import forwarders as forwarder
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import Running, Served, Setting
-from tailtap.lab.forwarders.served import Server, in_guest
 from tailtap.lab.forwarders.setting import CpuTime
 from tailtap.lab.instruments import INSTRUMENTS, Guest, Observation, Scope, Tracing
 from tailtap.lab.instruments.interrupts import sampling_ns
 from tailtap.lab.neighbours import Neighbours, too_little
 from tailtap.lab.platforms import Dut
+from tailtap.lab.served import Server, in_guest
 from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.graphs import FORWARD
 from tailtap.lab.topology.lab import Lab

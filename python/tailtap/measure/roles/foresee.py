@@ -41,8 +41,8 @@ from tailtap.lab.topology.compiler import compile_graph, placed
 from tailtap.lab.topology.graph import TASKS, Graph, Task
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.placement import BUSY_POLL, crossings
+from tailtap.measure.beside import Beside
 from tailtap.measure.preconditions import (
-    Beside,
     note_sharing,
     require_cpus,
     require_lab_stamps,

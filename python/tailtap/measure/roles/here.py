@@ -22,7 +22,7 @@ from tailtap.lab.instruments.perf import Counting, Snapshot, window
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.graphs import Cables
 from tailtap.lab.topology.lab import Lab
-from tailtap.measure.preconditions import own_folder
+from tailtap.measure.beside import own_folder
 from tailtap.measure.roles import PLACE, Begin, Role, Workbench
 from tailtap.measure.roles.dut import DeviceUnderTest
 from tailtap.measure.roles.foresee import foresee, foresee_machine

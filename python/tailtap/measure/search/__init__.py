@@ -32,10 +32,10 @@ from tailtap.host.facts.needs import require_root
 from tailtap.lab.generators.model import MAX_PACKETS
 from tailtap.lab.generators.pattern import Ramp
 from tailtap.lab.topology.graph import EGRESS, INGRESS
+from tailtap.measure.boots import asks
 from tailtap.measure.campaign import (
     Campaign,
     Recorded,
-    asks,
     experiment_text,
     first_difference,
     now,

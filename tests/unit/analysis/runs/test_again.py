@@ -26,7 +26,7 @@ from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.evaluation import Options
 from tailtap.records.record import as_json
-from tailtap.results.database import kept_current
+from tailtap.results.current import kept_current
 from tailtap.show.report import write_report
 
 SECOND = 1_000_000_000

@@ -14,9 +14,9 @@ from guests import write_guest_run
 from traced import arrivals, simulate
 
 from tailtap.analysis.clocks import host as guest_clock
-from tailtap.lab.forwarders.served import SOFTIRQ, Served, Server, in_guest
 from tailtap.lab.instruments.observing import Guest, Scope, Tracing
 from tailtap.lab.instruments.tracer.guest import FOLDER, Untraced, trace_guest
+from tailtap.lab.served import SOFTIRQ, Served, Server, in_guest
 from tailtap.measure.clocks import guest_clock_of
 from tailtap.remote.local import LocalHost
 

@@ -18,7 +18,7 @@ from tailtap.measure.observe.interfaces import (
     parse_target,
     passed,
 )
-from tailtap.measure.observe.look import Looked, Options, Passing, ways_of
+from tailtap.measure.observe.look import PARTS, Looked, Options, Passing, ways_of
 
 HERE = Place("/proc/self/ns/net", "this namespace")
 
@@ -67,9 +67,11 @@ def nothing(seen: tuple[int, int], idle: int = 0, before: int = 0) -> str:
     came, left = interface("lo@arrival"), interface("lo@egress")
     options = Options(came.target, left.target)
     ways = ways_of(options, came, left)
-    received, sent = passed("lo")
-    earlier = dict.fromkeys((came, left), (received - before, sent - before))
-    return Passing(options, ways, dict(zip(ways[0], seen, strict=True)), earlier, 0, idle).nothing()
+    received, sent = passed("lo")["lo"]
+    counted = {"lo": (received - before, sent - before)}
+    earlier = dict.fromkeys((came, left), counted)
+    counts = dict(zip(ways[0], seen, strict=True))
+    return Passing(options, ways, counts, earlier, 0, idle * PARTS).nothing()
 
 
 def test_traffic_that_is_not_there_is_not_the_key() -> None:

@@ -19,7 +19,8 @@ from tailtap.base.files import make_folder, write_json
 from tailtap.measure.observe import ObservedRun, incidents, recorder
 from tailtap.measure.observe.incidents import Maker
 from tailtap.measure.observe.look import SLUGS
-from tailtap.measure.observe.recorder import Recorder, Recording, parse_rate
+from tailtap.measure.observe.recorder import Recorder
+from tailtap.measure.observe.recording import Recording, parse_rate
 from tailtap.records.datapath import LinkSoFar, TapsSoFar
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import as_json, opened, read

@@ -20,7 +20,7 @@ from typing import Any, cast
 import pytest
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.measure.campaign import Wanted
+from tailtap.measure.boots import Wanted
 from tailtap.measure.testbed.boot import (
     BootOptions,
     Files,

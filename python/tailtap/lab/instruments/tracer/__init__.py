@@ -28,8 +28,8 @@ from tailtap.base.units import format_share
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.host.facts.timekeeping import require_kernel_clock
-from tailtap.lab.forwarders.served import Server, server_records
 from tailtap.lab.instruments.observing import Reading, Scope, Tracing, Warning
+from tailtap.lab.served import Server, server_records
 from tailtap.records.record import as_json, parsed
 from tailtap.records.run import Facts
 from tailtap.records.trace import Taken, TraceRecord, UsualPasses

@@ -23,7 +23,7 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.base.locks import wait_until
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import RT, VANILLA
-from tailtap.measure.campaign import Wanted
+from tailtap.measure.boots import Wanted
 from tailtap.measure.roles import Stations
 from tailtap.measure.roles.here import Here
 from tailtap.measure.testbed.boot import WAYS, BootOptions, Files, Way, reboot

@@ -18,7 +18,7 @@ from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.forwarders.commands import PROGRAMS, ServerOptions, is_listening
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.own import Forwarding
-from tailtap.lab.forwarders.served import (
+from tailtap.lab.served import (
     SOFTIRQ,
     Served,
     Server,
@@ -188,7 +188,7 @@ class _Node:
 def test_the_kernel_serves_by_its_threads_where_it_has_them(
     node: _Node, threads: dict[int, int], expected: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailtap.lab.forwarders.served.backlog_threads", lambda: threads)
+    monkeypatch.setattr("tailtap.lab.served.backlog_threads", lambda: threads)
     lab: Any = node
     assert by_kernel(lab, lab) == expected
 

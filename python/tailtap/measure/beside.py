@@ -1,0 +1,88 @@
+"""What else of tailtap is on this machine: measurements under way, and what killed ones left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.host.changes.journal import Journal, read_all
+from tailtap.host.changes.processes import Folder
+from tailtap.lab.instruments.observing import Warning
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The other processes of tailtap that have journals here, by their ids, ascending."""
+
+    running: Sequence[int]
+    """They are measuring, or about to."""
+    ended: Sequence[int]
+    """They were killed and left something changed."""
+
+    @classmethod
+    def look(cls, *folders: Path) -> Beside:
+        """Read the journals in `folders`, those of this machine by default."""
+        running: set[int] = set()
+        ended: set[int] = set()
+        for record in read_all(*folders):
+            owner = record.owner
+            if owner is None or record.foreign or record.kept or record.task is not None:
+                continue
+            if record.alive and owner.pid != os.getpid():
+                running.add(owner.pid)
+            elif record.entries and not record.alive:
+                ended.add(owner.pid)
+        return cls(sorted(running), sorted(ended))
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """What should be known before a measurement."""
+        found = []
+        if self.running:
+            verb = "are" if len(self.running) > 1 else "is"
+            found.append(
+                f"{_named(self.running)} of tailtap {verb} measuring on this machine: both delay "
+                "each other's packets; wait for it, or measure again afterwards"
+            )
+        if self.ended:
+            verb = "have" if len(self.ended) > 1 else "has"
+            found.append(
+                f"{_named(self.ended)} of tailtap, which {verb} ended, left namespaces, links or "
+                "settings behind: `sudo tailtap clean` removes them"
+            )
+        return found
+
+
+def other_measurements(*looks: Beside) -> list[Warning]:
+    """The warning about a run, of what was seen before it and after it."""
+    others = sorted({pid for look in looks for pid in look.running})
+    if not others:
+        return []
+    message = (
+        f"{_named(others)} of tailtap measured on this machine at the same time: its packets may "
+        "have delayed these; measure again while nothing else is measured"
+    )
+    return [{"code": "other-measurement", "message": message}]
+
+
+@contextlib.contextmanager
+def own_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A folder that nobody else can read; it goes with its content.
+
+    `tailtap clean` finds it when this process is killed. Raises `MachineError` where there is no
+    room for it.
+    """
+    journal = Journal.create()
+    try:
+        path = parent / f"tt-{journal.identity}-{name}"
+        with journal.held(Folder(str(path))):
+            yield path
+    finally:
+        journal.close()
+
+
+def _named(pids: Sequence[int]) -> str:
+    return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"

@@ -1,0 +1,75 @@
+"""What runs ask of the boot of the DuT's machine, and who boots it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.plan import PlannedRun
+from tailtap.lab.platforms import boot
+from tailtap.lab.platforms.boot import KernelOptions
+from tailtap.records.machine import Booted
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run asks of the machine's boot."""
+
+    kernel: str | None
+    """As `dut.kernel` names it; None where any will do."""
+    words: str
+    """The parameters of `dut.boot`, with the DuT's CPUs filled in."""
+
+
+class Boots(Protocol):
+    """Boots the DuT's machine."""
+
+    def foresee(self, wanted: Wanted) -> str:
+        """Which kernel it would be booted with, as a sentence; nothing is booted.
+
+        Raises `TailtapError` when it has none that is wanted, or cannot be asked.
+        """
+        ...
+
+    def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
+        """Have the machine be booted so, anew in each `repeat`; None where nothing is asked.
+
+        Returns what ``run.json`` says of it, and raises `MachineError` when it cannot be had. What
+        failed is not tried again for a run that wants the same in the same repeat.
+        """
+        ...
+
+
+def wanted_of(experiment: Experiment) -> Wanted | None:
+    """What the experiment asks of the machine; None where its DuT runs no kernel of the machine's
+    by name.
+    """
+    settings = experiment.dut.settings
+    if not isinstance(settings, KernelOptions) or experiment.traits.own_kernel:
+        return None
+    return Wanted(settings.kernel, boot.filled_in(settings.boot, experiment.dut.cpus).strip())
+
+
+def asks(plan: Iterable[PlannedRun]) -> bool:
+    """Whether any run asks for a kernel or for parameters of one."""
+    wanted = [wanted_of(run.experiment) for run in plan]
+    return any(one is not None and one != Wanted(None, "") for one in wanted)
+
+
+def grouped(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """The runs, repeat by repeat, with those of one boot together.
+
+    Boots are in the order in which the plan has them first, and those that ask for nothing join the
+    boot before them.
+    """
+    found: list[PlannedRun] = []
+    by_repeat: dict[int, dict[Wanted | None, list[PlannedRun]]] = {}
+    for run in runs:
+        groups = by_repeat.setdefault(run.repeat, {})
+        groups.setdefault(wanted_of(run.experiment), []).append(run)
+    for groups in by_repeat.values():
+        for group in groups.values():
+            found += group
+    return found
