@@ -20,29 +20,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from program import TAILTAP
-from traced import DUT, HOG, IDLE, NAMES, SERVED_BIT, SERVER, START, TASK, VECTOR, Integers
+from traces import IDLE, TASK, VECTOR
 
 from benches import process, timing
 from benches.long import BLOCK, stamp_file
 from benches.timing import MIB, MILLION
 from tailtap.analysis import evaluation
 from tailtap.analysis.causes import explain_runs
+from tests.simulation.device import CORE, HOG, NAMES, SERVED_BIT, SERVES
+from tests.simulation.machine import Integers
+from tests.simulation.records import LAYOUT
+from tests.simulation.traffic import START_NS
 
 GAP_NS = 10_000
 LATENCY_NS = 3_000
 HELD_NS = 500_000
 HELD_ONE_IN = 20_000
-RECORD = np.dtype(
-    [("start", "<u8"), ("dur", "<u4"), ("kind", "u1"), ("flags", "u1"), ("cpu", "<u2"),
-     ("aux", "<u8"), ("id", "<u4"), ("steal", "<u4")]
-)  # fmt: skip
 
 
 def write_run(folder: Path, pairs: int) -> Path:
     """A run folder of so many packets, with its trace, made in blocks."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(1)
-    left = START  # when the last packet left
+    left = START_NS  # when the last packet left
     with (
         stamp_file(folder / "ingress.stamps", pairs) as before,
         stamp_file(folder / "egress.stamps", pairs) as after,
@@ -58,9 +58,9 @@ def write_run(folder: Path, pairs: int) -> Path:
             left = int(egress[-1])
     (folder / "trace.json").write_text(
         json.dumps({
-            "schema": "tailtap.trace/1", "clock": "monotonic", "mode": "thin", "cpus": [DUT],
-            "started_ns": START - 1, "ended_ns": left + 1, "lost": {}, "names": NAMES,
-            "served": {"by": "task", "pids": [SERVER], "cpus": [DUT]},
+            "schema": "tailtap.trace/1", "clock": "monotonic", "mode": "thin", "cpus": [CORE],
+            "started_ns": START_NS - 1, "ended_ns": left + 1, "lost": {}, "names": NAMES,
+            "served": {"by": "task", "pids": [SERVES], "cpus": [CORE]},
         })
     )  # fmt: skip
     (folder / "run.json").write_text(
@@ -74,7 +74,7 @@ def write_run(folder: Path, pairs: int) -> Path:
 
 def _packets(ids: Integers, random: np.random.Generator) -> tuple[Integers, Integers, Integers]:
     """When packets come and leave, and the places of those that the task takes the core from."""
-    ingress = START + ids * GAP_NS
+    ingress = START_NS + ids * GAP_NS
     egress = ingress + LATENCY_NS + random.integers(0, 500, ids.size)
     held = np.arange(HELD_ONE_IN // 2, ids.size - 200, HELD_ONE_IN)
     for place in range(HELD_NS // GAP_NS):  # those that come while the task has the core
@@ -87,7 +87,7 @@ def _records(ingress: Integers, egress: Integers, held: Integers, left: int) -> 
     """The server's stretch before each egress, an interrupt in it, idle between, and the task."""
     before = np.concatenate(([left], egress[:-1]))
     start = np.maximum(egress - 1_500, before)
-    serving = _column(start, egress, TASK, SERVER, SERVED_BIT)
+    serving = _column(start, egress, TASK, SERVES, SERVED_BIT)
     interrupts = _column(start + 200, np.minimum(start + 600, egress), VECTOR, 1)
     idle = _column(before, start, IDLE, 1)
     tasks = _column(ingress[held] + 100, ingress[held] + HELD_NS, TASK, HOG, HOG)
@@ -96,9 +96,9 @@ def _records(ingress: Integers, egress: Integers, held: Integers, left: int) -> 
 
 
 def _column(start: Integers, end: Integers, kind: int, id: int, aux: int = 0) -> npt.NDArray[Any]:
-    records = np.zeros(start.size, RECORD)
+    records = np.zeros(start.size, LAYOUT)
     records["start"], records["dur"] = start, np.maximum(end - start, 0)
-    records["kind"], records["cpu"], records["id"], records["aux"] = kind, DUT, id, aux
+    records["kind"], records["cpu"], records["id"], records["aux"] = kind, CORE, id, aux
     return records
 
 

@@ -22,7 +22,7 @@ from program import Finished, in_process
 from published_trees import write_rates
 from runs import rows as stored_rows
 from runs import write_run as write_evaluated
-from traced import hog, steal, traffic, write_run
+from traced import HOG, STEAL, traffic, write_run
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.stored import TABLES
@@ -44,7 +44,7 @@ RUN = "runs/001-stolen"
 def explained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An experiment whose run was explained, after a knob had been tried."""
     folder = tmp_path_factory.mktemp("explained") / "e"
-    kinds = ((kind, 4, (300_000, 400_000)) for kind in (hog, steal))
+    kinds = ((kind, 4, (300_000, 400_000)) for kind in (HOG, STEAL))
     run = write_run(folder / RUN, traffic(5, 0.2, *kinds, rate=10_000))
     store(folder, improvement(helped("groups")))
     explain_runs([folder])
@@ -204,7 +204,7 @@ def failing() -> Iterator[Server]:
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An experiment with a traced run and imported runs, and runs to import beside it."""
     top = tmp_path_factory.mktemp("before")
-    found = traffic(1, 0.5, (hog, 4, (500_000, 600_000)))
+    found = traffic(1, 0.5, (HOG, 4, (500_000, 600_000)))
     run = write_run(top / "folder/runs/001-traced", found)
     refresh(top / "folder")
     (top / "imported").mkdir()

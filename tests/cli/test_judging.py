@@ -21,7 +21,7 @@ from published import CAPTURES, POST, PRE, needs_captures
 from runs import rows
 from sampled import AHEAD_NS, MS, SAMPLES, write_sampled
 from tails import write_tail
-from traced import arrivals, hog, random_blocks, simulate, steal, traffic
+from traced import HOG, STEAL, arrivals, random_jobs, simulate, traffic
 from traced import write_run as write_traced
 
 from tailtap.analysis.causes.many import BRIEF_BYTES
@@ -42,7 +42,7 @@ from tailtap.results.database import refresh
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("traced") / "runs/001-traced"
-    return write_traced(folder, traffic(1, 1.0, (hog, 5, (300_000, 900_000))))
+    return write_traced(folder, traffic(1, 1.0, (HOG, 5, (300_000, 900_000))))
 
 
 @pytest.fixture
@@ -276,7 +276,7 @@ def test_a_run_that_nobody_can_model(tmp_path: Path) -> None:
 
 SLIP = Notice("generator-slip", "1 % of the packets left late")
 RATE = Notice("generator-rate", "the generator reached half of it")
-STEAL = Notice("steal", "the hypervisor took 3 %")
+STOLEN = Notice("steal", "the hypervisor took 3 %")
 
 
 def row(slug: str, *warnings: Notice, error: str | None = None) -> RunRow:
@@ -289,8 +289,8 @@ def row(slug: str, *warnings: Notice, error: str | None = None) -> RunRow:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([row("001", STEAL), row("002")], None),
-        ([row("001", STEAL, SLIP)], "1 of 1 runs is invalid, 001 first: 1 % of the packets left"),
+        ([row("001", STOLEN), row("002")], None),
+        ([row("001", STOLEN, SLIP)], "1 of 1 runs is invalid, 001 first: 1 % of the packets left"),
         (
             [row("001"), row("002", RATE), row("003", SLIP)],
             "2 of 3 runs are invalid, 002 first: the generator reached half of it",
@@ -341,8 +341,8 @@ def stolen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, pauses in ((1, 0), (2, 30)):
         random = np.random.default_rng(4)
         ingress = arrivals(20_000, 1.0, random)
-        own = random_blocks(hog, 12, (60_000, 90_000), 1.0, random)
-        outside = random_blocks(steal, pauses, (300_000, 900_000), 1.0, random)
+        own = random_jobs(HOG, 12, (60_000, 90_000), 1.0, random)
+        outside = random_jobs(STEAL, pauses, (300_000, 900_000), 1.0, random)
         folder = top / f"runs/00{number}-run"
         write_traced(folder, simulate(ingress, [*own, *outside], random))
         rewrite(folder / "run.json", number=number, variables={"dut.platform": f"p{number}"})
@@ -361,7 +361,7 @@ def test_what_is_left_without_pauses_is_the_device(stolen: Path) -> None:
     assert plain is not None and plain.record.shown
     assert plain.record.left_out_ns == 0 and plain.record.packets == calm.packets
     [pause] = [one for one in found.record.pauses if one.by == "steal"]
-    assert 20 <= pause.pauses <= 30 and pause.longest_ns <= 900_000
+    assert 20 <= pause.pauses <= 30 and pause.longest_ns <= 2 * 900_000  # one behind another
     assert pause.pause_ns < found.record.left_out_ns < 0.1 * found.record.of_ns
     p999, ours, theirs = (one.percentile(0.999) for one in (disturbed, found, calm))
     assert p999 is not None and ours is not None and theirs is not None

@@ -20,7 +20,7 @@ from made_records import made
 from program import TAILTAP, Finished, in_process, one_line_error
 from published_trees import write_rates
 from sites import FILE, write_site
-from traced import hog, traffic, write_run
+from traced import HOG, traffic, write_run
 
 from tailtap.analysis.runs.folder import STAMP_HEADER, ExperimentFolder, RunFolder, locked
 from tailtap.base.errors import InputError
@@ -205,7 +205,7 @@ COMMANDS = {
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An experiment with a traced run and its samples, and runs to import beside it."""
     top = tmp_path_factory.mktemp("before")
-    found = traffic(1, 0.5, (hog, 4, (500_000, 600_000)))
+    found = traffic(1, 0.5, (HOG, 4, (500_000, 600_000)))
     write_run(top / "folder/runs/001-traced", found)
     (top / "folder/experiment.yaml").write_text("name: traced\n")
     refresh(top / "folder")

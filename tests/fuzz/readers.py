@@ -11,7 +11,7 @@ from pathlib import Path
 
 from devices import Bench, sharp
 from experiment_folders import write_run as write_evaluated
-from guests import host_hog, write_guest_run
+from guests import HOST_HOG, write_guest_run
 from identities import write_planted
 from improvements import helped, improvement, store, trial
 from placed_runs import placed_run, recorded, tuned
@@ -22,7 +22,7 @@ from runs import passed, write_experiment, write_line_run
 from sampled import write_sampled
 from sites import write_site
 from stamps import write_sides
-from traced import Simulated, hog, kworker, steal, traffic
+from traced import HOG, KWORKER, STEAL, traffic
 from traced import write_run as write_traced
 
 from tailtap.analysis.causes import explain_runs
@@ -33,6 +33,8 @@ from tailtap.analysis.undisturbed import keep_undisturbed
 from tailtap.base.errors import MachineError
 from tailtap.measure.search.methods import settings_of
 from tests.fuzz.reader import Reader
+from tests.simulation.machine import What
+from tests.simulation.tracer import Told
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TESTBED = """\
@@ -125,27 +127,27 @@ def write_line(folder: Path) -> None:
     write_line_run(folder / "runs")
 
 
-def _traffic(*made: object) -> Simulated:
+def _traffic(*made: What) -> Told:
     kinds = ((one, 4, (300_000, 400_000)) for one in made)
     return traffic(5, 0.2, *kinds, rate=10_000)
 
 
 def write_trace(folder: Path) -> None:
     """A run with a trace that was explained, of an improvement."""
-    write_traced(folder / "runs" / "001-traced", _traffic(hog, kworker))
+    write_traced(folder / "runs" / "001-traced", _traffic(HOG, KWORKER))
     store(folder, improvement(helped("groups"), trial("kernel-threads")))
     explain_runs([folder])
 
 
 def write_stolen(folder: Path) -> None:
     """A run whose time around pauses from outside was left out."""
-    run = write_traced(folder / "runs" / "001-stolen", _traffic(hog, steal))
+    run = write_traced(folder / "runs" / "001-stolen", _traffic(HOG, STEAL))
     assert keep_undisturbed(finished_runs(run)[0]) is not None
 
 
 def write_guest(folder: Path) -> None:
     """A run in a virtual machine with the traces of both machines."""
-    write_guest_run(folder / "runs" / "001-guest", _traffic(hog, kworker, host_hog))
+    write_guest_run(folder / "runs" / "001-guest", _traffic(HOG, KWORKER, HOST_HOG))
 
 
 def write_search(folder: Path) -> None:

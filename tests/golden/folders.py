@@ -21,7 +21,8 @@ from pos_trees import write_crate, write_old_tree
 from published_trees import write_tree
 from tails import write_tail
 from tool_texts import FORTIO, RESULTS
-from traced import arrivals, hog, kworker, random_blocks, simulate, steal, tick
+from traced import HOG, KWORKER, STEAL, ticks
+from traced import traffic as packets
 from traced import write_run as write_traced
 
 from tailtap.host.cpu.cpus import Numa
@@ -113,20 +114,16 @@ def traced(folder: Path) -> None:
     """Repeats whose late packets have causes, of which one is from outside."""
     random = np.random.default_rng(8)
     causes = (
-        ((hog, 9, 1_200_000), (kworker, 12, 400_000)),
-        ((steal, 6, 800_000), (tick, 60, 9_000)),
+        ((HOG, 9, (600_000, 1_200_000)), (KWORKER, 12, (200_000, 400_000))),
+        ((STEAL, 6, (400_000, 800_000)),),
     )
     for number, ones in enumerate(causes, 1):
-        blocks = [
-            block
-            for made, count, longest in ones
-            for block in random_blocks(made, count, (longest // 2, longest), 0.5, random)
-        ]
-        simulated = simulate(arrivals(10_000, 0.5, random), blocks, random)
-        run = write_traced(folder / f"runs/{number:03}-traced", simulated)
+        told = packets(number, 0.5, *ones, rate=10_000, more=ticks(0.5, 9_000))
+        run = write_traced(folder / f"runs/{number:03}-traced", told)
         change(run, number=number, repeat=number)
-        bounds = np.arange(simulated.ingress[0], simulated.ingress[-1], 2_000_000)
-        late = simulated.ingress[simulated.egress - simulated.ingress > 100_000]
+        ingress, egress = told.made.sent, told.made.left
+        bounds = np.arange(ingress[0], ingress[-1], 2_000_000)
+        late = ingress[egress - ingress > 100_000]
         rises = {"LOC_timer_CPU1": 50 * np.histogram(late, bounds)[0]}
         for decoy in range(12):
             rises[f"{decoy}_decoy_CPU1"] = random.poisson(3, bounds.size - 1)

@@ -73,6 +73,7 @@ def captured(story: Story) -> None:
 
 def traced(story: Story) -> None:
     story.run("explain", "explain", "traced", as_json=True)
+    story.json("explain ticks", "explain", "traced/runs/001-traced", "--late", "5 us")
     story.run("explain briefly", "explain", "traced", "--brief", "--late", "100 us")
     reported(story, "", "traced")
     story.json("evaluate", "evaluate", "traced")

@@ -195,14 +195,14 @@ def _delays(made: Course, sender: int, function: int) -> Records:
 
 
 def _stolen(records: Records, made: Course) -> Records:
-    """Each record with what the hypervisor took since the one before it."""
+    """Each record with what the hypervisor took since the one before it; not the first."""
     taken = [what.cause == "steal" for what in made.table]
     if not any(taken):
         return records
     away = np.array(taken)[np.array(made.what)[made.job]]
     start, end = (np.array(side, np.int64)[away] for side in (made.start, made.end))
     upto = taken_before(start, end, np.maximum.accumulate(ends(records)))
-    records["steal"] = np.diff(upto, prepend=0)
+    records["steal"] = np.diff(upto, prepend=upto[:1])
     return records
 
 

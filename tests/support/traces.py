@@ -15,10 +15,8 @@ import numpy as np
 from namespaces import TAILTAP
 from numpy.typing import NDArray
 
-RECORD = np.dtype(
-    [("start", "<u8"), ("dur", "<u4"), ("kind", "u1"), ("flags", "u1"), ("cpu", "<u2"),
-     ("aux", "<u8"), ("id", "<u4"), ("steal", "<u4")]
-)  # fmt: skip
+from tests.simulation.records import LAYOUT as RECORD
+
 IRQ, VECTOR, FUNCTION, DELAY, SOFTIRQ, TASK, WAKEUP, WORK, IDLE, NMI, HRTIMER, TLB = range(1, 13)
 RUNNABLE, LOST = 19, 254
 TIMER, CALL = 1, 3

@@ -34,9 +34,14 @@ pub struct Percentile {
 pub fn nearest_rank(p: f64, count: u64) -> u64 {
     let n = count as f64;
     let rank = (p * n).ceil().clamp(1.0, n);
-    // The product may be rounded up past a whole number: 0.07 * 100 > 7.
-    let rank = if rank > 1.0 && (rank - 1.0) / n >= p { rank - 1.0 } else { rank };
-    rank as u64
+    // The product may be rounded past a whole number: 0.07 * 100 > 7, and what lies next above 1 / 3
+    // has 1 of 3.
+    let off = match rank {
+        one if one > 1.0 && (one - 1.0) / n >= p => -1.0,
+        short if short < n && short / n < p => 1.0,
+        _ => 0.0,
+    };
+    (rank + off) as u64
 }
 
 /// The percentiles `ps` (each 0 to 1, in any order) of a distribution given as distinct values,
@@ -194,6 +199,8 @@ mod tests {
             (1.0, 10, 10),
             (0.999_999, 10, 10),
             (0.5, 1, 1),
+            (1.0 / 3.0, 3, 1),
+            ((1.0f64 / 3.0).next_up(), 3, 2),
         ] {
             assert_eq!(nearest_rank(p, count), rank, "p {p} of {count}");
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_records import made
-from traced import arrivals, hog, random_blocks, simulate, write_run
+from traced import HOG, arrivals, random_jobs, simulate, write_run
 
 from tailtap.cli.progress import Lines, Reasons, listener
 from tailtap.experiment.model import Experiment
@@ -97,7 +97,7 @@ def test_quiet_says_why_there_is_no_result_and_nothing_else(
 
 def test_a_run_that_is_done_has_causes_and_nothing_is_written(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
-    blocks = random_blocks(hog, 5, (1_900_000, 2_100_000), 1.0, random)
+    blocks = random_jobs(HOG, 5, (1_900_000, 2_100_000), 1.0, random)
     simulated = simulate(arrivals(20_000, 1.0, random), blocks, random)
     folder = write_run(tmp_path / "runs" / "001-run", simulated)
     before = sorted(folder.rglob("*"))

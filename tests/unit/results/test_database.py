@@ -14,7 +14,7 @@ import pytest
 from program import TAILTAP
 from published_trees import write_rates
 from runs import all_rows, rows, write_run
-from traced import hog, traffic
+from traced import HOG, traffic
 from traced import write_run as write_traced
 
 from tailtap.analysis import evaluation
@@ -190,7 +190,7 @@ def test_a_database_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> N
 def traced(tmp_path: Path) -> Path:
     """An experiment of one run in which a task takes the core, stored and not yet explained."""
     folder = tmp_path / "experiment"
-    write_traced(folder / "runs/001-traced", traffic(1, 0.5, (hog, 4, (500_000, 600_000))))
+    write_traced(folder / "runs/001-traced", traffic(1, 0.5, (HOG, 4, (500_000, 600_000))))
     refresh(folder)
     return folder
 

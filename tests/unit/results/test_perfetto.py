@@ -10,21 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guests import SEAT, host_hog, write_guest_run
+from guests import HOST_HOG, SEAT, write_guest_run
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
-from traced import (
-    DUT,
-    HOG,
-    KWORKER,
-    OTHER,
-    TASK,
-    WORK,
-    flush,
-    hog,
-    traffic,
-    write_run,
-    write_two_causes,
-)
+from traced import FLUSH, HOG, KWORKER, traffic, write_run, write_two_causes
+from traces import TASK, WORK
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.stored import Causes, causes_of
@@ -32,6 +21,7 @@ from tailtap.analysis.runs.reader import finished_runs
 from tailtap.base.errors import InputError
 from tailtap.results.exporters import export
 from tailtap.results.exporters.perfetto.drawing import AROUND_NS
+from tests.simulation.device import CORE, NEIGHBOUR
 
 
 @dataclass
@@ -151,7 +141,7 @@ def test_late_packets_lie_from_stamp_to_stamp_and_say_why(whole: Read, causes: C
 
 
 def test_a_guest_has_tracks_of_its_own_and_flows_from_them(tmp_path: Path) -> None:
-    kinds = (hog, 5, (1_500_000, 1_600_000)), (host_hog, 5, (2_000_000, 2_100_000))
+    kinds = (HOG, 5, (1_500_000, 1_600_000)), (HOST_HOG, 5, (2_000_000, 2_100_000))
     run = write_guest_run(tmp_path / "001-guest", traffic(3, 1.0, *kinds))
     explain_runs([run], late="100 us")
     found = read(export(run, "perfetto", tmp_path / "out").written[0])
@@ -160,7 +150,7 @@ def test_a_guest_has_tracks_of_its_own_and_flows_from_them(tmp_path: Path) -> No
     assert details == {"guest: hog", "host: injector"}
     for event, packet in flows:
         is_guest = packet.told["detail"] == "guest: hog"
-        assert event.parent == (f"guest CPU {SEAT}" if is_guest else f"CPU {DUT}")
+        assert event.parent == (f"guest CPU {SEAT}" if is_guest else f"CPU {CORE}")
         assert event.name == ("hog" if is_guest else "injector")
     clock = found.of("guest's clock")
     assert [one.start for one in clock] == [one.start for one in found.of("exported")]
@@ -170,13 +160,13 @@ def test_a_guest_has_tracks_of_its_own_and_flows_from_them(tmp_path: Path) -> No
 
 def test_each_context_of_a_core_has_a_track_and_whole_records(whole: Read, causes: Causes) -> None:
     parents = {parent for _, parent in whole.tracks.values()}
-    assert parents == {"", f"CPU {DUT}"}  # the other core has no records
-    tasks = whole.of("tasks", f"CPU {DUT}")
+    assert parents == {"", f"CPU {CORE}"}  # the other core has no records
+    tasks = whole.of("tasks", f"CPU {CORE}")
     records = causes.events.records
     for kind, id, name in (
-        (TASK, HOG, "hog"),
-        (TASK, KWORKER, "kworker/1:2"),
-        (WORK, KWORKER, "kworker: vmstat_update"),
+        (TASK, HOG.id, "hog"),
+        (TASK, KWORKER.id, "kworker/1:2"),
+        (WORK, KWORKER.id, "kworker: vmstat_update"),
     ):
         mine = records[(records["kind"] == kind) & (records["id"] == id)]
         spans = {(int(one["start"]), int(one["start"]) + int(one["dur"])) for one in mine}
@@ -205,7 +195,7 @@ def test_by_default_the_surroundings_of_the_worst_packets_are_written(
     for packet in causes.record.worst:
         around = packet.ingress_ns - AROUND_NS, packet.egress_ns + AROUND_NS
         assert any(start <= around[0] and around[1] <= end for start, end in windows)
-    tasks, every = (read.of("tasks", f"CPU {DUT}") for read in (part, whole))
+    tasks, every = (read.of("tasks", f"CPU {CORE}") for read in (part, whole))
     inside = [one for one in every if any(one.start <= b and one.end >= a for a, b in windows)]
     assert [(one.start, one.end, one.name) for one in tasks] == [
         (one.start, one.end, one.name) for one in inside
@@ -222,10 +212,10 @@ def test_all_packets_are_written_when_asked_for(whole: Read, causes: Causes) -> 
 
 
 def test_interrupts_between_cores_come_from_their_sender(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", traffic(7, 1.0, (flush, 60, (50_000, 90_000)), rate=5_000))
+    run = write_run(tmp_path / "run", traffic(7, 1.0, (FLUSH, 60, (50_000, 90_000)), rate=5_000))
     done = read(export(run, "perfetto", tmp_path / "out", packets=True).written[0])
-    calls = [one for one in done.of("interrupts", f"CPU {DUT}") if one.name == "flush_tlb_func"]
-    sent = done.of("IPIs sent", f"CPU {OTHER}")
+    calls = [one for one in done.of("interrupts", f"CPU {CORE}") if one.name == "flush_tlb_func"]
+    sent = done.of("IPIs sent", f"CPU {NEIGHBOUR}")
     assert len(calls) == len(sent) > 40
     arrived = [(event, call) for event, call in done.flows() if call.name == "flush_tlb_func"]
     assert len(arrived) == len(calls)

@@ -15,7 +15,7 @@ from experiment_folders import traffic, write_experiment
 from experiment_folders import write_run as write_counted
 from made_records import rewrite
 from runs import STALL_NS, STALLED, write_line_run
-from traced import hog, kworker, write_run
+from traced import HOG, KWORKER, write_run
 from traced import traffic as traced
 
 from tailtap.analysis.causes import Explained, explain_runs
@@ -78,7 +78,7 @@ def traced_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Explained]:
     folder = tmp_path_factory.mktemp("traced")
     runs = []
     for number in (1, 2):
-        kinds = (hog, 6, (300_000, 900_000)), (kworker, 4, (100_000, 200_000))
+        kinds = (HOG, 6, (300_000, 900_000)), (KWORKER, 4, (100_000, 200_000))
         runs.append(write_run(folder / f"00{number}-traced", traced(number, 1.0, *kinds)))
         rewrite(runs[-1] / "run.json", number=number, repeat=number,
                 variables={"traffic.rate": "20 kpkt/s"})  # fmt: skip

@@ -8,7 +8,6 @@ trace tells of each serving thread how long it was woken, or had lost the CPU wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -35,6 +34,9 @@ from tailtap.records.causes import CauseRow, ClaimKind, Without
 Basis = Literal["core", "exclusion", "chance", "none"]
 """Why a row is a cause: it had the core, all else is excluded, or chance is; or it is none."""
 MIXED = Named("mixed", "")
+GAP_NS = 10_000
+"""A loop that polls was away for so long where it took this and a usual packet's latency more than
+usual: what hwlat takes for an SMI (the kernel's Documentation/trace/hwlat_detector.rst)."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,13 @@ def label(
     Rows that are `taken` had the core while a serving thread wanted it.
     """
     rows = list(joined.laid.rows.names)
-    own_names = [Named("gap" if one.by == "poll" else "own-work", "") for one in servers]
-    extra = [Named("behind", ""), MIXED, *own_names]
-    names = (*rows, *(name for name in dict.fromkeys(extra) if name not in rows))
-    behind, mixed, *owns = (names.index(name) for name in extra)
-    own = np.array(owns)[joined.segment]
+    extra = [Named("behind", ""), MIXED, Named("own-work", ""), Named("gap", "")]
+    names = (*rows, *(name for name in extra if name not in rows))
+    behind, mixed, own_work, gap = (names.index(name) for name in extra)
+    served_ns = _sums(joined, joined.part_row == SERVING)
+    polls = np.array([one.by == "poll" for one in servers])[joined.segment]
+    away = polls & (served_ns >= GAP_NS + joined.late.median_ns)
+    own = np.where(away, gap, own_work)
     held = [row in taken or holds(name, servers, guest=guest) for row, name in enumerate(names)]
     passed = np.array([name.is_untold for name in names]) | np.array(held)
     passed[[row for row, claim in claims.items() if claim.passed]] = True
@@ -105,7 +109,7 @@ def label(
     table = _table(joined, names, row, claims, held)
     unexplained = blamed == NOTHING
     # While its core serves, a packet waits for those before it, or is served.
-    own_ns = np.where(unexplained, 0, _sums(joined, joined.part_row == SERVING))
+    own_ns = np.where(unexplained, 0, served_ns)
     left = np.maximum(0, joined.late.excess_ns - explained - own_ns)
     return Labels(
         names,
@@ -124,19 +128,16 @@ def _top(joined: Joined) -> Column:
     Below zero where no cause has so much. The server's own row is no cause: what a packet waits
     while its core serves is the queue that the cause has left.
     """
-    causes = {
-        name: place
-        for place, name in enumerate(dict.fromkeys(named.cause for named in joined.laid.rows.names))
-    }
-    cause_of = np.array([causes[named.cause] for named in joined.laid.rows.names])
+    cause_of = np.array(joined.laid.rows.causes)
+    causes = int(cause_of.max()) + 1
     counted = joined.part_row != SERVING
     packet, row, ns = (
         column[counted] for column in (joined.of_packets(), joined.part_row, joined.part_ns)
     )
     size = joined.state.size
-    sums = np.zeros(size * len(causes), np.int64)
-    np.add.at(sums, packet * len(causes) + cause_of[row], ns)
-    by_cause = sums.reshape(size, len(causes))
+    sums = np.zeros(size * causes, np.int64)
+    np.add.at(sums, packet * causes + cause_of[row], ns)
+    by_cause = sums.reshape(size, causes)
     best = by_cause.argmax(axis=1)
     enough = 2 * by_cause[np.arange(size), best] >= _unserved(joined)
     top = np.full(size, -1, np.int64)
@@ -331,10 +332,9 @@ class Removal:
         late, stored = self.joined.late, self.run.stored
         latency = late.packets.latency_ns - self._parts(causes)
         falling = np.sort(latency)[::-1]
-        matched = stored.counts.matched
-        above = matched - max(1, math.ceil(self.p * matched - 1e-9))
-        value = int(falling[above]) if above < falling.size else 0
-        least, measured = late.threshold_ns, stored.percentile(self.p).value
+        plain = stored.percentile(self.p)
+        value = int(falling[plain.above]) if plain.above < falling.size else 0
+        least, measured = late.threshold_ns, plain.value
         return Without(
             p=self.p,
             measured_ns=measured,

@@ -247,6 +247,12 @@ class Rows:
     """By row; the first two are nobody and the server."""
     of_owners: tuple[int, ...]
 
+    @property
+    def causes(self) -> list[int]:
+        """The number of each row's cause."""
+        numbers: dict[str, int] = {}
+        return [numbers.setdefault(name.cause, len(numbers)) for name in self.names]
+
     def tested(self) -> list[int]:
         """The rows that can be held against chance."""
         rows = range(SERVING + 1, len(self.names))

@@ -11,31 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stamps import write_stamps
-from traced import (
-    DUT,
-    FLUSH,
-    HOG,
-    IDLE,
-    IPI_FUNCTION,
-    IRQ,
-    LOST,
-    NAMES,
-    SERVER,
-    SOFTIRQ,
-    START,
-    TASK,
-    VECTOR,
-    VMSTAT,
-    WORK,
-    Record,
-    encode,
-)
+from traced import START, Record, encode
+from traces import FUNCTION, IDLE, IRQ, LOST, SOFTIRQ, TASK, VECTOR, WORK
 
 from tailtap.analysis.causes.lanes import Slice, rows, slices
 from tailtap.analysis.causes.taxonomy import SERVED, Names, Served, sort
 from tailtap.analysis.causes.trace import Trace, merged, read_events
 from tailtap.base.errors import InputError
 from tailtap.records.trace import TraceRecord
+from tests.simulation.device import CORE, FLUSH, HOG, NAMES, SERVES, VMSTAT
 
 ACCUMULATED = 1
 NET_RX = 3
@@ -49,8 +33,8 @@ def trace_of(folder: Path, records: Sequence[Record], by: str = "task") -> Trace
         {int(irq): name for irq, name in NAMES["irqs"].items()},
         {int(address, 16): name for address, name in NAMES["functions"].items()},
     )
-    served = Served.one(by, pids=(SERVER,), cpus=(DUT,))  # type: ignore[arg-type]
-    record = TraceRecord(cpus=[DUT], started_ns=START, ended_ns=START + 10_000_000, served=None)
+    served = Served.one(by, pids=(SERVES,), cpus=(CORE,))  # type: ignore[arg-type]
+    record = TraceRecord(cpus=[CORE], started_ns=START, ended_ns=START + 10_000_000, served=None)
     return Trace(path, record, served, names)
 
 
@@ -66,11 +50,11 @@ def told(ones: Sequence[Slice]) -> list[tuple[str, str, int, int, int]]:
 
 def test_each_context_has_a_lane_and_what_it_did_lies_in_it(tmp_path: Path) -> None:
     records = [
-        Record(START, 100_000, TASK, SERVER, 1 << 48),
+        Record(START, 100_000, TASK, SERVES, 1 << 48),
         Record(START + 10_000, 40_000, SOFTIRQ, 4),
         Record(START + 20_000, 5_000, IRQ, 24),
         Record(START + 60_000, 6_000, VECTOR, 3),
-        Record(START + 61_000, 3_000, IPI_FUNCTION, 0, FLUSH),
+        Record(START + 61_000, 3_000, FUNCTION, 0, FLUSH),
         Record(START + 100_000, 50_000, TASK, 77, 1 << 40),
         Record(START + 101_000, 70_000, WORK, 77, VMSTAT),  # cut where its thread leaves
         Record(START + 150_000, 20_000, IDLE, 2),
@@ -178,7 +162,7 @@ def test_lanes_nest_whatever_the_records(
     intervals: list[tuple[int, int]],
     data: st.DataObject,
 ) -> None:
-    kinds = (VECTOR, SOFTIRQ, TASK, IPI_FUNCTION, WORK)
+    kinds = (VECTOR, SOFTIRQ, TASK, FUNCTION, WORK)
     records = [
         Record(START + start, dur, data.draw(st.sampled_from(kinds)), 1, aux=FLUSH,
                steal=data.draw(st.integers(0, 20)))

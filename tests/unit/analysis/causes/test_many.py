@@ -18,9 +18,8 @@ from dask_cluster import DaskCluster, dask_cluster
 from made_records import rewrite
 from program import TAILTAP
 from traced import (
-    hog,
-    kworker,
-    ticks,
+    HOG,
+    KWORKER,
     traffic,
     write_run,
 )
@@ -30,7 +29,6 @@ from tailtap.analysis.causes import Explained, explain_runs, many
 from tailtap.analysis.causes.explain import explain
 from tailtap.analysis.causes.many import Told, explain_many
 from tailtap.analysis.causes.record import record, worst_stalls
-from tailtap.analysis.evaluation import Captures, Evaluation, evaluate_many
 from tailtap.analysis.evaluation.cluster import Cluster
 from tailtap.analysis.evaluation.executors import Executor, Threads
 from tailtap.analysis.runs.run import Run
@@ -52,7 +50,7 @@ def empty() -> Iterator[DaskCluster]:
 def experiment(tmp_path: Path) -> Path:
     """Four runs; the second one has the trace of another boot."""
     for number in range(1, 5):
-        kinds = (hog, 3 * number, (300_000, 900_000)), (kworker, 20, (100_000, 400_000))
+        kinds = (HOG, 3 * number, (300_000, 900_000)), (KWORKER, 20, (100_000, 400_000))
         folder = tmp_path / f"out/runs/{number:03}-traced"
         boot = {"boot_id": "other"} if number == 2 else {}
         write_run(folder, traffic(number, 1.0, *kinds), **boot)
@@ -128,57 +126,6 @@ def test_workers_give_the_bytes_of_this_process_and_the_program_prints_the_same(
         assert "Traceback" not in run.stderr
 
 
-CHUNK_BYTES = 100_000
-FEWEST_PIECES = 5
-LATE = ("p99.9", "p99", "20 us")
-
-
-@contextmanager
-def threads() -> Iterator[Executor]:
-    with Threads(2) as executor:
-        yield executor
-
-
-@contextmanager
-def workers() -> Iterator[Executor]:
-    with dask_cluster(workers=2) as cluster, Cluster(cluster.address) as executor:
-        yield executor
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    kinds = (hog, 5, (1_900_000, 2_100_000)), (kworker, 20, (100_000, 400_000))
-    simulated = traffic(11, 2.0, *kinds, more=ticks(2.0))
-    return write_run(tmp_path_factory.mktemp("runs") / "001-traced", simulated)
-
-
-def joined(run: Path) -> dict[str, dict[str, bytes]]:
-    """All that the join writes, for several thresholds."""
-    found = {}
-    for late in LATE:
-        (explained,) = explain_runs([run], late=late)
-        assert explained.joined.state.size >= 20
-        found[late] = written(run)
-    return found
-
-
-@pytest.mark.parametrize("executor", [threads, workers])
-def test_pieces_are_joined_as_the_whole(run: Path, executor: type) -> None:
-    expected = joined(run)
-    pieces: list[int] = []
-    pair = Captures(run / "ingress.stamps", run / "egress.stamps")
-    with executor() as running:
-        ((_, found),) = evaluate_many(
-            [pair], running, chunk_bytes=CHUNK_BYTES, progress=lambda _, known: pieces.append(known)
-        )
-    assert isinstance(found, Evaluation)
-    assert max(pieces) >= FEWEST_PIECES
-    for path in (run / "evaluation").iterdir():
-        path.unlink()
-    found.write(run / "evaluation")
-    assert joined(run) == expected
-
-
 opened: list[tuple[str, int]] | None = None
 
 
@@ -209,7 +156,7 @@ def counted() -> Iterator[Counter[str]]:
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("once") / "out/runs/001-traced"
-    return write_run(folder, traffic(5, 2, (hog, 20, (200_000, 600_000))))
+    return write_run(folder, traffic(5, 2, (HOG, 20, (200_000, 600_000))))
 
 
 TRACE = ("trace.events", "trace.json")

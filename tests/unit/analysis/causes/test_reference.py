@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow_join import Stay
 from stamps import write_stamps
-from traced import Record, packed
+from traced import Record, as_rows
 
 from tailtap import _core
 from tailtap._core import TRACE_KINDS
+from tests.simulation.records import packed
 
 UNTIL = 160
 ENDED = 150
@@ -83,7 +84,7 @@ def read(
     cpus: Sequence[int],
     serving: int | None = None,
 ) -> tuple[_core.Cores, Any]:
-    (folder / "trace.events").write_bytes(b"TTTRACE1" + packed(records))
+    (folder / "trace.events").write_bytes(packed(as_rows(records)))
     write_stamps(folder / "egress.stamps", np.array([1_000_000]), [0])
     leaving = [folder / "egress.stamps"]
     softirqs = None if serving is None else (serving, cpus, (), leaving)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,23 +16,18 @@ import pytest
 from improvements import helped, improvement, trial
 from made_records import rewrite
 from traced import (
+    FLUSH,
     HOG,
-    IPI_FUNCTION,
-    OTHER,
+    KWORKER,
     START,
-    WORK,
-    Block,
-    Record,
-    Simulated,
     arrivals,
-    flush,
-    hog,
-    kworker,
     simulate,
+    stamped,
     traffic,
     write_run,
     write_two_causes,
 )
+from traces import FUNCTION
 
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.joined import BEHIND
@@ -43,56 +38,50 @@ from tailtap.analysis.causes.stored import FEWEST, Causes, causes_of, delays, sh
 from tailtap.analysis.causes.taxonomy import NAMES, Named
 from tailtap.analysis.causes.trace import Sender
 from tailtap.analysis.runs.reader import finished_runs
-from tailtap.records.causes import CauseName, CausesRecord, ClaimKind, Control, Remove, TraceCost
+from tailtap.records.causes import (
+    CauseName,
+    CausesRecord,
+    ClaimKind,
+    Control,
+    Remove,
+    TraceCost,
+    Without,
+)
 from tailtap.records.knobs import CAUSES, KNOBS, KnobFacts
 from tailtap.records.record import copied, read
 from tailtap.records.search import KnobTrial
+from tests.simulation.device import FLUSH as FLUSH_AT
+from tests.simulation.device import NEIGHBOUR
+from tests.simulation.machine import Job
 
 STALLED_S = 0.5
 HOG_NS, WORKER_NS, FLUSH_NS = 600_000, 1_790_000, 4_000
-
-
-def asked_for(record: Record) -> Record:
-    """The same, asked for by the hog on the other core."""
-    return record._replace(id=OTHER | HOG << 10) if record.kind == IPI_FUNCTION else record
-
-
-def stalled() -> Simulated:
-    """A run with hogs, and with kworkers that begin when the core has flushed its TLB."""
-    random = np.random.default_rng(7)
-    at = [START + 20_000_000 * number for number in range(1, 22)]
-    blocks = [Block(start, WORKER_NS, kworker) for start in at[::2]]
-    blocks += [Block(start, HOG_NS, hog) for start in at[1::2]]
-    simulated = simulate(arrivals(20_000, STALLED_S, random), blocks, random)
-    # The worker begins its work when the interrupt is over.
-    for place, one in enumerate(simulated.records):
-        if one.kind == WORK:
-            later = one._replace(start=one.start + FLUSH_NS, dur=one.dur - FLUSH_NS)
-            simulated.records[place] = later
-    simulated.records += [asked_for(r) for start in at[::2] for r in flush(start, FLUSH_NS)]
-    return simulated
+ASKED = FLUSH._replace(inner=(FUNCTION, NEIGHBOUR | HOG.id << 10, FLUSH_AT))
+"""A flush that the hog asked for on the other core."""
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Explained:
-    folder = write_run(tmp_path_factory.mktemp("runs") / "001-stalls", stalled())
-    return explain_runs([folder], late="20 us")[0]
-
-
-def test_each_of_the_worst_stalls_has_one_line(found: Explained) -> None:
-    lines = worst_stalls(found, 100)
-    assert found.joined.stall_cpu.size == len(lines) == len({line.key for line in lines}) == 21
-    assert worst_stalls(found, 10) == lines[:10]
-    late = [float(re.match(r"([\d.]+) (?:ms|us) late", line.words)[1]) for line in lines]  # type: ignore[index]
-    assert late[:11] == sorted(late[:11], reverse=True)
+    """Of a run with hogs, and with kworkers that begin when the core has flushed its TLB."""
+    random = np.random.default_rng(7)
+    at = [START + 20_000_000 * number for number in range(1, 22)]
+    jobs = [job for start in at[::2]
+            for job in (Job(start, FLUSH_NS, ASKED), Job(start, WORKER_NS, KWORKER))]  # fmt: skip
+    jobs += [Job(start, HOG_NS, HOG) for start in at[1::2]]
+    told = simulate(arrivals(20_000, STALLED_S, random), jobs, random)
+    return explain_runs([write_run(tmp_path_factory.mktemp("runs") / "001-stalls", told)],
+                        late="20 us")[0]  # fmt: skip
 
 
 def test_a_line_has_the_course_of_its_stall(found: Explained) -> None:
     """In the order of time; with the packets that waited, as the tables count them."""
     joined = found.joined
-    for line in worst_stalls(found, 11):
+    lines = worst_stalls(found, 100)
+    assert joined.stall_cpu.size == len(lines) == len({line.key for line in lines}) == 21
+    for line in lines[:11]:
         told = re.fullmatch(
-            r"1\.7\d+ ms late: tlb-flush \(flush_tlb_func\) from hog for 3\.\d+ us, then "
+            r"1\.7\d+ ms late: (?:waiting \(its thread slept\) for 1\.\d+ us, then )?"
+            r"tlb-flush \(flush_tlb_func\) from hog for 3\.\d+ us, then "
             r"kernel-thread \(kworker: vmstat_update\) for 1\.7\d+ ms; (\d+) more packets waited "
             r"for its end; (\d+) packets? behind this stall; candidates: stat-interval",
             line.words,
@@ -107,8 +96,8 @@ def test_a_line_has_the_course_of_its_stall(found: Explained) -> None:
 
 def test_a_sender_is_a_thread_or_else_a_core() -> None:
     """Where the core idled or nobody told, only the core is known, and in the end not even that."""
-    names = {HOG: "hog"}
-    told = [Sender.of(word) for word in (OTHER | HOG << 10, 5 | 77 << 10, 5, 0xFFFFFFFF)]
+    names = {HOG.id: "hog"}
+    told = [Sender.of(word) for word in (NEIGHBOUR | HOG.id << 10, 5 | 77 << 10, 5, 0xFFFFFFFF)]
     assert [one and one.words(names) for one in told] == ["hog", "CPU 5", "CPU 5", None]
 
 
@@ -219,8 +208,8 @@ SECONDS, RATE, REPEATS = 1.0, 20_000, 3
 
 def add(home: Path, number: int, repeat: int, mode: str, slower_ns: int, **more: str) -> list[int]:
     """A run of an experiment; its latencies in ns, ascending."""
-    simulated = traffic(number, SECONDS, (hog, 10, (300_000, 900_000)), rate=RATE)
-    simulated.egress += slower_ns
+    made = traffic(number, SECONDS, (HOG, 10, (300_000, 900_000)), rate=RATE)
+    simulated = stamped(made, later_ns=slower_ns)
     folder = write_run(home / f"runs/{number:03}-{mode}", simulated)
     variables, parameters = {"trace": mode, **more}, {"dut": {"platform": "bare-metal"}}
     rewrite(folder / "run.json", number=number, repeat=repeat, variables=variables,
@@ -228,7 +217,7 @@ def add(home: Path, number: int, repeat: int, mode: str, slower_ns: int, **more:
     if mode == "none":
         (folder / "trace.events").unlink()
         (folder / "trace.json").unlink()
-    return sorted((simulated.egress - simulated.ingress).tolist())
+    return sorted((simulated.made.left - simulated.made.sent).tolist())
 
 
 def value(latencies: list[int], p: float) -> int:
@@ -407,6 +396,16 @@ def test_the_rule_is_greedy_and_ends() -> None:
     assert found is not None
     assert [k.name for k in found.knobs] == ["groups", "hung-task"]
     assert remedy({Named("gap", ""): 60}, 100, anywhere) is None
+    # Timers made more packets late, but without them the tail is no shorter.
+    timer = Named("timer", "local timer")
+
+    def without(causes: Collection[Named]) -> Without:
+        shorter = 5 if task in causes else 9
+        return Without(p=0.99, measured_ns=9, percentile_ns=shorter, measured_worst_ns=9,
+                       worst_ns=9, least_ns=1)  # fmt: skip
+
+    found = remedy({timer: 60, task: 39}, 100, Situation(), without)
+    assert found is not None and found.causes == {task}
     assert remedy({task: 1}, 1000, anywhere) is None
 
 
@@ -430,8 +429,8 @@ MS = 1_000_000
 def told(folder: Path, *trials: KnobTrial) -> Remove:
     """The remedies of a run of an improvement with these trials."""
     noise = np.random.default_rng(7)
-    blocks = [Block(START + (3 + 100 * at) * MS, 2 * MS, hog) for at in range(19)]
-    made = write_run(folder / "001-a", simulate(arrivals(20_000, 2.0, noise), blocks, noise))
+    jobs = [Job(START + (3 + 100 * at) * MS, 2 * MS, HOG) for at in range(19)]
+    made = write_run(folder / "001-a", simulate(arrivals(20_000, 2.0, noise), jobs, noise))
     (folder / "improve.json").write_bytes(msgspec.json.encode(improvement(*trials)))
     [found] = explain_runs([made])
     return record(found).remove

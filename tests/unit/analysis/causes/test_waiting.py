@@ -11,22 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 from stamps import write_stamps
 from traced import (
-    DUT,
+    FLUSH,
     HOG,
+    KWORKER,
     SECOND,
-    SOFTIRQ,
     START,
-    TASK,
     Record,
-    Simulated,
     arrivals,
     encode,
-    flush,
-    hog,
-    kworker,
+    rows_at,
     traffic,
     write_run,
 )
+from traces import SOFTIRQ
 from two_machines import Apart, move_apart
 
 from tailtap import _core
@@ -40,14 +37,16 @@ from tailtap.base.errors import InputError
 from tailtap.records.record import parsed
 from tailtap.records.run import RunRecord
 from tailtap.show.report.causes.timeline import timeline
+from tests.simulation.device import CORE, SERVERS, Device, Load
+from tests.simulation.machine import Job, course
+from tests.simulation.records import ends, of_course
+from tests.simulation.tracer import Told
+from tests.simulation.truth import rows_of
 
 SECONDS, HELD_NS, COUNT = 2.0, 400_000, 40
-SERVICE_NS = 2_000
-
-
 STAMP_NS = 500
 """How much of its service is left when a packet leaves."""
-SOFTIRQS = {"by": "softirq", "vector": 3, "pids": [], "cpus": [DUT]}
+SERVER = SERVERS["softirq"]
 
 
 def unseen(
@@ -60,33 +59,25 @@ def unseen(
     kind.
     """
     random = np.random.default_rng(5)
-    ingress = arrivals(5_000, SECONDS, random)
-    starts = np.sort(random.choice(int(SECONDS * SECOND) // HELD_NS - 2, COUNT, replace=False))
-    egress, free, records = np.zeros_like(ingress), START, list[Record]()
-    sums: dict[int, tuple[int, int, int]] = {}
-    kind = np.full(ingress.size, -1)
-    for place, arrived in enumerate(ingress.tolist()):
-        told = arrived
-        for number, at in enumerate(START + starts * HELD_NS):
-            if at <= arrived < at + HELD_NS - 100_000:
-                told, kind[place] = int(at) + HELD_NS, number % 2
-        begun = max(told + 1_000, free)
-        free = begun + SERVICE_NS
-        egress[place] = free - STAMP_NS + stamped_behind_ns
-        if kind[place] != 1:
-            records.append(Record(begun, SERVICE_NS, SOFTIRQ, 3))
-        elif gathered:
-            window = (kind[:place] == 1) & (egress[:place] > told)
-            first = int(egress[:place][window][0]) - SERVICE_NS if window.any() else begun
-            sums[told] = first, free, int(window.sum()) + 1
-    records += [
-        Record(first, SERVICE_NS * count, SOFTIRQ, 3, end - first << 32 | count, flags=1)
-        for first, end, count in sums.values()
-    ]
-    ended = free + 10_000
-    records.append(Record(START - 1_000_000, ended - START + 1_000_000, TASK, HOG, HOG))
-    found = Simulated(ingress, egress, [], records, np.full(ingress.size, -1, np.int64), ended)
-    return write_run(folder, found, served=SOFTIRQS, cpus=[DUT]), kind == 0, kind == 1
+    sent = arrivals(5_000, SECONDS, random)
+    windows = np.sort(random.choice(int(SECONDS * SECOND) // HELD_NS - 2, COUNT, replace=False))
+    window, since = np.divmod(sent - START, HELD_NS)
+    held = np.isin(window, windows) & (since < HELD_NS - 100_000)
+    kind = np.where(held, np.searchsorted(windows, window) % 2, -1)
+    told = np.where(held, sent - since + HELD_NS - 20_000, sent)
+    load = Load(told, np.full(sent.size, 2_000), HELD_NS)
+    began, hogged = START - 1_000_000, [Job(START - 900_000, 2 * SECOND, HOG)]
+    core = course(SERVER, load.arrivals.tolist(), load.service.tolist(), hogged, began)
+    made = Device(load, sent, sent * 0 + stamped_behind_ns - STAMP_NS, core, core, None, began)
+    records = of_course(core, CORE)
+    hidden = records["kind"] == SOFTIRQ
+    hidden &= np.isin(ends(records), np.array(core.left)[kind == 1])
+    if gathered:
+        records["flags"][hidden], records["aux"][hidden] = 1, 1
+    else:
+        records = records[~hidden]
+    run = write_run(folder, Told(made, records, began, made.ended))
+    return run, kind == 0, kind == 1
 
 
 def blamed(folder: Path) -> tuple[Explained, list[str]]:
@@ -121,23 +112,22 @@ LATE = "100 us"
 
 
 @pytest.fixture(scope="module")
-def simulated() -> Simulated:
-    kinds = ((hog, 8, 1_500_000), (kworker, 12, 300_000), (flush, 12, 400_000))
-    return traffic(7, SECONDS, *((made, n, (dur, dur + 100_000)) for made, n, dur in kinds))
+def simulated() -> Told:
+    kinds = ((HOG, 8, 1_500_000), (KWORKER, 12, 300_000), (FLUSH, 12, 400_000))
+    return traffic(7, SECONDS, *((what, n, (dur, dur + 100_000)) for what, n, dur in kinds))
 
 
 @pytest.fixture
-def run(simulated: Simulated, tmp_path: Path) -> Path:
+def run(simulated: Told, tmp_path: Path) -> Path:
     return write_run(tmp_path / "001-apart", simulated)
 
 
-def right(folder: Path, simulated: Simulated) -> float:
+def right(folder: Path, simulated: Told) -> float:
     """The share of late packets behind a block that have its cause, of those that were joined."""
     table = pq.read_table(folder / "causes-late.parquet")
-    truth = simulated.causes_at(table["egress_ns"].to_numpy())
+    truth = rows_at(simulated, table["egress_ns"].to_numpy())
     rows = zip(truth, table["state"].to_pylist(), table["blamed"].to_pylist(), strict=True)
-    right = [blamed == true for true, state, blamed in rows
-             if true != "none" and state != "unexplained"]  # fmt: skip
+    right = [blamed == true for (true, _), state, blamed in rows if true and state != "unexplained"]
     assert len(right) > 200
     return float(np.mean(right))
 
@@ -147,16 +137,14 @@ def explained(run: Path, late: str = LATE) -> Explained:
     return found
 
 
-def test_without_the_clocks_the_same_trace_explains_nothing(
-    run: Path, simulated: Simulated
-) -> None:
+def test_without_the_clocks_the_same_trace_explains_nothing(run: Path, simulated: Told) -> None:
     """What was done before: the DuT's times taken for those of the stamps."""
     move_apart(run, Apart(3_000_000), same_kernel=True)
     found = explained(run)
     assert {row.cause for row in found.labels.rows if row.is_cause} & {"task"} == set()
 
 
-def test_hosts_of_one_kernel_have_one_clock(run: Path, simulated: Simulated) -> None:
+def test_hosts_of_one_kernel_have_one_clock(run: Path, simulated: Told) -> None:
     """Containers that ssh reaches: the answers take long, and the trace is exact all the same."""
     move_apart(run, Apart(width_ns=100_000_000), same_kernel=True)
     found = explained(run)
@@ -196,18 +184,18 @@ def test_what_is_told_of_clocks_may_be_damaged(run: Path) -> None:
 
 def test_softirqs_are_not_called_foreign_by_stamps_of_another_clock(tmp_path: Path) -> None:
     """Whether a packet left in one cannot be seen there; with a file of its own clock it can."""
-    softirq, foreign = 5, 1
-    records = [Record(START + at, 5_000, softirq, 3) for at in (0, 50_000)]
+    foreign = 1
+    records = [Record(START + at, 5_000, SOFTIRQ, 3) for at in (0, 50_000)]
     (tmp_path / "trace.events").write_bytes(encode(records))
     for leaving, expected in (([], 0), ([tmp_path / "egress.stamps"], foreign)):
         write_stamps(tmp_path / "egress.stamps", np.array([START + 20_000]), np.array([0]))
         cores, _ = _core.Cores.read(
-            tmp_path / "trace.events", [DUT], START + SECOND, serving=(3, [DUT], [], leaving)
+            tmp_path / "trace.events", [CORE], START + SECOND, serving=(3, [CORE], [], leaving)
         )
-        assert {more for kind, _, more in cores.owners if kind == softirq} == {expected}
+        assert {more for kind, _, more in cores.owners if kind == SOFTIRQ} == {expected}
 
 
-def test_the_page_says_how_well_the_clocks_are_known(run: Path, simulated: Simulated) -> None:
+def test_the_page_says_how_well_the_clocks_are_known(run: Path, simulated: Told) -> None:
     """What the cores did is drawn where the packets' clock has it, to that."""
     move_apart(run, Apart(3_000_000, drift=1e-5, width_ns=20_000, off=1.0))
     explained(run)
@@ -217,6 +205,6 @@ def test_the_page_says_how_well_the_clocks_are_known(run: Path, simulated: Simul
     assert shown["clock"].endswith("how they stand to each other is known to ±10\xa0µs here.")
     slices = causes.slices([causes.trace.span_ns])
     drawn = sorted(one.start for one in slices if one.name == "hog")
-    truth = [block.start for block in simulated.blocks if block.made is hog]
+    truth, _ = rows_of(simulated.made.core)[HOG.row]
     assert len(drawn) == len(truth)
     assert max(abs(one - other) for one, other in zip(drawn, truth, strict=True)) <= 10_000 + 1

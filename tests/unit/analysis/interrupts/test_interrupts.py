@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traced import SECOND, START, hog, traffic, write_run
+from traced import HOG, SECOND, START, traffic, write_run
 from two_machines import Apart, say_apart
 
 from tailtap.analysis.interrupts import Options, interrupts_of
@@ -290,7 +290,7 @@ SECONDS, PERIOD_NS, TOOK_NS = 2.0, 5_000_000, 1000
 def run(tmp_path: Path) -> Path:
     """Twenty bursts of late packets."""
     return write_run(
-        tmp_path / "001-apart", traffic(11, SECONDS, (hog, 20, (1_500_000, 1_600_000)), rate=5_000)
+        tmp_path / "001-apart", traffic(11, SECONDS, (HOG, 20, (1_500_000, 1_600_000)), rate=5_000)
     )
 
 

@@ -14,20 +14,8 @@ import numpy.typing as npt
 import pytest
 from guests import write_guest_run
 from stamps import write_stamps
-from traced import (
-    DUT,
-    HOG,
-    OTHER,
-    SECOND,
-    SERVED_BIT,
-    SERVER,
-    START,
-    TASK,
-    Record,
-    encode,
-    steal,
-    traffic,
-)
+from traced import SECOND, START, STEAL, Record, encode, traffic
+from traces import TASK
 
 from tailtap.analysis.causes.taxonomy import Names, Served
 from tailtap.analysis.causes.trace import Trace
@@ -49,6 +37,8 @@ from tailtap.analysis.undisturbed.stretches import (
 from tailtap.records.record import Open
 from tailtap.records.run import Parameters, RunRecord, TrafficSettings
 from tailtap.records.trace import TraceRecord
+from tests.simulation.device import CORE, HOG, NEIGHBOUR, SERVED_BIT, SERVES
+from tests.simulation.machine import Job
 
 PACKETS, RATE = 1_000, 10_000
 GAP = SECOND // RATE
@@ -60,9 +50,9 @@ def trace_of(
 ) -> Trace:
     path = folder / "trace.events"
     path.write_bytes(encode(records))
-    served = Served.one(by, pids=[SERVER], cpus=[DUT])  # type: ignore[arg-type]
+    served = Served.one(by, pids=[SERVES], cpus=[CORE])  # type: ignore[arg-type]
     record = TraceRecord(
-        cpus=[DUT], senders=list(senders), started_ns=START, ended_ns=START + SECOND, served=None
+        cpus=[CORE], senders=list(senders), started_ns=START, ended_ns=START + SECOND, served=None
     )
     return Trace(path, record, served, Names())
 
@@ -85,7 +75,7 @@ def run_of(folder: Path, late: dict[int, int], *, pattern: Any = "constant") -> 
         "achieved_rate": RATE, "slip_ns": None, "first_ns": START, "bunched": 0,
     }  # fmt: skip
     (folder / "generator.json").write_text(json.dumps(sent))
-    traffic = TrafficSettings(rate=RATE, cpu=OTHER, pattern=pattern)
+    traffic = TrafficSettings(rate=RATE, cpu=NEIGHBOUR, pattern=pattern)
     record = RunRecord(
         number=1, slug="one", repeat=1, variables={}, name="n", status="done", warnings=[],
         parameters=Open(Parameters(traffic=Open(traffic, {})), {}),
@@ -96,18 +86,19 @@ def run_of(folder: Path, late: dict[int, int], *, pattern: Any = "constant") -> 
 def test_a_virtual_machine_that_was_stopped(tmp_path: Path) -> None:
     stopped, slept = (SERVED_BIT | state << 32 for state in (4, 1))
     records = [
-        Record(START, 10_000, TASK, SERVER, stopped),
-        Record(START + FIVE_MS, 10_000, TASK, SERVER, slept),
-        Record(START + 2 * FIVE_MS, 10_000, TASK, SERVER, SERVED_BIT),
+        Record(START, 10_000, TASK, SERVES, stopped),
+        Record(START + FIVE_MS, 10_000, TASK, SERVES, slept),
+        Record(START + 2 * FIVE_MS, 10_000, TASK, SERVES, SERVED_BIT),
     ]
     found, _ = of_trace(trace_of(tmp_path, records, "vcpu"))
-    assert spans(found) == [("stop", DUT, [START + 10_000], [START + FIVE_MS])]
+    assert spans(found) == [("stop", CORE, [START + 10_000], [START + FIVE_MS])]
     assert of_trace(trace_of(tmp_path, records))[0] == []  # a forwarder that somebody stopped
 
 
 def test_what_a_guest_alone_tells(tmp_path: Path) -> None:
     """Its host was not traced: what was stolen is known by the guest's clock, put on the host's."""
-    found = traffic(5, 1.0, (steal, 8, (FIVE_MS, FIVE_MS + 1)))
+    jobs = [Job(START + number * SECOND // 10, FIVE_MS, STEAL) for number in range(1, 9)]
+    found = traffic(5, 1.0, more=jobs)
     folder = write_guest_run(tmp_path / "001-guest", found)
     for name in ("trace.events", "trace.json"):
         (folder / name).unlink()
@@ -117,8 +108,8 @@ def test_what_a_guest_alone_tells(tmp_path: Path) -> None:
     record = without.record
     assert record.known_by == ["guest-trace"]
     [row] = record.pauses
-    assert (row.by, row.cpu, row.pauses) == ("steal", None, len(found.blocks))
-    assert row.pause_ns == pytest.approx(len(found.blocks) * FIVE_MS, rel=0.01)
+    assert (row.by, row.cpu, row.pauses) == ("steal", None, len(jobs))
+    assert row.pause_ns == pytest.approx(len(jobs) * FIVE_MS, rel=0.01)
     assert "its host was not traced" in record.words
     plain, left = run.percentile(0.999), without.percentile(0.999)
     assert plain is not None and left is not None
@@ -132,7 +123,7 @@ def test_a_generator_that_was_late(tmp_path: Path) -> None:
     assert found is not None
     [(by, cpu, [start], [end])] = spans(found)
     due = START + 500 * GAP
-    assert (by, cpu, start) == ("generator", OTHER, due)
+    assert (by, cpu, start) == ("generator", NEIGHBOUR, due)
     # It sends a packet in 2 us until none is late.
     assert due + FIVE_MS < end < due + FIVE_MS + 150_000
 
@@ -141,11 +132,11 @@ def test_a_generator_that_was_late(tmp_path: Path) -> None:
 def test_whoever_had_the_generators_core(tmp_path: Path, taken: bool) -> None:
     """A hog of this kernel is the test's own fault; that a hypervisor took meanwhile is not."""
     run, due = run_of(tmp_path, {500: FIVE_MS}), START + 500 * GAP
-    first = Record(START, 0, 21, cpu=OTHER)
+    first = Record(START, 0, 21, cpu=NEIGHBOUR)
     stolen = FIVE_MS - 10_000 if taken else 0
-    hog = Record(due, FIVE_MS, TASK, HOG, cpu=OTHER)
-    end = Record(due + FIVE_MS, 0, 21, cpu=OTHER, steal=stolen)
-    trace = trace_of(tmp_path, [first, end] if taken else [first, hog, end], senders=(OTHER,))
+    hog = Record(due, FIVE_MS, TASK, HOG, cpu=NEIGHBOUR)
+    end = Record(due + FIVE_MS, 0, 21, cpu=NEIGHBOUR, steal=stolen)
+    trace = trace_of(tmp_path, [first, end] if taken else [first, hog, end], senders=(NEIGHBOUR,))
     found, events = of_trace(trace)
     late = of_generator(run, tmp_path / "ingress.stamps", events, trace.record.senders)
     assert late is not None
@@ -180,7 +171,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Simulated:
+class Told:
     """The packets of a device, with and without the pauses."""
 
     ingress_ns: Column
@@ -191,7 +182,7 @@ class Simulated:
     pauses: Spans
 
 
-def simulate(case: Case, rng: np.random.Generator) -> Simulated:
+def simulate(case: Case, rng: np.random.Generator) -> Told:
     """A case: arrivals, service times (gamma) and stalls are the same with pauses and without."""
     length = round(case.seconds * SECOND)
     count = round(case.rate * case.seconds)
@@ -216,7 +207,7 @@ def simulate(case: Case, rng: np.random.Generator) -> Simulated:
         start = np.where(moved, at, pauses.start)
         pauses = Spans.merged(start, start + (pauses.end - pauses.start))
     both = Spans.merged(np.append(stalls.start, pauses.start), np.append(stalls.end, pauses.end))
-    return Simulated(
+    return Told(
         ingress,
         departures(ingress, service, both) - ingress,
         departures(ingress, service, stalls) - ingress,
@@ -256,7 +247,7 @@ LOADS = (
 )
 
 
-def simulated(case: Case, seed: int = 1) -> list[tuple[Simulated, Left]]:
+def simulated(case: Case, seed: int = 1) -> list[tuple[Told, Left]]:
     found = []
     for number in range(CASES):
         made = simulate(case, np.random.default_rng([seed, number]))

@@ -13,15 +13,9 @@ import numpy as np
 import pytest
 from bokeh.document import Document
 from experiment_folders import write_experiment
-from guests import SEAT, host_hog, write_guest_run
+from guests import HOST_HOG, SEAT, write_guest_run
 from runs import write_line_run
-from traced import (
-    DUT,
-    Simulated,
-    hog,
-    traffic,
-    write_two_causes,
-)
+from traced import HOG, traffic, write_two_causes
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.stored import Causes, causes_of
@@ -34,6 +28,9 @@ from tailtap.show.report.causes.figures import timeline_plot
 from tailtap.show.report.causes.timeline import MOST_SLICES, PACKETS, STALLS, WORST, timeline
 from tailtap.show.report.readings import HIGH, STRIP, strip
 from tailtap.show.report.screen import Screen
+from tests.simulation.device import CORE
+from tests.simulation.tracer import Told
+from tests.simulation.truth import rows_of
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +130,8 @@ def test_a_timeline_holds_the_stay_the_stall_and_what_the_core_did(causes: Cause
 
 
 @pytest.fixture(scope="module")
-def simulated() -> Simulated:
-    kinds = (hog, 6, (1_500_000, 1_600_000)), (host_hog, 6, (2_000_000, 2_100_000))
+def simulated() -> Told:
+    kinds = (HOG, 6, (1_500_000, 1_600_000)), (HOST_HOG, 6, (2_000_000, 2_100_000))
     return traffic(3, 1.0, *kinds)
 
 
@@ -142,9 +139,7 @@ def guest_lanes(lanes: Sequence[str]) -> list[str]:
     return [lane for lane in lanes if lane.startswith("guest ")]
 
 
-def test_what_a_guest_did_stands_where_its_host_saw_it(
-    tmp_path: Path, simulated: Simulated
-) -> None:
+def test_what_a_guest_did_stands_where_its_host_saw_it(tmp_path: Path, simulated: Told) -> None:
     """Within what the packets' stamps say of its clock, in lanes below those of its host."""
     run = write_guest_run(tmp_path / "001-guest", simulated)
     explain_runs([run], late="100 us")
@@ -152,14 +147,14 @@ def test_what_a_guest_did_stands_where_its_host_saw_it(
     assert causes.guest is not None
     whole = [(causes.trace.record.started_ns, causes.trace.record.ended_ns)]
     hogs = [one for one in causes.slices(whole) if one.name == "hog"]
-    blocks = sorted(block.start for block in simulated.blocks if block.made is hog)
+    begun, _ = rows_of(simulated.made.core)[HOG.row]
     starts = np.array(sorted(one.start for one in hogs))
     assert all(one.guest and one.cpu == SEAT for one in hogs)
-    assert starts.size == len(blocks)
+    assert starts.size == begun.size
     off = causes.guest.clock.off_ns(starts)
-    assert (np.abs(starts - np.array(blocks)) <= off + 1).all()
+    assert (np.abs(starts - begun) <= off + 1).all()
     found = timeline(causes)
-    assert found["lanes"][2:] == [f"CPU {DUT} task", f"guest CPU {SEAT} task"]
+    assert found["lanes"][2:] == [f"CPU {CORE} task", f"guest CPU {SEAT} task"]
     drawn = {lane for window in found["windows"] for lane in window["slices"]["lane"]}
     assert drawn == {2, 3}
     for packet in found["packets"]:
