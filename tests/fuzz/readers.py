@@ -18,10 +18,9 @@ from placed_runs import placed_run, recorded, tuned
 from pos_trees import write_crate, write_old_tree
 from postgres import cluster, programs
 from published_trees import write_mixed
-from runs import passed, write_experiment, write_line_run
+from runs import write_experiment, write_line_run, write_pair
 from sampled import write_sampled
 from sites import write_site
-from stamps import write_sides
 from traced import HOG, KWORKER, STEAL, traffic
 from traced import write_run as write_traced
 
@@ -178,11 +177,7 @@ def write_texts(folder: Path) -> None:
 
 
 def write_pair_of_captures(folder: Path) -> None:
-    made = passed(PACKETS, 1)
-    write_sides(folder, made.sent, made.left, *(made.left < 0).nonzero()[0])
-    for name, other in (("ingress", "in"), ("egress", "out")):
-        (folder / f"{name}.stamps").rename(folder / f"{other}.stamps")
-    evaluate(folder / "in.stamps", folder / "out.stamps").write(folder / "evaluation")
+    evaluate(*write_pair(folder, PACKETS, 1)).write(folder / "evaluation")
 
 
 def write_samples(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from stamps import write_stamps
+from stamps import write_sides, write_stamps
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.hops import evaluate_hops
@@ -29,6 +29,16 @@ def passed(packets: int, seed: int) -> Packets:
     ingress = 7 * SECOND + np.arange(packets) * 10_000 + random.integers(0, 5_000, packets)
     egress = ingress + 4_000 + (random.pareto(1.5, packets) * 2_000).astype(np.int64)
     return Packets(ingress, np.where(random.random(packets) > 0.001, egress, NEVER))
+
+
+def write_pair(
+    folder: Path, packets: int, seed: int, names: tuple[str, str] = ("in", "out")
+) -> tuple[Path, Path]:
+    """Stamps of both sides of these packets, in files of these names."""
+    made = passed(packets, seed)
+    write_sides(folder, made.sent, made.left, *np.flatnonzero(made.left == NEVER))
+    one, other = (folder / f"{name}.stamps" for name in names)
+    return (folder / "ingress.stamps").rename(one), (folder / "egress.stamps").rename(other)
 
 
 def write_run(

@@ -52,8 +52,7 @@ def files(found: Evaluation, folder: Path) -> dict[str, bytes]:
 
 
 def stamped(folder: Path, packets: int) -> tuple[Path, Path]:
-    runs.write_pair(folder, packets, 1, names=("in.stamps", "out.stamps"))
-    return folder / "in.stamps", folder / "out.stamps"
+    return runs.write_pair(folder, packets, 1)
 
 
 def ended(
@@ -92,7 +91,7 @@ def test_pieces_give_the_bytes_of_the_whole(tmp_path: Path, kind: str, chunk_byt
     settings = Settings(trim_ns=SECOND // 50, worst=300, window_ns=SECOND // 10)
     pair = (tmp_path / f"in.{kind}", tmp_path / f"out.{kind}")
     if kind == "stamps":
-        runs.write_pair(tmp_path, 30_000, 1, names=(pair[0].name, pair[1].name))
+        runs.write_pair(tmp_path, 30_000, 1)
     else:
         times = 9 * SECOND + np.arange(10_000) * 10_000
         if kind != "pcap":
@@ -248,8 +247,8 @@ def empty() -> Iterator[DaskCluster]:
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Captures]:
     """Pairs of several kinds: large, small, compressed, out of order, broken, missing."""
     folder = tmp_path_factory.mktemp("pairs")
-    runs.write_pair(folder, 40_000, 1, names=("a-in.stamps", "a-out.stamps"))
-    runs.write_pair(folder, 2_000, 2, names=("b-in.stamps", "b-out.stamps"))
+    runs.write_pair(folder, 40_000, 1, ("a-in", "a-out"))
+    runs.write_pair(folder, 2_000, 2, ("b-in", "b-out"))
     times = 9_000_000_000 + np.arange(20_000) * 1_000
     times[15_000], times[15_001] = times[15_001], times[15_000]
     write_many(folder / "c-in.pcap", times, np.arange(20_000))
