@@ -173,12 +173,12 @@ def delayed(late: dict[str, Any], injections: Sequence[Injection]) -> tuple[Any,
     return mine, near
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 @pytest.mark.timed
 def test_the_kernel_of_a_guest_is_traced(machine: Machine, recorder: Path, tmp_path: Path) -> None:
     """And its clock is aligned with the host's."""
     text = EXPERIMENT.format(program=recorder / "forwarder", packets=FEW)
-    check_files(measured(tmp_path, text, machine=machine).run, FEW)
+    check_files(measured(tmp_path, text, machine=machine, seconds=BOOT_SECONDS).run, FEW)
 
 
 @pytest.mark.alone

@@ -91,10 +91,8 @@ def test_a_machine_is_tuned_and_put_back(machine: Machine) -> None:
 
 
 @pytest.mark.apart
-@pytest.mark.parametrize(
-    "role",
-    [pytest.param(one, marks=() if one == "bare-metal" else pytest.mark.slow) for one in ROLES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ROLES)
 def test_everything_that_is_recommended_can_be_set_here(machine: Machine, role: str) -> None:
     applied = host(machine, "apply", "--role", role, *PURPOSE, "--disruptive")
     again = host(machine, "apply", "--role", role, *PURPOSE, "--dry-run")["changes"]

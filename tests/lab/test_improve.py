@@ -152,7 +152,7 @@ def bridge_on(tuned: Machine, cpu: int) -> Built:
     return built
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 @pytest.mark.timed
 def test_a_bridge_is_looked_at_under_its_own_load(
     tuned: Machine, injector: Path, tmp_path: Path
