@@ -79,24 +79,6 @@ def test_tags_count_and_foreign_packets_do_not(namespace: Namespace, tmp_path: P
     assert stamps["len"].tolist() == [len(frame) for frame in frames[:3]]
 
 
-def test_two_links_are_evaluated_like_any_pair(namespace: Namespace, tmp_path: Path) -> None:
-    forward = namespace.start("forward", "in", "out", "--drop", "7")
-    pattern = f"{tmp_path}/{{link}}.stamps"
-    tap = namespace.start(
-        *("tap", "ingress=in", "egress=far", *SOFTWARE, "--write", pattern, "--count", "1999"),
-    )
-    namespace.tailtap("generate", "gen", "--rate", "2 kpkt/s", "--count", "2000")
-    # It ends when the last packet has come to both links.
-    links = json.loads(tap.ended()[0])["links"]
-    forward.stop()
-    assert (links["ingress"]["stored"], links["egress"]["stored"]) == (2000, 1999)
-    pair = [pattern.replace("{link}", side) for side in ("ingress", "egress")]
-    found = json.loads(namespace.tailtap("evaluate", *pair, "--json").stdout)
-    assert [side["clock"] for side in found["inputs"].values()] == ["realtime", "realtime"]
-    assert (found["counts"]["matched"], found["counts"]["lost"]) == (1999, 1)
-    assert found["latency_ns"]["min"] > 0
-
-
 @pytest.mark.apart
 @pytest.mark.parametrize("absorb", [False, True])
 def test_an_xdp_program_hands_over_every_packet(

