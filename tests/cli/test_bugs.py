@@ -185,27 +185,6 @@ def test_every_parser_refuses_what_takes_hours() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("number", ["1e999999999", MANY_DIGITS])
-@pytest.mark.parametrize(
-    "command",
-    [
-        "run FILE --set traffic.rate=NUMBERkpkt/s",
-        "run FILE --set require=['p99<NUMBERms']",
-        "search FILE --loss NUMBER",
-        "verdict FOLDER --require p99<NUMBERms",
-        "evaluate FILE FILE --trim NUMBERs",
-    ],
-)
-def test_a_number_that_takes_hours_is_one_line(tmp_path: Path, command: str, number: str) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("name: a\ntraffic: {rate: 1 kpkt/s}\n")
-    names = {"FILE": str(file), "FOLDER": str(tmp_path), "NUMBER": number}
-    words = command.split()
-    for name, value in names.items():
-        words = [word.replace(name, value) for word in words]
-    assert number[:9] in one_line_error(tailtap(*words), 2)
-
-
 TESTS = """
 import pytest
 

@@ -65,31 +65,6 @@ def test_the_same_experiment_before_and_after(experiment: Path, tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize(("order", "is_"), [((1, 5), "slower"), ((5, 1), "faster")])
-def test_words_follow_the_order_that_was_given(
-    experiment: Path, tmp_path: Path, order: tuple[int, int], is_: str
-) -> None:
-    given = []
-    for name, first in zip(("before", "after"), order, strict=True):
-        for number in range(first, first + 4):
-            [run] = experiment.glob(f"runs/{number:03}-*/evaluation")
-            shutil.copytree(run, tmp_path / f"{number}")
-            given.append(f"{name}={tmp_path / str(number)}")
-    [load] = compared(*given)["loads"]
-    [pair] = load["comparisons"]
-    assert {(one["label"], len(one["repeats"])) for one in load["configurations"]} == {
-        ("before", 4), ("after", 4)
-    }  # fmt: skip
-    assert (pair["first"], pair["second"], pair["answer"]) == ("before", "after", is_)
-    assert pair["slower"] == ("after" if is_ == "slower" else "before")
-    assert float(pair["ratio"]) > 1
-    ratio = pair["second_over_first"].split()[0]
-    assert (float(ratio.removeprefix("x")) > 1) == (is_ == "slower")
-    shown = in_process("compare", *given, "--quiet").stdout
-    [line] = [words for text in shown.splitlines() if (words := text.split())[2:3] == [is_]]
-    assert line[:4] == ["after", "before", is_, ratio]
-
-
 @pytest.mark.parametrize(
     ("required", "by", "p"),
     [

@@ -23,13 +23,11 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import asdict
 from program import TAILTAP, answer, in_process
 from read_pages import run, steps
-from runs import write_experiment
 
 from tailtap.analysis.evaluation.evaluate import DIRECTIONS
 from tailtap.analysis.evaluation.settings import NANOSECONDS
 from tailtap.analysis.figures.kinds import KINDS
 from tailtap.analysis.runs.flows import summarize
-from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.analysis.verdict.requirement import PROFILES
 from tailtap.cli.kinds import page as kinds_page
 from tailtap.cli.program import COMMANDS, GROUPS, find, listed, program
@@ -45,7 +43,6 @@ from tailtap.records.schemas import RECORDS, file_of, schema
 from tailtap.records.schemas import page as records_page
 from tailtap.records.schemas import write as write_schemas
 from tailtap.records.search import SearchedRecord, SearchRecord
-from tests.fuzz import readers
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -329,6 +326,8 @@ def test_each_record_has_a_schema_that_is_valid(tmp_path: Path) -> None:
     for kind in RECORDS:
         for name, part in schema(kind)["$defs"].items():
             assert parts.setdefault(name, part) == part, name
+    for path in STORED.rglob("*.json"):
+        fits(json.loads(path.read_text()))
 
 
 def test_a_schema_refuses_what_its_record_is_not() -> None:
@@ -351,26 +350,6 @@ def test_a_schema_refuses_what_its_record_is_not() -> None:
 )
 def test_what_is_said_of_this_machine(command: str) -> None:
     answer(*command.split(), status=None)
-
-
-def test_what_is_stored_and_made_of_results(tmp_path: Path) -> None:
-    experiment = write_experiment(tmp_path / "a", (3_000, 3_000))
-    evaluated = answer("evaluate", experiment)
-    assert [row["evaluation"] is None for row in evaluated["runs"]] == [False, False, True]
-    answer("model", experiment)
-    readers.write_trace(tmp_path / "traced")
-    content = answer("explain", tmp_path / "traced")
-    assert content["causes"] and content["worst"]
-    [path] = tmp_path.glob("traced/runs/*/causes.json")
-    assert json.loads(path.read_text()) == content
-    stored = [json.loads(path.read_text()) for top in (tmp_path, STORED)
-              for path in top.rglob("*.json") if path.parent.name != "undisturbed"]  # fmt: skip
-    kinds = {f"tailtap.{kind}/1" for kind in ("plan", "run", "evaluation", "tail", "trace")}
-    assert {content["schema"] for content in stored} >= kinds
-    folder = ExperimentFolder(experiment)
-    runs = [folder.run(path.name) for path in sorted(folder.runs.iterdir())]
-    for content in (*stored, json.loads(as_text(summarize(experiment, runs)))):
-        fits(content)
 
 
 def test_what_is_said_of_a_search(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import trial_knobs
 import yaml
-from comparisons import write_run
 from experiment_folders import write_experiment
 from packages import install, install_kinds
 from program import TAILTAP, Finished, one_line_error, tailtap
@@ -155,25 +154,6 @@ def test_results_are_exported(others: Path, tmp_path: Path) -> None:
     unknown = tailtap("export", experiment, "--to", "line")
     assert "papers, pos, perfetto, an address" in one_line_error(unknown, 2)
     assert unknown.stderr.endswith("or lines\n")
-
-
-def test_results_are_compared_where_the_package_is_not_installed(tmp_path: Path) -> None:
-    pod = {"has_dut": True, "own_kernel": False, "virtualization": "container"}
-    for repeat in range(1, 6):
-        write_run(tmp_path, repeat, {"dut.platform": "bare-metal"}, repeat=repeat)
-        changes = {"traits": pod}
-        number = repeat + 5
-        write_run(
-            tmp_path, number, {"dut.platform": "pod"}, scale=4, repeat=repeat, changes=changes
-        )
-    done = tailtap("compare", tmp_path, "--json")
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
-    [load] = content["loads"]
-    grades = {one["label"]: one["isolation"]["grade"] for one in load["configurations"]}
-    assert grades == {"bare-metal": "strong", "pod": "fair"}
-    [virtual] = [row for row in content["recommendations"] if row["name"] == "virtualisation"]
-    assert virtual["answer"] == "not met"
 
 
 def test_a_package_that_does_not_work_stops_nobody_else(packages: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forms import fits
 from program import answer, in_process, tailtap
 
 from tailtap.cli.flow import FlowOptions
@@ -27,16 +28,14 @@ from tailtap.remote.local import LocalHost
 def test_an_audit_as_json_holds_every_knob() -> None:
     run = tailtap("host", "audit", "--json")
     content = json.loads(run.stdout)
-    assert content["schema"] == "tailtap.audit/1"
+    fits(content)
     assert [row["name"] for row in content["rows"]] == [knob.name for knob in KNOBS]
-    assert run.returncode == (0 if content["met"] else 1)
     assert content["met"] == all(row["answer"] != "not-met" for row in content["rows"])
+    assert run.returncode == (0 if content["met"] else 1)
     for row in content["rows"]:
-        assert row["answer"] in ("met", "not-met", "not-applicable", "unknown"), row
-        assert row["settable"] in ("runtime", "boot", "no"), row
+        judged = row["answer"] in ("met", "not-met")
         assert row["why"] and row["source"], row
-        if row["answer"] in ("met", "not-met"):
-            assert row["value"] is not None and row["wanted"] is not None, row
+        assert not judged or None not in (row["value"], row["wanted"]), row
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -38,6 +38,8 @@ VALUES = {"--hold-for": "'2 ms'", "--limit": "'1 kpkt/s'"}
 IN_KERNEL = {"--xdp", "--both-ways", "--json", "--quiet"}
 PAIR, CLOCKS = "evaluate in.pcap out.pcap", "evaluate clocks/ingress.stamps clocks/egress.stamps"
 NO_TIME = "--within: give a time above zero"
+HUGE = "1e999999999"
+"""Whoever computes it is at it for hours."""
 
 STEPPED = " ".join(f"stepped/back-{side}.stamps" for side in ("before", "after"))
 
@@ -65,6 +67,8 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("e.yaml --check --sett x=1", "no such option '--sett'"),
         ("e.yaml --check --resume --out out", "--check asks about the whole experiment: leave"),
         ("e.yaml --check --set scale=papers", "e.yaml has no scales"),
+        (f"a.yaml --set traffic.rate={HUGE}kpkt/s", HUGE),
+        (f"a.yaml --set \"require=['p99<{HUGE}ms']\"", HUGE),
         ("e.yaml --against none.yaml", "none.yaml"),
         ("e.yaml --against-set 'traffic.rate=1 kpkt/s'", "--against-set is for --against BASE"),
     ],
@@ -93,6 +97,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("--to 5", "--to: 5 has no unit: write '5 pkt/s'"),
         ("--loss half", "'half' is not a share: write per cent ('0.5%')"),
         ("--loss 100%", "below 100 %"),
+        (f"--loss {HUGE}", HUGE),
         ("--loss 5", "--loss: '5' is more than everything: write per cent as '5%'"),
         ("--loss 0 --loss 0%", "twice"),
         ("--from '3 Mpkt/s'", "--from 3 Mpkt/s is not below --to 2 Mpkt/s"),
@@ -168,6 +173,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("--key-after ip.id", "--key"),
         ("--key -4:4:le --key-after -2:2:le", "is found on both sides by the same width"),
         ("--trim '1 parsec'", "--trim: '1 parsec'"),
+        (f"--trim {HUGE}s", HUGE),
         ("--trim 1", "--trim: 1 has no unit: write '1 s'"),
         ("--window 5sec", "--window: '5sec' is not a time: write"),
         ("--percentiles 101", "101"),
@@ -192,6 +198,8 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     "report": [
         ("e.yaml", "e.yaml: this is a file: give the folder that `tailtap run` or"),
         ("none", "none: no such folder; give the folder that `tailtap run` wrote"),
+        ("folder", "no runs in it"),
+        ("failed", "interface tt-tap0 vanished during the run"),
     ],
     "model": [
         ("picture.png", "picture.png: this is a file: give the folder"),
@@ -224,6 +232,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     "verdict": [
         ("", "give the folders to judge, or --list-profiles"),
         ("runs --require 'p99 < 1'", "'p99 < 1': 1 has no unit"),
+        (f"runs --require 'p99<{HUGE}ms'", HUGE),
         ("runs --profile urlc-5g", "did you mean 'urllc-5g'?"),
         ("runs --confidence 95 --require 'loss == 0'", "--confidence"),
         ("runs --confidence '100 %' --require 'loss == 0'", "--confidence"),
@@ -288,7 +297,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("--out folder/..", "no site"),
     ],
     "reproduce": [
-        ("folder", "no site.json in it"),
+        ("folder", "no site.json in it, no crate"),
         ("nothing", "no such folder"),
         ("folder --out x", "add --level small"),
         ("folder --fetch 2", "2 has no unit"),
@@ -307,6 +316,7 @@ OTHERS = [
     ("verdict runs --require 'loss == 0' --junit missing/verdict.xml", 3, "--junit"),
     ("compare stamped slower --worse-than '50 %' --markdown none/gate.md", 3, "--markdown"),
     ("host export --format tuned --out e.yaml/x", 3, "x: cannot write: Not a directory: name an"),
+    ("report runs --no-figures --out e.yaml", 3, "cannot write the report: File exists"),
     ("trace --cpus 0 --out e.yaml", 3, "e.yaml: cannot make the folder of the trace: File exists"),
     ("history add stamped --commit a --history folder/text.duckdb --date 2026-11-26", 3, ""),
     ("export runs --to postgresql:///x?host=folder", 3, "--to"),

@@ -230,10 +230,6 @@ def test_all_that_the_crate_says_is_in_its_context(site: Path) -> None:
         kinds = entity["@type"]
         used |= {kinds} if isinstance(kinds, str) else set(kinds)
     assert used - terms == set()
-    files = {name: entity for name, entity in entities.items() if "sha256" in entity}
-    for name, entity in files.items():
-        content = (site / name).read_bytes()
-        assert entity["sha256"] == hashlib.sha256(content).hexdigest()
-        assert entity["contentSize"] == str(len(content))
     own_files = {"SHA256SUMS", "ro-crate-metadata.json", "ro-crate-preview.html"}
-    assert set(files) == set(everything(site)) - own_files
+    files = {name for name, entity in entities.items() if "sha256" in entity}
+    assert files == set(everything(site)) - own_files

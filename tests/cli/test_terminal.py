@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import comparisons
 import numpy as np
 import pytest
 from made_records import made as record
 from terminals import command, shown
-from traced import write_two_causes
 
 from tailtap.base.check import Check
 from tailtap.cli.console import print_table
@@ -35,36 +33,17 @@ from tailtap.records.record import Notice, copied
 from tailtap.records.search import AtRate, SearchAnswer
 from tailtap.show.sections import Column, row, table
 from tests.golden import folders
-from tests.golden.folders import REQUIRED, change
 
 
 @pytest.fixture(scope="module", autouse=True)
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A folder with all that is shown; its own name is no part of what is printed."""
+    """A folder with what is shown; its own name is no part of what is printed."""
     before = Path.cwd()
     os.chdir(tmp_path_factory.mktemp("terminal"))
-    write_runs(Path("runs"))
-    for name in ("modelled", "captured", "line", "described"):
+    for name in ("modelled", "line", "described"):
         folders.FOLDERS[name](Path(name))
-    write_two_causes(Path("told"))
     yield
     os.chdir(before)
-
-
-def write_runs(folder: Path) -> None:
-    """Repeats of two devices and a floor, with a failed run, an invalid one and long names."""
-    platforms = (("wire", 0.1), ("bare-metal", 1.0), ("container", 2.0))
-    for number in range(1, 15):
-        platform, scale = platforms[min((number - 1) // 4, 2)]
-        variables = {"dut.platform": platform, "traffic.rate": 10_000,
-                     "dut.forwarder": "kernel-route"}  # fmt: skip
-        run = comparisons.write_run(
-            folder, number, variables, scale=scale, repeat=(number - 1) % 4 + 1,
-            lost=range(100, 100 + number % 3), packets=6_000,
-        )  # fmt: skip
-        if number == 13:
-            change(run, status="failed", error="interface tt-tap0 vanished during the run")
-    change(run, valid=False, warnings=[{"code": "steal", "message": "the host took 3 %"}])
 
 
 def flows() -> list[FlowsRow]:
@@ -146,25 +125,14 @@ def progress() -> None:
     told.ended()
 
 
-PAIR = ("captured/in.pcap", "captured/out.pcap")
 SHOWS: dict[str, Callable[[], object]] = {
     "run --check": partial(command, "run", "described/network.yaml", "--check"),
     "run, progress": progress,
     "run, flows": lambda: print_flows(flows()),
-    "evaluate, folder": partial(command, "evaluate", "runs"),
-    "evaluate, pair": partial(command, "evaluate", *PAIR),
     "evaluate, percentiles": partial(
-        command, "evaluate", "runs", "--percentiles", "10,20,30,40,50,60,70,80,90,95,99,99.9"
+        command, "evaluate", "line", "--percentiles", "10,20,30,40,50,60,70,80,90,95,99,99.9"
     ),
-    "hops": partial(command, "evaluate", "line"),
-    "report": partial(command, "report", "runs", "--no-figures", "--runs", "wire"),
-    "explain": partial(command, "explain", "told"),
-    "interrupts": partial(command, "interrupts", "pair", "--samples", "captured/irq.csv"),
     "model": partial(command, "model", "modelled"),
-    "model, papers": partial(command, "model", "modelled", "--method", "papers"),
-    "verdict": partial(command, "verdict", "runs", *REQUIRED),
-    "verdict, profiles": partial(command, "verdict", "--list-profiles"),
-    "compare": partial(command, "compare", "runs"),
     "search": lambda: print_answers(answers()),
     "host audit": partial(command, "host", "audit", "--all", "--why"),
     "host apply": partial(command, "host", "apply", "--dry-run"),
@@ -174,12 +142,10 @@ SHOWS: dict[str, Callable[[], object]] = {
     "clean": partial(command, "clean", "--dry-run"),
     "doctor": lambda: print_checks(checks(), able=True),
     "testbed check": lambda: print_cables(cabling()),
-    "export": partial(command, "export", "runs", "--to", "hgrm", "--out", "exported"),
-    "import": partial(command, "import", "exported", "--into", "imported"),
-    "bad usage": partial(command, "evaluate", *PAIR, "--key", "x" * 20 + " y" * 90),
+    "bad usage": partial(command, "evaluate", "a", "b", "--key", "x" * 20 + " y" * 90),
     "help": partial(command, "verdict", "--help"),
 }
-"""Every command that prints a table, and others that print long sentences."""
+"""What no golden shows: of this machine, of what runs, of tables with many columns."""
 WIDE = re.compile(r"isolcpus=\S+( \S+)*")
 """Words to copy: they stay one line on every terminal."""
 
@@ -187,8 +153,6 @@ WIDE = re.compile(r"isolcpus=\S+( \S+)*")
 @pytest.fixture(scope="module")
 def piped(made: None) -> dict[str, str]:
     """What each of them prints into a pipe."""
-    command("evaluate", *PAIR, "--out", "pair", "--quiet")
-    command("export", "runs", "--to", "papers", "--out", "exported", "--quiet")
     found = {}
     for name, function in SHOWS.items():
         stream = io.StringIO()

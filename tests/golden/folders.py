@@ -136,19 +136,6 @@ def traced(folder: Path) -> None:
     (folder / "experiment.yaml").write_text("name: traced\n")
 
 
-def improved(folder: Path) -> None:
-    """A traced run, and what was tried against its causes."""
-    readers.write_trace(folder)
-
-
-def guest(folder: Path) -> None:
-    readers.write_guest(folder)
-
-
-def line(folder: Path) -> None:
-    readers.write_line(folder)
-
-
 def observed(folder: Path) -> None:
     """A run of a device that was there before."""
     run = comparisons.write_run(folder, 1, {}, packets=4_000)
@@ -359,15 +346,6 @@ def placed(folder: Path) -> None:
     shutil.rmtree(scratch)
 
 
-def mixed(folder: Path) -> None:
-    readers.write_imported(folder)
-
-
-def drawn(folder: Path) -> None:
-    """A run whose file asks for figures of all kinds."""
-    readers.write_drawn(folder)
-
-
 def described(folder: Path) -> None:
     folder.mkdir()
     (folder / "network.yaml").write_text(NETWORK)
@@ -380,7 +358,12 @@ def other(folder: Path) -> None:
 
 FOLDERS = {
     make.__name__: make
-    for make in (own, modelled, captured, traced, improved, guest, line,
-                 observed, searched, drawn, lossy, read, flows, placed, mixed, published, pos,
-                 strange, tools, broken, described, other)
+    for make in (own, modelled, captured, traced, observed, searched, lossy, read, flows, placed,
+                 published, pos, strange, tools, broken, described, other)
+} | {
+    "improved": readers.write_trace,
+    "guest": readers.write_guest,
+    "line": readers.write_line,
+    "drawn": readers.write_drawn,
+    "mixed": readers.write_imported,
 }  # fmt: skip

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sites import write_site
+from wheels import build, constraints, run
 
-ROOT = Path(__file__).parents[2]
 SUITE, PYTHON = "bookworm", "3.11"
 IMAGE = "localhost/tt-test-clean"
 FILE = f"""\
@@ -38,24 +38,12 @@ pytestmark = [
 ]
 
 
-def run(*command: str | Path) -> str:
-    done = subprocess.run(
-        [str(part) for part in command], check=False, capture_output=True, text=True, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def context(folder: Path) -> Path:
     """What the image is made of: a root folder, the wheel, and those that it depends on."""
-    run("make", "wheel-here", f"DIST={folder / 'dist'}")
-    [wheel] = (folder / "dist").glob("tailtap-*.whl")
-    locked = (ROOT / "requirements.lock").read_text()
-    versions = re.findall(r"^[^ ]+==[^ ]+(?: ;[^\\]+)?", locked, re.MULTILINE)
-    (folder / "constraints.txt").write_text("\n".join(versions))
-    pip = (ROOT / ".venv/bin/pip", "download", "--quiet", "--only-binary=:all:")
-    run(*pip, "--python-version", PYTHON, "--dest", folder / "wheels",
-        "--constraint", folder / "constraints.txt", wheel)  # fmt: skip
+    [wheel] = build("wheel-here", folder / "dist")
+    run(sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:",
+        "--python-version", PYTHON, "--dest", folder / "wheels",
+        "--constraint", constraints(folder), wheel)  # fmt: skip
     shutil.copy(wheel, folder / "wheels")
     run("mmdebstrap", "--quiet", "--variant=minbase", "--include=python3-venv,iproute2,ethtool",
         SUITE, folder / "root.tar")  # fmt: skip

@@ -144,7 +144,7 @@ def write_run(
         "finished": f"2026-03-01T14:{number % 60:02}:30+00:00",
         "generator": {
             "schema": "tailtap.generator/1", "generator": "af_xdp", "mode": "generic",
-            "sent": number_sent, "failed": 0,
+            "sent": number_sent, "failed": 0, "scheduled_rate": float(rate),
             "achieved_rate": float(rate if achieved is None else achieved),
             "slip_ns": {"min": 20, "mean": 90.5, "max": 812_345, "percentiles": slip},
         },

@@ -6,13 +6,11 @@ import base64
 import contextlib
 import difflib
 import gzip
-import io
 import json
 import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -23,10 +21,10 @@ from unittest import mock
 
 import numpy as np
 from forms import SCHEMAS, fits
+from program import in_process
 from terminals import CONTROL, terminal
 
 from tailtap import __version__
-from tailtap.cli import main
 
 EXPECTED = Path(__file__).parents[1] / "golden/expected"
 ACCEPT = "TAILTAP_ACCEPT"
@@ -89,7 +87,15 @@ class Story:
         self.said[f"{name}.files"] = self._same("\n".join(parts))
 
     def check(self) -> None:
-        """Compare with what is stored. Raises `AssertionError` with a unified diff."""
+        """Compare with what is stored, and what was written with its schemas.
+
+        Raises `AssertionError` with a unified diff.
+        """
+        for path in self.folder.rglob("*.json"):
+            with contextlib.suppress(ValueError):  # some are damaged on purpose
+                written = json.loads(path.read_bytes())
+                if isinstance(written, dict) and written.get("schema") in SCHEMAS:
+                    fits(written)
         folder = EXPECTED / self.name
         said = {name: f"{text.strip()}\n" for name, text in self.said.items()}
         if ACCEPT in os.environ:
@@ -117,6 +123,7 @@ class Story:
 
     def _ran(self, *words: str | Path) -> str:
         status, out, error = ran(self.folder, *words)
+        assert "--json" in words or all(len(line) <= COLUMNS for line in out.splitlines()), out
         if "--json" in words and out.startswith("{"):
             content = json.loads(out)
             if content.get("schema") in SCHEMAS:
@@ -137,25 +144,16 @@ class Story:
 
 def ran(folder: Path, *words: str | Path) -> tuple[int, str, str]:
     """Exit status of `tailtap` in a folder, what it shows on a terminal, and its standard error."""
-    error = io.StringIO()
-    variables = {"TERM": "xterm-256color", "TZ": "UTC"}
     with (
         contextlib.chdir(folder),
-        mock.patch.dict(os.environ, variables),
-        mock.patch.object(sys, "argv", ["tailtap", *map(str, words)]),
+        mock.patch.dict(os.environ, {"TERM": "xterm-256color", "TZ": "UTC"}),
         terminal(COLUMNS) as (stream, written),
-        contextlib.redirect_stdout(stream),
-        contextlib.redirect_stderr(error),
     ):
         os.environ.pop("COLUMNS", None)
-        status = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = int(end.code or 0)
+        done = in_process(*words, stdout=stream)
         stream.flush()
     lines = CONTROL.sub("", b"".join(written).decode()).replace("\r\n", "\n")
-    return status, lines.rstrip(), error.getvalue().rstrip()
+    return done.returncode, lines.rstrip(), done.stderr.rstrip()
 
 
 def json_text(content: Any) -> str:

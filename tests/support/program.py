@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TextIO
 from unittest import mock
 
 import pytest
@@ -41,16 +41,17 @@ def _said(file: IO[bytes]) -> str:
     return file.read().decode()
 
 
-def in_process(*arguments: str | Path) -> Finished:
+def in_process(*arguments: str | Path, stdout: TextIO | None = None) -> Finished:
     """The same in this process: starting one takes longer than telling what is wrong with a value.
 
-    For many cases of one command, of which another test starts the program.
+    For many cases of one command, of which another test starts the program. What it prints goes to
+    `stdout` where that is given.
     """
     command = [str(TAILTAP), *map(str, arguments)]
     out, error = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", command),
-        contextlib.redirect_stdout(out),
+        contextlib.redirect_stdout(stdout or out),
         contextlib.redirect_stderr(error),
         pytest.raises(SystemExit) as end,
     ):

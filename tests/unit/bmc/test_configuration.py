@@ -45,11 +45,13 @@ def test_a_file_names_machines(tmp_path: Path) -> None:
 
 
 def test_words_name_machines(tmp_path: Path) -> None:
-    words = ["lxc:web@6230", "libvirt:a:b@c@0.0.0.0:623"]
+    words = ["lxc:web@6230", "libvirt:a:b@c@0.0.0.0:623", "lxc:x@0", "lxc:y@0"]
     found = read(None, words, credentials(tmp_path))
     assert [(one.name, one.listen, one.exposed) for one in found.served] == [
         ("lxc:web", ("127.0.0.1", 6230), False),
         ("libvirt:a:b@c", ("0.0.0.0", 623), True),
+        ("lxc:x", ("127.0.0.1", 0), False),
+        ("lxc:y", ("127.0.0.1", 0), False),
     ]
 
 
@@ -75,15 +77,6 @@ def test_mistakes_have_their_line(tmp_path: Path, before: str, after: str, messa
     assert error_of(tmp_path, FILE.replace(before, after, 1)).startswith(message)
 
 
-def test_nothing_is_given_twice(tmp_path: Path) -> None:
-    users = credentials(tmp_path)
-    with pytest.raises(InputError, match="the machine lxc:a is given twice"):
-        read(None, ["lxc:a@1", "lxc:a@2"], users)
-    with pytest.raises(InputError, match=r"the address 127\.0\.0\.1:1 is given twice"):
-        read(None, ["lxc:a@1", "lxc:b@1"], users)
-    assert len(read(None, ["lxc:a@0", "lxc:b@0"], users).served) == 2
-
-
 @pytest.mark.parametrize(
     ("serve", "message"),
     [
@@ -92,6 +85,8 @@ def test_nothing_is_given_twice(tmp_path: Path) -> None:
         (["lxc:web"], "--serve 'lxc:web': write it as KIND:NAME@LISTEN"),
         (["lxc:web@x"], "--serve 'lxc:web@x': "),
         (["command:x@1"], "--serve 'command:x@1': "),
+        (["lxc:a@1", "lxc:a@2"], "the machine lxc:a is given twice"),
+        (["lxc:a@1", "lxc:b@1"], "the address 127.0.0.1:1 is given twice"),
     ],
 )
 def test_wrong_words_are_quoted(tmp_path: Path, serve: list[str], message: str) -> None:

@@ -27,6 +27,7 @@ from tailtap.bmc.session import (
     network_of,
     suite_of,
 )
+from tests.fuzz.mutations import damaged
 
 SEED = 16
 PIECE = 1024
@@ -94,25 +95,6 @@ def client(served: Recorded) -> Iterator[Command]:
         made.ipmi_session.logout()
 
 
-def damaged(packet: bytes, others: list[bytes], chance: random.Random) -> bytes:
-    """The packet with changed bits or bytes, cut, longer, or with the end of another one."""
-    changed = bytearray(packet)
-    for _ in range(chance.randint(1, 3)):
-        what = chance.randrange(5)
-        at = chance.randrange(len(changed) or 1)
-        if what == 0 and changed:
-            changed[at] ^= 1 << chance.randrange(8)
-        elif what == 1 and changed:
-            changed[at] = chance.randrange(256)
-        elif what == 2:
-            del changed[at:]
-        elif what == 3:
-            changed += chance.randbytes(chance.randint(1, PIECE))
-        else:
-            changed[at:] = chance.choice(others)[at:]
-    return bytes(changed[:PIECE])
-
-
 def works(served: Recorded) -> None:
     """A client that knows the password is served."""
     done = ipmitool(served.port, "chassis", "power", "status")
@@ -131,13 +113,12 @@ def test_damaged_packets_change_nothing(
     client.get_power()
     originals = list(served.packets)
     assert {packet[5] & 0x3F for packet, _ in originals if packet[4] == 6} == {0, 0x10, 0x12, 0x14}
-    packets = [packet for packet, _ in originals]
     chance = random.Random(SEED)
     # Not by the socket, where some would be lost.
     for number in range(count):
         packet, address = chance.choice(originals)
-        made = damaged(packet, packets, chance) if number % 10 else chance.randbytes(40)
-        served.take(made, address)
+        made = damaged(packet, chance) if number % 10 else chance.randbytes(40)
+        served.take(made[:PIECE], address)
     assert served.damaged > count // 10
     assert len(served._sessions) <= MOST_OPENING + 3
     assert machine.status() == "on"
@@ -225,12 +206,8 @@ class Guesser:
         suite = bytes.fromhex("000000080300000001000008040000000200000801000000")
         return self.ask(0x10, bytes(8) + suite)[8:12]
 
-    def name(self, session: bytes, user: str = USER) -> int:
-        """The status that answers the name of a user, with random bytes."""
-        return self.named(session, user)[1]
-
-    def named(self, session: bytes, user: str) -> bytes:
-        """What answers the name of a user, with random bytes."""
+    def name(self, session: bytes, user: str = USER) -> bytes:
+        """What answers the name of a user, with random bytes; its second byte is the status."""
         name = user.encode()
         told = bytes(4) + session + random.randbytes(16) + bytes([0x14, 0, 0, len(name)]) + name
         return self.ask(0x12, told)
@@ -240,23 +217,27 @@ class Guesser:
         return self.ask(0x14, bytes(4) + session + bytes(32))[1]
 
 
-def test_a_session_has_one_guess(served: Recorded) -> None:
-    guesser = Guesser(served)
+@pytest.fixture
+def guesser(served: Recorded) -> Iterator[Guesser]:
+    made = Guesser(served)
+    with made.socket:
+        yield made
+
+
+def test_a_session_has_one_guess(guesser: Guesser) -> None:
     session = guesser.open()
-    assert guesser.name(session) == 0
+    assert guesser.name(session)[1] == 0
     assert guesser.guess(session) == Refusal.INTEGRITY
     guesser.socket.settimeout(0.3)
     with pytest.raises(TimeoutError):
         guesser.name(session)
-    guesser.socket.close()
 
 
 @pytest.mark.parametrize("user", [USER, "nobody", "a name that is much too long"])
-def test_failures_beyond_a_limit_are_not_answered(served: Recorded, user: str) -> None:
+def test_failures_beyond_a_limit_are_not_answered(guesser: Guesser, user: str) -> None:
     """Of a user who is there as of one who is not: nothing tells them apart."""
-    guesser = Guesser(served)
     sessions = [guesser.open() for _ in range(MOST_FAILURES + 2)]
-    proofs = [guesser.named(session, user) for session in sessions]
+    proofs = [guesser.name(session, user) for session in sessions]
     assert {(proof[1], len(proof)) for proof in proofs} == {(0, 72)}
     for session in sessions[:MOST_FAILURES]:
         assert guesser.guess(session) == Refusal.INTEGRITY
@@ -264,20 +245,19 @@ def test_failures_beyond_a_limit_are_not_answered(served: Recorded, user: str) -
     for session in sessions[MOST_FAILURES:]:
         with pytest.raises(TimeoutError):
             guesser.guess(session)
-    guesser.socket.close()
 
 
 @pytest.mark.parametrize("user", [USER, "nobody"])
-def test_who_fails_keeps_nobody_out(served: Recorded, machine: Machine, user: str) -> None:
+def test_who_fails_keeps_nobody_out(
+    served: Recorded, machine: Machine, guesser: Guesser, user: str
+) -> None:
     """Another user of the same machine, who may name the same user."""
     machine.on()
-    guesser = Guesser(served)
     for _ in range(MOST_FAILURES):
         session = guesser.open()
         guesser.name(session, user)
         guesser.guess(session)
     works(served)
-    guesser.socket.close()
 
 
 def test_failures_are_told_by_user_and_network() -> None:
@@ -298,13 +278,11 @@ def test_failures_are_told_by_user_and_network() -> None:
     ]  # fmt: skip
 
 
-def test_made_up_names_do_not_fill_the_log(served: Recorded) -> None:
-    guesser = Guesser(served)
+def test_made_up_names_do_not_fill_the_log(served: Recorded, guesser: Guesser) -> None:
     for number in range(MOST_FAILURES + 3):
         session = guesser.open()
         guesser.name(session, f"user {number}")
         assert guesser.guess(session) == Refusal.INTEGRITY
-    guesser.socket.close()
     assert len(served.told) == MOST_FAILURES
     assert {row.why for row in served.told} == {"there is no such user"}
 

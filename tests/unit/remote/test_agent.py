@@ -164,16 +164,6 @@ def test_commands_end_when_who_asks_is_gone(far: Far) -> None:
     assert until(lambda: not processes(words))
 
 
-def test_a_killed_agent_is_said_to_be_gone(far: Far) -> None:
-    _, said = far.start("sleep", "60")
-    far.process.kill()
-    with pytest.raises(MachineError, match=r"^the agent has ended$"):
-        far.wait(lambda: False)
-    assert said.result == {"error": "", "lost": True}
-    with pytest.raises(MachineError, match=r"^the agent has ended$"):
-        far.run("true")
-
-
 def test_garbage_ends_the_agent(far: Far) -> None:
     far.connection.hello(deadline())
     far.end.setblocking(True)

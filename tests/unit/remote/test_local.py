@@ -62,17 +62,20 @@ def test_a_child_can_be_interrupted_though_we_are_in_a_shell_s_background() -> N
         child.close()
 
 
-def test_an_early_end_is_explained_by_what_it_said() -> None:
-    code = "import sys; print('tailtap: no such\\n interface', file=sys.stderr); sys.exit(3)"
+TELLS = "import sys; print('tailtap: no such\\n interface', file=sys.stderr); sys.exit(3)"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (TELLS, "the child ended with status 3: no such interface"),
+        ("import os; os.kill(os.getpid(), 9)", "the child was ended by SIGKILL"),
+    ],
+)
+def test_an_early_end_is_explained(code: str, said: str) -> None:
     with python(code) as child, pytest.raises(MachineError) as caught:
         child.expect("ready", PATIENCE_SECONDS)
-    assert str(caught.value) == "the child ended with status 3: no such interface"
-
-
-def test_a_killed_child_is_explained_by_its_signal() -> None:
-    code = "import os; os.kill(os.getpid(), 9)"
-    with python(code) as child, pytest.raises(MachineError, match="was ended by SIGKILL"):
-        child.expect("ready", PATIENCE_SECONDS)
+    assert str(caught.value) == said
 
 
 def test_waiting_ends() -> None:

@@ -146,17 +146,6 @@ def test_what_a_failed_run_left_is_fetched_too(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"closed", "run"}
 
 
-def test_a_bug_over_there_is_told_and_the_station_goes_on(tmp_path: Path) -> None:
-    with opened(tmp_path, errs=["dut", "observe"]) as site:
-        dut = site.begin("dut", RolePlan(folder=str(tmp_path / "here")))
-        with pytest.raises(
-            Bug, match="the far end: a bug of tailtap: KeyError: 'of nobody'"
-        ) as bug:
-            dut.ask("observe")
-        assert "in meddle" in bug.value.told
-        assert dut.ask("why") == {"reason": "it sleeps"}
-
-
 @pytest.mark.parametrize("name", ["../passwd", "/etc/passwd", "a/../../b"])
 def test_files_come_into_the_run_folder_only(tmp_path: Path, name: str) -> None:
     with opened(tmp_path, lies=[name]) as site:
@@ -185,19 +174,31 @@ def test_two_stations_die_separately(tmp_path: Path) -> None:
     assert not (tmp_path / "second/closed").exists()
 
 
+@pytest.mark.parametrize(
+    ("what", "kind", "said", "goes_on"),
+    [
+        ("refuses", InputError, "the plan makes no sense", True),
+        ("errs", Bug, "the far end: a bug of tailtap: KeyError: 'of nobody'", True),
+        ("dies", MachineError, "the far end was ended by SIGKILL", False),
+        ("raves", MachineError, "says what makes no sense: 'raving'", False),
+    ],
+)
+def test_what_happens_to_a_role_is_raised_here(
+    tmp_path: Path, what: str, kind: type[Exception], said: str, goes_on: bool
+) -> None:
+    with opened(tmp_path, **{what: ["dut", "prepare"]}) as site:
+        dut = site.begin("dut", RolePlan())
+        with pytest.raises(kind, match=said) as caught:
+            dut.ask("prepare")
+        assert not isinstance(caught.value, Bug) or "in meddle" in caught.value.told
+        assert not goes_on or dut.ask("why") == {"reason": "it sleeps"}
+    assert what == "dies" or closed(tmp_path)
+
+
 def test_the_environment_is_that_of_the_far_end(tmp_path: Path) -> None:
     far = station(tmp_path)
     assert far.environment().kernel.release == "of paper"
     far.clean()
-
-
-def test_what_a_role_raises_is_raised_here(tmp_path: Path) -> None:
-    with opened(tmp_path, refuses=["dut", "prepare"]) as site:
-        dut = site.begin("dut", RolePlan())
-        with pytest.raises(InputError, match="the plan makes no sense"):
-            dut.ask("prepare")
-        assert dut.ask("why") == {"reason": "it sleeps"}  # and the stream goes on
-    assert closed(tmp_path)
 
 
 def test_a_site_that_cannot_be_opened_leaves_no_process(tmp_path: Path) -> None:
@@ -205,14 +206,6 @@ def test_a_site_that_cannot_be_opened_leaves_no_process(tmp_path: Path) -> None:
         station(tmp_path, refuses=["site", "open"]).open(SETUP)
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     assert all(b"fake_station" not in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children)
-
-
-@pytest.mark.parametrize("asked", ["prepare", "observe"])
-def test_a_far_end_that_dies_is_said_to(tmp_path: Path, asked: str) -> None:
-    with opened(tmp_path, dies=["dut", asked]) as site:
-        dut = site.begin("dut", RolePlan())
-        with pytest.raises(MachineError, match="the far end was ended by SIGKILL"):
-            dut.ask(asked)
 
 
 def test_a_far_end_that_dies_while_nobody_asks_is_an_event(tmp_path: Path) -> None:
@@ -273,13 +266,6 @@ def test_a_lease_is_renewed_by_questions_and_lasts_as_long_as_asked(tmp_path: Pa
         assert dut.ask("why") == {"reason": "it sleeps"}
         site.keep(0.2)
         assert until(lambda: site.process.ended) and closed(tmp_path)
-
-
-def test_what_makes_no_sense_is_quoted(tmp_path: Path) -> None:
-    with opened(tmp_path, raves=["dut", "prepare"]) as site:
-        dut = site.begin("dut", RolePlan())
-        with pytest.raises(MachineError, match="says what makes no sense: 'raving'"):
-            dut.ask("prepare")
 
 
 def test_nothing_but_sites_and_roles_can_be_asked_for(tmp_path: Path) -> None:
@@ -367,27 +353,26 @@ def test_an_idle_station_sleeps(tmp_path: Path) -> None:
         assert sleeps(site.process.pid)
 
 
-def test_a_program_that_is_no_station_is_quoted(tmp_path: Path) -> None:
-    shell = StreamStation(["sh", "-c", "echo Welcome to this machine; cat"], "the far end")
-    with pytest.raises(MachineError) as caught:
-        shell.open(SETUP)
-    assert str(caught.value) == ("the far end says what makes no sense: 'Welcome to this machine'")
-    missing = StreamStation(["sh", "-c", "echo python3: not found >&2; exit 127"], "the far end")
-    with pytest.raises(MachineError) as caught:
-        missing.environment()
-    assert str(caught.value) == "the far end ended with status 127: python3: not found"
+OLD = encode(HELLO, 0, 0, b'{"protocol":0}')
+OTHER_VERSION = f"import os; os.write(1, {OLD!r}); os.read(0, 1)"
 
 
-def test_a_station_of_another_version_is_refused() -> None:
-    hello = encode(HELLO, 0, 0, b'{"protocol":0}')
-    program = f"import os; os.write(1, {hello!r}); os.read(0, 1)"
-    other = StreamStation([sys.executable, "-c", program], "the far end")
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (["sh", "-c", "echo Welcome to this machine; cat"],
+         "says what makes no sense: 'Welcome to this machine'"),
+        (["sh", "-c", "echo python3: not found >&2; exit 127"],
+         "ended with status 127: python3: not found"),
+        ([sys.executable, "-c", OTHER_VERSION],
+         ("speaks version 0 of the protocol, this program version 1: install the same version of "
+          "tailtap at both ends")),
+    ],
+)  # fmt: skip
+def test_a_program_that_is_no_station_is_quoted(program: list[str], said: str) -> None:
     with pytest.raises(MachineError) as caught:
-        other.open(SETUP)
-    assert str(caught.value) == (
-        "the far end speaks version 0 of the protocol, this program version 1: install the same "
-        "version of tailtap at both ends"
-    )
+        StreamStation(program, "the far end").open(SETUP)
+    assert str(caught.value) == f"the far end {said}"
 
 
 def test_what_is_no_request_ends_a_station() -> None:

@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from published import PUBLISHED, needs_published
 from published_trees import write_mixed, write_rates, write_tree
 
-from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.evaluation.percentiles import papers
-from tailtap.analysis.figures.curves import curve_of, percentile_curve
+from tailtap.analysis.figures.curves import curve_of
 from tailtap.analysis.runs.groups import DRAWN, configurations, floor_of
 from tailtap.analysis.runs.reader import load_experiment, short_places
 from tailtap.analysis.runs.selection import select
@@ -54,33 +53,6 @@ def both(mixed: Path) -> list[Latencies]:
     return [found[name].members[0].evaluation for name in ("bare-metal", "whole")]
 
 
-def test_an_imported_run_has_the_numbers_of_the_run_that_was_published(
-    both: list[Latencies],
-) -> None:
-    ours, theirs = both
-    assert [(r.p, r.value, r.above, r.supported) for r in ours.listed] == [
-        (r.p, r.value, r.above, r.supported) for r in theirs.listed
-    ]
-    assert ours.loss and (ours.packets, ours.offered, ours.max, ours.loss) == (
-        theirs.packets, theirs.offered, theirs.max, theirs.loss,
-    )  # fmt: skip
-    for side in ("ingress", "egress"):
-        for left, right in (
-            (ours.gaps(side).counts, theirs.gaps(side).counts),
-            (ours.gaps(side).edges, theirs.gaps(side).edges),
-            (ours.whole_seconds(side)[1], theirs.whole_seconds(side)[1]),
-        ):
-            assert left.tolist() == right.tolist()
-        # Ours know the first packet to the nanosecond, theirs where the first second begins.
-        starts = (one.whole_seconds(side)[0] for one in both)
-        assert next(starts) == pytest.approx(next(starts), abs=1e-6)
-    assert ours.histogram().counts.tolist() == theirs.histogram().counts.tolist()
-    assert (ours.histogram().width, theirs.histogram().width) == (100, 100)
-    assert ours.worst_packets.latency_ns.tolist() == theirs.worst_packets.latency_ns.tolist()
-    times = (one.seconds(one.worst_packets.ingress_ns) for one in both)
-    assert next(times) == pytest.approx(next(times), abs=1e-6)
-
-
 def test_the_curve_of_published_percentiles_never_understates(both: list[Latencies]) -> None:
     ours, theirs = both
     curve = curve_of(theirs)
@@ -95,19 +67,6 @@ def test_the_curve_of_published_percentiles_never_understates(both: list[Latenci
     assert (curve.x[-1], curve.y[-1]) == (2 * n, ours.max)
     assert curve.x[curve.split - 1] <= n / 10 < curve.x[curve.split + 1]
     assert (np.diff(curve.x) >= 0).all() and (np.diff(curve.y) >= 0).all()
-
-
-def test_a_curve_without_a_number_of_packets_ends_where_it_stops_rising() -> None:
-    rows = [
-        Percentile(p, v, None, None, 0, False)
-        for p, v in ((0.0, 5), (0.5, 7), (0.9, 9), (0.99, 12), (0.999, 12))
-    ]
-    curve = percentile_curve(rows, None)
-    assert curve.x.tolist() == pytest.approx([1, 1, 1, 2, 2, 10, 10, 100])
-    assert curve.y.tolist() == [5, 5, 7, 7, 9, 9, 12, 12]
-    assert curve.split == 0
-    whole = percentile_curve([*rows[:2], Percentile(1.0, 13, None, None, 0, False)], None)
-    assert np.isfinite(whole.x).all() and whole.y[-1] == 13
 
 
 @pytest.mark.parametrize(
@@ -189,15 +148,6 @@ def test_a_database_is_not_asked_for_a_report(mixed: Path, tmp_path: Path) -> No
         load_experiment(tmp_path)
 
 
-def test_names_of_folders_are_text_never_markup(tmp_path: Path) -> None:
-    tree = write_rates(tmp_path, [10_000])
-    (tree / "wire").rename(tree / "<img src=x onerror=alert(1)>$\\frac{")
-    import_tree(tree, tmp_path / "folder" / "results.duckdb")
-    page = write_report(tmp_path / "folder", figures=False).page.read_text()
-    assert "<img" not in page
-    assert "&lt;img src=x onerror=alert(1)&gt;" in page
-
-
 PLACES = st.lists(st.sampled_from(["a", "b", "measurements"]), min_size=1, max_size=4)
 
 
@@ -206,15 +156,6 @@ def test_short_names_tell_folders_apart(places: set[str]) -> None:
     short = short_places(places)
     assert len(set(short.values())) == len(places)
     assert all(len(short[place]) <= len(place) for place in places)
-
-
-def test_short_names_leave_out_what_all_neighbours_share() -> None:
-    assert short_places({"t/a/measurements/v1", "t/a/measurements/v2", "t/b/x/v1"}) == {
-        "t/a/measurements/v1": "a/v1",
-        "t/a/measurements/v2": "a/v2",
-        "t/b/x/v1": "b",
-    }
-    assert short_places({"t/measurements/v1"}) == {"t/measurements/v1": "t/measurements/v1"}
 
 
 @needs_published
@@ -299,16 +240,6 @@ def asked(folder: Path) -> list[Requested]:
     return requested_figures(load_experiment(folder), folder / "experiment.yaml")
 
 
-def test_each_figure_is_drawn_or_says_why_not(asked: list[Requested]) -> None:
-    names = ["figure-5", "asked-percentile", "asked-tail-latency", "asked-shape", "asked-worst"]
-    assert [one.name for one in asked] == names
-    assert [one.reason for one in asked if one.drawn is None] == [
-        "no run has a tail model: `tailtap model DIR` makes them"
-    ]
-    worst = asked[4].drawn
-    assert worst is not None and any("nowhere" in note for note in worst.notes)
-
-
 def test_files_have_what_is_drawn(asked: list[Requested], tmp_path: Path) -> None:
     written = [path.name for path in write_requested(asked[:4], tmp_path, below=None)]
     figures = [
@@ -330,11 +261,6 @@ def test_files_have_what_is_drawn(asked: list[Requested], tmp_path: Path) -> Non
         for x, y in zip(mark.x, mark.y, strict=True)
     ]
     assert [(float(row["x_pkt/s"]), float(row["y_ns"])) for row in main] == points
-    again = tmp_path / "again"
-    write_requested(asked[:1], again, below=None)
-    for kind in ("svg", "pdf", "png"):
-        name = f"figure-5.{kind}"
-        assert (again / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
 def test_axes_are_those_that_were_asked_for(asked: list[Requested]) -> None:
@@ -399,17 +325,6 @@ def test_a_panel_without_a_run_says_so(folder: Path, tmp_path: Path) -> None:
     assert len(said) == 4
     assert {title for title, words in said.items() if words} == {"wire · 50 kpkt/s"}
     assert said["wire · 50 kpkt/s"] == ["no run"]
-
-
-def test_the_page_has_them_with_their_words(asked: list[Requested]) -> None:
-    first, *_, shape, _ = with_pictures(asked)
-    assert first.title == "Latency <of> two devices" and first.figure.caption == "As it is."
-    assert first.drawn is not None and first.drawn.shape[1] == 2
-    assert first.wide != first.narrow
-    assert first.wide.startswith("data:image/svg+xml;base64,")
-    assert first.described.endswith("Latency over Percentile; wire, bare-metal")
-    assert [table.title for table in first.drawn.tables] == ["Beside published"]
-    assert shape.reason and not shape.wide
 
 
 def test_another_file_can_say_what_is_drawn(folder: Path, tmp_path: Path) -> None:

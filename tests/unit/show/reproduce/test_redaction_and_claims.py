@@ -25,15 +25,37 @@ def taught(*values: object, **settings: object) -> Redactor:
     return redactor
 
 
-def test_a_machine_has_one_name_in_all_its_spellings() -> None:
-    redactor = taught({"hostname": "tulip.net.example.edu"})
-    text = "tulip, TULIP.net.example.edu and tulip.other.example.edu; not tulips"
-    assert redactor.text(text) == "host-1, host-1 and host-1; not tulips"
+ALLOWED = "tulip at 8.8.8.8, 3c:fd:fe:a1:b2:c3, /home/ada"
+KINDS: tuple[RedactedKind, ...] = ("hostnames", "addresses", "macs", "users")
+REVIEW = "2026-03-14T15:09:26+00:00 by the Chair of Nets in /srv/ada/run/x.stamps, /proc/stat"
+TULIP = {"hostname": "tulip.net.example.edu"}
+REVIEWED: dict[str, Any] = {"anonymous": True, "hidden": ["Chair of Nets"]}
 
 
-def test_machines_with_the_same_first_name_stay_apart() -> None:
-    redactor = taught({"hostname": "www.one.edu"}, {"hostname": "www.two.edu"})
-    assert redactor.text("www.one.edu www.two.edu") == "host-1 host-2"
+@pytest.mark.parametrize(
+    ("learned", "settings", "text", "after"),
+    [
+        # A machine has one name in all its spellings; those with the same first name stay apart.
+        ([TULIP], {}, "tulip, TULIP.net.example.edu and tulip.other.example.edu; not tulips",
+         "host-1, host-1 and host-1; not tulips"),
+        ([{"hostname": "www.one.edu"}, {"hostname": "www.two.edu"}], {}, "www.one.edu www.two.edu",
+         "host-1 host-2"),
+        # Packets of the experiment keep their addresses, and nobody else is given one of these.
+        ([], {"kept_addresses": ["10.0.0.1-10.0.0.9", "fd00::1"]},
+         "10.0.0.9 10.0.0.10 fd00::1 fd00::2", "10.0.0.9 192.0.2.1 fd00::1 2001:db8::1"),
+        ([], {"kept_addresses": ["192.0.2.1"]}, "8.8.8.8 192.0.2.1 192.0.2.2",
+         "192.0.2.2 192.0.2.1 192.0.2.3"),
+        # Kinds that are allowed stay.
+        ([{"hostname": "tulip"}, ALLOWED], {"allowed": KINDS}, ALLOWED, ALLOWED),
+        # A review hears neither days nor folders nor what is hidden.
+        ([REVIEW], REVIEWED, REVIEW,
+         "2026-03-01T00:00:00+00:00 by the name-1 in /folder-1/x.stamps, /proc/stat"),
+    ],
+)  # fmt: skip
+def test_what_identifies_is_replaced(
+    learned: list[object], settings: dict[str, object], text: str, after: str
+) -> None:
+    assert taught(*learned, **settings).text(text) == after
 
 
 def test_a_name_that_is_a_word_of_the_experiment_is_replaced_in_its_field_alone() -> None:
@@ -65,32 +87,6 @@ def test_a_name_that_is_a_word_of_the_experiment_is_replaced_in_its_field_alone(
 )
 def test_what_only_looks_like_it_stays(text: str) -> None:
     assert Redactor().text(text) == text
-
-
-def test_packets_of_the_experiment_keep_their_addresses() -> None:
-    redactor = Redactor(kept_addresses=["10.0.0.1-10.0.0.9", "fd00::1"])
-    assert redactor.text("10.0.0.9 10.0.0.10 fd00::1 fd00::2") == (
-        "10.0.0.9 192.0.2.1 fd00::1 2001:db8::1"
-    )
-
-
-def test_what_stands_for_an_address_is_nobody_elses() -> None:
-    redactor = Redactor(kept_addresses=["192.0.2.1"])
-    assert redactor.text("8.8.8.8 192.0.2.1 192.0.2.2") == "192.0.2.2 192.0.2.1 192.0.2.3"
-
-
-def test_kinds_that_are_allowed_stay() -> None:
-    text = "tulip at 8.8.8.8, 3c:fd:fe:a1:b2:c3, /home/ada"
-    kinds: tuple[RedactedKind, ...] = ("hostnames", "addresses", "macs", "users")
-    assert taught({"hostname": "tulip"}, text, allowed=kinds).text(text) == text
-
-
-def test_a_review_hears_neither_days_nor_folders_nor_what_is_hidden() -> None:
-    text = "2026-03-14T15:09:26+00:00 by the Chair of Nets in /srv/ada/run/x.stamps, /proc/stat"
-    redactor = taught(text, anonymous=True, hidden=["Chair of Nets"])
-    assert redactor.text(text) == (
-        "2026-03-01T00:00:00+00:00 by the name-1 in /folder-1/x.stamps, /proc/stat"
-    )
 
 
 def test_passwords_are_never_allowed() -> None:

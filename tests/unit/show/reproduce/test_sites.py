@@ -152,39 +152,29 @@ def test_captures(copy: Path, tmp_path: Path) -> None:
     assert told(found) == {Path(RUN).name: "evaluated again, it has another distribution"}
 
 
-@pytest.fixture
-def elsewhere(site: Path, tmp_path: Path) -> Iterator[tuple[SiteRecord, Path, Path]]:
-    """A site whose captures are on a web server: what it says, its folder, and the server's."""
-    archive = Path(shutil.copytree(site.parent / "experiment", tmp_path / "archive"))
-    with serving(archive) as address:
-        published = tmp_path / "without"
-        publish(archive, published, Options(embed=False, url=address))
-        yield record(published), published, archive
-
-
-def test_captures_of_a_web_server(elsewhere: tuple[SiteRecord, Path, Path]) -> None:
+def test_captures_of_a_web_server(site: Path, tmp_path: Path) -> None:
     """Fetched where that is asked for, as far as there is room, and used if they are the same."""
-    said, published, archive = elsewhere
-    before = sorted(published.rglob("*"))
-    every = sum(one.bytes for one in said.captures)
-    fetched = partial(evaluate_captures, published, said, None)
-    found = fetched()
-    assert found.answer == "not shown" and len(found.findings) == 6
-    assert "has it (" in found.findings[0].reason
-    assert fetched(most=every).findings == []
-    # Room for five runs and a half.
-    assert len(fetched(most=every * 11 // 12).findings) == 1
-    capture = archive / RUN / "egress.stamps"
-    flip(capture)
-    found = fetched(most=every)
-    assert told(found) == {f"{RUN}/egress.stamps": "this capture is another: its checksum differs"}
-    with capture.open("ab") as file:
-        file.write(b"more")
-    found = fetched(most=every)
-    assert "larger than what was published" in told(found)[f"{RUN}/egress.stamps"]
-    capture.unlink()
-    found = fetched(most=every)
-    assert found.answer == "not shown" and "there is none" in told(found)[f"{RUN}/egress.stamps"]
+    archive = Path(shutil.copytree(site.parent / "experiment", tmp_path / "archive"))
+    published, capture = tmp_path / "without", archive / RUN / "egress.stamps"
+    with serving(archive) as address:
+        publish(archive, published, Options(embed=False, url=address))
+        said, before = record(published), sorted(published.rglob("*"))
+        every = sum(one.bytes for one in said.captures)
+        fetched = partial(evaluate_captures, published, said, None)
+        found = fetched()
+        assert found.answer == "not shown" and len(found.findings) == 6
+        assert "has it (" in found.findings[0].reason
+        assert fetched(most=every).findings == []
+        # Room for five runs and a half.
+        assert len(fetched(most=every * 11 // 12).findings) == 1
+        with capture.open("ab") as file:
+            file.write(b"more")
+        found = fetched(most=every)
+        assert "larger than what was published" in told(found)[f"{RUN}/egress.stamps"]
+        capture.unlink()
+        found = fetched(most=every)
+        assert found.answer == "not shown"
+        assert "there is none" in told(found)[f"{RUN}/egress.stamps"]
     assert sorted(published.rglob("*")) == before
 
 
@@ -354,12 +344,6 @@ def test_a_claim_that_the_published_runs_do_not_show(copy: Path) -> None:
     assert claims(copy, None, "figures").claims[1].answer == "contradicted"
 
 
-def test_a_record_that_cannot_be_read(copy: Path) -> None:
-    (copy / "site.json").write_text("{}")
-    found = reproduce(copy, "moved", Asked())
-    assert found.answer == "contradicted" and "site.json" in told(found.steps[0])
-
-
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """A web server of a folder, on loopback."""
@@ -379,30 +363,23 @@ def serving(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-@pytest.fixture
-def served(copy: Path) -> Iterator[str]:
-    with serving(copy) as address:
-        yield address
+def test_a_site_of_a_web_server(copy: Path) -> None:
+    with serving(copy) as served:
+        with at(f"{served}/index.html") as folder:
+            assert check_sums(folder, {}).answer == "reproduced"
+            assert len(list(folder.rglob("*"))) == len(list(copy.rglob("*")))
+        assert not folder.exists()
+        flip(copy / "index.html")
+        (copy / "README.md").unlink()
+        with at(served) as folder:
+            assert set(told(check_sums(folder, {}))) == {"README.md", "index.html"}
+        (copy / SUMS).write_text(f"{'0' * 64}  ../../up\n")
+        with pytest.raises(InputError, match="line 1 is about a file outside"), at(served):
+            raise AssertionError("it was fetched")
+        with pytest.raises(InputError, match="there is none: give the address of a site"):
+            fetch(f"{served}/runs", copy)
 
 
-def test_a_site_of_a_web_server(served: str, copy: Path) -> None:
-    with at(f"{served}/index.html") as folder:
-        assert check_sums(folder, {}).answer == "reproduced"
-        assert len(list(folder.rglob("*"))) == len(list(copy.rglob("*")))
-    assert not folder.exists()
-    flip(copy / "index.html")
-    (copy / "README.md").unlink()
-    with at(served) as folder:
-        assert set(told(check_sums(folder, {}))) == {"README.md", "index.html"}
-    (copy / SUMS).write_text(f"{'0' * 64}  ../../up\n")
-    with pytest.raises(InputError, match="line 1 is about a file outside"), at(served):
-        pass
-    with pytest.raises(InputError, match="there is none: give the address of a site"):
-        fetch(f"{served}/runs", copy)
-
-
-def test_places(copy: Path, tmp_path: Path) -> None:
+def test_places(copy: Path) -> None:
     with at(f"file://{copy}") as folder:
         assert folder == copy
-    with pytest.raises(InputError, match=r"no site.json in it, no crate .*, and no published"):
-        reproduce(tmp_path / "moved/runs", "here", Asked())
