@@ -217,14 +217,29 @@ struct sched_info {
 struct thread_info {
 	unsigned int cpu;
 };
+/* Without members before Linux 5.5. */
+struct kernfs_node {
+	__u64 id;
+};
+struct cgroup {
+	struct kernfs_node *kn;
+};
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+/* Without groups where the kernel has none (CONFIG_CGROUPS). */
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int flags;
+	int static_prio;
+	unsigned int rt_priority;
 	struct sched_entity se;
+	unsigned int policy;
 	struct sched_info sched_info;
 	int pid;
 	int tgid;
 	char comm[16];
+	struct css_set *cgroups;
 };
 /* Before Linux 5.14, and since. */
 struct task_struct___state {

@@ -24,9 +24,11 @@ struct {
 	__uint(value_size, sizeof(struct served));
 } served SEC(".maps");
 
-/* The names of tasks that had a traced core. */
+/* What the tasks that had a traced core are called, how they are scheduled, and in which group. */
 struct name {
 	__u64 letters[2];
+	__u64 scheduled; /* see scheduling() */
+	__u64 group; /* the inode of its control group, version 2; 0: not known */
 };
 
 struct {
@@ -44,14 +46,39 @@ struct {
 	__uint(value_size, sizeof(__u64));
 } works SEC(".maps");
 
-static __always_inline void remember(__u32 pid, struct task_struct *task)
+/* Policy, priority in real time, priority without, and process; crates/datapath/src/trace/tasks.rs reads it. */
+static __always_inline __u64 scheduling(__u64 policy, __u64 real_time, __u64 priority, __u64 process)
+{
+	return (policy & 0xff) | (real_time & 0xff) << 8 | (priority & 0xffff) << 16 | process << 32;
+}
+
+static __always_inline __u64 group_of(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(task->cgroups) ||
+	    !bpf_core_field_exists(task->cgroups->dfl_cgrp->kn->id))
+		return 0;
+	return BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+}
+
+/* Programs run commands in groups of these, so that a group is new where a name is. */
+static __always_inline void remember_as(__u32 pid, struct task_struct *task, __u64 scheduled)
 {
 	struct name *known = bpf_map_lookup_elem(&names, &pid);
-	struct name name = {};
+	struct name name = { .scheduled = scheduled };
 
-	bpf_probe_read_kernel(&name, sizeof(name), &task->comm);
-	if (!known || known->letters[0] != name.letters[0] || known->letters[1] != name.letters[1])
-		bpf_map_update_elem(&names, &pid, &name, BPF_ANY);
+	bpf_probe_read_kernel(&name.letters, sizeof(name.letters), &task->comm);
+	if (known && known->letters[0] == name.letters[0] && known->letters[1] == name.letters[1] &&
+	    known->scheduled == scheduled)
+		return;
+	name.group = group_of(task);
+	bpf_map_update_elem(&names, &pid, &name, BPF_ANY);
+}
+
+static __always_inline void remember(__u32 pid, struct task_struct *task)
+{
+	remember_as(pid, task,
+		    scheduling(BPF_CORE_READ(task, policy), BPF_CORE_READ(task, rt_priority),
+			       BPF_CORE_READ(task, static_prio), BPF_CORE_READ(task, tgid)));
 }
 
 static __always_inline __u32 state_of(struct task_struct *task)
@@ -232,7 +259,9 @@ int BPF_PROG(switched, int preempted, struct task_struct *from, struct task_stru
 			is = (__u32)from->tgid | (__u64)state << 32;
 			is |= (__u64)!!(flags & TASK_FLAG_KERNEL) << 40 | (__u64)!!serves << 48;
 			tell(core, core->task.start_ns, now, TASK, left, is);
-			remember(left, from);
+			remember_as(left, from,
+				    scheduling(from->policy, from->rt_priority, from->static_prio,
+					       from->tgid));
 		}
 		flags = to->flags;
 		core->task.start_ns = now;

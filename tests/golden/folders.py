@@ -30,6 +30,7 @@ from tailtap.lab.topology.graph import Node
 from tailtap.lab.topology.graphs import network, smallest
 from tailtap.lab.topology.placement import Placed, Placement, facts
 from tests.fuzz import readers
+from tests.simulation.device import NAMES
 
 SECOND = 1_000_000_000
 REQUIRED = ("--require", "p99.9 < 1 ms", "--require", "return_level(24 h) < 1 ms",
@@ -119,7 +120,10 @@ def traced(folder: Path) -> None:
     )
     for number, ones in enumerate(causes, 1):
         told = packets(number, 0.5, *ones, rate=10_000, more=ticks(0.5, 9_000))
-        run = write_traced(folder / f"runs/{number:03}-traced", told)
+        hog = {"pid": HOG.id, "command": "hog --busy 1ms", "policy": "FIFO", "priority": 50,
+               "cgroup": "/system.slice/batch.service"}  # fmt: skip
+        tasks = NAMES | {"tasks": {str(HOG.id): hog}}
+        run = write_traced(folder / f"runs/{number:03}-traced", told, names=tasks)
         change(run, number=number, repeat=number)
         ingress, egress = told.made.sent, told.made.left
         bounds = np.arange(ingress[0], ingress[-1], 2_000_000)

@@ -6,6 +6,7 @@ Tasks and timers, and behind them what the kernel does on behalf of others.
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,11 @@ from explaining import (
     explained,
     forwarder_of,
     held,
+    is_called,
     undisturbed,
 )
 from injectors import (
+    GROUPS,
     Injector,
     call_ns,
     calls,
@@ -59,6 +62,69 @@ def test_a_hog_makes_packets_late_that_a_task_serves(
     row = found.claimed("task", "injector")
     assert row["p_value"] <= 0.001
     assert "isolated-cpus" in row["knobs"]
+
+
+@contextlib.contextmanager
+def group(name: str) -> Iterator[Path]:
+    """A control group of version 2, for the time of a test."""
+    trees = (GROUPS / "unified", GROUPS)
+    tree = next(tree for tree in trees if (tree / "cgroup.procs").exists())
+    found = tree / f"{name}-{os.getpid()}"
+    found.mkdir()
+    try:
+        yield found
+    finally:
+        found.rmdir()
+
+
+@contextlib.contextmanager
+def grouped(
+    injecting: contextlib.AbstractContextManager[Injector], into: Path
+) -> Iterator[Injector]:
+    with injecting as one:
+        (into / "cgroup.procs").write_text(str(one.process.pid))
+        yield one
+
+
+NAMESAKE = "#!/bin/bash\nexec 3<> <(:)\nwhile :; do read -t 0.01 -u 3; done\n"
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timed
+def test_of_two_programs_of_one_name_the_guilty_one_is_named(
+    injector: Path, tmp_path: Path
+) -> None:
+    """Both have the forwarder's core, with policies and groups of their own; one for moments."""
+    namesake = tmp_path / injector.name
+    namesake.write_text(NAMESAKE)
+    namesake.chmod(0o755)
+    hogs: list[int] = []
+
+    @contextlib.contextmanager
+    def guilty(_: object) -> Iterator[Injector]:
+        with grouped(hog(injector, cpu=DUT, busy_ns=2_000_000), guilt) as one:
+            hogs.append(one.process.pid)
+            yield one
+
+    with group("guilty") as guilt, group("other") as others:
+        decoy = subprocess.Popen(["taskset", "-c", str(DUT), namesake])
+        try:
+            (others / "cgroup.procs").write_text(str(decoy.pid))
+            found = explained(tmp_path, "fault", [guilty], "300 us")
+        finally:
+            decoy.kill()
+            decoy.wait()
+    rows = [row for row in found.rows("task") if row["claim"] == "cause"]
+    tasks = [row["task"] for row in rows]
+    [(row, task)] = [(r, t) for r, t in zip(rows, tasks, strict=True) if t["pid"] == hogs[0]]
+    assert task["cgroup"] == f"/{guilt.name}"
+    assert (task["policy"], task["priority"]) != ("OTHER", 0)
+    assert is_called(row["detail"], "injector") and guilt.name in row["detail"]
+    found.blames("task", row["detail"])
+    names = Trace.read(found.run).said["names"]["tasks"]
+    assert names[str(decoy.pid)]["cgroup"] == f"/{others.name}"
+    assert decoy.pid not in {task["pid"] for task in tasks}
 
 
 @pytest.mark.slow

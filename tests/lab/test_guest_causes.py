@@ -21,6 +21,7 @@ import injectors
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from explaining import is_called
 from injectors import Injection, Injector
 from labtools import Machine, measured, own_machine, record, write_experiment
 from program import tailtap
@@ -263,10 +264,11 @@ def check_blame(
     late = truth.late
     mine, near = delayed(late, its)
     mine &= ~delayed(late, others)[0] & ~disturbed_otherwise(truth) & (late["blamed"] != "steal")
-    blamed = (late["blamed"] == cause[0]) & (late["detail"] == cause[1])
+    [row] = [row for row in truth.causes["causes"]
+             if row["cause"] == cause[0] and is_called(row["detail"], cause[1])]  # fmt: skip
+    blamed = (late["blamed"] == cause[0]) & (late["detail"] == row["detail"])
     assert mine.sum() > 50
     assert blamed[mine].mean() >= 0.95
     assert blamed[~near].sum() <= 0.01 * max(1, (~near).sum())
-    rows = {(row["cause"], row["detail"]): row for row in truth.causes["causes"]}
-    assert rows[cause]["claim"] == "cause"
-    assert "injector" not in {detail for _, detail in rows}
+    assert row["claim"] == "cause"
+    assert not any(is_called(row["detail"], "injector") for row in truth.causes["causes"])

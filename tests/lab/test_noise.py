@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from explaining import is_called
 from guest_programs import script
 from injectors import Injection, hog
 from labtools import own_machine
@@ -19,7 +20,7 @@ from standing import standing
 
 from tailtap.lab.platforms import DutSpec
 from tailtap.lab.platforms.vm import VmOptions
-from tailtap.records.machine import NoiseRecord
+from tailtap.records.machine import NoiseCause, NoiseRecord
 from tailtap.remote.guest import GuestHost
 
 CPU = 1
@@ -70,7 +71,6 @@ ABOVE_NS = 20_000
 """Shorter gaps are none, for all of them."""
 EDGE_NS = 100_000_000
 """What an injection must be apart from both ends of a watch."""
-HOG = ("task", "injector")
 PATIENCE = 900.0
 """In s: all is emulated."""
 WATCHES = """
@@ -183,12 +183,16 @@ class Watch:
         return self.began + EDGE_NS < one.start_ns and one.end_ns < self.ended - EDGE_NS
 
 
+def is_hog(row: NoiseCause) -> bool:
+    return row.cause == "task" and is_called(row.detail, "injector")
+
+
 def watch(told: dict[str, Any]) -> Watch:
     found = Watch(told["what"], told["began"], told["ended"])
     if found.what == "noise":
         found.gaps = [(start, end) for start, end in told["gaps"]]
         found.record = decode(told["record"], type=NoiseRecord)
-        its = [row for row in found.record.causes if (row.cause, row.detail) == HOG]
+        its = [row for row in found.record.causes if is_hog(row)]
         found.task_ns = sum(row.ns for row in its)
         return found
     for seconds, micros, context, event, rest in LINE.findall(told["said"]):
@@ -241,7 +245,7 @@ def check(watches: Sequence[Watch], injections: Sequence[Injection]) -> None:
         if one.record is not None:
             # What the guest's host took is a gap here, and `HW` to osnoise.
             named = [row for row in one.record.causes if row.cause != "gap"]
-            assert (named[0].cause, named[0].detail) == HOG
+            assert is_hog(named[0])
     # Who took the core is told by name: for as long as the injector says, or little more.
     for what in ("osnoise", "noise"):
         assert all(0.9 < share < 1.25 for share in taken[what]), taken

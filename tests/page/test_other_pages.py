@@ -174,7 +174,7 @@ def test_a_chosen_packet_shows_its_stay_and_what_held_it_up(
         assert {row[-1] for row in hogs} == {COLOURS["task"].light}
         assert "hog" in shown["labels"] and "this packet" in shown["labels"]
         own = [row for row in shown["rows"] if row[4:6] == [0, worst[at].latency]]
-        assert own and own[0][0] == "late packet: task"
+        assert own and own[0][0] == "late packet: task: hog"
     panel.find_elements(By.CSS_SELECTOR, ".step")[1].click()
     assert opened.execute_script("return tailtap.timelines[0].at") == 18
 

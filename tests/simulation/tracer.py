@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.simulation.device import CORE, NAMES, NEIGHBOUR, Device, served_by
+from tests.simulation.device import CORE, HOG, LOCKER, NAMES, NEIGHBOUR, Device, served_by
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
 from tests.simulation.records import (
+    CONTEXT_TASK,
     LOST,
     Records,
     columns,
@@ -27,6 +28,10 @@ FUNCTION = 3
 GENERATOR, QUEUED = 700, 0xFFFFFFFF84000000
 """The generator's thread, and the function by which it tells the core of packets."""
 FLOOR_NS = 1_000
+PROCESSES = 1_000
+"""Where the pids of processes begin, if one program is many of them."""
+ALIKE = {"hog, FIFO 50, batch": "hog", "hog, user.slice": "locker"}
+"""What two tasks of one name are called, by the causes of the machine."""
 
 
 @dataclass
@@ -50,6 +55,7 @@ class Told:
     """When nothing was recorded on the serving core."""
     unseen: list[tuple[int, int]] = field(default_factory=list)
     """When what had the serving core may have no record."""
+    names: dict[str, dict[str, Any]] = field(default_factory=lambda: dict(NAMES))
 
     @property
     def whole(self) -> bool:
@@ -79,7 +85,7 @@ class Told:
         """The files of the trace."""
         write_trace(
             folder, self.records, cpus=[CORE] if self.senders else [NEIGHBOUR, CORE],
-            senders=self.senders, started_ns=self.began, ended_ns=self.ended, names=NAMES,
+            senders=self.senders, started_ns=self.began, ended_ns=self.ended, names=self.names,
             served=served_by(self.made.core.server), paused_ns=self.paused_ns,
             lost={str(CORE): self.lost} if self.lost else {},
             missing=self.missing, floor_ns=self.floor_ns,
@@ -99,6 +105,8 @@ def traced(draw: Draw, made: Device) -> Told:
     told = Told(
         made, both[np.argsort(ends(both), kind="stable")], made.began, made.ended, floor_ns, senders
     )
+    if draw.has("names alike", 0.3):
+        _name_alike(told, many=draw.has("many processes", 0.5))
     first, length = int(made.sent[0]), int(np.ptp(made.sent))
     if draw.has("older kernel", 0.1):
         told.missing = ["ipi-function"]
@@ -127,6 +135,22 @@ def traced(draw: Draw, made: Device) -> Told:
         gone = np.arange(told.records.size) >= (told.end - 8) // 32
         _note(told, gone)
     return told
+
+
+def _name_alike(told: Told, *, many: bool) -> None:
+    """The hog and the locking task have one name, and policies and groups of their own; the hog may
+    be many processes, which have ended when anybody looks."""
+    records, pids = told.records, [HOG]
+    if many:
+        mine = (records["kind"] == CONTEXT_TASK) & (records["id"] == HOG)
+        pids = [PROCESSES + place for place in range(20)]
+        records["id"][mine] = np.resize(pids, mine.sum())
+        records["aux"][mine] = records["id"][mine]
+    hog = {"policy": "FIFO", "priority": 50, "cgroup": "/system.slice/batch"}
+    other = {"policy": "OTHER", "priority": 0, "cgroup": "/user.slice", "command": "hog --decoy"}
+    tasks = {str(pid): {"pid": pid, **hog} for pid in pids}
+    tasks[str(LOCKER)] = {"pid": LOCKER, **other}
+    told.names |= {"pids": NAMES["pids"] | dict.fromkeys(tasks, "hog"), "tasks": tasks}
 
 
 def _windows(draw: Draw, name: str, made: Device) -> Iterator[tuple[int, int]]:

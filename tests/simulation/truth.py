@@ -89,6 +89,11 @@ class Truth:
             found[cause] = found.get(cause, np.zeros_like(ns)) + ns
         return found
 
+    def overlaps_of(self, row: Row, since: Integers, until: Integers) -> Integers:
+        """How much one row had of these times."""
+        start, end = self.rows.get(row, (np.zeros(0, np.int64),) * 2)
+        return taken_before(start, end, until) - taken_before(start, end, since)
+
     def largest(self, since: Integers, until: Integers) -> Integers:
         """How much of these times the row had that had most of each, but for the server."""
         each = [

@@ -37,6 +37,11 @@ Injecting = Callable[["subprocess.Popen[str]"], AbstractContextManager[Injector]
 """Disturbs the machine while a run lasts; it is given the run's process."""
 
 
+def is_called(detail: str, name: str | None) -> bool:
+    """Whether a cause has a detail, or a task a name, whatever its policy and group are."""
+    return name is None or detail == name or detail.startswith(f"{name}, ")
+
+
 @dataclass(frozen=True)
 class Explanation:
     """What `tailtap explain` says of a run that was disturbed, and what the injectors say."""
@@ -50,7 +55,8 @@ class Explanation:
     def blamed(self, cause: str, detail: str | None = None) -> npt.NDArray[np.bool_]:
         """Whether each late packet, or its stall, has this cause."""
         found: npt.NDArray[np.bool_] = self.late["blamed"] == cause
-        return found if detail is None else found & (self.late["detail"] == detail)
+        called = [is_called(str(one), detail) for one in self.late["detail"]]
+        return found & np.array(called, bool)
 
     def blames(
         self,
@@ -77,7 +83,7 @@ class Explanation:
 
     def claimed(self, cause: str, detail: str | None = None) -> dict[str, Any]:
         """The only row of this cause, which is claimed to be one."""
-        [row] = [row for row in self.rows(cause) if detail in (None, row["detail"])]
+        [row] = [row for row in self.rows(cause) if is_called(row["detail"], detail)]
         assert row["claim"] == "cause"
         return row
 

@@ -212,7 +212,7 @@ def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
 
     print_section(causes_section(content, _run(content)))
     for line in worst:
-        say(f"  {line.key}: {line.words}")
+        say(f"  {line.packet}: {line.words}")
     _print_undisturbed(content.undisturbed)
     say(content.remove.words)
     say(control_words(content.control))

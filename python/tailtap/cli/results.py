@@ -23,7 +23,15 @@ from tailtap.base.errors import InputError, MachineError, NothingMatched
 from tailtap.base.units import format_count, format_time
 from tailtap.cli.console import print_section, print_table
 from tailtap.cli.terminal import say, warn
-from tailtap.records.evaluation import Change, EvaluationRecord, From, Side, Sides, WorstRecord
+from tailtap.records.evaluation import (
+    Change,
+    EvaluationRecord,
+    From,
+    Side,
+    Sides,
+    WorstRecord,
+    packet_name,
+)
 from tailtap.records.experiment import FlowsRow, RunRow
 from tailtap.records.record import read_if_there
 from tailtap.records.warnings import invalidating
@@ -260,7 +268,8 @@ def print_hops(runs: Sequence[RunRow]) -> None:
         print_section(hop_section(hops, run.slug + " (invalid)" * (run.valid is False)))
         names = list(map(hop_name, hops))
         for packet in evaluation.worst[:MOST_PACKETS]:
-            say(f"packet {packet.key}: {in_words(packet, names)}")
+            after = packet.ingress_ns - evaluation.inputs.ingress.first_ns
+            say(f"{packet_name(packet.key, after)}: {in_words(packet, names)}")
 
 
 def in_words(packet: WorstRecord, nodes: list[str]) -> str:

@@ -17,6 +17,7 @@ from tailtap.records.record import (
     Width,
     says,
 )
+from tailtap.records.trace import Task
 
 ClaimKind = Literal["cause", "by-exclusion", "present"]
 
@@ -118,6 +119,10 @@ class CauseRow(Record, kw_only=True):
     basis: str
     without: Without | None
     knobs: Annotated[Texts, says("Candidates against it: they were not tried")]
+    task: Annotated[
+        Task | None, says("Of tasks: the one that had most of its stalls, as far as that is known")
+    ] = None
+    processes: Annotated[Count, says("How many processes had its stalls; 0 where nobody says")] = 0
 
     @property
     def is_cause(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -224,6 +225,19 @@ class WithinRecord(Record, kw_only=True):
     within_ns: Count
     clocks_ns: Count
     resolution_ns: Count
+
+
+_HASH = re.compile(r"(?:^|(?<! id) )(?:[0-9a-f]{8}|[0-9a-f]{16})$")
+
+
+def packet_name(key: str, after_ns: int) -> str:
+    """What a packet is called: its id and flow as far as its key has them, and when it came.
+
+    `after_ns` is the time since the first packet before the device. A hash tells nobody anything.
+    """
+    named = key if key.isdigit() and len(key) < 16 else _HASH.sub("", key)
+    numbered = f"packet {named}" if named.isdigit() else named or "packet"
+    return f"{numbered} at {after_ns / 1e9:.6f} s"
 
 
 class WorstRecord(Record, kw_only=True, omit_defaults=True):

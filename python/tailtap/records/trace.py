@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
 from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from tailtap.records.record import Count, Cpu, CpuText, Number, Record, Texts, says
+from tailtap.records.record import Count, Cpu, CpuText, Number, Record, Texts, Whole, says
 
 By = Literal["softirq", "task", "poll", "vcpu"]
 NET_RX = 3
@@ -35,10 +37,58 @@ class UsualPasses(Record, kw_only=True):
     half_ns: Annotated[Count, says("What half of all passes took at most")]
 
 
+ROLES = {"generate": "generator", "tap": "stamper", "trace": "tracer", "forward": "forwarder"}
+"""What commands of ours are in a run."""
+_CONTAINER = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?$")
+_POD = re.compile(r"pod([0-9a-f]{8})[0-9a-f_-]{24,28}(?:\.slice)?$")
+
+
+def group_name(path: str) -> str:
+    """A control group in short: pod and container, or the last part of its path."""
+    parts = path.strip("/").split("/")
+    pod = next((f"pod {found[1]}" for part in parts if (found := _POD.search(part))), "")
+    container = _CONTAINER.search(parts[-1])
+    last = f"container {container[1]}" if container else "" if pod else parts[-1]
+    return ", ".join(filter(None, (pod, last)))
+
+
+class Task(Record, kw_only=True):
+    """Who a task is: when it ended before anybody looked, what the trace says of it."""
+
+    pid: Annotated[Count, says("Its process")]
+    command: Annotated[
+        str | None, says("Null for threads of the kernel, and for what ended before anybody looked")
+    ] = None
+    policy: Annotated[str, says("OTHER, BATCH, IDLE, FIFO, RR, DEADLINE or EXT; sched(7)")]
+    priority: Annotated[Whole, says("From 1 to 99 with FIFO and RR, else the nice value")]
+    cgroup: Annotated[str | None, says("The path of its control group")] = None
+    own: Annotated[bool, says("Whether tailtap started it")] = False
+
+    @property
+    def scheduling(self) -> str:
+        """Its policy, and its priority where that is not the usual one."""
+        return f"{self.policy} {self.priority}" if self.priority else self.policy
+
+    def words(self, name: str, group: str) -> str:
+        """Who it is, in every run alike, with its `name` and what its group is called."""
+        if not self.own:
+            usual = self.scheduling == "OTHER"
+            return ", ".join(filter(None, (name, "" if usual else self.scheduling, group)))
+        words = iter((self.command or "").split())
+        if not any(PurePath(word).name == "tailtap" for word in words):
+            return f"{name}, started by tailtap"
+        command = next((word for word in words if not word.startswith("-")), "")
+        return f"tailtap's {ROLES.get(command) or command or 'own'}"
+
+
+Pid = Annotated[str, Meta(pattern=r"^-?[0-9]{1,10}$")]
+
+
 class TraceNames(Record, kw_only=True):
     """What tasks, interrupts and functions are called."""
 
-    pids: dict[Annotated[str, Meta(pattern=r"^-?[0-9]{1,10}$")], str] = {}
+    pids: dict[Pid, str] = {}
+    tasks: Annotated[dict[Pid, Task], says("Who they are, as far as that is known")] = {}
     irqs: dict[Annotated[str, Meta(pattern=r"^[0-9]{1,10}$")], str] = {}
     functions: dict[Annotated[str, Meta(pattern=r"^0x[0-9a-f]{1,16}$")], str] = {}
 

@@ -60,7 +60,7 @@ CAUSES: Mapping[str, Columns] = {
         **dict.fromkeys(("cause", "detail", "claim"), _TEXT),
         **dict.fromkeys(("packets", "behind", "stalls", "delay_ns", "worst_ns"), _INT),
         **{"share": "double", "beyond_chance": "double?", "p_value": "double?"},
-        **{"shifts": _MAYBE, "knobs": "json"},
+        **{"shifts": _MAYBE, "knobs": "json", "task": "json?", "processes": _INT},
     },
     "stalls": tables.COLUMNS["causes-stalls"],
     "late_packets": {
@@ -207,7 +207,14 @@ def explained(run: Run) -> dict[str, pa.Table]:
         if none is not None:
             known = pc.if_else(pc.equal(unknown, none), pa.scalar(None, pa.int64()), unknown)
             late = late.set_column(place, name, known)
-    causes = [{**asdict(row), "knobs": json.dumps(row.knobs)} for row in content.causes]
+    causes = [
+        {
+            **asdict(row),
+            "knobs": json.dumps(row.knobs),
+            "task": None if row.task is None else json.dumps(asdict(row.task)),
+        }
+        for row in content.causes
+    ]
     return {
         "causes": _made("causes", causes),
         "stalls": _cast(stalls, TABLES["stalls"]),

@@ -14,14 +14,15 @@ from tailtap.analysis.causes.explain import Explained, explain
 from tailtap.analysis.causes.joined import UNEXPLAINED
 from tailtap.analysis.causes.labels import GAP_NS
 from tailtap.analysis.causes.record import record
+from tailtap.analysis.causes.taxonomy import Named, is_of_generator
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.undisturbed.stretches import of_trace
 from tailtap.base.errors import InputError
-from tests.simulation.device import CORE, NEIGHBOUR, OTHERS, Device, Load, device
+from tests.simulation.device import CORE, LOCKER, NEIGHBOUR, OTHERS, Device, Load, device
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
 from tests.simulation.records import AWAY_NS, ends, taken_before
-from tests.simulation.tracer import traced
+from tests.simulation.tracer import ALIKE, traced
 from tests.simulation.traffic import START_NS
 from tests.simulation.trial import Tally, Trial
 from tests.simulation.truth import OF_GENERATOR, Truth, rows_of
@@ -76,6 +77,8 @@ def run(draw: Draw, folder: Path) -> Tally:
     if told.whole and clock is None:
         _check_pauses(found, truth)
     tally = dict(_tally(found, truth, number, usual))
+    if "tasks" in told.names:
+        tally |= _names(found, truth, number)
     if told.whole and draw.has("another one without a cause", 0.3):
         tally |= _without(draw, found, made)
     return tally
@@ -271,7 +274,29 @@ def _tally(found: Explained, truth: Truth, number: Integers, usual: Integers) ->
     return {"has the largest part": (largest, clear), "has little of it": (little, named)}
 
 
+def _names(found: Explained, truth: Truth, number: Integers) -> Tally:
+    """Of two tasks of one name, the one that had more of a late packet's time is named, with its
+    process and its group; never one that had nothing of it.
+    """
+    since, until = truth.queued_since[number], truth.made.left[number]
+    dark = truth.meets(since, until, found.joined.late.excess_ns)
+    had = {what: truth.overlaps_of(("task", what), since, until) for what in ALIKE.values()}
+    right = of = 0
+    for packet in np.flatnonzero(~dark).tolist():
+        name = found.labels.blame(packet)
+        if name.cause == "task" and not is_of_generator(name):
+            mine = had[ALIKE[name.detail]][packet]
+            assert mine, f"{name} had nothing of packet {packet}"
+            right += bool(mine >= max(ns[packet] for ns in had.values()) * (1 - NEARLY))
+            of += 1
+    for row in record(found).causes:
+        if row.task is not None and not is_of_generator(Named(row.cause, row.detail)):
+            assert (ALIKE[row.detail] == "locker") == (row.task.pid == LOCKER)
+    return {"names the right one": (right, of)}
+
+
 RATES = {
+    "names the right one": (0.95, 1.0),
     "has the largest part": (0.97, 1.0),
     "has little of it": (0.0, 0.01),
     "tail without it is near": (0.7, 1.0),

@@ -150,13 +150,6 @@ fn names_of_irqs(text: &str, numbers: &BTreeSet<u32>) -> BTreeMap<u32, String> {
     names
 }
 
-/// The name of a task that lives.
-pub(super) fn name_of_task(pid: u32) -> Option<String> {
-    // A task that leads no group has a folder, too, though it is in no list.
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(name.trim_end_matches('\n').into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

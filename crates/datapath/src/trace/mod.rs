@@ -10,6 +10,7 @@ mod error;
 mod kernel;
 mod program;
 mod record;
+mod tasks;
 mod thinning;
 mod writer;
 
@@ -34,12 +35,14 @@ use crate::signals::StopSignals;
 
 use program::{MAX_CPUS, Program};
 use record::{Kind, Record};
+use tasks::Tasks;
 use thinning::{Step, Thinning};
 use writer::{HOLD_NS, Named, Writer};
 
 pub use error::TraceError;
 pub use program::lacking;
 pub use record::Kind as RecordKind;
+pub use tasks::Task;
 
 /// Records of a core's ring unless told otherwise: 32 MiB.
 pub const DEFAULT_RECORDS: u64 = 1 << 20;
@@ -184,6 +187,8 @@ pub struct Report {
 pub struct Names {
     /// Tasks.
     pub pids: BTreeMap<u32, String>,
+    /// Who these are, as far as that is known.
+    pub tasks: BTreeMap<u32, Task>,
     /// Interrupts of devices.
     pub irqs: BTreeMap<u32, String>,
     /// Functions of the kernel.
@@ -254,7 +259,7 @@ pub fn trace(
         .collect();
     let mut thinning = options.budget.map(|limit| Thinning::new(limit, began));
     let mut timing = None;
-    let mut row = Row { options, program: &program, began, told: Told::default() };
+    let mut row = Row { options, program: &program, began, told: Told::new() };
     let end = options.duration_ns.map_or(u64::MAX, |ns| began.saturating_add(ns));
     let often = [options.flush_ns, options.rotate_ns].into_iter().flatten().min();
     let mut flush = Deadline::new(often, began);
@@ -316,6 +321,7 @@ pub fn trace(
         if moved {
             writes += 1;
             writer.flush(now).map_err(failed(&writer.path))?;
+            row.told.tasks.look(&writer.named.pids);
         }
         // All cores were emptied: what is older than what waits for its place is in the file.
         let until = now.saturating_sub(HOLD_NS);
@@ -356,8 +362,8 @@ struct Row<'a> {
 }
 
 /// What was told with earlier files.
-#[derive(Default)]
 struct Told {
+    tasks: Tasks,
     lost: BTreeMap<usize, u64>,
     passes: BTreeMap<usize, u64>,
     paused_ns: u64,
@@ -412,16 +418,22 @@ impl Row<'_> {
 }
 
 impl Told {
+    fn new() -> Self {
+        let (lost, passes, paused_ns, irqs, functions) = Default::default();
+        Self { tasks: Tasks::new(), lost, passes, paused_ns, irqs, functions }
+    }
+
     /// Names of what is in the present file. The kernel's lists are long: what they said is kept.
     fn names(&mut self, program: &Program, writer: &Writer) -> Names {
         let Named { pids, irqs, functions } = &writer.named;
-        let known = program.names();
-        let name_of = |pid: u32| {
-            let name = known.get(&pid).cloned().or_else(|| kernel::name_of_task(pid))?;
+        let seen = program.seen();
+        let name_of = |&pid: &u32| {
+            let name = seen.get(&pid).map(|one| one.name.clone()).or_else(|| tasks::name(pid))?;
             Some((pid, name))
         };
         Names {
-            pids: pids.iter().filter(|&&pid| pid != 0).filter_map(|&pid| name_of(pid)).collect(),
+            pids: pids.iter().filter(|&&pid| pid != 0).filter_map(name_of).collect(),
+            tasks: self.tasks.tell(pids, &seen),
             irqs: look_up(&mut self.irqs, irqs, kernel::irqs),
             functions: look_up(&mut self.functions, functions, kernel::functions),
         }

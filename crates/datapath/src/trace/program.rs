@@ -11,6 +11,7 @@ use memmap2::MmapRaw;
 use super::core::Core;
 use super::kernel::{self, Tracepoints};
 use super::record::RECORD_WORDS;
+use super::tasks::Seen;
 use super::{Mode, Options, TraceError};
 use crate::bpf::{Attachment, Bell, BpfError, Loaded, Opened, TRACE};
 use crate::clock::now_ns;
@@ -230,14 +231,21 @@ impl Program {
         self.hooks.iter().map(|hook| Ok(self.loaded.run_time(&hook.program)?.0)).sum()
     }
 
-    /// The names of tasks, by pid.
-    pub(super) fn names(&self) -> BTreeMap<u32, String> {
+    /// The tasks that left a core, by pid.
+    pub(super) fn seen(&self) -> BTreeMap<u32, Seen> {
         let map = self.loaded.map("names");
         let entry = |key: Vec<u8>| {
-            let name = map.lookup(&key, MapFlags::ANY).ok()??;
-            let name = name.iter().take(NAME_LEN).copied().take_while(|&byte| byte != 0).collect();
-            let pid = u32::from_ne_bytes(key.try_into().ok()?);
-            Some((pid, String::from_utf8_lossy(&Vec::from_iter::<Vec<u8>>(name)).into_owned()))
+            let told = map.lookup(&key, MapFlags::ANY).ok()??;
+            let (name, words) = told.split_at_checked(NAME_LEN)?;
+            let (words, _) = words.as_chunks();
+            let &[scheduled, group] = words else { return None };
+            let name = name.split(|&byte| byte == 0).next()?;
+            let seen = Seen {
+                name: String::from_utf8_lossy(name).into_owned(),
+                scheduled: u64::from_ne_bytes(scheduled),
+                group: u64::from_ne_bytes(group),
+            };
+            Some((u32::from_ne_bytes(key.try_into().ok()?), seen))
         };
         map.keys().filter_map(entry).collect()
     }

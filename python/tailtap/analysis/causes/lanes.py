@@ -166,17 +166,17 @@ def _named(kind: int, id: int, aux: int, foreign: bool, trace: Trace) -> tuple[s
     found = name(owner, trace.names, trace.served) or Named("unexplained", "")
     match kind:
         case kinds.TASK:
-            return trace.names.pids.get(id) or f"pid {id}", found.cause
+            return trace.names.thread(id), found.cause
         case kinds.SOFTIRQ if found.cause in ("serving", "foreign-net-rx"):
             return "NET_RX" if id == 3 else f"softirq {id}", found.cause
         case kinds.IPI_DELAY:
             sender = Sender.of(id)
-            who = f" from {sender.words(trace.names.pids)}" if sender else ""
+            who = f" from {sender.words(trace.names)}" if sender else ""
             return f"IPI under way{who}", found.cause
         case kinds.WAKEUP:
-            return f"waking {trace.names.pids.get(id) or f'pid {id}'}", found.cause
+            return f"waking {trace.names.thread(id)}", found.cause
         case kinds.RUNNABLE:
-            return f"{trace.names.pids.get(id) or f'pid {id}'} waits for the core", found.cause
+            return f"{trace.names.thread(id)} waits for the core", found.cause
     return found.detail or found.cause, found.cause
 
 

@@ -5,6 +5,7 @@ docs/reference/files.md describes the files.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,7 +21,7 @@ from tailtap.analysis.causes.joined import BEHIND, DIRECT, OWN, QUEUED, STATES, 
 from tailtap.analysis.causes.labels import Labels
 from tailtap.analysis.causes.late import UNKNOWN
 from tailtap.analysis.causes.remedies import Remedy, knobs_for, proven, proven_words, remedy
-from tailtap.analysis.causes.taxonomy import NOTHING, SERVING, Named, Served
+from tailtap.analysis.causes.taxonomy import GUEST, NOTHING, SERVING, TASK, Named, Served
 from tailtap.analysis.causes.trace import IPI_FUNCTION, Sender
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import Column
@@ -42,7 +43,9 @@ from tailtap.records.causes import (
     Unexplained,
     Without,
 )
+from tailtap.records.evaluation import packet_name
 from tailtap.records.record import mark
+from tailtap.records.trace import Task
 
 WORST = 50
 """Packets that are told one by one."""
@@ -238,7 +241,31 @@ def _filled(row: CauseRow, found: Explained) -> CauseRow:
     name, removal = Named(row.cause, row.detail), found.removal
     without = removal.without({name}) if removal and row.is_cause else None
     knobs = [knob.name for knob in knobs_for(name, found.here)]
-    return replace(row, without=without, knobs=knobs)
+    tasks = _tasks(found, name) if name.cause in ("task", "kernel-thread") else []
+    processes = len({task.pid for task in tasks})
+    first = tasks[0] if tasks else None
+    return replace(row, without=without, knobs=knobs, task=first, processes=processes)
+
+
+def _tasks(found: Explained, name: Named) -> list[Task]:
+    """Those that had the stalls of a row, the one that had most of them first."""
+    joined, owners = found.joined, found.joined.laid.cores.owners
+    row = joined.laid.rows.names.index(name)
+    held: Counter[int] = Counter()
+    for stall in np.flatnonzero(joined.stall_row == row).tolist():
+        since, until = int(joined.stall_start[stall]), int(joined.stall_end[stall])
+        for start, end, owner in joined.laid.cores.between(
+            int(joined.stall_cpu[stall]), since, until
+        ):
+            if joined.laid.rows.of_owners[owner] == row:
+                held[owner] += min(end, until) - max(start, since)
+    told = []
+    for owner, _ in held.most_common():
+        kind, id, more = owners[owner]
+        trace = found.guest.trace if more & GUEST and found.guest else found.trace
+        if kind == TASK and (task := trace.names.tasks.get(id)):
+            told.append(task)
+    return told
 
 
 def _worst(found: Explained) -> list[int]:
@@ -340,8 +367,7 @@ LEAST_NS = 1_000
 class Line(NamedTuple):
     """The worst packet of a stall, or of a queue that no stall made."""
 
-    key: str
-    """What the packet is known by: its key, or its ingress stamp where that is not kept."""
+    packet: str
     words: str
 
 
@@ -364,8 +390,9 @@ def worst_stalls(found: Explained, most: int) -> list[Line]:
     for packet in islice(_worst_of_stalls(found), most):
         packets = found.joined.late.packets
         ingress = int(packets.ingress_ns[packet])
-        key = found.keys.get((ingress, int(packets.egress_ns[packet]) - ingress))
-        lines.append(Line(key or str(ingress), _words(found, packet)))
+        key = found.keys.get((ingress, int(packets.egress_ns[packet]) - ingress), "")
+        after = ingress - found.run.stored.inputs.ingress.first_ns
+        lines.append(Line(packet_name(key, after), _words(found, packet)))
     return lines
 
 
@@ -446,7 +473,7 @@ def _course(found: Explained, stall: int) -> str:
         kind, _, more = owners[owner]
         words = str(rows.names[row])
         if kind == IPI_FUNCTION and (sender := Sender.of(more)):
-            words += f" from {sender.words(found.trace.names.pids)}"
+            words += f" from {sender.words(found.trace.names)}"
         one = held.setdefault(words, _Held(words, start, end))
         one.last, one.total = end, one.total + end - start
     largest = sorted(held.values(), key=lambda one: -one.total)[:MOST_OWNERS]

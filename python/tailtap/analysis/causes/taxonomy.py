@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tailtap.records.knobs import CAUSES
-from tailtap.records.trace import NET_RX
+from tailtap.records.trace import NET_RX, Task, group_name
 
 By = Literal["softirq", "task", "poll", "vcpu", "several"]
 NAMES = frozenset(cause.name for cause in CAUSES)
@@ -149,6 +151,30 @@ class Names:
     pids: Mapping[int, str] = field(default_factory=dict)
     irqs: Mapping[int, str] = field(default_factory=dict)
     functions: Mapping[int, str] = field(default_factory=dict)
+    tasks: Mapping[int, Task] = field(default_factory=dict)
+
+    def thread(self, pid: int) -> str:
+        """What a thread is called: two of one name that differ in policy or group are two."""
+        return self._threads.get(pid) or f"pid {pid}"
+
+    @cached_property
+    def _threads(self) -> Mapping[int, str]:
+        kinds: dict[tuple[str, str], set[str]] = defaultdict(set)
+        paths: dict[str, set[str]] = defaultdict(set)
+        both = self.tasks.keys() & self.pids.keys()
+        known = [(pid, self.pids[pid], self.tasks[pid]) for pid in sorted(both)]
+        for _, name, task in known:
+            if task.cgroup:
+                kinds[name, task.scheduling].add(task.cgroup)
+                paths[group_name(task.cgroup)].add(task.cgroup)
+        found = dict(self.pids)
+        for pid, name, task in known:
+            # What ended before anybody looked is one with the others, if these are of one group.
+            alike = kinds[name, task.scheduling] if task.cgroup is None else {task.cgroup}
+            path = next(iter(alike)) if len(alike) == 1 else ""
+            group = group_name(path)
+            found[pid] = task.words(name, group if len(paths[group]) == 1 else path)
+        return found
 
     def function(self, address: int) -> str:
         """A function's name, or its address."""
@@ -184,8 +210,9 @@ def name(owner: tuple[int, int, int], names: Names, served: Served) -> Named | N
         case 6:  # TASK
             if _serves(id, more, served):
                 return SERVING_NAME
-            thread = names.pids.get(id) or f"pid {id}"
-            return Named("kernel-thread" if more & KERNEL_THREAD else "task", thread)
+            if more & KERNEL_THREAD:
+                return Named("kernel-thread", names.pids.get(id) or f"pid {id}")
+            return Named("task", names.thread(id))
         case 8:
             return Named("kernel-thread", f"kworker: {names.function(id)}")
         case 9:

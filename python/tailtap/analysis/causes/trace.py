@@ -146,6 +146,7 @@ def _trace(events: Path, record: TraceRecord) -> Trace:
         {int(pid): name for pid, name in record.names.pids.items()},
         {int(number): name for number, name in record.names.irqs.items()},
         {int(address, 16): name for address, name in record.names.functions.items()},
+        {int(pid): task for pid, task in record.names.tasks.items()},
     )
     return Trace(events, record, served, names, nodes)
 
@@ -233,9 +234,10 @@ class Sender:
         """What `id` tells of a function call or its delay; None if that is not known."""
         return None if word == UNKNOWN_SENDER else cls(word & 0x3FF, word >> 10)
 
-    def words(self, names: Mapping[int, str]) -> str:
-        """As people read it, with the `names` of threads."""
-        return names.get(self.thread) or f"CPU {self.cpu}"
+    def words(self, names: Names) -> str:
+        """As people read it."""
+        known = self.thread in names.pids
+        return names.thread(self.thread) if known else f"CPU {self.cpu}"
 
 
 @dataclass(frozen=True)
@@ -421,9 +423,8 @@ class Watched:
             place = tasks.at(left_ns[cpu == core])
             pids += tasks.id[place[place >= 0]].tolist()
         values, counts = np.unique(np.array(pids, np.int64), return_counts=True)
-        names = self.trace.names.pids
         order = values[np.argsort(-counts, kind="stable")].tolist()
-        return list(dict.fromkeys(names.get(pid) or f"pid {pid}" for pid in order))
+        return list(dict.fromkeys(map(self.trace.names.thread, order)))
 
     @cached_property
     def _cores(self) -> Mapping[int, tuple[_Spans, _Spans]]:

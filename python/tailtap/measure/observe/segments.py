@@ -171,11 +171,14 @@ def join_traces(files: Sequence[TraceFile], folder: Path, *, below: Path) -> Tra
         paused_ns=sum(record.paused_ns for record in records),
         usual=_usual(records),
         names=TraceNames(
-            pids={pid: name for record in records for pid, name in record.names.pids.items()},
-            irqs={irq: name for record in records for irq, name in record.names.irqs.items()},
-            functions={
-                at: name for record in records for at, name in record.names.functions.items()
-            },
+            **{
+                kind: {
+                    key: one
+                    for record in records
+                    for key, one in getattr(record.names, kind).items()
+                }
+                for kind in TraceNames.__struct_fields__
+            }
         ),
     )
     write_json(folder / RECORD, as_json(joined), below=below)

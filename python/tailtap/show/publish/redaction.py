@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from tailtap.base.errors import InputError
 from tailtap.records.site import Redacted, RedactedKind
+from tailtap.records.trace import Task
 
 KINDS: tuple[RedactedKind, ...] = get_args(RedactedKind)
 ALLOWED: tuple[RedactedKind, ...] = ("serials", "macs", "hostnames", "users", "addresses", "ids")
@@ -60,6 +61,8 @@ _NUMBER_FIELDS: tuple[tuple[RedactedKind, re.Pattern[str]], ...] = (
     ("serials", re.compile(r"(.*[_ -])?serial([_ -]?(number|no))?", re.IGNORECASE)),
     ("ids", re.compile(r"(.*[_ -])?uuid", re.IGNORECASE)),
 )
+TASK = frozenset(Task.__struct_fields__)
+"""Fields of a task of anybody: of its command line only the program is published."""
 NUMBERED = frozenset(("driver_version", "firmware", "release", "version", "versions"))
 """Fields whose text may look like an address and is none."""
 
@@ -279,6 +282,8 @@ class Redactor:
         """A JSON value without what identifies; keys stay in their order."""
         if isinstance(value, dict):
             inner = key if key in NUMBERED else ""
+            if value.keys() >= TASK and isinstance(value["command"], str):
+                value = value | {"command": next(iter(value["command"].split()), "")}
             return {
                 self.text(str(name)): self.json(one, inner or str(name))
                 for name, one in value.items()

@@ -24,7 +24,7 @@ from tailtap.analysis.figures.specification import (
 )
 from tailtap.analysis.runs.groups import DARK, LIGHT, Colour, Configuration, Member
 from tailtap.analysis.runs.text import time_text
-from tailtap.records.evaluation import Percentile
+from tailtap.records.evaluation import Percentile, packet_name
 from tailtap.show import sections
 from tailtap.show.report.tables import mark_of
 from tailtap.show.sections import Mark as Swatch
@@ -167,13 +167,18 @@ def _packets(lines: Sequence[Line]) -> Specification:
         totals = line.times.sum(axis=1)
         x = np.arange(1.0, count + 1)
         edges = np.column_stack((np.zeros(count, np.int64), np.cumsum(line.times, axis=1)))
-        keys = [line.member.run.stored.worst_packets.key[place] for place in line.shown.tolist()]
+        stored = line.member.run.stored
+        worst, first_ns = stored.worst_packets, stored.inputs.ingress.first_ns
+        packets = [
+            packet_name(worst.key[place], int(worst.ingress_ns[place]) - first_ns)
+            for place in line.shown.tolist()
+        ]
         marks = []
         for hop, (node, colour) in enumerate(zip(line.nodes, line.colours, strict=True)):
             told = [
-                f"{node}: {time_text(ns)} of {time_text(total)}, packet {key}"
-                for ns, total, key in zip(
-                    line.times[:, hop].tolist(), totals.tolist(), keys, strict=True
+                f"{node}: {time_text(ns)} of {time_text(total)}, {packet}"
+                for ns, total, packet in zip(
+                    line.times[:, hop].tolist(), totals.tolist(), packets, strict=True
                 )
             ]
             low, high = edges[:, hop].astype(float), edges[:, hop + 1].astype(float)

@@ -38,6 +38,14 @@ COLUMNS = (
     Column("candidates", hint="Knobs of tailtap host that answer it and can be set there, "
            "not tried", wrap=16),
 )  # fmt: skip
+TASKS = (
+    Column("task", wrap=20),
+    Column("pid", right=True, hint="Of its processes, the one that had most of its stalls"),
+    Column("processes", COUNT, "How many of one name, policy and group had its stalls", spare=3),
+    Column("command", hint="Empty where it ended before anybody looked", wrap=24),
+    Column("scheduling", hint="Policy, and priority in real time or nice value"),
+    Column("control group", wrap=20, spare=1),
+)
 KNOBS = 3
 """So many candidates are named of a cause."""
 WITHOUT = 3
@@ -69,8 +77,10 @@ def causes_section(
         f"{format_count(late.stalls, 'stall')} held them up. The median is "
         f"{format_time(late.median_ns)}."
     )
-    found = table(f"causes of {title}", COLUMNS, rows)
-    return Section(title, [summary], [found], list(_notes(record)), mark)
+    tables = [table(f"causes of {title}", COLUMNS, rows)]
+    if tasks := [_task(one) for one in causes if one.task is not None]:
+        tables.append(table(f"tasks that made packets of {title} late", TASKS, tasks))
+    return Section(title, [summary], tables, list(_notes(record)), mark)
 
 
 def estimate(remove: Remove) -> str:
@@ -83,8 +93,25 @@ def estimate(remove: Remove) -> str:
 
 def cause_name(found: CauseRow) -> str:
     """A cause, and whether it is only present."""
-    name = f"{found.cause} ({found.detail})" if found.detail else found.cause
+    who = found.detail
+    if found.task is not None:
+        alone = found.processes == 1
+        who += f"; pid {found.task.pid}" if alone else f"; {found.processes:,} processes"
+    name = str(Named(found.cause, who))
     return f"present: {name}" if found.claim == "present" else name
+
+
+def _task(found: CauseRow) -> Row:
+    task = found.task
+    assert task is not None
+    return row(
+        found.detail,
+        str(task.pid),
+        found.processes,
+        task.command or "",
+        task.scheduling,
+        task.cgroup or "",
+    )
 
 
 def _cause(found: CauseRow, mark: Mark | None) -> Row:

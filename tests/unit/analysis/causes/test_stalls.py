@@ -32,10 +32,10 @@ from traces import FUNCTION
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.joined import BEHIND
 from tailtap.analysis.causes.many import control_words
-from tailtap.analysis.causes.record import record, worst_stalls
+from tailtap.analysis.causes.record import Line, record, worst_stalls
 from tailtap.analysis.causes.remedies import MADE_FOR, OF_CARDS, Situation, knobs_for, remedy
 from tailtap.analysis.causes.stored import FEWEST, Causes, causes_of, delays, shares
-from tailtap.analysis.causes.taxonomy import NAMES, Named
+from tailtap.analysis.causes.taxonomy import NAMES, Named, Names
 from tailtap.analysis.causes.trace import Sender
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.records.causes import (
@@ -77,7 +77,7 @@ def test_a_line_has_the_course_of_its_stall(found: Explained) -> None:
     """In the order of time; with the packets that waited, as the tables count them."""
     joined = found.joined
     lines = worst_stalls(found, 100)
-    assert joined.stall_cpu.size == len(lines) == len({line.key for line in lines}) == 21
+    assert joined.stall_cpu.size == len(lines) == len({line.packet for line in lines}) == 21
     for line in lines[:11]:
         told = re.fullmatch(
             r"1\.7\d+ ms late: (?:waiting \(its thread slept\) for 1\.\d+ us, then )?"
@@ -87,7 +87,7 @@ def test_a_line_has_the_course_of_its_stall(found: Explained) -> None:
             line.words,
         )
         assert told, line.words
-        packet = int(np.argmin(np.abs(joined.late.packets.ingress_ns - _ingress(found, line.key))))
+        packet = int(np.argmin(np.abs(joined.late.packets.ingress_ns - _ingress(found, line))))
         mine = joined.stall == joined.stall[packet]
         behind = joined.state == BEHIND
         assert int(told[1]) == (mine & ~behind).sum() - 1
@@ -96,14 +96,15 @@ def test_a_line_has_the_course_of_its_stall(found: Explained) -> None:
 
 def test_a_sender_is_a_thread_or_else_a_core() -> None:
     """Where the core idled or nobody told, only the core is known, and in the end not even that."""
-    names = {HOG.id: "hog"}
+    names = Names({HOG.id: "hog"})
     told = [Sender.of(word) for word in (NEIGHBOUR | HOG.id << 10, 5 | 77 << 10, 5, 0xFFFFFFFF)]
     assert [one and one.words(names) for one in told] == ["hog", "CPU 5", "CPU 5", None]
 
 
-def _ingress(found: Explained, key: str) -> int:
-    known = {key: ingress for (ingress, _), key in found.keys.items()}
-    return known[key] if key in known else int(key)
+def _ingress(found: Explained, line: Line) -> int:
+    """Within 1 us."""
+    after = float(line.packet.removesuffix(" s").rpartition(" ")[2])
+    return found.run.stored.inputs.ingress.first_ns + round(after * 1e9)
 
 
 def test_packets_of_one_queue_without_a_stall_share_a_line(tmp_path: Path) -> None:

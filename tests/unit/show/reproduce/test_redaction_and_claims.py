@@ -10,9 +10,11 @@ import pytest
 from comparisons import sample
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from tailtap.analysis.runs.run import Run
 from tailtap.records.site import Difference, RedactedKind
+from tailtap.records.trace import Task
 from tailtap.records.verdict import ClaimRow, Held
 from tailtap.show.publish.redaction import Redactor
 from tailtap.show.reproduce.claims import answer_claims, differences
@@ -94,6 +96,14 @@ def test_passwords_are_never_allowed() -> None:
     redactor = taught(record, "login failed: hunter22")
     assert redactor.json(record) == {"password": "secret-1"}
     assert redactor.text("login failed: hunter22") == "login failed: secret-1"
+
+
+def test_of_the_command_line_of_a_task_the_program_is_left() -> None:
+    """Whoever had a traced core is no part of the experiment."""
+    hog = Task(pid=5, command="/bin/mysql -ptulip", policy="OTHER", priority=0)
+    kernel = Task(pid=6, policy="FIFO", priority=99)
+    told = Redactor().json({"tasks": {"5": asdict(hog), "6": asdict(kernel)}})
+    assert [task["command"] for task in told["tasks"].values()] == ["/bin/mysql", None]
 
 
 def test_texts_of_tables_are_replaced_at_any_depth() -> None:

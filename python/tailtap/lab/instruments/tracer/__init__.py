@@ -334,7 +334,8 @@ def _keep(path: Path, report: Mapping[str, Any], **asked: Any) -> Taken:
             cpu: UsualPasses(passes=passes, half_ns=half)
             for cpu, (passes, half) in report["passes"].items()
         },
-        "names": {"pids": report["pids"], "irqs": report["irqs"], "functions": functions},
+        "names": {name: report[name] for name in ("pids", "tasks", "irqs")}
+        | {"functions": functions},
     }
     record = msgspec.convert(facts, TraceRecord)
     write_json(path.with_suffix(Path(RECORD).suffix), as_json(record))

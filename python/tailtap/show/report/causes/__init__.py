@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from tailtap.analysis.causes.remedies import proven_words
@@ -49,6 +50,15 @@ COLOURS: dict[str, Colour] = {
 """By the names of `CAUSES`, and of what a core does when nothing is wrong. Interrupts are
 blue, other work of the kernel green, whoever takes the core orange and red, waiting yellow, what is
 outside the kernel's reach purple, and what is no cause grey."""
+TASKS = (
+    COLOURS["task"],
+    Colour("#e0562b", "#ff9d7a"),
+    Colour("#8f1238", "#e0668c"),
+    Colour("#b3592d", "#e3a681"),
+    Colour("#d6336c", "#ff8fb5"),
+    Colour("#6b1f1f", "#c98282"),
+)
+"""What tasks of a timeline have, one after the other: red, as all of them."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +155,8 @@ class CausesSection:
         """What the page's script needs."""
         if not self.timelines:
             return {}
-        colours = {name: colour._asdict() for name, colour in COLOURS.items()}
+        both = {**COLOURS, **self.states}
+        colours = {name: colour._asdict() for name, colour in both.items()}
         return {"causes": colours, "timelines": self.timelines}
 
     @property
@@ -167,7 +178,8 @@ def _states(lines: Iterable[Any]) -> dict[str, Colour]:
         for cause in window["slices"]["cause"]
     }
     order = ["serving", "idle", *COLOURS]
-    return {name: COLOURS[name] for name in dict.fromkeys(order) if name in found}
+    known = {name: COLOURS[name] for name in dict.fromkeys(order) if name in found}
+    return known | dict(zip(sorted(found - known.keys()), cycle(TASKS)))
 
 
 def _run(story: Story, record: CausesRecord) -> RunCauses:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tailtap.analysis.causes.lanes import Lane, Slice, rows
 from tailtap.analysis.causes.stored import Causes
-from tailtap.analysis.causes.taxonomy import Named
+from tailtap.analysis.causes.taxonomy import Named, own_detail
 from tailtap.analysis.causes.trace import Window, merged
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.text import time_text, with_micro_sign
@@ -70,7 +70,7 @@ def timeline(causes: Causes) -> Json:
                     "lane": [places[one.place] for one in shown],
                     "depth": [one.depth for one in shown],
                     "name": [number(one.name) for one in shown],
-                    "cause": [number(one.cause) for one in shown],
+                    "cause": [number(shade(one.cause, one.name)) for one in shown],
                     "ns": [one.end - one.start for one in shown],
                     "short": [int(one.number > 0) for one in shown],
                     "split": [int(one in parents) for one in shown],
@@ -88,6 +88,12 @@ def timeline(causes: Causes) -> Json:
         ],
         "texts": list(texts),
     }
+
+
+def shade(cause: str, detail: str) -> str:
+    """What has a colour of its own: each task, and else each cause."""
+    who = own_detail(Named(cause, detail)).rpartition(": ")[2]
+    return f"task: {who}" if cause == "task" and who else cause
 
 
 def _length(one: Slice) -> tuple[bool, int]:
@@ -164,11 +170,11 @@ def _late(causes: Causes, window: Window, number: Any) -> Json:
     if inside.size > MOST_PACKETS:
         inside = inside[np.argsort(ingress[inside] - egress[inside])[:MOST_PACKETS]]
     inside = inside[np.argsort(ingress[inside], kind="stable")]
-    blamed = causes.late["blamed"].take(inside).to_pylist()
+    blamed = causes.late.select(["blamed", "detail"]).take(inside).to_pylist()
     return {
         "start": (ingress[inside] - window[0]).tolist(),
         "end": (egress[inside] - window[0]).tolist(),
-        "cause": [number(cause) for cause in blamed],
+        "cause": [number(shade(row["blamed"], row["detail"])) for row in blamed],
         "row": rows(_pairs(ingress[inside], egress[inside])),
     }
 
@@ -181,7 +187,7 @@ def _stalls(causes: Causes, window: Window, number: Any) -> Json:
         "start": [max(row["start_ns"], window[0]) - window[0] for row in found],
         "end": [min(row["end_ns"], window[1]) - window[0] for row in found],
         "ns": [row["end_ns"] - row["start_ns"] for row in found],
-        "cause": [number(row["cause"]) for row in found],
+        "cause": [number(shade(row["cause"], row["detail"])) for row in found],
         "name": [
             number(f"stall {row['stall']}: {row['direct'] + row['behind']} late") for row in found
         ],

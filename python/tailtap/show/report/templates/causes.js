@@ -98,7 +98,7 @@
         left: column("left"), right: column("right"), top: column("top"), bottom: column("bottom"),
         colour: this.boxes.map((box) => shade(box.cause)), alpha: column("alpha"),
         name: column("name"),
-        told: this.boxes.map((box) => [box.told, box.cause, time(box.ns), box.left]),
+        told: this.boxes.map((box) => [box.told, box.cause.split(":")[0], time(box.ns), box.left]),
       };
       const accent = css("--accent");
       this.stay.setv({ fill_color: accent, line_color: accent });
