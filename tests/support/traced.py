@@ -13,9 +13,13 @@ from made_records import rewrite
 from stamps import write_sides
 
 from tailtap.analysis import evaluation
+from tailtap.analysis.causes.taxonomy import By, Names, Served
+from tailtap.analysis.causes.trace import Trace
+from tailtap.records.trace import TraceRecord
 from tests.simulation.device import (
     ASLEEP,
     CORE,
+    NAMES,
     OTHERS,
     SERVED_BIT,
     SERVES,
@@ -171,6 +175,20 @@ def write_run(folder: Path, told: Told, **changes: Any) -> Path:
     told.write(folder)
     rewrite(folder / "trace.json", **changes)
     return folder
+
+
+def trace_of(folder: Path, records: Sequence[Record], by: By = "task", **fields: Any) -> Trace:
+    """A trace of the serving core alone; `fields` are those of its record."""
+    (folder / "trace.events").write_bytes(encode(records))
+    names = Names(
+        {int(pid): name for pid, name in NAMES["pids"].items()},
+        {int(irq): name for irq, name in NAMES["irqs"].items()},
+        {int(address, 16): name for address, name in NAMES["functions"].items()},
+    )
+    record = TraceRecord(
+        cpus=[CORE], started_ns=START, ended_ns=START + SECOND, served=None, **fields
+    )
+    return Trace(folder / "trace.events", record, Served.one(by, pids=[SERVES], cpus=[CORE]), names)
 
 
 def write_two_causes(folder: Path) -> Path:

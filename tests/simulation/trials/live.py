@@ -185,13 +185,15 @@ def shows_incidents(draw: Draw, looks: list[tuple[Counted, int]], made: Traffic)
     limit = int(np.quantile(took, 0.99))
     triggers, episodes = (Above(limit), Lost()), Episodes(keep)
     over: list[Episode] = []
-    packets = 0
+    packets = longest = 0
     for counted, _ in looks:
         found: list[Found] = [one for kind in triggers if (one := kind.look(counted))]
         packets += sum(one.packets for one in found)
+        longest = max([longest, *(one.last_ns - one.first_ns for one in found)])
         over += episodes.add(sorted(found))
         over += episodes.over(counted.span.until_ns)
     over += episodes.over(1 << 63)
+    assert all(one.end_ns - one.begin_ns <= max(LONGEST * keep, longest + keep) for one in over)
     assert packets == (took > limit).sum() + (~made.arrived).sum()
     assert packets == sum(one.packets for one in over)
     late = made.sent[~made.arrived | (made.left - made.sent > limit)]

@@ -11,31 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stamps import write_stamps
-from traced import START, Record, encode
+from traced import START, Record, trace_of
 from traces import FUNCTION, IDLE, IRQ, LOST, SOFTIRQ, TASK, VECTOR, WORK
 
 from tailtap.analysis.causes.lanes import Slice, rows, slices
 from tailtap.analysis.causes.taxonomy import SERVED, Names, Served, sort
-from tailtap.analysis.causes.trace import Trace, merged, read_events
+from tailtap.analysis.causes.trace import merged, read_events
 from tailtap.base.errors import InputError
-from tailtap.records.trace import TraceRecord
-from tests.simulation.device import CORE, FLUSH, HOG, NAMES, SERVES, VMSTAT
+from tests.simulation.device import FLUSH, HOG, SERVES, VMSTAT
 
 ACCUMULATED = 1
 NET_RX = 3
-
-
-def trace_of(folder: Path, records: Sequence[Record], by: str = "task") -> Trace:
-    path = folder / "trace.events"
-    path.write_bytes(encode(records))
-    names = Names(
-        {int(pid): name for pid, name in NAMES["pids"].items()},
-        {int(irq): name for irq, name in NAMES["irqs"].items()},
-        {int(address, 16): name for address, name in NAMES["functions"].items()},
-    )
-    served = Served.one(by, pids=(SERVES,), cpus=(CORE,))  # type: ignore[arg-type]
-    record = TraceRecord(cpus=[CORE], started_ns=START, ended_ns=START + 10_000_000, served=None)
-    return Trace(path, record, served, names)
+CAUSES = {"flush_tlb_func": "tlb-flush", "BLOCK": "softirq", "forwarder": "serving",
+          "idle, state 2": "idle"}  # fmt: skip
 
 
 def drawn(folder: Path, records: Sequence[Record]) -> list[Slice]:
@@ -48,62 +36,72 @@ def told(ones: Sequence[Slice]) -> list[tuple[str, str, int, int, int]]:
     return [(one.lane, one.name, one.start - START, one.end - START, one.depth) for one in ones]
 
 
-def test_each_context_has_a_lane_and_what_it_did_lies_in_it(tmp_path: Path) -> None:
-    records = [
-        Record(START, 100_000, TASK, SERVES, 1 << 48),
-        Record(START + 10_000, 40_000, SOFTIRQ, 4),
-        Record(START + 20_000, 5_000, IRQ, 24),
-        Record(START + 60_000, 6_000, VECTOR, 3),
-        Record(START + 61_000, 3_000, FUNCTION, 0, FLUSH),
-        Record(START + 100_000, 50_000, TASK, 77, 1 << 40),
-        Record(START + 101_000, 70_000, WORK, 77, VMSTAT),  # cut where its thread leaves
-        Record(START + 150_000, 20_000, IDLE, 2),
-    ]
-    assert told(drawn(tmp_path, records)) == [
-        ("interrupt", "virtio0-input.0", 20_000, 25_000, 0),
-        ("interrupt", "function-call-ipi", 60_000, 66_000, 0),
-        ("interrupt", "flush_tlb_func", 61_000, 64_000, 1),
-        ("softirq", "BLOCK", 10_000, 50_000, 0),
-        ("task", "forwarder", 0, 100_000, 0),
-        ("task", "kworker/1:2", 100_000, 150_000, 0),
-        ("task", "kworker: vmstat_update", 101_000, 150_000, 1),
-        ("task", "idle, state 2", 150_000, 170_000, 0),
-    ]
-    causes = [one.cause for one in drawn(tmp_path, records)]
-    assert causes[2:5] == ["tlb-flush", "softirq", "serving"] and causes[-1] == "idle"
+LONGEST = 0xFFFFFFFF
+DRAWN: dict[str, tuple[list[Record], list[tuple[str, str, int, int, int]]]] = {
+    "each context has a lane, and what it did lies in it": (
+        [
+            Record(START, 100_000, TASK, SERVES, 1 << 48),
+            Record(START + 10_000, 40_000, SOFTIRQ, 4),
+            Record(START + 20_000, 5_000, IRQ, 24),
+            Record(START + 60_000, 6_000, VECTOR, 3),
+            Record(START + 61_000, 3_000, FUNCTION, 0, FLUSH),
+            Record(START + 100_000, 50_000, TASK, 77, 1 << 40),
+            Record(START + 101_000, 70_000, WORK, 77, VMSTAT),  # cut where its thread leaves
+            Record(START + 150_000, 20_000, IDLE, 2),
+        ],
+        [
+            ("interrupt", "virtio0-input.0", 20_000, 25_000, 0),
+            ("interrupt", "function-call-ipi", 60_000, 66_000, 0),
+            ("interrupt", "flush_tlb_func", 61_000, 64_000, 1),
+            ("softirq", "BLOCK", 10_000, 50_000, 0),
+            ("task", "forwarder", 0, 100_000, 0),
+            ("task", "kworker/1:2", 100_000, 150_000, 0),
+            ("task", "kworker: vmstat_update", 101_000, 150_000, 1),
+            ("task", "idle, state 2", 150_000, 170_000, 0),
+        ],
+    ),
+    "steal ends where the next record begins": (
+        [
+            Record(START + 50_000, 5_000, VECTOR, 1),
+            Record(START + 90_000, 5_000, VECTOR, 1, steal=30_000),
+            Record(START + 96_000, 4_000, VECTOR, 1, steal=20_000),  # there is room for 5 us only
+        ],
+        [
+            ("interrupt", "local timer", 50_000, 55_000, 0),
+            ("interrupt", "local timer", 90_000, 95_000, 0),
+            ("interrupt", "local timer", 96_000, 100_000, 0),
+            ("steal", "steal", 60_000, 90_000, 0),
+            ("steal", "steal", 95_000, 100_000, 0),
+        ],
+    ),
+    "short ones are a window of their own": (
+        [
+            Record(START + 10_000, 5_000, VECTOR, 1),
+            Record(START, 3_000, VECTOR, 2, 900_000 << 32 | 7, flags=ACCUMULATED),
+        ],
+        [
+            ("interrupt", "reschedule-ipi ×7", 0, 900_000, 0),
+            ("interrupt", "local timer", 10_000, 15_000, 0),
+        ],
+    ),
+    "a task beyond the longest record ends with the next one": (
+        [Record(START, LONGEST, TASK, HOG), Record(START + LONGEST + 9_000, 1_000, IDLE, 1)],
+        [
+            ("task", "hog", 0, LONGEST + 9_000, 0),
+            ("task", "idle, state 1", LONGEST + 9_000, LONGEST + 10_000, 0),
+        ],
+    ),
+}
 
 
-def test_steal_ends_where_the_next_record_begins(tmp_path: Path) -> None:
-    records = [
-        Record(START, 10_000, TASK, HOG),
-        Record(START + 50_000, 5_000, VECTOR, 1, steal=30_000),
-        Record(START + 56_000, 4_000, VECTOR, 1, steal=20_000),  # there is room for 5 us only
-    ]
-    stolen = [one for one in told(drawn(tmp_path, records)) if one[0] == "steal"]
-    assert stolen == [
-        ("steal", "steal", 20_000, 50_000, 0),
-        ("steal", "steal", 55_000, 60_000, 0),
-    ]
-
-
-def test_short_ones_are_a_window_of_their_own(tmp_path: Path) -> None:
-    aux = 900_000 << 32 | 7
-    records = [
-        Record(START + 10_000, 5_000, VECTOR, 1),
-        Record(START, 3_000, VECTOR, 2, aux, flags=ACCUMULATED),
-    ]
-    short, own = drawn(tmp_path, records)
-    assert (short.name, short.number, short.end - short.start) == ("reschedule-ipi ×7", 7, 900_000)
-    assert (own.number, own.depth) == (0, 0)
-
-
-def test_a_task_beyond_the_longest_record_ends_with_the_next_one(tmp_path: Path) -> None:
-    longest = 0xFFFFFFFF
-    records = [
-        Record(START, longest, TASK, HOG),
-        Record(START + longest + 9_000, 1_000, IDLE, 1),
-    ]
-    assert [one.end - one.start for one in drawn(tmp_path, records)] == [longest + 9_000, 1_000]
+@pytest.mark.parametrize("case", DRAWN)
+def test_records_lie_in_lanes(tmp_path: Path, case: str) -> None:
+    records, expected = DRAWN[case]
+    found = drawn(tmp_path, records)
+    assert told(found) == expected
+    for one in found:
+        assert (one.number == 7) == ("×7" in one.name)
+        assert one.cause == CAUSES.get(one.name, one.cause)
 
 
 def test_softirqs_without_a_packet_of_the_run_are_those_of_others(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from tailtap.analysis.causes.joined import BEHIND
 from tailtap.analysis.causes.many import control_words
 from tailtap.analysis.causes.record import Line, record, worst_stalls
 from tailtap.analysis.causes.remedies import MADE_FOR, OF_CARDS, Situation, knobs_for, remedy
-from tailtap.analysis.causes.stored import FEWEST, Causes, causes_of, delays, shares
+from tailtap.analysis.causes.stored import Causes, causes_of, delays
 from tailtap.analysis.causes.taxonomy import NAMES, Named, Names
 from tailtap.analysis.causes.trace import Sender
 from tailtap.analysis.runs.reader import finished_runs
@@ -43,7 +43,6 @@ from tailtap.records.causes import (
     CausesRecord,
     ClaimKind,
     Control,
-    Remove,
     TraceCost,
     Without,
 )
@@ -131,20 +130,6 @@ def causes(folder: Path) -> Causes:
     return causes_of(finished_runs(folder)[0])
 
 
-def test_delays_are_the_excess_and_follow_the_claims(causes: Causes) -> None:
-    names, cells = delays(causes)
-    np.testing.assert_array_equal(cells.sum(axis=1), causes.column("late", "excess_ns"))
-    assert (cells >= 0).all()
-    claimed = [row.cause for row in causes.record.causes if row.claim == "cause"]
-    assert set(claimed) == {"task", "kernel-thread"}
-    # A direct packet of a cause has at least half of its delay from it.
-    blamed = np.array(causes.late["blamed"].to_pylist())
-    direct = np.array(causes.late["state"].to_pylist()) == "direct"
-    for cause in claimed:
-        mine = direct & (blamed == cause)
-        assert (2 * cells[mine, names.index(cause)] >= cells[mine].sum(axis=1)).all()
-
-
 @pytest.mark.parametrize(("claim", "explained"), [("by-exclusion", True), ("present", False)])
 def test_what_is_a_cause_by_exclusion_is_explained(
     causes: Causes, claim: ClaimKind, explained: bool
@@ -158,23 +143,6 @@ def test_what_is_a_cause_by_exclusion_is_explained(
     task = int(expected[:, before.index("task")].sum())
     found = dict(zip(names, cells.sum(axis=0).tolist(), strict=True))
     assert found.get("task", 0) == (task if explained else 0)
-
-
-def test_the_slowest_packets_are_the_hogs(causes: Causes) -> None:
-    found = shares(causes)
-    assert found.above[0] == causes.late.num_rows and found.above[-1] == FEWEST
-    np.testing.assert_allclose(found.p, 1 - found.above / causes.packets)
-    np.testing.assert_allclose(sum(found.by_cause.values()), 1)
-    # Kworkers take half a millisecond at most, and hogs more than twice that.
-    assert found.by_cause["task"][-1] > 0.98
-    assert found.by_cause["kernel-thread"][0] > 0.1 > found.by_cause["kernel-thread"][-1]
-    # Counted anew for one percentile, by other means.
-    place = found.above.size // 2
-    slow = np.argsort(-causes.column("late", "latency_ns"), kind="stable")[: found.above[place]]
-    names, cells = delays(causes)
-    task = sum(int(cells[at, names.index("task")]) for at in slow)
-    whole = sum(int(causes.column("late", "excess_ns")[at]) for at in slow)
-    assert found.by_cause["task"][place] == pytest.approx(task / whole)
 
 
 def of_another_evaluation(content: dict[str, Any]) -> None:
@@ -427,31 +395,28 @@ def test_knobs_of_the_generator_s_cpu_are_set_for_that() -> None:
 MS = 1_000_000
 
 
-def told(folder: Path, *trials: KnobTrial) -> Remove:
-    """The remedies of a run of an improvement with these trials."""
+TIMER = [CauseName(cause="timer", detail="hog")]
+
+
+@pytest.mark.parametrize(
+    ("trials", "proven", "candidates"),
+    [
+        ([helped("groups")], ["groups"], ["isolated-cpus"]),
+        ([trial("isolated-cpus", answer="no effect"), trial("groups")], [], ["groups"]),
+        ([helped("groups", causes=TIMER)], [], ["isolated-cpus"]),
+    ],
+)
+def test_remedies_are_candidates_until_a_trial_showed_what_they_do(
+    tmp_path: Path, trials: list[KnobTrial], proven: list[str], candidates: list[str]
+) -> None:
+    """What did nothing is none, and what helped against another cause is not proven."""
     noise = np.random.default_rng(7)
     jobs = [Job(START + (3 + 100 * at) * MS, 2 * MS, HOG) for at in range(19)]
-    made = write_run(folder / "001-a", simulate(arrivals(20_000, 2.0, noise), jobs, noise))
-    (folder / "improve.json").write_bytes(msgspec.json.encode(improvement(*trials)))
+    made = write_run(tmp_path / "001-a", simulate(arrivals(20_000, 2.0, noise), jobs, noise))
+    (tmp_path / "improve.json").write_bytes(msgspec.json.encode(improvement(*trials)))
     [found] = explain_runs([made])
-    return record(found).remove
-
-
-def test_a_proven_remedy_says_so_and_others_are_candidates(tmp_path: Path) -> None:
-    remove = told(tmp_path, helped("groups"))
-    assert [row.knob for row in remove.proven] == ["groups"]
-    assert remove.knobs == ["isolated-cpus"]
-    assert remove.words.startswith(
-        "proven: groups (p99.9 from 2.1 ms to 300 us); candidates, not tried here: "
-    )
-
-
-def test_what_did_nothing_is_no_candidate_and_what_was_not_shown_is_one(tmp_path: Path) -> None:
-    remove = told(tmp_path, trial("isolated-cpus", answer="no effect"), trial("groups"))
-    assert (remove.proven, remove.knobs) == ([], ["groups"])
-
-
-def test_what_helped_against_other_causes_is_not_told(tmp_path: Path) -> None:
-    remove = told(tmp_path, helped("groups", causes=[CauseName(cause="timer", detail="hog")]))
-    assert remove.proven == []
-    assert "proven" not in remove.words
+    remove = record(found).remove
+    assert [row.knob for row in remove.proven] == proven
+    assert remove.knobs == candidates
+    says = "proven: groups (p99.9 from 2.1 ms to 300 us); candidates, not tried here: "
+    assert remove.words.startswith(says) == bool(proven) == ("proven" in remove.words)

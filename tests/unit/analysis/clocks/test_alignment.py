@@ -4,8 +4,6 @@ open."""
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +15,6 @@ from tailtap.analysis.clocks.alignment import (
     PIECE_NS,
     Alignment,
     Crossings,
-    Piece,
     Stepped,
     align,
     matched,
@@ -52,40 +49,6 @@ def within(found: Alignment, clocks: TwoClocks, times: Times) -> bool:
     earliest, latest = found.ours_ns(clocks.theirs(times))
     right = (least <= truth) & (truth <= most) & (earliest <= times) & (times <= latest)
     return bool(right.all())
-
-
-def test_lines_are_as_near_as_they_say() -> None:
-    """Their time said by ours, at any time of theirs, lies off by no more than the lines say; which
-    is half of the interval where that is widest."""
-    for seed in range(CASES):
-        clocks = case(seed)
-        found = align(*packets(clocks, seed, 40))
-        ours = times_of(clocks, 50)
-        theirs = clocks.theirs(ours)
-        lines = found.lines(int(theirs[0]), int(theirs[-1]))
-        told = exactly(lines.knots, theirs.tolist())
-        off = max(abs(here - true) for here, true in zip(told, ours.tolist(), strict=True))
-        assert off <= lines.within_ns, f"case {seed}: {clocks}"
-        # The ends of the pieces are the widest places.
-        joints = [theirs_of(piece, piece.from_ns) for piece in found.pieces[1:]]
-        ends = [int(theirs[0]), int(theirs[-1]), *joints]
-        earliest, latest = found.ours_ns(np.array(ends))
-        assert lines.within_ns <= int((latest - earliest).max()) // 2 + 3, f"case {seed}"
-
-
-def theirs_of(piece: Piece, ours: int) -> int:
-    """About what their clock shows when ours shows this."""
-    return ours + int(piece.ahead_ns(np.array([ours]))[0][0])
-
-
-def exactly(knots: Sequence[tuple[int, int]], times: list[int]) -> list[int]:
-    """Times on the lines between knots, rounded down, by whole numbers."""
-    found = []
-    for time in times:
-        place = max(bisect_right([knot[0] for knot in knots], time) - 1, 0)
-        (r0, s0), (r1, s1) = knots[min(place, len(knots) - 2) :][:2]
-        found.append(s0 + (time - r0) * (s1 - s0) // (r1 - r0))
-    return found
 
 
 def test_known_least_delays_make_it_narrower_and_still_right() -> None:
@@ -125,14 +88,6 @@ def test_the_interval_is_what_the_packets_leave_open() -> None:
         scale = 3 + 1e-6 * (ends[1] - ends[0])
         assert abs(int(least[0]) - base - ends[0]) <= scale
         assert abs(int(most[0]) - base - ends[1]) <= scale
-
-
-def test_even_clocks_are_known_to_the_round_trip() -> None:
-    """With equal rates and constant delays nothing is open but how the round trip is shared."""
-    found = align(*packets(TwoClocks(-77, 0.0, 300, 0, (9_000, 0), PIECE_NS - 1), 1, 5_000))
-    least, most = found.ahead_ns(np.array([START_NS + PIECE_NS // 2]))
-    assert 9_300 <= int(most[0] - least[0]) <= 9_304
-    assert int(most[0]) + 77 in range(300, 303)
 
 
 def test_a_step_is_refused() -> None:

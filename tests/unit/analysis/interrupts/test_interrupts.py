@@ -139,31 +139,6 @@ def test_what_rises_with_late_packets_is_associated_and_nothing_else(seed: int) 
     assert not any(row.associated for row in others)
 
 
-def test_what_has_the_same_period_can_be_chance() -> None:
-    """Both return every ten windows: one shift in ten puts one onto the other."""
-    bounds = np.arange(501) * 10 * MS
-    rises = np.zeros((1, 500), np.int64)
-    rises[0, ::10] = 5
-    times = bounds[:-1:10] + 3 * MS
-    late = late_of(times, np.full(times.size, 9_000), int(bounds[-1]))
-    [row] = associated(Windows(bounds, ("tick",), rises), late)
-    assert row.p_value == pytest.approx(0.1, abs=0.03)
-    assert not row.associated
-
-
-def test_a_late_sample_makes_no_association() -> None:
-    """All counters rise steadily; the sampler is late where packets are."""
-    random = np.random.default_rng(3)
-    lengths = np.full(300, 10 * MS)
-    slow = random.choice(300, 30, replace=False)
-    lengths[slow] *= 3
-    bounds = np.concatenate(([0], np.cumsum(lengths)))
-    rises = (lengths // MS) * np.array([[1], [4]])
-    times = bounds[slow] + 15 * MS
-    late = late_of(times, np.full(times.size, MS), int(bounds[-1]))
-    assert not any(row.associated for row in associated(Windows(bounds, ("a", "b"), rises), late))
-
-
 def test_counters_that_hardly_rose_are_not_tested() -> None:
     windows, late = at_random(1)
     once = windows.increments.copy()
@@ -335,14 +310,6 @@ def test_samples_are_held_against_packets_by_the_clocks(run: Path, clock: Apart)
     assert offset["low_ns"] <= middle - clock.shows(middle) <= offset["high_ns"]
     assert offset["high_ns"] - offset["low_ns"] == pytest.approx(clock.width_ns, abs=2)
     assert found["sampler"] is None  # it took a tenth of what the clocks leave open
-
-
-def test_before_they_were_held_against_the_wrong_packets(run: Path) -> None:
-    """The counter by the DuT's clock taken for the stamps': what hosts of one kernel may do."""
-    sampled(run, Apart(70_000_000), same_kernel=True)
-    found = told(run)
-    assert found["offset"]["source"] == "clock"
-    assert risen(found) == []
 
 
 def test_a_clock_that_is_known_worse_than_a_period_tells_nothing(run: Path) -> None:

@@ -9,11 +9,9 @@ import pytest
 from growing import SECOND, Traffic
 
 from tailtap.analysis.evaluation import Settings, WorstPacket
-from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.live.counting import (
     Counted,
     Counter,
-    Histogram,
     Span,
 )
 from tailtap.analysis.live.numbers import (
@@ -96,11 +94,6 @@ def test_numbers_tell_of_all_flows(tmp_path: Path) -> None:
     assert numbers.needed_ns == numbers.until_ns - 2 * SECOND
 
 
-def test_nothing_has_no_percentiles() -> None:
-    assert Histogram().exponential == []
-    assert Histogram().percentiles(DEFAULT) == []
-
-
 def row(cause: str, claim: ClaimKind, delay_ns: int) -> CauseRow:
     """A cause of two packets."""
     return CauseRow(
@@ -137,18 +130,6 @@ def counted(second: int, latencies: dict[int, int], *, lost: tuple[int, ...] = (
         worst,
         np.array(lost, np.int64),
     )
-
-
-def test_latencies_above_a_threshold_are_counted_and_placed() -> None:
-    trigger = Above(1000)
-    assert trigger.look(counted(1, {1000: 5})) is None
-    finding = trigger.look(counted(2, {900: 5, 1001: 3, 4000: 2}))
-    assert finding == (2 * SECOND + 5, 2 * SECOND + 5 + 4000, 5, "4 us, above 1 us")
-
-
-def test_lost_packets_are_placed_by_their_stamps() -> None:
-    assert Lost().look(counted(1, {5: 1})) is None
-    assert Lost().look(counted(1, {5: 1}, lost=(7, 9)))[:3] == (7, 9, 2)  # type: ignore[index]
 
 
 def test_a_percentile_makes_one_incident_each_time_that_it_rises() -> None:
@@ -194,10 +175,3 @@ def test_what_is_near_is_one_episode_and_what_is_far_another() -> None:
     assert over.words == ["10", "12"]
     [over] = episodes.over(22 * SECOND)
     assert (over.begin_ns, over.end_ns, episodes.open) == (18 * SECOND, 20 * SECOND, None)
-
-
-def test_an_episode_does_not_become_longer_and_longer() -> None:
-    episodes = Episodes(SECOND)
-    over = [one for at in range(100) for one in episodes.add([finding(at, at)])]
-    assert len(over) >= 8
-    assert all(one.end_ns - one.begin_ns <= 10 * SECOND for one in over)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
-from tails import START, load_tail, write_tail
+from tails import load_tail, write_tail
 
 from tailtap.analysis.tail import Options, TailModel, analyse
 from tailtap.analysis.tail.analysis import record
@@ -63,33 +63,6 @@ def reasons(model: TailModel) -> set[str]:
 
 def none_given(model: TailModel) -> bool:
     return all(entry.level is None for entry in model.levels)
-
-
-def test_a_queue_is_declustered(fit: Fit) -> None:
-    """Lindley's recursion: waits are exponential far out, and come in busy periods."""
-    random = np.random.default_rng(3)
-    n = 1_500_000
-    walk = np.cumsum(random.exponential(700, n) - 1_000)
-    wait = walk - np.minimum(np.minimum.accumulate(walk), 0)
-    chosen = fit(5_000 + wait, rate=1_000_000).chosen
-    assert chosen is not None and chosen.bursts is not None and chosen.fit is not None
-    assert chosen.bursts.extremal_index < 0.6
-    assert chosen.bursts.count < 0.7 * chosen.exceedances
-    assert chosen.xi_interval is not None
-    assert chosen.xi_interval[0] <= 0.02 and chosen.xi_interval[1] >= -0.02
-    # exp(-g / scale) is the chance that a wait exceeds g: scale solves the queue's equation.
-    assert chosen.fit.sigma == pytest.approx(1 / stats_root(), rel=0.25)
-    assert chosen.check is not None and chosen.check.bursts_above <= 4
-
-
-def stats_root() -> float:
-    """The positive root s of E exp(s (service - gap)) = 1, service exponential of 700 ns."""
-    low, high = 1e-6, 1 / 700 - 1e-9
-    for _ in range(200):
-        s = (low + high) / 2
-        value = np.exp(-1_000 * s) / (1 - 700 * s)
-        low, high = (s, high) if value < 1 else (low, s)
-    return low
 
 
 def test_a_population_of_its_own_is_modelled_above_the_other(fit: Fit) -> None:
@@ -174,9 +147,3 @@ def test_an_evaluation_without_a_tail(tmp_path: Path) -> None:
     (folder / "blocks.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"not a whole evaluation|cannot read"):
         load_tail(folder, "run")
-
-
-def test_the_rate_is_that_before_the_device(tmp_path: Path) -> None:
-    tail = load_tail(write_tail(tmp_path, heavy(5_000, 17).astype(np.int64), 1_400_000), "run")
-    assert tail.rate == 1_400_000
-    assert tail.ingress_ns[0] >= START

@@ -13,15 +13,13 @@ from experiment_folders import write_run
 from published import SHARED, content
 from tails import load_tail, write_tail
 
-from tailtap.analysis.evaluation.values import Blocks
-from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
+from tailtap.analysis.runs.tail import SECOND_NS
 from tailtap.analysis.tail import Options, analyse, model_runs
-from tailtap.analysis.tail.analysis import record
 from tailtap.analysis.tail.forecast import forecast
 from tailtap.analysis.tail.peaks import Threshold
 from tailtap.base.errors import InputError
-from tailtap.records.tail import ForecastRecord
 from tailtap.show.report.diagnostics import tail_figure, write_diagnostics
+from tests.simulation.latencies import few
 
 
 def latencies(seed: int, n: int = 100_000) -> np.typing.NDArray[np.int64]:
@@ -175,51 +173,8 @@ def test_what_cannot_be_fitted_is_none(tmp_path: Path) -> None:
         assert (found.xi, found.level_ns, found.limit_ns, found.bounded) == (None, None, None, None)
 
 
-RATE = 100_000
-PACKETS = 1_000_000
-RUN_NS = 10 * SECOND_NS
-LEVEL = 1_000
-Integers = npt.NDArray[np.int64]
-
-
-def run_of(position: Integers, latency: Integers) -> StoredTail:
-    """A run whose packets at `position` took `latency` (ns), and all others less than `LEVEL`."""
-    empty = np.empty(0, np.int64)
-    return StoredTail(
-        name="made",
-        packets=PACKETS,
-        lost=0,
-        rate=RATE,
-        floor_ns=LEVEL,
-        position=position,
-        ingress_ns=position * (SECOND_NS // RATE),
-        latency_ns=latency,
-        blocks=Blocks(1, empty, empty, empty, empty),
-    )
-
-
-def told(tail: StoredTail, ratio: float) -> ForecastRecord:
-    found = forecast(tail, (LEVEL,), round(ratio * RUN_NS))
-    assert found is not None
-    return found
-
-
 def test_events_of_half_a_second_say_nothing_sure_of_ten_runs() -> None:
-    found = told(run_of(np.arange(60) * 1000, np.full(60, LEVEL + 1)), 10)
-    assert found.levels[0].uneven
+    tail = few(1_000_000, np.arange(60) * 1000, np.full(60, 1_001), 100_000)
+    found = forecast(tail, (1_000,), 100 * SECOND_NS)
+    assert found is not None and found.levels[0].uneven
     assert not found.levels[0].expected_events.supported
-
-
-def test_a_run_that_no_model_holds_for_has_a_forecast(tmp_path: Path) -> None:
-    random = np.random.default_rng(3)
-    latency = 5_000 + random.exponential(500, 200_000).astype(np.int64)
-    for start in random.integers(0, latency.size - 50, 400):
-        latency[start : start + random.integers(1, 30)] += round(random.exponential(40_000))
-    write_tail(tmp_path, latency, RATE)
-    model = record(analyse(load_tail(tmp_path, "made"), Options()))
-    assert any(warning.code == "no-model" for warning in model.warnings)
-    hour, _ = model.forecasts
-    assert hour.exceeded == pytest.approx(1 - 1 / (1 + 3600 / 2), abs=1e-6)
-    for level in hour.levels:
-        assert level.packets == int((latency > level.level_ns).sum())
-        assert level.expected_packets.value == pytest.approx(level.packets * 1800)

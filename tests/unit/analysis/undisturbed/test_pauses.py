@@ -14,11 +14,9 @@ import numpy.typing as npt
 import pytest
 from guests import write_guest_run
 from stamps import write_stamps
-from traced import SECOND, START, STEAL, Record, encode, traffic
+from traced import SECOND, START, STEAL, Record, trace_of, traffic
 from traces import TASK
 
-from tailtap.analysis.causes.taxonomy import Names, Served
-from tailtap.analysis.causes.trace import Trace
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
@@ -36,25 +34,12 @@ from tailtap.analysis.undisturbed.stretches import (
 )
 from tailtap.records.record import Open
 from tailtap.records.run import Parameters, RunRecord, TrafficSettings
-from tailtap.records.trace import TraceRecord
 from tests.simulation.device import CORE, HOG, NEIGHBOUR, SERVED_BIT, SERVES
 from tests.simulation.machine import Job
 
 PACKETS, RATE = 1_000, 10_000
 GAP = SECOND // RATE
 FIVE_MS = 5_000_000
-
-
-def trace_of(
-    folder: Path, records: Sequence[Record], by: str = "task", senders: tuple[int, ...] = ()
-) -> Trace:
-    path = folder / "trace.events"
-    path.write_bytes(encode(records))
-    served = Served.one(by, pids=[SERVES], cpus=[CORE])  # type: ignore[arg-type]
-    record = TraceRecord(
-        cpus=[CORE], senders=list(senders), started_ns=START, ended_ns=START + SECOND, served=None
-    )
-    return Trace(path, record, served, Names())
 
 
 def spans(found: Sequence[Pauses]) -> list[tuple[str, int | None, list[int], list[int]]]:
@@ -136,7 +121,7 @@ def test_whoever_had_the_generators_core(tmp_path: Path, taken: bool) -> None:
     stolen = FIVE_MS - 10_000 if taken else 0
     hog = Record(due, FIVE_MS, TASK, HOG, cpu=NEIGHBOUR)
     end = Record(due + FIVE_MS, 0, 21, cpu=NEIGHBOUR, steal=stolen)
-    trace = trace_of(tmp_path, [first, end] if taken else [first, hog, end], senders=(NEIGHBOUR,))
+    trace = trace_of(tmp_path, [first, end] if taken else [first, hog, end], senders=[NEIGHBOUR])
     found, events = of_trace(trace)
     late = of_generator(run, tmp_path / "ingress.stamps", events, trace.record.senders)
     assert late is not None
@@ -278,22 +263,6 @@ def test_percentiles_are_those_without_the_pauses(case: Case) -> None:
     assert (np.abs(off) < 4 * np.std(ratios, axis=0) / CASES**0.5 + 0.002).all(), off
     assert np.mean(touched) < 0.001
     assert np.mean(plain, axis=0)[-1] > 5  # which makes the difference
-
-
-def test_rank_intervals_cover_as_often_as_they_say() -> None:
-    """Of independent packets: 95 % of the intervals hold the device's own percentile."""
-    made = simulated(SHORT, seed=2)
-    pooled = np.concatenate([one.without_ns for one, _ in made])
-    truth = np.quantile(pooled, PERCENTILES, method="inverted_cdf")
-    covered = []
-    for one, left in made:
-        latency = np.sort(one.plain_ns[left.kept])
-        for p, value in zip(PERCENTILES, truth, strict=True):
-            below, upto = np.searchsorted(latency, value), np.searchsorted(latency, value, "right")
-            spread = 1.96 * (latency.size * p * (1 - p)) ** 0.5
-            covered.append(below <= latency.size * p + spread and upto >= latency.size * p - spread)
-    share, error = np.mean(covered), (0.95 * 0.05 / len(covered)) ** 0.5
-    assert abs(share - 0.95) < max(0.02, 4 * error), share
 
 
 def test_a_device_without_pauses_keeps_every_packet() -> None:
