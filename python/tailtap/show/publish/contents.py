@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.tables import read_any
 from tailtap.analysis.runs.folder import RAW
 from tailtap.analysis.runs.reader import read_runs
@@ -65,6 +66,17 @@ class Contents:
         """The run folders of others: whoever measured them publishes them."""
         folders = (run.own_folder for run in read_runs(self.folder).imported)
         return frozenset(folder for folder in folders if folder is not None)
+
+    @property
+    def places(self) -> Sequence[str]:
+        """What its files call the folder, the longest first: now, and when runs were evaluated."""
+        found = {str(self.folder.absolute()), str(self.folder.resolve())}
+        for run in read_runs(self.folder).runs:
+            if run.own_folder is not None and isinstance(run.evaluation, Evaluation):
+                within = f"/{run.own_folder.parent.name}/{run.own_folder.name}/"
+                paths = (side.path for side in run.evaluation.inputs.both)
+                found.update(path.partition(within)[0] for path in paths if within in path)
+        return sorted((one for one in found if one.count("/") > 1), key=len, reverse=True)
 
     @cached_property
     def sources(self) -> Sequence[Source]:

@@ -70,14 +70,12 @@ class Building:
     @cached_property
     def redactor(self) -> Redactor:
         """What replaces, once it has seen all that is published."""
-        folder = self.contents.folder
-        names = {str(folder.absolute()), str(folder.resolve())}
         found = Redactor(
             self.options.allowed,
             self.options.anonymous,
             self.options.hidden,
             self.contents.addresses() | DEFAULT_ADDRESSES,
-            sorted((name for name in names if name.count("/") > 1), key=len, reverse=True),
+            self.contents.places,
         )
         self.contents.teach(found)
         return found
