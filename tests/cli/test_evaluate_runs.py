@@ -20,6 +20,8 @@ from dask_cluster import DaskCluster, dask_cluster
 from made_records import rewrite
 from program import TAILTAP, answer, in_process, one_line_error, tailtap
 
+from tests.simulation.folders import everything
+
 Pair = tuple[Path, Path]
 
 
@@ -74,11 +76,11 @@ def test_results_with_other_settings_stay_or_are_replaced(
     record = experiment / "runs/001-bare-metal/run.json"
     parameters = json.loads(record.read_text())["parameters"]
     rewrite(record, parameters=parameters | {"traffic": {"warm_up": 1_000_000_000}})
-    before = runs.everything(experiment)
+    before = everything(experiment)
     said = one_line_error(in_process("evaluate", experiment, *option), 2)
     assert "give --out for a folder of its own, or --replace" in said
     assert ("the stamps begin after the warm-up (1 s)" in said) == (option[0] == "--trim")
-    assert runs.everything(experiment) == before
+    assert everything(experiment) == before
     run = in_process("evaluate", experiment, *option, "--replace", "--json", "--quiet")
     [first, *_] = json.loads(run.stdout)["runs"]
     assert (first["evaluation"] is None) == (option[0] == "--key")  # no stamp has such a key
@@ -90,10 +92,10 @@ def test_results_with_other_settings_stay_or_are_replaced(
 def test_results_with_other_settings_have_a_folder_of_their_own(
     experiment: Path, tmp_path: Path
 ) -> None:
-    before, out = runs.everything(experiment), tmp_path / "other"
+    before, out = everything(experiment), tmp_path / "other"
     run = in_process("evaluate", experiment, "--trim", "10 ms", "--out", out, "--json")
     assert run.returncode == 0, run
-    assert runs.everything(experiment) == before
+    assert everything(experiment) == before
     assert in_process("report", out, "--no-figures", "--quiet").returncode == 0
     [(trimmed,)] = runs.rows(out, "SELECT min(trimmed_ingress) FROM evaluations")
     assert trimmed > 900
@@ -109,16 +111,16 @@ def test_an_evaluation_of_other_captures_stays(
 ) -> None:
     out = tmp_path / "out"
     assert in_process("evaluate", *pair, "--out", out, "--quiet").returncode == 0
-    before = runs.everything(out)
+    before = everything(out)
     assert in_process("evaluate", *pair, "--out", out, "--quiet").returncode == 0
-    assert runs.everything(out) == before
+    assert everything(out) == before
     stamps = [experiment / f"runs/001-bare-metal/{side}.stamps" for side in ("ingress", "egress")]
     for command, other in (((*pair, "--trim", "1 ms"), "options"), (stamps, "inputs")):
         run = in_process("evaluate", *command, "--out", out, "--quiet")
         assert f"there is an evaluation with other {other}" in one_line_error(run, 2)
-        assert runs.everything(out) == before
+        assert everything(out) == before
     assert in_process("evaluate", *stamps, "--out", out, "--quiet", "--replace").returncode == 0
-    assert runs.everything(out) != before
+    assert everything(out) != before
 
 
 def test_runs_that_fail_decide_the_exit_status(experiment: Path) -> None:

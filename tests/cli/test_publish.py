@@ -26,12 +26,12 @@ from program import answer, in_process, one_line_error, tailtap
 from read_pages import steps
 from rocrate_validator import models, services
 from rocrate_validator.utils.http import HttpRequester
-from runs import everything
 from urllib3 import HTTPResponse
 
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.records.record import as_json, read
 from tailtap.records.site import SiteRecord
+from tests.simulation.folders import everything
 
 AUTHOR = "Ada Lovelace <0000-0002-1825-0097> (Analytical Society)"
 PAGE = Path(__file__).parents[2] / "docs/howto/publish.md"

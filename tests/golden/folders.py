@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ import runs
 import two_clocks
 from captures import frame, pcap, write_many
 from exchanges import dns, ping
-from made_records import wiring
+from made_records import rewrite, wiring
 from placed_runs import large, placed_run, recorded, tuned, write_ablation
-from pos_trees import write_crate, write_old_tree
+from pos_trees import write_crate, write_histograms, write_old_tree
 from published_trees import write_tree
 from tails import write_tail
 from tool_texts import FORTIO, RESULTS
@@ -58,11 +57,6 @@ traffic: {rate: 1 kpkt/s}
 vary: {dut.route_by: [address, port]}
 repeat: 2
 """
-
-
-def change(run: Path, **changes: Any) -> None:
-    record = json.loads((run / "run.json").read_text("utf-8"))
-    (run / "run.json").write_text(json.dumps(record | changes), "utf-8")
 
 
 def own(folder: Path) -> None:
@@ -124,7 +118,7 @@ def traced(folder: Path) -> None:
                "cgroup": "/system.slice/batch.service"}  # fmt: skip
         tasks = NAMES | {"tasks": {str(HOG.id): hog}}
         run = write_traced(folder / f"runs/{number:03}-traced", told, names=tasks)
-        change(run, number=number, repeat=number)
+        rewrite(run / "run.json", number=number, repeat=number)
         ingress, egress = told.made.sent, told.made.left
         bounds = np.arange(ingress[0], ingress[-1], 2_000_000)
         late = ingress[egress - ingress > 100_000]
@@ -142,7 +136,6 @@ def traced(folder: Path) -> None:
 
 def observed(folder: Path) -> None:
     """A run of a device that was there before."""
-    run = comparisons.write_run(folder, 1, {}, packets=4_000)
     points = [
         {"target": f"blue/{name}", "interface": name, "at": "arrival", "inode": 7,
          "kind": "veth, a port of the bridge br0", "namespace": "network namespace blue",
@@ -153,11 +146,12 @@ def observed(folder: Path) -> None:
         {"by": "task", "cpus": [2, 3], "threads": {"81": "nginx"}, "share": 0.96},
         {"by": "softirq", "cpus": [3]},
     ]
-    change(run, observed={
+    observed = {
         "points": points, "servers": servers, "found": ["one thing", "another"],
         "unknown": ["who sends"],
         "cost": {"budget": 0.02, "taps": 0.0061, "trace": 0.012, "measured_ns": 1},
-    })  # fmt: skip
+    }  # fmt: skip
+    comparisons.write_run(folder, 1, {}, packets=4_000, changes={"observed": observed})
 
 
 def searched(folder: Path) -> None:
@@ -175,14 +169,6 @@ def pos(folder: Path) -> None:
     """Trees of pos of both layouts with histograms."""
     write_histograms(write_old_tree(folder / "old", LOOPS) / "loadgen", range(len(LOOPS)))
     write_histograms(write_crate(folder / "new", LOOPS) / "files/a", range(len(LOOPS)))
-
-
-def write_histograms(folder: Path, numbers: Sequence[int]) -> None:
-    """Latencies as MoonGen counts them, of these runs."""
-    for number in numbers:
-        rows = [(1_000 + number, 900), (2_000, 90), (50_000, 10)]
-        text = "".join(f"{latency},{count}\n" for latency, count in rows)
-        (folder / f"histogram_run{number}.csv").write_text(text)
 
 
 def strange(folder: Path) -> None:
@@ -267,8 +253,9 @@ def read(folder: Path) -> None:
         taps["ingress"] |= {"seen": 90, "other": 10}
         energy = {"package-0": 170_000_000, "package-0/core": 90_000_000,
                   "package-0/dram": 10_000_000, "psys": 500_000_000}  # fmt: skip
-        change(
-            run, taps=taps, counters={"run": window, "lifetime": window | {"scope": "machine"}},
+        rewrite(
+            run / "run.json", taps=taps,
+            counters={"run": window, "lifetime": window | {"scope": "machine"}},
             energy={"elapsed_ns": elapsed, "energy_uj": energy if number != 2 else {},
                     "platform_watts": {"before": 212, "after": None}},
         )  # fmt: skip
@@ -285,8 +272,8 @@ def read(folder: Path) -> None:
     numa = Numa((0, 1, 6, 7), {0: (0, 1), 1: (6, 7)}, {"ens1": 1, "ens2": 0})
     graph = smallest("namespace", (1,), placement=Placement("node", napi="threads", queues=1))
     other = {"time_ns": 99, "packets": 9, "lost": 1, "max_ns": 7_000}
-    change(run, events=events, beside_events=other, placement=facts("dut", held, numa),
-           **wiring(graph))  # fmt: skip
+    rewrite(run / "run.json", events=events, beside_events=other,
+            placement=facts("dut", held, numa), **wiring(graph))  # fmt: skip
     (folder / "experiment.yaml").write_text("name: read\nrequire: ['median < 1 s']\n")
 
 
@@ -297,11 +284,10 @@ def flows(folder: Path) -> None:
     for number, (flow, repeat, loss) in enumerate(
         (("voice", 1, None), ("bulk", 1, 0.25), ("voice", 2, 0.0), ("bulk", 2, 0.0)), 1
     ):
-        run = experiment_folders.write_run(
+        experiment_folders.write_run(
             folder, number, {"dut.neighbours": {}, "flow": flow}, repeat=repeat, packets=4_000,
-            loss=loss, warnings=[{"code": "no-device", "message": "not traced"}],
+            loss=loss, warnings=[{"code": "no-device", "message": "not traced"}], changes=wired,
         )  # fmt: skip
-        change(run, **wired)
 
 
 def placed(folder: Path) -> None:
@@ -344,7 +330,7 @@ def placed(folder: Path) -> None:
              "nohz-full": {"answer": "not-applicable", "value": None, "wanted": None}}  # fmt: skip
     guest = {"role": "vm-guest", "cpus": "1", "left": {"rcu-nocbs": "not built"}, "audit": audit}
     interrupt = {"port": "tt-in", "cpus": [], "handled": {"6": 12, "7": 3}}
-    change(run, platform={"tuning": guest}, card_interrupts={"45": interrupt})
+    rewrite(run / "run.json", platform={"tuning": guest}, card_interrupts={"45": interrupt})
     write_ablation(scratch / "ablation")
     shutil.move(scratch / "ablation" / "runs", folder / "ablation/runs")
     shutil.rmtree(scratch)

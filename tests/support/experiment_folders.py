@@ -64,15 +64,16 @@ def write_run(
     error: str | None = None,
     loss: float | None = None,
     achieved: float | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Path:
-    """One run folder; without an evaluation unless `status` is ``done``."""
+    """One run folder; without an evaluation unless `status` is ``done``.
+
+    `changes` are more keys of its record.
+    """
     platform = variables.get("dut.platform", "bare-metal")
     tap = {"file": "x.stamps", "seen": packets + 500, "stored": packets + 500, "lost": 0,
            "other": 500, "interface": "tt-tap0"}  # fmt: skip
-    changes = {
-        "error": error,
-        "taps": {"ingress": tap, "egress": {**tap, "stored": packets + 488, "lost": 12}},
-    }
+    taps = {"ingress": tap, "egress": {**tap, "stored": packets + 488, "lost": 12}}
     return made_run(
         folder / "runs" / f"{number:03}-{platform}-{rate}-{repeat}",
         number,
@@ -84,7 +85,7 @@ def write_run(
         achieved=achieved,
         status=status,
         warnings=[(one["code"], one["message"]) for one in warnings or ()],
-        changes=changes,
+        changes={"error": error, "taps": taps, **(changes or {})},
     )
 
 

@@ -68,6 +68,12 @@ def environment() -> dict[str, Any]:
 
 
 def write_planted(folder: Path) -> Path:
+    described = {
+        "environment": environment(),
+        "stations": {"generator": {"environment": {"hostname": PLANTED["hostnames"][2]}}},
+        "platform": {"cards": {"tt-in": {"driver": "ice", "mac": "3c:fd:fe:a1:b2:c3"}}},
+        "forwarder": {"serial_number": "PHYF1234007X480B", "uuid": PLANTED["ids"][2]},
+    }
     for number, rate in enumerate((10_000, 50_000), 1):
         run = write_run(
             folder,
@@ -77,6 +83,7 @@ def write_planted(folder: Path) -> Path:
             rate=rate,
             name="planted",
             warnings=[{"code": "steal", "message": "31 ms were stolen on muskrat (131.159.14.78)"}],
+            changes=described,
         )
         _plant(run)
     write_run(
@@ -93,12 +100,6 @@ def write_planted(folder: Path) -> Path:
 
 
 def _plant(run: Path) -> None:
-    record = json.loads((run / "run.json").read_text())
-    record["environment"] = environment()
-    record["stations"] = {"generator": {"environment": {"hostname": PLANTED["hostnames"][2]}}}
-    record["platform"] = {"cards": {"tt-in": {"driver": "ice", "mac": "3c:fd:fe:a1:b2:c3"}}}
-    record["forwarder"] = {"serial_number": "PHYF1234007X480B", "uuid": PLANTED["ids"][2]}
-    (run / "run.json").write_text(json.dumps(record))
     (run / "forwarder.log").write_text(LOG)
     (run / "crash.log").write_text("File '/home/ferdinand/tailtap/x.py', on muskrat")
     (run / "notes.bin").write_bytes(HOST.encode())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_folders import write_run
-from made_records import wiring
+from made_records import rewrite, wiring
 from recorded_machines import unpacked
 
 from tailtap.base.units import ranges
@@ -18,7 +18,6 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply, plan
 from tailtap.host.tuning.audit import audit
-from tailtap.lab.platforms import PLATFORMS
 from tailtap.measure.roles.foresee import record
 from tailtap.records.record import as_json
 
@@ -64,23 +63,27 @@ def large() -> dict[str, Any]:
     }
 
 
-def place(
-    run: Path,
+def placed_run(
+    folder: Path,
+    number: int,
     surroundings: dict[str, Any],
     *,
     dut: Sequence[int],
     generator: int,
     taps: Sequence[int],
     ports: tuple[Sequence[str], Sequence[str]] | None = None,
+    platform: str = "bare-metal",
+    variables: dict[str, str] | None = None,
     **more: Any,
-) -> None:
-    """Have `run` say that it was made there: with network cards as `ports` of DuT and taps.
+) -> Path:
+    """A run that was made there: with network cards as `ports` of DuT and taps.
 
-    `more` are keys of the record.
+    `more` are keys of its record.
     """
-    path = run / "run.json"
-    content = json.loads(path.read_text("utf-8"))
-    platform = content["parameters"]["dut"]["platform"]
+    run = write_run(folder, number, {"dut.platform": platform, **(variables or {})}, packets=2_000)
+    parameters = json.loads((run / "run.json").read_text())["parameters"]
+    parameters["dut"]["cpus"] = list(dut)
+    parameters["traffic"]["cpu"] = generator
     cards = {} if ports is None else {"ports": list(ports[0])}
     experiment = Experiment.model_validate(
         {
@@ -90,21 +93,14 @@ def place(
             "tap": {} if ports is None else {"ports": list(ports[1])},
         }
     )
-    content["parameters"]["dut"]["cpus"] = list(dut)
-    content["parameters"]["traffic"]["cpu"] = generator
-    content |= wiring(experiment.graph())
-    content["traits"] = as_json(PLATFORMS[platform].traits)
-    content["instruments"] = {"taps": {"facts": ["taps"], "files": [], "cpus": ranges(taps)}}
-    content["environment"] = surroundings
-    path.write_text(json.dumps(content | more), "utf-8")
-
-
-def placed_run(
-    folder: Path, number: int, surroundings: dict[str, Any], *, platform: str = "bare-metal",
-    variables: dict[str, str] | None = None, **where: Any,
-) -> Path:  # fmt: skip
-    run = write_run(folder, number, {"dut.platform": platform, **(variables or {})}, packets=2_000)
-    place(run, surroundings, **where)
+    changes = {
+        "parameters": parameters,
+        **wiring(experiment.graph()),
+        "instruments": {"taps": {"facts": ["taps"], "files": [], "cpus": ranges(taps)}},
+        "environment": surroundings,
+        **more,
+    }
+    rewrite(run / "run.json", **changes)
     return run
 
 

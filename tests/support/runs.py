@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
+from made_records import rewrite
 from stamps import write_sides, write_stamps
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
@@ -91,12 +91,6 @@ def evaluations(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def everything(folder: Path) -> dict[str, bytes]:
-    """The bytes of all files below `folder`, by their paths in it."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
 PACKETS = 20_000
 STALLED, LOST = 777, 4_000
 STALL_NS = 3_900_000
@@ -118,13 +112,12 @@ def write_line_run(folder: Path, nodes: int = 3, number: int = 1) -> Path:
         ids = ids[np.argsort(times[ids, place], kind="stable")]
         write_stamps(run / f"{name}.stamps", times[ids, place], ids)
     before = [*(f"dut{node}" for node in range(1, nodes + 1)), None]
-    record = json.loads((run / "run.json").read_text())
     points = [
         {"name": name, "port": f"{name}:tt-in", "file": f"{name}.stamps", "before": node}
         for name, node in zip(names, before, strict=True)
     ]
-    record["instruments"] = {"taps": {"facts": [], "files": [], "points": points}}
-    (run / "run.json").write_text(json.dumps(record))
+    taps = {"facts": [], "files": [], "points": points}
+    rewrite(run / "run.json", instruments={"taps": taps})
     evaluated(run, names).write(run / "evaluation")
     return run
 

@@ -127,15 +127,6 @@ def test_without_a_dut_flows_go_from_tap_to_tap() -> None:
     assert [flow.passed for flow in made.graph().flows] == [[], []]
 
 
-def test_a_document_gives_the_same_experiment() -> None:
-    made = experiment(BRANCHING, warm_up_packets=7)
-    again = Experiment.model_validate(made.document())
-    assert again.graph() == made.graph()
-    assert [again.traffic_of(name) for name in again.flows] == [
-        made.traffic_of(name) for name in made.flows
-    ]
-
-
 @cases(50)
 @given(networks(most_nodes=8, most_flows=3))
 def test_simple_ways_are_all_of_them(made: Made) -> None:
@@ -296,13 +287,6 @@ def test_queues_have_one_more_where_each_node_receives(length: int, both_ways: b
         places = [flow.points.index(point) for point in received]
         assert places == list(range(1, 2 * length, 2))
         assert len({point.name for point in flow.points}) == 2 * length + 1
-
-
-@pytest.mark.parametrize("dut", [{}, {"line": 3}, {"platform": "wire"}])
-def test_without_hops_packets_are_stamped_at_the_ends(dut: dict[str, Any]) -> None:
-    [flow] = experiment(dut).graph().flows
-    assert [str(port) for port in flow.stamped] == ["tap:tt-a0", "tap:tt-b0"]
-    assert [point.before for point in flow.points] == [next(iter(flow.passed), None), None]
 
 
 def test_nodes_have_their_own_keys_and_those_of_the_whole() -> None:

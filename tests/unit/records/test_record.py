@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from array import array
@@ -332,16 +331,6 @@ def test_a_row_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "irq.csv"
     path.write_text("timestamp_us;A\r\n0;1\r\n5;2\r\n9")
     assert read_samples(path).counters == {"A": [1, 2]}
-
-
-def test_the_form_is_what_others_read(tmp_path: Path) -> None:
-    """By the csv module's own reader, as the papers' scripts do."""
-    path = tmp_path / "interrupts.csv"
-    write_samples(path, [5, 1_000_005], [1, 1], [[parse_interrupts(INTERRUPTS)]] * 2)
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file, delimiter=";"))
-    assert [row["timestamp_us"] for row in rows] == ["0", "1000"]
-    assert rows[1]["LOC_Local_timer_interrupts_CPU2"] == "5153"
 
 
 def test_samples_that_hang_or_overflow_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailtap.records.record import Notice
-from tailtap.records.warnings import CATALOGUE, INVALIDATING, NOTES, is_valid, page
+from tailtap.records.warnings import CATALOGUE, INVALIDATING, is_valid, page
 
 ROOT = Path(__file__).parents[3]
 CALLS = ("Notice", "_warning", "with_flag")
@@ -57,11 +57,6 @@ def test_only_the_load_invalidates() -> None:
     found = [Notice(code=code, message="") for code in ("steal", "overload", "generator-slip")]
     assert is_valid(found[:2])
     assert not is_valid(found)
-
-
-def test_what_is_a_note_invalidates_nothing() -> None:
-    assert "no-device" in NOTES
-    assert not NOTES & INVALIDATING
 
 
 def test_the_page_is_that_of_the_catalogue() -> None:

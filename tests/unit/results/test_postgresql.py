@@ -45,13 +45,15 @@ def database(address: str, experiment: Path) -> Iterator[psycopg.Connection[Any]
         yield connection
 
 
+def _row(connection: psycopg.Connection[Any], query: str, *values: Any) -> tuple[Any, ...]:
+    """The first row that a query gives."""
+    row = connection.execute(query, values).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
 def _counts(connection: psycopg.Connection[Any]) -> dict[str, int]:
-    counts = {}
-    for table in COLUMNS:
-        row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
-        assert row is not None
-        counts[table] = row[0]
-    return counts
+    return {table: _row(connection, f"SELECT count(*) FROM {table}")[0] for table in COLUMNS}
 
 
 def _evaluations(
@@ -65,13 +67,14 @@ def test_its_percentile_disc_is_ours(database: psycopg.Connection[Any], experime
     ps = sorted({*papers(), *DEFAULT})
     compared = 0
     for number, stored in _evaluations(database, experiment):
-        row = database.execute(
+        [found] = _row(
+            database,
             "SELECT percentile_disc(%s::float8[]) WITHIN GROUP (ORDER BY latency_ns) "
             "FROM distribution, generate_series(1, count) WHERE run = %s",
-            [ps, number],
-        ).fetchone()
-        assert row is not None
-        assert row[0] == [percentile.value for percentile in stored.percentiles(ps)]
+            ps,
+            number,
+        )
+        assert found == [percentile.value for percentile in stored.percentiles(ps)]
         compared += 1
     assert compared == 10
 
@@ -102,8 +105,7 @@ def test_a_second_export_of_a_run_replaces_its_rows(
     export(experiment / "runs" / slug, address)
     assert _counts(database) == before
     assert dict(database.execute("SELECT slug, run FROM runs").fetchall()) == numbers
-    row = database.execute("SELECT min(value) FROM percentiles").fetchone()
-    assert row is not None and row[0] > 1
+    assert _row(database, "SELECT min(value) FROM percentiles")[0] > 1
 
 
 def test_the_views_answer_the_papers_queries(
@@ -129,12 +131,13 @@ def test_the_views_answer_the_papers_queries(
         # The made-up folders list other percentiles than the papers: those in common.
         common = {str(p): f"{p},{value},{q}" for p, value, q in ours if str(p) in listed}
         assert common and all(listed[p].split(",")[1:] == common[p].split(",")[1:] for p in common)
-        row = database.execute(
+        row = _row(
+            database,
             "SELECT latency, prets, postts, encode, second FROM papers_worst_over_time "
             "WHERE run = %s ORDER BY latency DESC, prets LIMIT 1",
-            [number],
-        ).fetchone()
-        assert row is not None and row[:4] == tuple(stored.worst(1)[0])
+            number,
+        )
+        assert row[:4] == tuple(stored.worst(1)[0])
         assert row[4] == Decimal(row[1] - int(stored.rate_counts["ingress"][0][0])) / 10**9
 
 
@@ -145,10 +148,9 @@ def test_digits_of_quotients_are_postgresqls(database: psycopg.Connection[Any]) 
         for _ in range(2):
             digits = source.randrange(1, 10 ** source.randrange(1, 20))
             parts.append(Decimal(digits).scaleb(-source.randrange(0, 21)))
-        row = database.execute(
-            "SELECT (%s::numeric / %s::numeric)::text", [format(part, "f") for part in parts]
-        ).fetchone()
-        assert row is not None and row[0] == divide(*parts), parts
+        texts = (format(part, "f") for part in parts)
+        [quotient] = _row(database, "SELECT (%s::numeric / %s::numeric)::text", *texts)
+        assert quotient == divide(*parts), parts
 
 
 @needs_captures
@@ -161,13 +163,14 @@ def test_every_packet_of_a_real_run(
     export(folder, address, packets=True)
     run = "run = (SELECT run FROM runs WHERE experiment = 'hardware')"
     ps = list(papers())
-    row = database.execute(
+    row = _row(
+        database,
         "SELECT count(*), bool_and(egress_ns - ingress_ns = latency_ns), count(DISTINCT key), "
         "percentile_disc(%s::float8[]) WITHIN GROUP (ORDER BY latency_ns) "
         f"FROM packets WHERE {run}",
-        [ps],
-    ).fetchone()
-    assert row is not None and row[:3] == (289_992, True, 289_992)
+        ps,
+    )
+    assert row[:3] == (289_992, True, 289_992)
     assert row[3] == [percentile.value for percentile in found.percentiles(ps)]
     lines = database.execute(
         "SELECT concat_ws(',', percentile, value, onefraconeminuspercentile) "
@@ -191,12 +194,9 @@ def test_an_evaluation_without_a_run_and_objects(
     where = "WHERE experiment = 'evaluation'"
     assert database.execute(f"SELECT count(*) FROM runs {where}").fetchone() == (1,)
     database.execute(f"DELETE FROM runs {where}")
-    row = database.execute(
-        "SELECT variables->>'dut.platform', parameters FROM runs WHERE slug = %s", [slug]
-    ).fetchone()
-    assert row is not None and row[0] == "wire"
     record = json.loads((experiment / "runs" / slug / "run.json").read_text())
-    assert row[1] == record["parameters"]
+    query = "SELECT variables->>'dut.platform', parameters FROM runs WHERE slug = %s"
+    assert _row(database, query, slug) == ("wire", record["parameters"])
 
 
 def test_a_foreign_table_of_the_same_name_is_one_line(address: str, experiment: Path) -> None:

@@ -10,8 +10,6 @@ from typing import Any, cast
 
 import pytest
 from experiment_folders import write_run
-from hypothesis import given
-from hypothesis import strategies as st
 from made_records import counts, evaluation, made, run_row
 
 from tailtap.analysis.evaluation.transactions import Transactions
@@ -19,30 +17,11 @@ from tailtap.analysis.runs.flows import jain, printed, together
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, are_requests, main_kind
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.base.errors import InputError
-from tailtap.base.files import DRAFT, read_json, write_json
+from tailtap.base.files import DRAFT
 from tailtap.cli.results import print_flows
 from tailtap.records.evaluation import Latency, Percentile
 from tailtap.records.experiment import LatencyOfFlow, LossOfFlow, RunRow
 from tailtap.records.run import EvaluationSettings
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    write_json(path, {"status": "running"})
-    with pytest.raises(TypeError):
-        write_json(path, {"status": "done", "oops": object()})
-    assert read_json(path) == {"status": "running"}
-    assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
-
-
-def test_damaged_files_are_input_errors(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    with pytest.raises(InputError, match=r"run\.json: cannot read it"):
-        read_json(path)
-    for content, says in (('{"status": "do', "no JSON file"), ("[]", "holds no JSON object")):
-        path.write_text(content)
-        with pytest.raises(InputError, match=says):
-            read_json(path)
 
 
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
@@ -165,11 +144,6 @@ def row(
         repeat=repeat,
         evaluation=evaluation(found, latency),
     )
-
-
-@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=20))
-def test_the_index_lies_between_one_nth_and_one(values: list[float]) -> None:
-    assert 1 / len(values) - 1e-9 <= jain(values) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize(

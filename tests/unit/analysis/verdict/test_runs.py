@@ -14,12 +14,10 @@ from junitparser import JUnitXml
 from made_records import rewrite
 from published_trees import write_mixed
 
-from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.verdict.junit import write_junit
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.base.errors import InputError, MachineError
-from tailtap.base.units import format_time
 
 REQUIRE = 'name: load\nrequire: ["p99 < 1 ms", profile urllc-5g]\n'
 
@@ -181,12 +179,3 @@ def test_junit_holds_any_name(tmp_path: Path) -> None:
     write_junit(judge_runs([tmp_path / "odd"], required("loss == 0")), file)
     (suite,) = ElementTree.parse(file).getroot().iter("testsuite")
     assert suite.get("name") == "send \N{REPLACEMENT CHARACTER} <&>\N{REPLACEMENT CHARACTER}"
-
-
-def test_measured_is_what_the_evaluation_says(folder: Path) -> None:
-    run = folder / "runs/005-bare-metal-10000-1"
-    evaluation = Evaluation.load(run / "evaluation")
-    names = ("50", "75", "90", "95", "99", "99.9", "99.99", "99.999", "99.9999")
-    found = judge_runs([run], required(*(f"p{name} < 1 s" for name in names)))
-    listed = [format_time(row.value) for row in evaluation.percentiles()]
-    assert [row.measured for row in found.verdicts] == listed

@@ -218,7 +218,6 @@ def test_what_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
 
 
 LOOPS = [{"pkt_rate": rate} for rate in (100_000, 200_000)]
-CAPTURE = "latencies-pre-rate10000-repeat0.pcap.zst"
 
 
 def _import(tree: Path) -> ImportRecord:
