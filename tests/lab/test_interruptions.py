@@ -121,12 +121,11 @@ def test_clean_finds_what_no_journal_names_and_leaves_what_others_made() -> None
         for number, name in enumerate((ours[1][1], *foreign_links)):
             pair = f"link add {name} type veth peer name other{number}"
             assert machine.run("ip", *pair.split()).returncode == 0
-        left_alone = machine.start_in("tt-foo", "sleep", "infinity")
-        ended = machine.start_in(ours[0][1], "sleep", "infinity")
-        for process in (left_alone, ended):
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-        for name in ("tt-foo", ours[0][1]):
+        names = ("tt-foo", ours[0][1])
+        left_alone, ended = (
+            stack.enter_context(machine.beside(name, "sleep", "infinity")) for name in names
+        )
+        for name in names:
             wait_for(partial(machine.pids, name), f"the process in {name}")
         assert machine.cleaned() == ours
         assert ended.wait() == -signal.SIGKILL

@@ -111,7 +111,6 @@ def test_many_flows_through_twelve_nodes(tmp_path: Path, route_by: str) -> None:
     assert all(all_came(run, 25) for run in made.runs)
 
 
-SILENT_SECONDS = 1.5
 RATE = "500 pkt/s"
 SENT = 100
 

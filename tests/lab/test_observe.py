@@ -148,12 +148,11 @@ def test_requests_to_a_proxy_are_transactions(recorder: Path, tmp_path: Path) ->
         built = nat(machine)
         for space, text in servers.items():
             (tmp_path / f"{space}.conf").write_text(text)
-            server = machine.start_in(space, "nginx", "-c", str(tmp_path / f"{space}.conf"))
+            nginx = ("nginx", "-c", str(tmp_path / f"{space}.conf"))
+            server = stack.enter_context(machine.beside(space, *nginx))
             stack.callback(server.wait)
             stack.callback(server.terminate)
-        client = machine.start_in("sender", sys.executable, "-c", CLIENT)
-        stack.callback(client.wait)
-        stack.callback(client.kill)
+        stack.enter_context(machine.beside("sender", sys.executable, "-c", CLIENT))
         ports = [Port(SKB, *built.came), Port(SENT, *built.came)]
         with recording(recorder, machine, ports) as recorded:
             found = observed(machine, tmp_path / "out", built.words[0], "--for", "2 s")
@@ -215,14 +214,12 @@ def test_a_guest_behind_its_tap_devices(recorder: Path, tmp_path: Path) -> None:
         came, left = (space, "tt-a1"), (space, "tt-b0")
         command = ["generate", "tt-a1", "--rate", "1997 pkt/s", "--duration", "120 s"]
         command += ["--no-bypass", "--cpu", "0", "--quiet"]
-        sending = machine.start_in(space, *TAILTAP, *command)
-        try:
-            with recording(recorder, machine, [Port(SENT, *came), Port(TUN, *left)]) as recorded:
-                words = [f"{space}/{port}" for space, port in (came, left)]
-                found = observed(machine, tmp_path / "out", *words, "--for", "2 s")
-        finally:
-            sending.kill()
-            sending.wait()
+        with (
+            machine.beside(space, *TAILTAP, *command),
+            recording(recorder, machine, [Port(SENT, *came), Port(TUN, *left)]) as recorded,
+        ):
+            words = [f"{space}/{port}" for space, port in (came, left)]
+            found = observed(machine, tmp_path / "out", *words, "--for", "2 s")
     [run] = found["runs"]
     assert run["evaluation"]["counts"]["matched"] > 1000
     folder = tmp_path / "out" / "runs" / "001-observed"
@@ -286,9 +283,7 @@ def test_packets_without_ethernet_are_observed(tmp_path: Path) -> None:
         assert device.stdout is not None and device.stdout.readline() == "ready\n"
         for line in ("addr add 10.9.1.1/24 dev tun0", "route add 10.9.2.0/24 dev tun0"):
             assert machine.run("ip", "-n", "device", *line.split()).returncode == 0
-        sender = machine.start_in("device", sys.executable, "-c", SEND)
-        stack.callback(sender.wait)
-        stack.callback(sender.kill)
+        stack.enter_context(machine.beside("device", sys.executable, "-c", SEND))
         words = ("device/tun0", "device/tun1", "--for", "1 s", "--filter", "udp port 53")
         found = observed(machine, tmp_path / "out", *words)
     [run] = found["runs"]

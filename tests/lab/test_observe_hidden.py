@@ -121,15 +121,11 @@ def test_what_is_sent_past_the_queueing_discipline_is_named(tmp_path: Path) -> N
     """`tailtap forward` asks for PACKET_QDISC_BYPASS; its packets are seen where they come in."""
     with device() as (machine, built):
         run(machine, "ip -n device link del br0")
-        forward = machine.start_in(DEVICE, *TAILTAP, "forward", "in", "out", "--quiet")
-        try:
-            with built.sending():
-                done = observe(machine, tmp_path / "out", *built.words, status=2)
-                other = (built.words[0], f"{SINK}/eth0")
-                observe(machine, tmp_path / "other", *other)
-        finally:
-            forward.terminate()
-            forward.wait()
+        forward = (*TAILTAP, "forward", "in", "out", "--quiet")
+        with machine.beside(DEVICE, *forward), built.sending():
+            done = observe(machine, tmp_path / "out", *built.words, status=2)
+            other = (built.words[0], f"{SINK}/eth0")
+            observe(machine, tmp_path / "other", *other)
     assert "out sent" in done.stderr and "PACKET_QDISC_BYPASS" in done.stderr
     assert "key" not in done.stderr
     counts = found(tmp_path / "other")[1]["counts"]

@@ -60,16 +60,10 @@ class Built:
         self, space: str, rate: int, mac: str, source: str, destination: str
     ) -> Iterator[None]:
         words = [sys.executable, str(PROGRAM), "send", "eth0", str(rate), "900"]
-        running = subprocess.Popen(
-            self.machine.command("ip", "netns", "exec", space, *words, mac, source, destination),
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
+        words += [mac, source, destination]
+        options = {"stdout": subprocess.DEVNULL, "start_new_session": True}
+        with self.machine.beside(space, *words, **options):
             yield
-        finally:
-            running.kill()
-            running.wait()
 
 
 def run(machine: Machine, *lines: str) -> None:

@@ -11,7 +11,6 @@ Software runs the machine's instructions, so that it needs no KVM and has no sen
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import child
 
 from tailtap.base.errors import MachineError
 from tailtap.lab.platforms.vm import guest_files
@@ -156,9 +156,10 @@ def _booted(folder: Path, cables: Sequence[int], chosen: str, iommu: bool) -> It
     command += ["-kernel", str(debian.image), "-initrd", str(image)]
     command += ["-append", f"{COMMAND_LINE} intel_iommu={'on' if iommu else 'off'}"]
     command += ["-serial", f"file:{console}"]
-    with (folder / "qemu.log").open("wb") as log:
-        running = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    try:
+    with (
+        (folder / "qemu.log").open("wb") as log,
+        child(command, stdout=log, stderr=log) as running,
+    ):
         deadline = time.monotonic() + BOOT_SECONDS
         while not (folder / "port").exists():
             assert running.poll() is None, (folder / "qemu.log").read_text()
@@ -174,6 +175,3 @@ def _booted(folder: Path, cables: Sequence[int], chosen: str, iommu: bool) -> It
             yield guest
         finally:
             guest.close()
-    finally:
-        running.kill()
-        running.wait()

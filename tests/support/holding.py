@@ -33,12 +33,8 @@ def holding(machine: Machine, *, rate: int = RATE, every: int = EVERY) -> Iterat
     sending = ["send", "eth0", str(rate), str(SECONDS)]
     with contextlib.ExitStack() as stack:
         for space, words in (("device", passing), ("sender", sending)):
-            running = subprocess.Popen(
-                machine.command("ip", "netns", "exec", space, sys.executable, str(PROGRAM), *words),
-                start_new_session=True,
-            )
-            stack.callback(running.wait)
-            stack.callback(running.kill)
+            command = (sys.executable, str(PROGRAM), *words)
+            stack.enter_context(machine.beside(space, *command, start_new_session=True))
         wait_for(lambda: machine.received("sink", "eth0") > rate, "packets")
         yield
 

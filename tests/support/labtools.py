@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from children import child, speaking
 from numpy.typing import NDArray
 from program import tailtap
 
@@ -138,24 +139,20 @@ class Machine:
         command = self.command(
             sys.executable, "-P", "-c", first + HELD, place, str(number), str(flag)
         )
-        running = subprocess.Popen(
-            [*command, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
+        pipe = subprocess.PIPE
+        with child(
+            [*command, *words], stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        ) as running:
             there = f"{place} {number}"
             wait_for(lambda: flag.exists() or running.poll() is not None, there, patience)
             assert running.poll() is None, running.communicate()
             yield Held(running, flag)
-        finally:
-            running.kill()
-            running.wait()
 
-    def start_in(self, namespace: str, *words: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self.command("ip", "netns", "exec", namespace, *words))
+    def beside(
+        self, namespace: str, *words: str, **options: Any
+    ) -> contextlib.AbstractContextManager[subprocess.Popen[Any]]:
+        """A program in a namespace while the body runs."""
+        return child(self.command("ip", "netns", "exec", namespace, *words), **options)
 
     def namespaces(self) -> list[str]:
         return [line.split()[0] for line in self.run("ip", "netns", "list").stdout.splitlines()]
@@ -175,16 +172,8 @@ def own_machine() -> Iterator[Machine]:
     hide = "mkdir -p /run/netns /run/tailtap && mount -t tmpfs tt-netns /run/netns && "
     hide += "mount -t tmpfs tt-state /run/tailtap && mkdir -p /var/lib/tailtap && "
     hide += "mount -t tmpfs tt-state /var/lib/tailtap && echo ready && exec sleep infinity"
-    holder = subprocess.Popen(
-        ["unshare", "--mount", "--net", "sh", "-c", hide], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "ready\n"
+    with speaking(["unshare", "--mount", "--net", "sh", "-c", hide]) as holder:
         yield Machine(holder.pid)
-    finally:
-        holder.kill()
-        holder.communicate()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from children import child, free_port
 from emulated_cards import EMULATOR
 from grub_disk import grub_disk
 
@@ -94,13 +94,6 @@ def _with_one_key(folder: Path, kernels: Sequence[str]) -> Iterator[str]:
         yield kernel
 
 
-def _free() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def live_machine(folder: Path) -> Iterator[Live]:
     """It has booted its default, from its disk."""
@@ -113,7 +106,7 @@ def live_machine(folder: Path) -> Iterator[Live]:
         )
         for kernel in _with_one_key(folder, ("vanilla", "rt"))
     )  # fmt: skip
-    port, ours = _free(), _free()
+    port, ours = free_port(), free_port()
     (folder / "ssh_config").write_text(CLIENT.format(port=port, folder=folder))
     (folder / "monitor.py").write_text(MONITOR.format(path=str(folder / "monitor")))
     (folder / "tftp").mkdir()
@@ -134,9 +127,7 @@ def live_machine(folder: Path) -> Iterator[Live]:
     command += ["-monitor", f"unix:{folder / 'monitor'},server=on,wait=off"]
     with contextlib.ExitStack() as stack:
         log = stack.enter_context((folder / "qemu.log").open("wb"))
-        running = subprocess.Popen(command, stdout=log, stderr=log)
-        stack.callback(running.wait)
-        stack.callback(running.kill)
+        running = stack.enter_context(child(command, stdout=log, stderr=log))
         live = Live(folder, image, realtime, ours)
         deadline = time.monotonic() + BOOT_SECONDS
         while live.ssh("true") is None:

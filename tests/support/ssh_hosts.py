@@ -72,10 +72,6 @@ class Hosts:
             ours |= found
         return {tid: name for pid in ours for tid, name in names.get(pid, {}).items()}
 
-    @property
-    def config(self) -> Path:
-        return self.folder / "ssh_config"
-
     def cable(self, one: str, card: str, other: str, there: str) -> None:
         """Join two hosts by a pair of cards with two queues each."""
         pids = [self.machines[name].pid for name in (one, other)]

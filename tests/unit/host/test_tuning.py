@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
+from children import speaking
 from dying import dying
 from hypothesis import given
 from hypothesis import strategies as st
@@ -279,13 +280,8 @@ time.sleep(600)
 @pytest.fixture
 def another(journals: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that is at tuning this machine."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(journals)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "made\n"
+    with speaking([sys.executable, "-c", HOLDER, str(journals)]) as process:
         yield process
-        process.kill()
 
 
 def test_two_at_once(tree: Tree, journals: Path, another: subprocess.Popen[str]) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from children import speaking
+
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.measure.beside import Beside, other_measurements
@@ -26,14 +28,7 @@ sys.stdin.read()
 def test_a_measurement_under_way_is_named_by_its_process(tmp_path: Path) -> None:
     ours = Journal.create(tmp_path)
     assert Beside.look(tmp_path) == Beside([], [])
-    other = subprocess.Popen(
-        [sys.executable, "-c", OTHER, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"ready\n"
+    with speaking([sys.executable, "-c", OTHER, str(tmp_path)], stdin=subprocess.PIPE) as other:
         seen = Beside.look(tmp_path)
         assert seen.running == [other.pid]
         [sentence] = seen.sentences
@@ -42,9 +37,6 @@ def test_a_measurement_under_way_is_named_by_its_process(tmp_path: Path) -> None
         assert warning["code"] == "other-measurement"
         assert f"process {other.pid} " in warning["message"]
         assert is_valid(notices([warning]))
-    finally:
-        other.send_signal(signal.SIGKILL)
-        other.communicate()
     # It changed nothing, so nothing is left of it.
     assert Beside.look(tmp_path) == Beside([], [])
     assert other_measurements(Beside([], []), Beside([], [])) == []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import speaking
 
 from tailtap.host.changes.clean import Leftover, find, remove, unresolved
 from tailtap.host.changes.journal import Journal, is_ours, read_all
@@ -121,11 +122,8 @@ def test_a_journal_is_read_backwards(machine: Path) -> None:
 
 def test_what_runs_is_in_use(machine: Path) -> None:
     command = [sys.executable, "-c", DYING, str(machine), "live"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
-        assert running.stdout is not None
-        pid = int(running.stdout.readline())
-        assert {(item.owner, item.pid) for item in of(machine)} == {("alive", pid)}
-        running.kill()
+    with speaking(command, stdin=subprocess.PIPE) as running:
+        assert {(item.owner, item.pid) for item in of(machine)} == {("alive", running.pid)}
     assert {item.owner for item in of(machine)} == {"dead"}
 
 

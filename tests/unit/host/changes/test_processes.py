@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from children import speaking
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes import processes
@@ -70,16 +71,9 @@ def test_a_stranger_s_process_is_no_machine_of_ours() -> None:
     words = ["qemu-system-x86_64", "-name", "guest=tt-0a1b2c-dut"]
     assert belongs_to(words) == "tt-0a1b2c-dut"
     script = "import time; print(flush=True); time.sleep(30)"
-    with subprocess.Popen(
-        [*words[:1], "-c", script, *words[1:]], executable="/usr/bin/python3",
-        stdout=subprocess.PIPE, user=65534, cwd="/",
-    ) as child:  # fmt: skip
-        try:
-            assert child.stdout is not None
-            child.stdout.readline()
-            assert not domains.is_running("tt-0a1b2c-dut")
-        finally:
-            child.kill()
+    command = [*words[:1], "-c", script, *words[1:]]
+    with speaking(command, executable="/usr/bin/python3", user=65534, cwd="/"):
+        assert not domains.is_running("tt-0a1b2c-dut")
 
 
 CONTROLLERS = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t1\t1\nmemory\t4\t1\t1\n"

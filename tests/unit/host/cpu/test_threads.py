@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from children import child, speaking
 from scratch_machine import scratch_machine
 from told_knobs import judged, retold
 
@@ -101,11 +102,8 @@ def test_the_priority_of_softirqs_matters_on_real_time_kernels(tree: Tree) -> No
 @pytest.fixture
 def sleeping() -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", "print(flush=True); import time; time.sleep(600)"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with speaking(command) as process:
         yield process
-        process.kill()
 
 
 def test_a_move_is_undone_from_the_journal_alone(sleeping: subprocess.Popen[bytes]) -> None:
@@ -159,11 +157,8 @@ def test_a_priority_is_undone_from_the_journal_alone(sleeping: subprocess.Popen[
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_stranger_s_thread_of_that_name_is_not_taken_for_ours() -> None:
-    with subprocess.Popen(["sleep", "30"], user=65534, cwd="/") as child:
-        try:
-            threads = {str(child.pid): "sleep"}
-            assert Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n"
-            assert ThreadAffinity(threads, "0").read() == {}
-            assert ThreadPriority(threads, 3).read() == {}
-        finally:
-            child.kill()
+    with child(["sleep", "30"], user=65534, cwd="/") as theirs:
+        threads = {str(theirs.pid): "sleep"}
+        assert Path(f"/proc/{theirs.pid}/comm").read_text() == "sleep\n"
+        assert ThreadAffinity(threads, "0").read() == {}
+        assert ThreadPriority(threads, 3).read() == {}

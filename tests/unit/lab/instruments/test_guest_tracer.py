@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from children import child
 from guests import write_guest_run
 from traced import arrivals, simulate
 
@@ -151,9 +151,8 @@ def test_the_clock_is_a_fact_of_the_run_or_a_warning(tmp_path: Path) -> None:
 @pytest.fixture
 def sleeping() -> Iterator[int]:
     """A process that sleeps."""
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with child(["sleep", "60"]) as process:
         yield process.pid
-        process.kill()
 
 
 def test_threads_in_a_guest_are_all_but_the_agents_and_the_kernels(sleeping: int) -> None:

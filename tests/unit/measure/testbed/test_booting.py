@@ -7,7 +7,6 @@ import http.client
 import io
 import re
 import shutil
-import socket
 import subprocess
 import tarfile
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from children import free_port
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.measure.boots import Wanted
@@ -289,12 +289,6 @@ def test_grub_is_refused_where_one_boot_would_be_a_loop(answers: dict[str, str],
     with pytest.raises(MachineError, match=said), Grub(GrubOptions()).boot(host, asked):
         pass
     assert not any("reboot" in command for command in cast("Host", host).asked)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def test_ipxe_serves_what_is_booted_and_nothing_else(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_an_experiment_that_does_not_fit_a_testbed(more: dict[str, object], said
         experiment.wired([Cables(("d0", "d1"), ("t0", "t1"))])
 
 
-A, B, C, D, S = (Socket(*text.split(":")) for text in ("a:0", "b:0", "c:0", "d:0", "s:0"))
+A, B = (Socket(*text.split(":")) for text in ("a:0", "b:0"))
 CABLE = Cable.model_validate({"ends": ["a:0", "b:0"]})
 SPLIT = Cable.model_validate({"ends": ["a:0", "b:0"], "splitter": "s:0"})
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import free_port
 from controlled import USER, Served, configuration, password_file, serving, switchable
 
 from tailtap.base.errors import InputError, MachineError
@@ -44,9 +45,7 @@ def ipmi(controller: Served, tmp_path: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def redfish_server(folder: Path) -> Iterator[str]:
     """The fake driver of sushy-tools on a port of its own; the address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     (folder / "redfish.conf").write_text(
         "SUSHY_EMULATOR_FAKE_DRIVER = True\n"
         "SUSHY_EMULATOR_FAKE_SYSTEMS = [{'uuid': '11111111-1111-1111-1111-111111111111',"
