@@ -41,6 +41,7 @@ ROLES = {"generate": "generator", "tap": "stamper", "trace": "tracer", "forward"
 """What commands of ours are in a run."""
 _CONTAINER = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?$")
 _POD = re.compile(r"pod([0-9a-f]{8})[0-9a-f_-]{24,28}(?:\.slice)?$")
+_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}")
 
 
 def group_name(path: str) -> str:
@@ -48,7 +49,8 @@ def group_name(path: str) -> str:
     parts = path.strip("/").split("/")
     pod = next((f"pod {found[1]}" for part in parts if (found := _POD.search(part))), "")
     container = _CONTAINER.search(parts[-1])
-    last = f"container {container[1]}" if container else "" if pod else parts[-1]
+    other = "" if pod else _HASH.sub(r"\1", parts[-1])
+    last = f"container {container[1]}" if container else other
     return ", ".join(filter(None, (pod, last)))
 
 
@@ -67,13 +69,16 @@ class Task(Record, kw_only=True):
     @property
     def scheduling(self) -> str:
         """Its policy, and its priority where that is not the usual one."""
-        return f"{self.policy} {self.priority}" if self.priority else self.policy
+        if not self.priority:
+            return self.policy
+        nice = "" if self.policy in ("FIFO", "RR") else ", nice"
+        return f"{self.policy}{nice} {self.priority}"
 
     def words(self, name: str, group: str) -> str:
         """Who it is, in every run alike, with its `name` and what its group is called."""
         if not self.own:
-            usual = self.scheduling == "OTHER"
-            return ", ".join(filter(None, (name, "" if usual else self.scheduling, group)))
+            how = self.scheduling.removeprefix("OTHER").removeprefix(", ")
+            return ", ".join(filter(None, (name, how, group)))
         words = iter((self.command or "").split())
         if not any(PurePath(word).name == "tailtap" for word in words):
             return f"{name}, started by tailtap"

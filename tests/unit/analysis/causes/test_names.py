@@ -14,10 +14,15 @@ from tailtap.records.trace import Task
 CONTAINER, POD = "a" * 64, "pod12345678_1234_1234_1234_123456789012"
 CALLED: dict[str, dict[str, Any]] = {
     "py": {"cgroup": "/"},
-    "py, OTHER 5, cron.service": {"cgroup": "/system.slice/cron.service", "priority": 5},
+    "py, nice 5, cron.service": {"cgroup": "/system.slice/cron.service", "priority": 5},
     "py, BATCH, /a/x": {"cgroup": "/a/x", "policy": "BATCH"},
     "py, RR 9, /b/x": {"cgroup": "/b/x", "policy": "RR", "priority": 9},
     "py, FIFO 50": {"policy": "FIFO", "priority": 50, "cgroup": None},
+    "py, BATCH, nice -3, 0e931f5a7630": {
+        "cgroup": "/x/0e931f5a7630a3d52f6687fe2ea70775",
+        "policy": "BATCH",
+        "priority": -3,
+    },
     "py, container aaaaaaaaaaaa": {"cgroup": f"/docker-{CONTAINER}.scope"},
     "py, pod 12345678, container aaaaaaaaaaaa": {
         "cgroup": f"/kubepods.slice/kubepods-{POD}.slice/cri-containerd-{CONTAINER}.scope"
