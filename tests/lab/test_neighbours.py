@@ -137,7 +137,7 @@ def test_packets_are_late_by_a_neighbour_and_explain_names_it(
     assert p90[1] > 5 * p90[0]
     [found] = explain_runs([beside], late="p90")
     blamed = [str(found.labels.blame(at)) for at in range(found.joined.state.size)]
-    assert blamed.count("task (tt-batch)") > 0.8 * len(blamed)
+    assert blamed.count("task (tt-batch, tailtap's neighbour)") > 0.8 * len(blamed)
 
 
 AT_ONCE = 64

@@ -37,7 +37,14 @@ class UsualPasses(Record, kw_only=True):
     half_ns: Annotated[Count, says("What half of all passes took at most")]
 
 
-ROLES = {"generate": "generator", "tap": "stamper", "trace": "tracer", "forward": "forwarder"}
+ROLES = {
+    "generate": "generator",
+    "tap": "stamper",
+    "trace": "tracer",
+    "forward": "forwarder",
+    "load": "neighbour",
+    "observe": "observer",
+}
 """What commands of ours are in a run."""
 _CONTAINER = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?$")
 _POD = re.compile(r"pod([0-9a-f]{8})[0-9a-f_-]{24,28}(?:\.slice)?$")
@@ -83,7 +90,7 @@ class Task(Record, kw_only=True):
         if not any(PurePath(word).name == "tailtap" for word in words):
             return f"{name}, started by tailtap"
         command = next((word for word in words if not word.startswith("-")), "")
-        return f"tailtap's {ROLES.get(command) or command or 'own'}"
+        return f"{name}, tailtap's {ROLES.get(command) or command or 'own'}"
 
 
 Pid = Annotated[str, Meta(pattern=r"^-?[0-9]{1,10}$")]

@@ -27,8 +27,8 @@ CALLED: dict[str, dict[str, Any]] = {
     "py, pod 12345678, container aaaaaaaaaaaa": {
         "cgroup": f"/kubepods.slice/kubepods-{POD}.slice/cri-containerd-{CONTAINER}.scope"
     },
-    "tailtap's generator": {"command": "python3 -P -m tailtap generate eth0", "own": True},
-    "tailtap's run": {"command": "/bin/tailtap run x", "own": True, "cgroup": "/x"},
+    "py, tailtap's generator": {"command": "python3 -P -m tailtap generate eth0", "own": True},
+    "py, tailtap's run": {"command": "/bin/tailtap run x", "own": True, "cgroup": "/x"},
     "py, started by tailtap": {"command": "trafgen", "own": True, "policy": "FIFO"},
 }
 
