@@ -61,6 +61,7 @@ IN_RUN: list[tuple[str, Any]] = [
     ("flows.0.path", 5),
     ("clocks.dut.at_ns.0", "now"),
 ]
+EVALUATION = "evaluation/evaluation.json"
 IN_EVALUATION: list[tuple[str, Any]] = [
     ("inputs.ingress.first_ns", ""),
     ("inputs.ingress.first_ns", None),
@@ -84,10 +85,16 @@ def put(content: Any, path: str, value: Any) -> Any:
     return {**known, key: put(known.get(key), rest, value) if rest else value}
 
 
+def changed(folder: Path, file: str, field: str, value: Any) -> Path:
+    """A file of a run with another value in a field."""
+    path = write_run(folder, 1, {"dut.platform": "wire"}, packets=100) / file
+    path.write_text(json.dumps(put(json.loads(path.read_text()), field, value)))
+    return path
+
+
 @pytest.mark.parametrize(("field", "value"), IN_RUN)
 def test_a_run_with_a_wrong_field_is_damaged(tmp_path: Path, field: str, value: Any) -> None:
-    path = write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=100) / "run.json"
-    path.write_text(json.dumps(put(json.loads(path.read_text()), field, value)))
+    path = changed(tmp_path, "run.json", field, value)
     [run] = read_runs(tmp_path).runs
     assert run.status == "damaged"
     named = f"{path}: {field.partition('.')[0]}"
@@ -101,28 +108,19 @@ def test_a_run_with_a_wrong_field_is_damaged(tmp_path: Path, field: str, value: 
 def test_an_evaluation_with_a_wrong_field_is_refused(
     tmp_path: Path, field: str, value: Any
 ) -> None:
-    folder = write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=100) / "evaluation"
-    path = folder / "evaluation.json"
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(put(content, field, value)))
+    path = changed(tmp_path, EVALUATION, field, value)
     with pytest.raises(InputError, match=field.split(".", maxsplit=1)[0]):
-        Evaluation.load(folder)
+        Evaluation.load(path.parent)
 
 
 def test_what_a_tail_needs_is_checked(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=100) / "evaluation"
-    path = folder / "evaluation.json"
-    path.write_text(json.dumps(put(json.loads(path.read_text()), "blocks.width_ns", "x")))
+    path = changed(tmp_path, EVALUATION, "blocks.width_ns", "x")
     with pytest.raises(InputError, match=r"blocks\.width_ns: 'x' is wrong"):
-        load_tail(folder, "a")
+        load_tail(path.parent, "a")
 
 
 def test_counts_of_others_are_no_columns(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=100)
-    path = folder / "evaluation/evaluation.json"
-    content = json.loads(path.read_text())
-    content["counts"]["lost) SELECT 1; --"] = 5
-    path.write_text(json.dumps(content))
+    changed(tmp_path, EVALUATION, "counts.lost) SELECT 1; --", 5)
     refresh(tmp_path)
 
 
