@@ -39,10 +39,10 @@ from tests.simulation.records import (
     taken_before,
 )
 from tests.simulation.tracer import Told
-from tests.simulation.traffic import START_NS as START
+from tests.simulation.traffic import START_NS
 from tests.simulation.truth import Row, Truth
 
-SECOND = 1_000_000_000
+START, SECOND = START_NS, 1_000_000_000
 BEFORE_NS, SERVICE_NS = 1_000_000, 2_000
 SERVER = Server("task", What("serving", "", THREAD, 6, SERVES, SERVED_BIT), (), ASLEEP)
 HOG, KWORKER, CALL, FLUSH = (OTHERS[name][0] for name in ("hog", "kworker", "calls", "flushes"))

@@ -15,8 +15,9 @@ import numpy as np
 from namespaces import TAILTAP
 from numpy.typing import NDArray
 
-from tests.simulation.records import LAYOUT as RECORD
+from tests.simulation.records import LAYOUT
 
+RECORD = LAYOUT
 IRQ, VECTOR, FUNCTION, DELAY, SOFTIRQ, TASK, WAKEUP, WORK, IDLE, NMI, HRTIMER, TLB = range(1, 13)
 RUNNABLE, LOST = 19, 254
 TIMER, CALL = 1, 3

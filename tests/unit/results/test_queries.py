@@ -22,7 +22,8 @@ from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.results.database import refresh
 from tailtap.results.tables import TABLES, in_duckdb
-from tests.simulation.traffic import Integers, Packets
+from tests.simulation.machine import Integers
+from tests.simulation.traffic import Packets
 
 PAGE = Path(__file__).parents[3] / "docs/reference/queries.md"
 VIEWS = Path(__file__).parents[3] / "python/tailtap/results/database.sql"

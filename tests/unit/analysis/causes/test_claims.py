@@ -146,15 +146,6 @@ def test_a_period_is_found_among_random_points(period_ns: int) -> None:
     assert found.false_alarm < FALSE_ALARM
 
 
-def test_the_tick_has_its_name() -> None:
-    times = START + np.arange(777, 30 * SECOND, 4_000_000)
-    assert tick(times) == 250.0
-    found = periods(times[::7], SPAN, None, 250.0)
-    assert found[0].period_ns == pytest.approx(28_000_000, rel=1e-5)
-    found = periods(np.sort(np.random.default_rng(1).choice(times, 500)), SPAN, None, 250.0)
-    assert found[0].words == "the tick (250 Hz)"
-
-
 def test_timers_at_any_time_are_no_tick() -> None:
     assert tick(np.sort(np.random.default_rng(1).integers(*SPAN, 5000))) is None
     assert tick(np.array([1, 2])) is None
