@@ -94,7 +94,9 @@ def coloured(image: NDArray[np.int16], colour: str) -> int:
 def test_the_page_draws_without_a_word_and_without_the_network(
     browser: webdriver.Chrome, folder: Path
 ) -> None:
-    opened = open_page(browser, folder / "report" / "index.html")
+    page = folder / "report" / "index.html"
+    assert page.stat().st_size < 2_000_000  # of ten runs, with 5000 worst packets each
+    opened = open_page(browser, page)
     assert complaints(opened) == []
     asked = []
     for row in read_log(opened, "performance"):
@@ -107,36 +109,6 @@ def test_the_page_draws_without_a_word_and_without_the_network(
     assert len(figures) == 2 + 4 * 4 + 2  # two configurations lost packets
     assert opened.execute_script("return tailtap.state.plots.length") == len(figures)
     assert not opened.find_element(By.ID, "trouble").is_displayed()
-
-
-LOSS_MARKS = """
-const id = document.querySelector(".figure[data-kind=loss]").id.replace("figure-", "");
-const plot = tailtap.state.plots.find((one) => one.id === id);
-return plot.renderers.map(({ tags, visible, glyph, data_source: source }) => ({
-  ...tags[0], visible, colour: glyph.line_color.value ?? glyph.line_color,
-  x: [...source.get("x")], told: source.columns().includes("told") ? source.get("told")[0] : null,
-}));
-"""
-
-
-def test_loss_has_a_line_a_platform_and_a_mark_a_run(opened: webdriver.Chrome) -> None:
-    marks = opened.execute_script(LOSS_MARKS)
-    lines = [mark for mark in marks if mark["role"] == "line"]
-    points = [mark for mark in marks if mark["role"] == "point"]
-    assert [line["x"] for line in lines] == [[10_000, 50_000]] * 2  # wire and bare-metal
-    assert sorted(point["run"] for point in points) == list(range(10))
-    for mark in marks:
-        assert mark["colour"] == mark["light"]
-    assert len({line["light"] for line in lines}) == 2
-    assert {point["told"] for point in points} == {
-        f"{loss} lost at {rate}\u00a0kpkt/s" for loss in ("0", "0.06\u00a0%") for rate in (10, 50)
-    }
-    # A run that is switched off takes its mark with it; the line stays.
-    button = opened.find_element(By.CSS_SELECTOR, ".legend .repeat[data-run='4']")
-    opened.execute_script("arguments[0].click()", button)
-    hidden = [mark for mark in opened.execute_script(LOSS_MARKS) if not mark["visible"]]
-    assert [mark["run"] for mark in hidden] == [4]
-    opened.execute_script("arguments[0].click()", button)
 
 
 LOSSES = """

@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from math import isinf
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families as older_tex
 from tailtap.analysis.live.counting import BOUNDS_NS
 from tailtap.analysis.live.numbers import Board
 from tailtap.base.errors import InputError, MachineError
-from tailtap.records.live import LiveCause, LiveIncidents
+from tailtap.records.live import LiveCause, LiveIncidents, LiveRecord
 from tailtap.show.live.metrics import CONTENT_TYPE, TYPES, exposition, messages
 from tailtap.show.live.server import LOOPBACK, MOST_CONNECTIONS, Address, Server
 
@@ -100,34 +101,41 @@ def test_a_monitoring_system_gets_metrics_and_nothing_else(board: Board) -> None
         assert ask(server, "/")[0] == ask(server, "/numbers.json")[0] == 404
 
 
+def samples(record: LiveRecord) -> dict[tuple[object, ...], float]:
+    """What the text says, by names and labels."""
+    content, kind = exposition(record, OPENMETRICS)
+    assert kind.startswith("application/openmetrics-text")
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(content.decode())
+        for sample in family.samples
+    }
+
+
 def test_metrics_are_those_of_the_numbers() -> None:
     record = numbers(lost=3)
     record.incidents = LiveIncidents(kept=2, dropped=1, late=77)
     record.causes = [LiveCause(cause="task", detail='a "b"\\c', packets=5, delay_ns=1_500_000)]
     record.trace_lost = 4
-    content, kind = exposition(record, OPENMETRICS)
-    assert kind.startswith("application/openmetrics-text")
-    found = {}
-    for family in text_string_to_metric_families(content.decode()):
-        for sample in family.samples:
-            labels = tuple(sorted((k, v) for k, v in sample.labels.items() if k != "run"))
-            assert sample.labels["run"] == record.run
-            found[sample.name, labels] = sample.value
+    found = samples(record)
+
+    def value(name: str, **labels: str) -> float:
+        return found[name, *sorted({"run": record.run, **labels}.items())]
+
     [flow] = record.flows
-    at = (("flow", flow.name),)
+    bucket = partial(value, "tailtap_latency_seconds_bucket", flow=flow.name)
     for bound, below in zip(BOUNDS_NS, flow.below, strict=True):
-        labels = (*at, ("le", str(bound / 1e9)))
-        assert found["tailtap_latency_seconds_bucket", labels] == below
-    assert found["tailtap_latency_seconds_bucket", (*at, ("le", "+Inf"))] == flow.matched
-    assert found["tailtap_latency_seconds_sum", at] == flow.sum_ns / 1e9
-    assert found["tailtap_lost_packets_total", at] == 3
-    assert found["tailtap_running", ()] == 1
-    assert found["tailtap_trace_lost_records_total", ()] == 4
-    assert found["tailtap_incidents_kept_total", ()] == 2
-    assert found["tailtap_incidents_dropped_total", ()] == 1
-    delay = (("cause", "task"), ("detail", 'a "b"\\c'))
-    assert found["tailtap_cause_delay_seconds_total", delay] == pytest.approx(0.0015)
-    assert not [name for name, _ in found if name.startswith("tailtap_tap_lost")]
+        assert bucket(le=str(bound / 1e9)) == below
+    assert bucket(le="+Inf") == flow.matched
+    assert value("tailtap_latency_seconds_sum", flow=flow.name) == flow.sum_ns / 1e9
+    assert value("tailtap_lost_packets_total", flow=flow.name) == 3
+    assert value("tailtap_running") == 1
+    assert value("tailtap_trace_lost_records_total") == 4
+    assert value("tailtap_incidents_kept_total") == 2
+    assert value("tailtap_incidents_dropped_total") == 1
+    delay = value("tailtap_cause_delay_seconds_total", cause="task", detail='a "b"\\c')
+    assert delay == pytest.approx(0.0015)
+    assert not [name for name, *_ in found if str(name).startswith("tailtap_tap_lost")]
 
 
 PROTOBUF = (
@@ -139,11 +147,7 @@ PROTOBUF = (
 
 def test_protobuf_says_what_text_says_and_has_native_histograms() -> None:
     record = numbers(lost=3, flows=("forward", "back"))
-    text = {
-        (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(exposition(record, OPENMETRICS)[0].decode())
-        for sample in family.samples
-    }
+    text = samples(record)
     content, kind = exposition(record, PROTOBUF)
     assert kind == CONTENT_TYPE
     stream, histograms = io.BytesIO(content), []
