@@ -360,6 +360,14 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_piece_that_was_sent_again_by_itself_is_a_packet() {
+        let before = vec![(10, 0, 10), (50, 6, 2)];
+        let (matched, finished) = found(&before, &vec![(20, 0, 6), (30, 8, 2), (60, 6, 2)]);
+        assert_eq!(matched, [(6, 50, 60)]);
+        assert_eq!(finished.fates.lost, 1);
+    }
+
+    #[test]
     fn a_packet_that_was_sent_again_is_left_out() {
         let before = vec![(10, 0, 5), (20, 0, 5), (30, 5, 5)];
         let (matched, finished) = found(&before, &vec![(40, 0, 10)]);

@@ -282,6 +282,41 @@ fn options() -> Options {
 }
 
 #[test]
+fn a_piece_knows_what_repeats_the_packets_of_a_window_before_it() {
+    // Every other one has the id of one 15 us before or after it, and leaves a window later, nearly.
+    let id = |i: u32| if i.is_multiple_of(2) { 10_000 + i } else { i / 300 * 150 + i % 150 };
+    let packets: Vec<_> = regular(1_800)
+        .into_iter()
+        .map(|packet| Sent { id: id(packet.id), latency_ns: 19_000, ..packet })
+        .collect();
+    let (before, after) = seen(&packets, false);
+    let files = Files::new(&stamps(&before), &stamps(&after));
+    let pieces = files.plan(&options(), 8_000);
+    assert!(pieces.len() > 3);
+    let whole = files.whole(&options());
+    assert_eq!(merge(evaluate(&pieces).expect("in order"), 0..), whole);
+    assert_eq!(whole.counted().counts.duplicate_ingress, 900);
+}
+
+/// What became of packets, in order: matched, non-causal, trimmed before the device and behind it.
+fn fates(packets: &[Sent], options: &Options) -> [u64; 4] {
+    let (before, after) = seen(packets, true);
+    let files = Files::new(&stamps(&before), &stamps(&after));
+    let counts = files.whole(options).conclude().expect("an evaluation").counts;
+    [counts.matched, counts.noncausal, counts.trimmed_ingress, counts.trimmed_egress]
+}
+
+#[test]
+fn limits_are_within() {
+    let trimmed = Options { trim_ns: 300, ..options() };
+    assert_eq!(fates(&regular(10), &trimmed), [7, 0, 3, 3]);
+    // As many are non-causal as are not, by nearly a window.
+    let mut packets = regular(2);
+    (packets[1].gap_ns, packets[1].latency_ns) = (WINDOW_NS, 1_000 - WINDOW_NS.cast_signed());
+    assert_eq!(fates(&packets, &options()), [1, 1, 0, 0]);
+}
+
+#[test]
 fn a_cut_off_capture_is_split_up_all_the_same() {
     let (before, after) = seen(&regular(2_000), true);
     let after = pcap(&after);

@@ -414,6 +414,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_core_whose_threads_sleep_is_told_from_one_without_packets() {
+        let record = Record { kind: kind::IDLE, ..Record::default() };
+        let more = |server| Arranger::new(0, None, server).owner(&record, false).more;
+        assert_eq!(more(Server::Threads { foreign: Some(3) }), ASLEEP);
+        assert_eq!(more(Server::Threads { foreign: None }), 0);
+        assert_eq!(more(Server::Softirq { vector: 3, leaving: Vec::new(), alone: true }), 0);
+    }
+
+    #[test]
     fn short_ones_are_laid_out_from_the_start_to_the_end() {
         let record = Record { start_ns: 1_000, dur_ns: 10, ..Record::default() };
         let laid = |window, number| {

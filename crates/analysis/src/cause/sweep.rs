@@ -140,7 +140,7 @@ fn winner(active: &[Interval], untold: Option<u32>) -> (u32, u64) {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::{Cores, Owner, Serving};
+    use super::super::{Cores, Owner, STEAL, Serving, UNSEEN, UNTOLD};
     use crate::stamps::{Clock, Header};
     use crate::trace::{ACCUMULATED, MAGIC, Record, Trace, kind};
     use proptest::prelude::*;
@@ -277,6 +277,35 @@ pub(super) mod tests {
             let (_, expected) = lay_out(&records, &[0, 1], 1 << 10, 1);
             prop_assert_eq!(lay_out(&records, &[0, 1], block, part).1, expected);
         }
+    }
+
+    /// The stretches of a core that softirqs serve, by the kinds of their owners.
+    fn kinds(records: &[(u8, u64, u32, u32)]) -> Vec<(u64, u64, u8)> {
+        let records: Vec<_> = records
+            .iter()
+            .map(|&(kind, start_ns, dur_ns, steal_ns)| Record {
+                kind,
+                start_ns,
+                dur_ns,
+                steal_ns,
+                ..Record::default()
+            })
+            .collect();
+        let (_, stretches) = lay_out(&records, &[0], 1 << 10, 1);
+        let kinds = stretches[0].iter().map(|&(from, until, owner)| (from, until, owner.kind));
+        kinds.filter(|stretch| stretch.2 != UNSEEN).collect()
+    }
+
+    #[test]
+    fn a_core_is_told_of_packets_while_an_interrupt_is_under_way() {
+        let found = kinds(&[(kind::IPI_DELAY, 20, 20, 0), (kind::TASK, 10, 90, 0)]);
+        assert_eq!(found, [(10, 20, UNTOLD), (20, 40, kind::TASK), (40, 100, UNTOLD)]);
+    }
+
+    #[test]
+    fn what_was_stolen_lies_behind_the_last_record_that_is_there() {
+        let lost = [(kind::TASK, 10, 10, 0), (kind::LOST, 50, 10, 0), (kind::TASK, 90, 10, 60)];
+        assert_eq!(kinds(&lost), [(10, 20, UNTOLD), (30, 50, STEAL)]);
     }
 
     #[test]

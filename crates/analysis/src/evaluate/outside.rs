@@ -25,6 +25,8 @@ pub(super) struct Outside {
     least_ns: i128,
     middle_ns: i128,
     most_ns: i128,
+    /// The least and the most of the same by the stamps as they are, whatever is known of their clocks.
+    stamped_ns: [i128; 2],
 }
 
 /// Such packets among the first ones of two captures; none where these cannot be read.
@@ -40,28 +42,35 @@ pub(super) fn look(choice: &KeyChoice, options: &Options) -> Option<Outside> {
     let mut before = read(&choice.ingress, keys[0])?;
     let mut after = read(&choice.egress, keys[1])?;
     let looked_at = after.len();
-    let (mut off_ns, mut later_ns) = (0, choice.ingress_shift_ns);
+    let later = |packets: &mut [(u64, u64)], ns| {
+        packets.iter_mut().for_each(|packet| packet.1 = packet.1.saturating_add(ns));
+    };
+    let pairs = |before: &[(u64, u64)], after: &[(u64, u64)]| {
+        let both = common(&once(before.to_vec()), &once(after.to_vec()));
+        both.into_iter().map(|(came, left)| i128::from(left) - i128::from(came))
+    };
+    later(&mut before, choice.ingress_shift_ns);
+    later(&mut after, choice.egress_shift_ns);
+    let stamped = pairs(&before, &after);
+    let mut off_ns = 0;
     if let Some(clocks) = &choice.clocks {
         let mut times: Vec<u64> = after.iter().map(|packet| packet.1).collect();
         clocks.convert(&mut times);
         after.iter_mut().zip(times).for_each(|(packet, time)| packet.1 = time);
-        later_ns += clocks.ingress_shift_ns();
+        later(&mut before, clocks.ingress_shift_ns());
         off_ns = i128::from(clocks.excess().latency_ns);
     }
-    before.iter_mut().for_each(|packet| packet.1 = packet.1.saturating_add(later_ns));
-    after.iter_mut().for_each(|packet| packet.1 = packet.1.saturating_add(choice.egress_shift_ns));
     let window = choice
         .clocks
         .as_ref()
         .map_or(options.window_ns, |clocks: &Clocks| clocks.window_ns(options.window_ns));
-    let mut apart: Vec<i128> = common(&once(before), &once(after))
-        .into_iter()
-        .map(|(earlier, later)| i128::from(later) - i128::from(earlier))
-        .filter(|apart| apart.unsigned_abs() >= u128::from(window))
-        .map(|apart| apart - off_ns)
+    let mut apart: Vec<(i128, i128)> = pairs(&before, &after)
+        .zip(stamped)
+        .filter(|(apart, _)| apart.unsigned_abs() >= u128::from(window))
+        .map(|(apart, stamped)| (apart - off_ns, stamped))
         .collect();
     apart.sort_unstable();
-    let (earlier, later) = apart.split_at(apart.partition_point(|&apart| apart < 0));
+    let (earlier, later) = apart.split_at(apart.partition_point(|apart| apart.0 < 0));
     let (apart, others) = match earlier.len() > later.len() {
         true => (earlier, later.len()),
         false => (later, earlier.len()),
@@ -70,32 +79,33 @@ pub(super) fn look(choice: &KeyChoice, options: &Options) -> Option<Outside> {
         packets: apart.len(),
         others,
         looked_at,
-        least_ns: *apart.first()?,
-        middle_ns: apart[apart.len() / 2],
-        most_ns: *apart.last()?,
+        least_ns: apart.first()?.0,
+        middle_ns: apart[apart.len() / 2].0,
+        most_ns: apart.last()?.0,
+        stamped_ns: [
+            apart.iter().map(|apart| apart.1).min()?,
+            apart.iter().map(|apart| apart.1).max()?,
+        ],
     })
 }
 
 impl Outside {
     /// What was found and which option mends it.
     pub fn told(&self, window_ns: u64) -> String {
-        let Self { packets, others, looked_at, least_ns, middle_ns, most_ns } = *self;
+        let Self { packets, others, looked_at, least_ns, middle_ns, most_ns, stamped_ns } = *self;
         let seconds = |ns: i128| ns.abs() as f64 / SECOND_NS as f64;
         let (near, far) = match middle_ns < 0 {
             true => (most_ns, least_ns),
             false => (least_ns, most_ns),
         };
         let how = if middle_ns < 0 { "earlier" } else { "later" };
-        let whole = (middle_ns + SECOND_NS / 2).div_euclid(SECOND_NS);
-        let by_seconds =
-            [least_ns, most_ns].iter().all(|ns| (ns - whole * SECOND_NS).abs() < NEAR_NS);
+        let whole = (stamped_ns[0] + SECOND_NS / 2).div_euclid(SECOND_NS);
+        let by_seconds = stamped_ns.iter().all(|ns| (ns - whole * SECOND_NS).abs() < NEAR_NS);
         let scales = TIME_SCALES.iter().find(|(seconds, _)| by_seconds && *seconds == whole.abs());
         let known = scales.map_or(String::new(), |(_, names)| format!(", as {names} differ"));
-        let ahead = match by_seconds {
-            true => format!("{whole} s..{whole} s"),
-            false => {
-                format!("{} us..{} us", least_ns.div_euclid(1000), most_ns.div_euclid(1000) + 1)
-            }
+        let ahead = match (by_seconds, stamped_ns.map(|ns| ns.div_euclid(1000))) {
+            (true, _) => format!("{whole} s..{whole} s"),
+            (false, [least, most]) => format!("{least} us..{} us", most + 1),
         };
         let longer = (2.0 * seconds(far)).ceil();
         let window = match middle_ns < 0 {
@@ -128,7 +138,8 @@ mod tests {
 
     fn told(times: [i128; 3]) -> String {
         let [least_ns, middle_ns, most_ns] = times;
-        Outside { packets: 9, others: 0, looked_at: 10, least_ns, middle_ns, most_ns }
+        let stamped_ns = [least_ns, most_ns];
+        Outside { packets: 9, others: 0, looked_at: 10, least_ns, middle_ns, most_ns, stamped_ns }
             .told(5_000_000_000)
     }
 

@@ -22,6 +22,7 @@ from captures import (
 from pairs import evaluate_pair, latencies, refusal, said
 
 from tailtap.analysis.evaluation import evaluate
+from tailtap.analysis.evaluation.clocks import known
 from tailtap.base.errors import InputError
 
 SECOND = 1_000_000_000
@@ -193,6 +194,10 @@ REFUSED: dict[str, tuple[bytes, bytes, Mapping[str, Any], Sequence[str]]] = {
     **{f"snap {key}": (*SHORTER, {"key": key}, ["snap length"]) for key in ("auto", "packet")},
     "no packet in common": (IN, moved(0, 10**6), {}, ["no packet of", "'moonsniff'"]),
     "a minute later": (IN, moved(60 * SECOND), {}, ["are there 60.000003 s later"]),
+    "later than known": (
+        IN, moved(66 * SECOND), {"clocks": known(59 * SECOND, 60 * SECOND)},
+        ["are there 6.500003 s later", "--egress-ahead '66 s..66 s'"],
+    ),
     "others a minute later": (IN, moved(60 * SECOND, 10**6), {}, ["59.998 s apart"]),
     "equal by signature": (*ALL_SAME, {"key": "signature"}, ["occurs more than once"]),
     "equal without ids": (*ALL_SAME, {"key": "moonsniff"}, ["no packet carries"]),
