@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from comparisons import sample
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from tailtap.analysis.claims.judge import judge_claims
-from tailtap.analysis.claims.model import Claim
+from tailtap.analysis.claims.model import Claim, Relation
 from tailtap.analysis.compare.configurations import gather
 from tailtap.analysis.compare.gate import judge_loaded, repeats_needed
 from tailtap.analysis.compare.history import NEAR, changes, newest
@@ -29,15 +31,20 @@ TIMES = 2
 FIRST = np.arange(20)
 
 
+def above(one: Floats, other: Floats) -> float:
+    """The exact p-value of the one being above the other."""
+    found = stats.mannwhitneyu(one, other, alternative="greater", method="exact")
+    return float(found.pvalue)
+
+
+def latencies(runs: list[Run]) -> Floats:
+    rows = [run.percentile(P) for run in runs]
+    return np.array([float(row.value) for row in rows if row is not None])
+
+
 def by_ranks(base: list[Run], new: list[Run], margin: float) -> GateAnswer:
     """By the exact tests and the error rates that docs/reference/gate.md states."""
-
-    def above(one: Floats, other: Floats) -> float:
-        found = stats.mannwhitneyu(one, other, alternative="greater", method="exact")
-        return float(found.pvalue)
-
-    rows = ([run.percentile(P) for run in runs] for runs in (base, new))
-    old, now = (np.array([row.value for row in side if row is not None]) for side in rows)
+    old, now = latencies(base), latencies(new)
     if above(now / (1 + margin), old) <= 0.0025:
         return "worse"
     if above(old, now) <= 0.0025:
@@ -96,37 +103,72 @@ def power(draw: Draw) -> Held:
 
 
 def ranking(draw: Draw) -> Held:
-    """Three devices under two loads that do not differ, whatever their tails."""
+    """Three devices under two loads, of which none differs or one does, whatever their tails."""
     random, repeats = draw.stream("ranking"), draw.between("ranked repeats", 3, 8)
+    factor = {"vm": draw.choice("slower device", (1, 1, 4))}
     runs = [
-        sample(label, repeat, LEVEL * (1 + random.pareto(1.1)), rate=rate)
+        sample(label, repeat, LEVEL * factor.get(label, 1) * (1 + random.pareto(1.1)), rate=rate)
         for rate in (10_000, 50_000)
         for label in ("bare-metal", "vm", "container")
         for repeat in range(repeats)
     ]
-    shown = any(pair.significant for one in rank(gather(runs), P) for pair in one.pairs)
+    found = [(one.standings, pair) for one in rank(gather(runs), P) for pair in one.pairs]
+    sides = [[among[place].numbers for place in (of.slower, of.faster)] for among, of in found]
+    ps = [stats.mannwhitneyu(*pair, method="exact").pvalue for pair in sides]
+    assert np.allclose([pair.p for _, pair in found], ps)
+    shown = [pair.significant for _, pair in found]
+    assert shown == multipletests(ps, 0.05, "holm")[0].tolist()
     one, other = 3 * random.lognormal(0, 0.5, 6), random.lognormal(0, 0.5, 5)
     apart = shift(one, other)
     assert apart.low is not None and apart.high is not None
-    return {"not ranked": (int(not shown), 1), "shift": (int(apart.low <= 3 <= apart.high), 1)}
+    held = {"shift": (int(apart.low <= 3 <= apart.high), 1)}
+    if factor["vm"] == 1:
+        held["not ranked"] = int(not any(shown)), 1
+    return held
+
+
+def by_tests(relation: Relation, margin: float, new: Floats, base: Floats) -> str:
+    """By the exact tests and the level that docs/reference/verdict.md states."""
+    later, not_later = above(new / (1 + margin), base), above(base * (1 + margin), new)
+    earlier, not_earlier = above(base * (1 - margin), new), above(new / (1 - margin), base)
+    beyond, within = 2 * min(later, earlier), max(not_later, not_earlier)
+    shown, wrong = {
+        "worse": (later, not_later),
+        "no worse": (not_later, later),
+        "better": (earlier, not_earlier),
+        "different": (beyond, within),
+        "no different": (within, beyond),
+    }[relation]
+    return "held" if shown <= 0.05 else "contradicted" if wrong <= 0.05 else "not shown"
 
 
 def claim(draw: Draw) -> Held:
-    """A claim that is just wrong."""
-    random = draw.stream("claim")
-    relation = draw.choice("relation", ("worse", "better", "no worse"))
-    factor = {"worse": 1.1, "better": 1 / 1.1, "no worse": 1.1}[relation]
+    """A claim that is just wrong, or right, or far from either."""
+    random, repeats = draw.stream("claim"), draw.between("repeats of a claim", 3, 8)
+    relation: Relation = draw.choice("relation", get_args(Relation))
+    just = 0.9 if relation == "better" else 1.1
+    factor = draw.choice("claimed factor", (0.5, 1.0, just, just, 1.5))
+    width = draw.choice("width", (0.02, 0.2))
     runs = [
-        sample(name, number, LEVEL * by * float(random.lognormal(0, 0.2)),
+        sample(name, number, LEVEL * by * float(random.lognormal(0, width)),
                more={"variables": {"dut.platform": name}})
         for name, by in (("new", factor), ("base", 1.0))
-        for number in range(6)
+        for number in range(repeats)
     ]  # fmt: skip
     said = Claim.model_validate({
         "says": "It is so.", "for": {"dut.platform": "new"}, "against": {"dut.platform": "base"},
         "at": "p99.9", "is": relation, "by": "10 %",
     })  # fmt: skip
     [row] = judge_claims(Experiment("made", Path(), tuple(runs)), [said])
+    new, base = np.split(latencies(runs), 2)
+    assert row.answer == by_tests(relation, 0.1, new, base)
+    [shown] = row.evidence
+    assert row.compares and shown.runs == repeats and shown.ratio is not None
+    apart = np.subtract.outer(np.log(new), np.log(base))
+    assert math.isclose(math.log(shown.ratio), np.median(apart), abs_tol=1e-9)
+    assert (shown.low or 0) < shown.ratio < (shown.high or math.inf)
+    if factor != just:
+        return {}
     return {
         "not held": (int(row.answer != "held"), 1),
         "not contradicted": (int(row.answer != "contradicted"), 1),
@@ -189,14 +231,20 @@ def history(draw: Draw) -> Held:
     if known:
         held["changes found"] = sum(near), 2
     late = draw.choice("late commits", (0, 2, 3))
-    level = np.zeros(30)
-    level[30 - late :] = math.log(10) * (late > 0)
-    _, decided = newest(
-        medians(random, level, 5 if late else draw.choice("runs of a commit", (1, 3, 5)))
+    level = np.zeros(draw.between("commits of a level", 8, 30))
+    level[level.size - late :] = math.log(10) * (late > 0)
+    repeats = 5 if late else draw.choice("runs of a commit", (1, 3, 5))
+    values = np.array(medians(random, level, repeats))
+    _, decided = newest(values.tolist())
+    assert decided == any(
+        above(sign * values[-count:], sign * values[:-count]) <= 0.01 / 2 ** (count - 1)
+        for count in range(2, 6)
+        for sign in (1, -1)
     )
-    held["newest like those before" if not late else "newest ten times slower"] = (
-        int(decided == (late > 0)), 1,
-    )  # fmt: skip
+    if not late:
+        held["newest like those before"] = int(not decided), 1
+    elif level.size >= 20:
+        held["newest ten times slower"] = int(decided), 1
     return held
 
 

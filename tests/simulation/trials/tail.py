@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 from tailtap.analysis.compare.ranking import interval
 from tailtap.analysis.evaluation.percentiles import percentiles_of
@@ -31,7 +32,10 @@ def percentile(draw: Draw) -> Held:
         latency = found.at(1 - random.random(packets))
         [row] = percentiles_of(np.unique(latency, return_counts=True), [p])
         rank = max(math.ceil(p * packets - 1e-9), 1)
-        assert row.value == np.sort(latency)[rank - 1]
+        ordered = [None, *np.sort(latency).tolist(), None]
+        # With 95 % so many are below the quantile of all packets, and fewer with half of the rest.
+        low, high = (int(stats.binom.ppf(share, packets, p)) for share in (0.025, 0.975))
+        assert [row.low, row.value, row.high] == [ordered[at] for at in (low, rank, high + 1)]
         assert (row.above, row.supported) == (packets - rank, packets - rank >= 10)
         if row.low is not None and row.high is not None:
             right, of = right + int(row.low <= truth <= row.high), of + 1
