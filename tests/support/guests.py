@@ -17,8 +17,7 @@ from stamps import write_stamps
 from traced import HOG, START, write_run
 
 from tests.simulation.device import CORE, NAMES, SERVED_BIT, SERVES, TICK
-from tests.simulation.machine import NMI, TASK, Integers, Job, Server, What, course
-from tests.simulation.machine import THREAD as LEVEL
+from tests.simulation.machine import NMI, TASK, THREAD, Integers, Job, Server, What, course
 from tests.simulation.records import Records, ends, of_course, packed
 from tests.simulation.tracer import Told
 from tests.simulation.truth import rows_of
@@ -31,8 +30,10 @@ IN_NS, OUT_NS = 800, 500
 HOST_NAMES = {"pids": {str(VCPU): "CPU 1/KVM", str(SPARE): "CPU 0/KVM", str(HOG.id): "injector"},
               "irqs": {}, "functions": {}}  # fmt: skip
 HOST_HOG = What("task", "host: injector", NMI)
+"""As the guest has it: its time is gone, and no record tells of that."""
 INJECTOR = What("task", "injector", TASK, 6, HOG.id, HOG.id)
-THREAD = Server("poll", What("serving", "", LEVEL, 6, VCPU, SERVED_BIT))
+"""The same as its host has it."""
+SEAT_THREAD = Server("poll", What("serving", "", THREAD, 6, VCPU, SERVED_BIT))
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ def host_records(told: Told) -> Records:
     """The guest's thread has the core of the host, but for what `HOST_HOG` took."""
     start, end = rows_of(told.made.core).get(HOST_HOG.row, (told.made.sent[:0],) * 2)
     jobs = [Job(*job, INJECTOR) for job in zip(start.tolist(), (end - start).tolist(), strict=True)]
-    return of_course(course(THREAD, [], [], [*jobs, Job(told.ended, 1, TICK)], told.began), CORE)
+    jobs.append(Job(told.ended, 1, TICK))
+    return of_course(course(SEAT_THREAD, [], [], jobs, told.began), CORE)
 
 
 def write_guest_run(

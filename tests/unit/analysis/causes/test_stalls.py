@@ -306,22 +306,34 @@ def test_a_knob_answers_this_very_cause(cause: str, detail: str, wanted: set[str
     assert set(names(cause, detail)) == wanted
 
 
-def test_what_cannot_be_set_or_is_met_or_does_not_apply_is_no_candidate() -> None:
-    assert "deep-idle-states" in names("idle-exit", "")
-    answers = {"resume-latency": "not-met", "idle-poll": "met", "intel-idle-limit": "unknown"}
-    assert names("idle-exit", "", Situation(answers)) == ["resume-latency"]
-    anywhere = Situation()
-    assert all(
-        knob.settable != "no" for cause in NAMES for knob in knobs_for(Named(cause, "x"), anywhere)
-    )
+CARD = Situation(cards=frozenset(("eth1",)))
+INTERRUPT = {"device-interrupts", "interrupt-default", "isolated-cpus"}
+SLEEPS = {"resume-latency": "not-met", "idle-poll": "met", "intel-idle-limit": "unknown"}
+IN_GUEST = Situation({"isolated-cpus": "met"}, {"isolated-cpus": "not-met"})
 
 
-def test_knobs_of_cards_are_for_cards_that_packets_pass() -> None:
-    card = Situation(cards=frozenset(("eth1",)))
-    assert "card-queues" in names("device-interrupt", "eth1-TxRx-0", card)
-    assert "card-queues" not in names("device-interrupt", "eth0-TxRx-0", card)
-    assert "card-queues" not in names("device-interrupt", "eth1-TxRx-0")
-    assert "pause-frames" in names("link", "", card)
+@pytest.mark.parametrize(
+    ("cause", "detail", "here", "wanted"),
+    [
+        ("idle-exit", "", Situation(SLEEPS), {"resume-latency"}),
+        ("device-interrupt", "eth1-TxRx-0", Situation(), INTERRUPT),
+        ("device-interrupt", "eth0-TxRx-0", CARD, INTERRUPT),
+        ("device-interrupt", "eth1-TxRx-0", CARD,
+         {*INTERRUPT, "adaptive-receive", "card-queues", "card-interrupts", "deferred-interrupts"}),
+        ("task", "guest: hog", IN_GUEST, {"guest: isolated-cpus"}),
+        ("task", "host: hog", IN_GUEST, set()),
+        ("kernel-thread", "guest: kworker: vmstat_update", Situation(), set()),
+    ],
+)  # fmt: skip
+def test_what_is_met_or_of_another_card_or_machine_is_no_candidate(
+    cause: str, detail: str, here: Situation, wanted: set[str]
+) -> None:
+    assert set(names(cause, detail, here)) == wanted
+
+
+def test_what_cannot_be_set_is_no_candidate() -> None:
+    every = [knob for cause in NAMES for knob in knobs_for(Named(cause, "x"), CARD)]
+    assert every and all(knob.settable != "no" for knob in every)
 
 
 def test_what_to_type_is_said() -> None:
@@ -338,13 +350,6 @@ def test_what_to_type_is_said() -> None:
         "tailtap run EXPERIMENT --set dut.tuning=full",
     ]
     assert Situation().lines(knobs[:1]) == ["sudo tailtap host apply a"]
-
-
-def test_a_guest_has_its_line_and_answers_of_its_own() -> None:
-    here = Situation({"isolated-cpus": "met"}, {"isolated-cpus": "not-met"})
-    assert names("task", "guest: hog", here) == ["guest: isolated-cpus"]
-    assert names("task", "host: hog", here) == []
-    assert names("kernel-thread", "guest: kworker: vmstat_update") == []
 
 
 def test_the_rule_is_greedy_and_ends() -> None:

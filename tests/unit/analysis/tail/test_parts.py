@@ -41,16 +41,6 @@ from tailtap.analysis.tail.peaks import (
 from tailtap.base.errors import InputError
 
 
-def test_stalls_are_one_burst_each() -> None:
-    position = np.concatenate([start + np.arange(40) for start in range(0, 100_000, 2_500)])
-    bursts = decluster(position)
-    assert bursts.count == 40 and bursts.run_length < 2_460
-    values = np.arange(position.size, dtype=np.float64)
-    np.testing.assert_array_equal(bursts.maxima(values), values[39::40])
-    assert with_run_length(position, 1).count == 40
-    assert with_run_length(position, 2_461).count == 1
-
-
 def test_bursts_of_next_to_nothing() -> None:
     empty = np.zeros(0, dtype=np.int64)
     assert decluster(empty).count == 0
