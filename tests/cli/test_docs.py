@@ -38,11 +38,10 @@ from tailtap.host.tuning.page import page as host_page
 from tailtap.lab.generators.own import BACK_ENDS
 from tailtap.measure.search.methods import METHODS, settings_of
 from tailtap.records.record import printed as as_text
-from tailtap.records.record import read
 from tailtap.records.schemas import RECORDS, file_of, schema
 from tailtap.records.schemas import page as records_page
 from tailtap.records.schemas import write as write_schemas
-from tailtap.records.search import SearchedRecord, SearchRecord
+from tailtap.records.search import SearchedRecord
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -354,11 +353,7 @@ def test_what_is_said_of_this_machine(command: str) -> None:
 
 def test_what_is_said_of_a_search(tmp_path: Path) -> None:
     bench, settings = Bench(sharp(40_000)), settings_of((0.0,), 1_000, 500_000)
-    answers = bench.search("mlr", settings)
-    bench.store(tmp_path, settings, answers)
-    fits(json.loads((tmp_path / "search.json").read_text()))
-    record = read(tmp_path / "search.json", SearchRecord)
-    assert record == bench.record(settings, answers)
+    record = bench.record(settings, bench.search("mlr", settings))
     latency = summarize(tmp_path, [])
     whole = SearchedRecord(**asdict(record), folder=str(tmp_path), latency=latency)
     fits(json.loads(as_text(whole)))

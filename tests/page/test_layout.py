@@ -156,23 +156,3 @@ def test_every_number_of_eighteen_runs_is_seen_on_a_desktop_and_on_a_phone(
     assert heads[1:] == [head for head, *_ in boxes[: len(heads) - 1]]
     assert len(boxes) % (len(heads) - 1) == 0
     assert all(0 <= left < right <= 400 and text for _, text, left, right in boxes)
-
-
-def test_devices_without_loss_are_one_sentence_beside_those_with(
-    browser: webdriver.Chrome, pages: Pages
-) -> None:
-    open_page(browser, pages("lossy"))
-    [found] = browser.find_elements(By.CSS_SELECTOR, "[aria-labelledby=loss]")
-    assert "No packet was lost in any of the 6 runs of wire, at" in found.text
-    assert found.find_elements(By.CSS_SELECTOR, ".figure")
-    assert len(found.find_elements(By.CSS_SELECTOR, "tbody tr")) == 6
-
-
-def test_what_would_remove_late_packets_stands_first(
-    browser: webdriver.Chrome, pages: Pages
-) -> None:
-    open_page(browser, pages("traced"))
-    places = ("section.notices", "[aria-labelledby=causes]")
-    first, beside = (browser.find_element(By.CSS_SELECTOR, f"{one} .commands") for one in places)
-    assert beside.text in first.text
-    assert "tailtap host" in first.text

@@ -275,13 +275,6 @@ def test_imported_runs_are_drawn_beside_ours_and_can_be_taken_away(
     opened = open_page(browser, mixed)
     assert complaints(opened) == []
     runs = opened.execute_script("return tailtap.state.runs")
-    assert [run["imported"] for run in runs] == [False] * 2 + [True] * 4
-    assert all(run["label"].endswith("(imported)") == run["imported"] for run in runs)
-    # All have percentiles but two, and worst packets; the others lack what was not published. Only
-    # one of our own lost packets, and of imported runs nobody says which.
-    assert len(opened.find_elements(By.CSS_SELECTOR, ".figure")) == 1 + 6 + 5 + 5 + 4 + 1
-    absent = opened.find_elements(By.CSS_SELECTOR, ".absent")
-    assert len(absent) == 4 and all("Not published" in element.text for element in absent)
     before = pixels(opened)
     assert coloured(before, runs[3]["light"]) > 100  # over our own, whose numbers it has
     assert all(coloured(before, runs[place]["light"]) < 20 for place in (4, 5))
