@@ -7,7 +7,18 @@ import time
 from pathlib import Path
 
 import pytest
-from browsers import MISSING, complaints, media, open_page, read_log, rest, settle, show, window
+from browsers import (
+    MISSING,
+    complaints,
+    dragged,
+    media,
+    open_page,
+    read_log,
+    rest,
+    settle,
+    show,
+    window,
+)
 from experiment_folders import write_run
 from live_numbers import numbers
 from selenium import webdriver
@@ -192,15 +203,8 @@ def test_resting_on_a_slice_tells_what_it_is(opened: webdriver.Chrome) -> None:
 def test_dragging_zooms_into_a_timeline_and_a_double_click_goes_back(
     opened: webdriver.Chrome,
 ) -> None:
+    ranges = "const r = tailtap.timelines[0].plot.x_range; return [r.start, r.end]"
     figure = opened.find_element(By.CSS_SELECTOR, ".figure[data-kind=timeline]")
-    show(opened, figure)
-    before = opened.execute_script(SHOWN)["range"]
-    actions = webdriver.ActionChains(opened)
-    actions.move_to_element_with_offset(figure, -100, 0).click_and_hold()
-    actions.move_by_offset(80, 0).move_by_offset(60, 0).release().perform()
-    settle(opened)
-    zoomed = opened.execute_script(SHOWN)["range"]
-    assert before[0] < zoomed[0] < zoomed[1] < before[1]
-    webdriver.ActionChains(opened).double_click(figure).perform()
-    settle(opened)
-    assert opened.execute_script(SHOWN)["range"] == pytest.approx(before)
+    whole, zoomed, after = dragged(opened, figure, ranges)
+    assert whole[0] < zoomed[0] < zoomed[1] < whole[1]
+    assert after == pytest.approx(whole)

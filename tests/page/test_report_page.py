@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsers import MISSING, complaints, media, open_page, read_log, rest, settle, show, window
+from browsers import (
+    MISSING,
+    complaints,
+    dragged,
+    media,
+    open_page,
+    read_log,
+    rest,
+    settle,
+    show,
+    window,
+)
 from experiment_folders import write_experiment
 from numpy.typing import NDArray
 from PIL import Image
@@ -255,18 +266,9 @@ def test_figures_follow_dark_mode_and_print_light(opened: webdriver.Chrome) -> N
 
 def test_dragging_zooms_and_a_double_click_goes_back(opened: webdriver.Chrome) -> None:
     ranges = "const r = tailtap.state.plots[0].x_range; return [r.start, r.end]"
-    whole = opened.execute_script(ranges)
-    show(opened, hdr(opened))
-    actions = webdriver.ActionChains(opened)
-    actions.move_to_element_with_offset(hdr(opened), -100, -80).click_and_hold()
-    actions.move_by_offset(80, 40).move_by_offset(60, 40).release().perform()
-    settle(opened)
-    zoomed = opened.execute_script(ranges)
-    assert zoomed[0] > whole[0]
-    assert zoomed[1] < whole[1]
-    webdriver.ActionChains(opened).double_click(hdr(opened)).perform()
-    settle(opened)
-    assert opened.execute_script(ranges) == pytest.approx(whole)
+    whole, zoomed, after = dragged(opened, hdr(opened), ranges, rise=40)
+    assert whole[0] < zoomed[0] < zoomed[1] < whole[1]
+    assert after == pytest.approx(whole)
 
 
 def test_imported_runs_are_drawn_beside_ours_and_can_be_taken_away(

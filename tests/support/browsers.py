@@ -109,5 +109,21 @@ def show(browser: webdriver.Chrome, element: Any) -> None:
     settle(browser)
 
 
+def dragged(
+    browser: webdriver.Chrome, figure: Any, ranges: str, rise: int = 0
+) -> tuple[list[float], list[float], list[float]]:
+    """The ends of a figure's axis by a script: whole, zoomed by dragging, after a double click."""
+    show(browser, figure)
+    whole = browser.execute_script(ranges)
+    actions = webdriver.ActionChains(browser)
+    actions.move_to_element_with_offset(figure, -100, -2 * rise).click_and_hold()
+    actions.move_by_offset(80, rise).move_by_offset(60, rise).release().perform()
+    settle(browser)
+    zoomed = browser.execute_script(ranges)
+    webdriver.ActionChains(browser).double_click(figure).perform()
+    settle(browser)
+    return whole, zoomed, browser.execute_script(ranges)
+
+
 def settle(browser: webdriver.Chrome) -> None:
     browser.execute_async_script(FRAMES)
