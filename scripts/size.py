@@ -192,7 +192,7 @@ def table() -> Iterator[tuple[str, int]]:
         check = str(ROOT / "examples/quickstart.yaml")
         yield "files that run --check loads", loaded(folder, "run", "--check", check)
         yield "files that explain loads", loaded(folder, "explain", "made")
-        yield "files that report loads", loaded(folder, "report", "made", "--no-figures")
+        yield "files that report loads", loaded(folder, "report", "made")
 
 
 if __name__ == "__main__":

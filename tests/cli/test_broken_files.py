@@ -63,7 +63,7 @@ def damage(path: Path) -> None:
 
 
 def page_of(folder: Path) -> str:
-    made = in_process("report", folder, "--no-figures", "--out", folder.with_name("page"))
+    made = in_process("report", folder, "--out", folder.with_name("page"))
     assert made.returncode == 0, made
     return (folder.with_name("page") / "index.html").read_text("utf-8")
 
@@ -174,7 +174,7 @@ COMMANDS = {
     "explain": ("explain", "{folder}", "--late", "p99"),
     "model": ("model", "{folder}"),
     "verdict": ("verdict", "{folder}", "--require", "max < 1 s", "--junit", "{folder}/j.xml"),
-    "report": ("report", "{folder}", "--no-figures"),
+    "report": ("report", "{folder}"),
     "import": ("import", "{published}", "--into", "{folder}"),
     "export-parquet": ("export", "{folder}", "--to", "parquet"),
     "export-papers": ("export", "{folder}", "--to", "papers"),
@@ -188,7 +188,7 @@ nobody can put the earlier ones back: nothing reads such a set as one."""
 EARLIER = b"# Made by `tailtap host export` <title>tailtap report</title>"
 """What a command takes for its own, in a file that it is to replace."""
 SLOW = {
-    "report-figures": ("report", "{folder}"),
+    "report-figures": ("report", "{folder}", "--print"),
     "model-figures": ("model", "{folder}", "--figures"),
     "export-csv": ("export", "{folder}", "--to", "csv", "--packets"),
 }

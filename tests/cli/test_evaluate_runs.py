@@ -96,7 +96,7 @@ def test_results_with_other_settings_have_a_folder_of_their_own(
     run = in_process("evaluate", experiment, "--trim", "10 ms", "--out", out, "--json")
     assert run.returncode == 0, run
     assert everything(experiment) == before
-    assert in_process("report", out, "--no-figures", "--quiet").returncode == 0
+    assert in_process("report", out, "--quiet").returncode == 0
     [(trimmed,)] = runs.rows(out, "SELECT min(trimmed_ingress) FROM evaluations")
     assert trimmed > 900
     # It is whole by itself.

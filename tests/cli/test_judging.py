@@ -195,7 +195,7 @@ def test_claims(experiment: Path, tmp_path: Path) -> None:
     assert run.returncode == 1 and "claims: 1 contradicted, 1 held" in said
     run = in_process("verdict", folder, "--require", "loss < 1 %", "--quiet")
     assert run.returncode == 0 and "quicker" not in run.stdout
-    assert in_process("report", folder, "--no-figures", "--out", tmp_path).returncode == 0
+    assert in_process("report", folder, "--out", tmp_path).returncode == 0
     assert "Half are quicker than light." in (tmp_path / "index.html").read_text("utf-8")
 
 
@@ -312,7 +312,7 @@ def test_what_is_left_of_an_invalid_run_is_invalid_as_well(folder: Path) -> None
             in_process("explain", folder / "runs/002-run", "--quiet").stdout.split("\n")[0]
         )
     assert heads[1] == heads[0].replace("run: ", "run (invalid): ", 1)
-    assert in_process("report", folder, "--no-figures", "--quiet").returncode == 0
+    assert in_process("report", folder, "--quiet").returncode == 0
     page = (folder / "report/index.html").read_text()
     rows = re.findall(r'<tr class="([^"]*)"><th[^>]*>(?:(?!</th>).)*undisturbed', page, re.S)
     assert rows and set(rows) == {"floor invalid"}

@@ -316,7 +316,7 @@ OTHERS = [
     ("verdict runs --require 'loss == 0' --junit missing/verdict.xml", 3, "--junit"),
     ("compare stamped slower --worse-than '50 %' --markdown none/gate.md", 3, "--markdown"),
     ("host export --format tuned --out e.yaml/x", 3, "x: cannot write: Not a directory: name an"),
-    ("report runs --no-figures --out e.yaml", 3, "cannot write the report: File exists"),
+    ("report runs --out e.yaml", 3, "cannot write the report: File exists"),
     ("trace --cpus 0 --out e.yaml", 3, "e.yaml: cannot make the folder of the trace: File exists"),
     ("history add stamped --commit a --history folder/text.duckdb --date 2026-11-26", 3, ""),
     ("export runs --to postgresql:///x?host=folder", 3, "--to"),

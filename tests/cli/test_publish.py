@@ -29,8 +29,10 @@ from rocrate_validator.utils.http import HttpRequester
 from urllib3 import HTTPResponse
 
 from tailtap.analysis.runs.reader import read_runs
+from tailtap.base.errors import InputError, PackageMissing
 from tailtap.records.record import as_json, read
 from tailtap.records.site import SiteRecord
+from tailtap.show.publish import publish
 from tests.simulation.folders import everything
 
 AUTHOR = "Ada Lovelace <0000-0002-1825-0097> (Analytical Society)"
@@ -164,6 +166,18 @@ def test_the_same_runs_make_the_same_bytes_elsewhere(experiment: Path, site: Pat
     one, other = everything(site), everything(moved / "site")
     assert [name for name in one if one[name] != other.get(name)] == []
     assert one.keys() == other.keys()
+
+
+def test_the_library_that_is_missing_is_named_at_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("tailtap.show.publish.crate.find_spec", lambda name: None)
+    with pytest.raises(PackageMissing, match=r"rocrate.*tailtap\[publish\]"):
+        publish(tmp_path / "none", progress=said.append)
+    with pytest.raises(InputError, match="no such folder"):
+        publish(tmp_path / "none", check=True, progress=said.append)
+    assert "nothing can be published yet" in said[0]
 
 
 def test_a_folder_of_somebody_else_stays(experiment: Path, site: Path, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_figures_of_a_folder_are_beside_what_is_in_it(experiment: Path, place: s
         "name: a\nfigures:\n- {kind: hdr, beside: "
         f"{{path: {place}, where: {{wire: {{dut.platform: wire}}}}}}}}\n"
     )
-    done = in_process("report", experiment, "--no-figures")
+    done = in_process("report", experiment)
     assert done.returncode == 0, done
     assert "leads out of" in (experiment / "report/index.html").read_text()
 
@@ -98,7 +98,7 @@ def test_an_experiment_file_in_a_folder_is_its_own(experiment: Path, kind: str) 
             file.symlink_to("/dev/zero")
         case _:
             os.mkfifo(file)
-    done = in_process("report", experiment, "--no-figures")
+    done = in_process("report", experiment)
     assert done.returncode in (0, 2) and "Traceback" not in done.stderr, done
     page = experiment / "report/index.html"
     assert not page.exists() or "What is it?" not in page.read_text()
@@ -138,7 +138,7 @@ def test_cpus_of_a_record_that_are_none(experiment: Path, cpus: str) -> None:
         told = json.loads(record.read_text())
         told["instruments"] = {"taps": {"facts": [], "files": [], "cpus": cpus}}
         record.write_text(json.dumps(told))
-    assert in_process("report", experiment, "--no-figures").returncode == 0
+    assert in_process("report", experiment).returncode == 0
 
 
 def test_captures_that_are_no_files_are_not_published(experiment: Path) -> None:
@@ -305,7 +305,7 @@ def test_nothing_is_written_through_links(measured: Path, tmp_path: Path, name: 
 
 
 def test_a_named_folder_may_be_a_link(measured: Path, tmp_path: Path) -> None:
-    place = Place(measured, tmp_path, ("report", "{folder}", "--no-figures", "--out", "{folder}/r"))
+    place = Place(measured, tmp_path, ("report", "{folder}", "--out", "{folder}/r"))
     (place.folder / "r").symlink_to(place.outside)
     done = in_process(*place.words)
     assert done.returncode == 0 and (place.outside / "index.html").is_file(), done

@@ -16,7 +16,7 @@ FORMATS = ("csv", "hgrm", "hlog", "github-action-benchmark", "papers", "pos")
 
 def reported(story: Story, name: str, folder: str) -> None:
     """The page of a folder, and what its figures draw."""
-    story.json(f"report {name}".strip(), "report", folder, "--no-figures")
+    story.json(f"report {name}".strip(), "report", folder)
     story.page(f"report {name}".strip(), f"{folder}/report/index.html")
 
 

@@ -128,7 +128,7 @@ def test_results_are_the_callers_and_so_is_what_is_made_of_them(folder: Path) ->
     assert set(owners(folder / "out").values()) == {USER}
     for arguments in (
         ("evaluate", "out"),
-        ("report", "out", "--no-figures"),
+        ("report", "out"),
         ("export", "out", "--to", "csv"),
     ):
         done = sudo(folder, *arguments, "--quiet")

@@ -106,7 +106,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("compare", "{}"),
         ("compare", f"{NAME}\x1b[2J={{}}"),
         ("evaluate", "{}"),
-        ("report", "{}", "--out", "{}/page", "--no-figures"),
+        ("report", "{}", "--out", "{}/page"),
         ("export", "{}", "--to", "csv", "--out", "{}/csv"),
         ("explain", "{}"),
         ("run", "{}/no.yaml"),

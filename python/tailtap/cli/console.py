@@ -18,6 +18,8 @@ GAP = 2
 """Blanks between two columns."""
 LEAST = 4
 """Columns that are this narrow are not made narrower."""
+LONGEST = 24
+"""Words that are longer may be broken: paths, say."""
 STYLES = {
     "good": "green", "alarm": "red", "unshown": "yellow", "worst": "bold", "changed": "bold",
     "invalid": "dim", "present": "dim", "unsupported": "dim",
@@ -56,11 +58,14 @@ def print_section(found: Section) -> None:
         say(note)
 
 
-def print_table(found: Table) -> None:
-    """Print a table on standard output, coloured only on a terminal; nothing without rows."""
+def print_table(found: Table, *, piped: int | None = None) -> None:
+    """Print a table on standard output, coloured only on a terminal; nothing without rows.
+
+    Where it is `piped` it is so many columns wide at most; None: each row is one line.
+    """
     if not found:
         return
-    columns, room = found.columns, width_of(sys.stdout)
+    columns, room = found.columns, width_of(sys.stdout) or piped
     rows = list(_rows(found))
     widths, left_out = _fitted(columns, [row.cells for row in rows if not row.title], room)
     units = {column.kind.unit for column in columns if column.kind.unit}
@@ -73,7 +78,8 @@ def print_table(found: Table) -> None:
         _print_row(row, columns, widths, room)
     if left_out:
         say(f"left out for want of room: {', '.join(left_out)}; --json has all")
-    if any(_starred(found)):
+    starred = _starred(found)
+    if any(starred[place] for place in widths):
         say(FEW)
 
 
@@ -101,7 +107,8 @@ def _fitted(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int | None
 ) -> tuple[Mapping[int, int], Sequence[str]]:
     """The places of the columns that are shown, with their widths; the names of others."""
-    longest = {place: max(len(row[place]) for row in rows) for place in range(len(columns))}
+    places = range(len(columns))
+    longest = {place: max(len(row[place]) for row in rows) for place in places}
     shown = {
         place: max(length, len(columns[place].heading))
         for place, length in longest.items()
@@ -109,7 +116,10 @@ def _fitted(
     }
     if room is None or _whole(shown) <= room:
         return shown, ()
-    least = {place: _least(columns[place], longest[place], shown[place]) for place in shown}
+    least = {
+        place: _least(columns[place], longest[place], shown[place], [row[place] for row in rows])
+        for place in shown
+    }
     left_out = []
     while _whole(least) > room:
         spare = max(least, key=lambda place: (columns[place].spare, place))
@@ -126,10 +136,17 @@ def _fitted(
     return least, [columns[place].heading for place in sorted(left_out)]
 
 
-def _least(column: Column, longest: int, natural: int) -> int:
-    """The width below which a column is rather left out; headings are always wrapped."""
+def _least(column: Column, longest: int, natural: int, cells: Sequence[str]) -> int:
+    """The width below which a column is rather left out; headings are always wrapped.
+
+    It has room for each word of its cells, up to `LONGEST` characters.
+    """
     heading = max(map(len, column.heading.split()), default=0)
-    return min(natural, max(heading, column.wrap or longest))
+    if not column.wrap:
+        return min(natural, max(heading, longest))
+    parts = (part for cell in cells for part in words(cell, 1, break_at_hyphens=True))
+    word = max((len(part.strip()) for part in parts), default=0)
+    return min(natural, max(heading, column.wrap, min(word, LONGEST)))
 
 
 def _print_row(
@@ -138,7 +155,7 @@ def _print_row(
     if row.title:
         [title], [style] = row.cells, row.styles
         for part in [title] if room is None else words(title, room, break_words=True):
-            _put([(part, style)], "", room)
+            _put([(part, style)], "")
         return
     cells = {place: _wrapped(row.cells[place], width) for place, width in widths.items()}
     for at in range(max(map(len, cells.values()))):
@@ -148,12 +165,13 @@ def _print_row(
             text = text.ljust(width) if columns[place].left else text.rjust(width)
             gap = [(" " * GAP, "")] if parts else []
             parts += [*gap, (text, row.styles[place] if row.styles else "")]
-        _put(parts, row.style, room)
+        _put(parts, row.style)
 
 
-def _put(parts: Sequence[tuple[str, str]], style: str, room: int | None) -> None:
+def _put(parts: Sequence[tuple[str, str]], style: str) -> None:
     """Print a line of texts, each with its style where there is a terminal."""
-    if room is None:  # without Rich, which ends a program whose reader went away with status 1
+    # Without Rich in a pipe: it ends a program whose reader went away with status 1.
+    if width_of(sys.stdout) is None:
         print("".join(text for text, _ in parts).rstrip())
         return
     from rich.console import Console

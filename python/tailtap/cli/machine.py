@@ -33,8 +33,13 @@ def doctor(
 
     checks = library.examine({"exporters": EXPORTERS})
     able = library.can_run(checks)
-    shown = () if quiet else checks
+    lacking = [one for one in checks if one.state == "missing" or not library.can_run([one])]
+    shown = lacking if quiet else checks
     return Answer(library.record(checks), lambda: print_checks(shown, able=able), 0 if able else 3)
+
+
+PIPED = 100
+"""Columns of what is looked at, in a log: sentences of remedies are long."""
 
 
 def print_checks(checks: Sequence[Check], *, able: bool) -> None:
@@ -42,7 +47,7 @@ def print_checks(checks: Sequence[Check], *, able: bool) -> None:
     from tailtap.cli.console import print_table
     from tailtap.show.sections.machine import checks_table
 
-    print_table(checks_table(checks))
+    print_table(checks_table(checks), piped=PIPED)
     say("tailtap run can work here" if able else "tailtap run cannot work here: see above")
 
 

@@ -34,6 +34,7 @@ class Reasons(Listener):
             warn(f"{run.slug}: {reason}")
 
 
+BAR_COLUMNS = 12
 LINE_SECONDS = 10.0
 """A log gets a line about what is observed so often, later each tenth of what it took so far."""
 
@@ -100,6 +101,9 @@ class Bar(Lines):
     """A progress bar with the time left, for a terminal."""
 
     wants_ticks = True
+    board: Board | None = None
+    """Where the numbers of the running run hang, if packets are counted meanwhile."""
+    _run: PlannedRun | None = None
     _progress: Progress | None = None
     _live: Live | None = None
 
@@ -107,14 +111,17 @@ class Bar(Lines):
         """Show the bar."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
 
         self._console = Console(stderr=True, width=width_of(sys.stderr))
         # Refreshed by hand: a thread that redraws ten times a second would disturb the DuT.
+        wide = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
+            TextColumn("{task.description}", markup=False, table_column=wide),
+            BarColumn(BAR_COLUMNS),
             TextColumn("{task.fields[left]}", markup=False),
             console=self._console,
+            expand=True,
             auto_refresh=False,
             transient=True,
         )
@@ -143,8 +150,7 @@ class Bar(Lines):
 
     def started(self, run: PlannedRun) -> None:
         """A run begins."""
-        assert self._progress is not None  # it has begun
-        self._progress.update(self._bar, description=run.slug)
+        self._run = run
         self._show(0.0)
 
     def tick(self, seconds: float) -> None:
@@ -164,7 +170,20 @@ class Bar(Lines):
         now = min(self._seconds, self._done + seconds)
         left = max(0, round(self._seconds - now))
         text = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
-        self._progress.update(self._bar, completed=now, left=text, refresh=True)
+        said = {"description": self._said(), "left": text}
+        self._progress.update(self._bar, completed=now, refresh=True, **said)
+
+    def _said(self) -> str:
+        """The running run, and its rate: that which was asked for until packets are counted."""
+        from tailtap.base.units import format_rate
+
+        run, latest = self._run, None if self.board is None else self.board.latest
+        if run is None:
+            return ""
+        flows = latest.flows if latest is not None and latest.run == run.slug else []
+        if any(one.rate for one in flows):
+            return "; ".join([run.slug, *(brief(one, named=len(flows) > 1) for one in flows)])
+        return f"{run.slug}; {format_rate(run.experiment.traffic.rate)}"
 
 
 def listener(*, quiet: bool, watched: bool = False) -> Listener:

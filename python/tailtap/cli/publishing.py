@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     help="A file with `figures` that are drawn in place of those of the experiment's own file.",
 )
 @click.option(
-    "--figures/--no-figures",
-    default=True,
-    help="Also write the figures for print, as PNG, SVG and PDF.",
+    "--print",
+    "figures",
+    is_flag=True,
+    help="Also draw the figures for print, as PNG, SVG and PDF, with the data of `figures` as CSV.",
 )
 def report(
     folder: Path,
@@ -58,8 +59,8 @@ def report(
     latencies over time, warnings and the environment; of a search, its result; of runs with a
     trace, why packets were late. Nothing is measured again.
 
-    The experiment file's `figures` come first, with the data of each as CSV. Change them in
-    DIR/experiment.yaml, or give another file by --figures-from.
+    The experiment file's `figures` come first. Change them in DIR/experiment.yaml, or give another
+    file by --figures-from.
 
     Imported runs are marked. Tables show all runs, figures eight. Each word of --runs is `own` or
     `imported`, a packet rate, a run's number, or a name: a value that was varied, the platform, or

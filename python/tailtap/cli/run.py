@@ -18,6 +18,7 @@ from tailtap.cli.options import experiment_file, measuring, on_testbed, require_
 from tailtap.cli.terminal import say, unless, warn
 
 if TYPE_CHECKING:
+    from tailtap.analysis.live.numbers import Board
     from tailtap.experiment.model import Experiment
     from tailtap.experiment.plan import PlannedRun
     from tailtap.experiment.reading import CheckedExperiment
@@ -155,7 +156,7 @@ def run(
     from tailtap.analysis.runs.flows import summarize
     from tailtap.cli.analyses import explain_briefly
     from tailtap.cli.caller import results_of_caller
-    from tailtap.cli.progress import listener
+    from tailtap.cli.progress import Bar, listener
     from tailtap.cli.results import print_flows, print_hops, print_runs, problem_of
     from tailtap.cli.verdict import exit_status, print_claims, print_verdict
     from tailtap.measure.campaign import Campaign
@@ -171,9 +172,13 @@ def run(
     campaign = Campaign(folder, resume, listeners, stations, testbed, boots)
     with results_of_caller(folder), contextlib.ExitStack() as stack:
         if watching:
+            from tailtap.analysis.live.numbers import Board
             from tailtap.measure.live import FLUSH
 
-            listeners.append(_watched(checked, folder, live, metrics, quiet, stack))
+            board = Board()
+            if isinstance(bar := listeners[0], Bar):
+                bar.board = board
+            listeners.append(_watched(checked, folder, board, live, metrics, quiet, stack))
             campaign.flush = FLUSH
         with kept_current(folder):
             runs = run_experiment(checked, experiment, campaign)
@@ -205,19 +210,18 @@ def run(
 def _watched(
     checked: CheckedExperiment,
     folder: Path,
+    board: Board,
     live: bool,
     metrics: str | None,
     quiet: bool,
     stack: contextlib.ExitStack,
 ) -> Live:
     """What has packets counted, which are shown as asked until `stack` is left."""
-    from tailtap.analysis.live.numbers import Board
     from tailtap.analysis.runs.folder import ExperimentFolder
     from tailtap.cli.progress import showing
     from tailtap.measure.aside import away_from
     from tailtap.measure.live import Live
 
-    board = Board()
     made = [experiment for _, experiment in checked.combinations]
     senders = {cpu for one in made for cpu in one.senders}
     served = {cpu for one in made if one.traits.has_dut for cpu in one.dut.cpus}

@@ -115,7 +115,14 @@ def folded(text: str, width: int) -> str:
     return "\n".join(words(text, width, hanging="  ")) if len(text) > width else text
 
 
-def words(text: str, width: int, *, hanging: str = "", break_words: bool = False) -> list[str]:
+def words(
+    text: str,
+    width: int,
+    *,
+    hanging: str = "",
+    break_words: bool = False,
+    break_at_hyphens: bool = False,
+) -> list[str]:
     """The lines of one sentence, all indented as it is; all but the first by `hanging` as well."""
     indent = text[: len(text) - len(text.lstrip())]
     return textwrap.wrap(
@@ -123,5 +130,5 @@ def words(text: str, width: int, *, hanging: str = "", break_words: bool = False
         max(width, len(indent) + len(hanging) + 1),
         subsequent_indent=indent + hanging,
         break_long_words=break_words,
-        break_on_hyphens=break_words,
+        break_on_hyphens=break_words or break_at_hyphens,
     )

@@ -21,7 +21,14 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.facts.needs import require_root
-from tailtap.measure.campaign import Campaign, Recorded, experiment_text, now, seconds_of
+from tailtap.measure.campaign import (
+    Campaign,
+    Recorded,
+    experiment_text,
+    now,
+    reasons,
+    seconds_of,
+)
 from tailtap.measure.preconditions import require_here
 from tailtap.measure.runner import make_run
 from tailtap.records.compare import AgainstRecord
@@ -125,9 +132,10 @@ class Runs:
             self.seconds.append(time.monotonic() - began)
         if record.error is None:
             runs = [one for path in folders for one in finished_runs(path)]
-            error = None if record.valid is not False else "the run is invalid"
-            made = Made(slugs[0], runs, folders, error)
+            why = "; ".join(reasons(record)) or "the run is invalid"
+            made = Made(slugs[0], runs, folders, why if record.valid is False else None)
             said = f"{label(p)} {format_time(made.percentile(p))}"
+            said += f"; {why}" if made.error else ""
         else:
             made = Made(slugs[0], (), folders, record.error)
             said = record.error

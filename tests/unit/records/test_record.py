@@ -99,7 +99,7 @@ def test_a_run_with_a_wrong_field_is_damaged(tmp_path: Path, field: str, value: 
     assert run.status == "damaged"
     named = f"{path}: {field.partition('.')[0]}"
     assert run.error.startswith(named)
-    for command in (["report", "--no-figures"], ["model"], ["verdict", "--require", "max < 1 s"]):
+    for command in (["report"], ["model"], ["verdict", "--require", "max < 1 s"]):
         done = in_process(*command, tmp_path, "--quiet")
         assert done.returncode in (1, 2) and named in done.stdout + done.stderr
 

@@ -292,12 +292,10 @@ def opened_for(
 
 def _counting(prepared: Prepared, work: AtWork) -> Callable[[float | None], object]:
     """What counts the marks that are written so far, and tells of them."""
-    settings = Settings(key=prepared.looked.key)
-    flows = [
-        Watched(slug, *(Growing(work.folder / slug / f"{side}.{MARKS}") for side in SIDES),
-                settings, work.began_ns)
-        for slug, _ in zip(SLUGS, prepared.ways if prepared.hashed else (), strict=False)
-    ]  # fmt: skip
+    settings, flows = Settings(key=prepared.looked.key), []
+    for slug, _ in zip(SLUGS, prepared.ways if prepared.hashed else (), strict=False):
+        came, left = (Growing(work.folder / slug / f"{side}.{MARKS}") for side in SIDES)
+        flows.append(Watched(slug, came, left, settings, work.began_ns))
     numbers = Numbers(work.folder.parent.name, flows)
     tell = prepared.options.on_numbers
     assert tell is not None

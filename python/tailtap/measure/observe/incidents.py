@@ -138,7 +138,7 @@ class Maker:
         self.made.kept += 1
         self.made.last = record.slug
         self._program("report", str(self._out.path), "--runs", str(record.number), "--out",
-                      str(whole.path / "report"), "--no-figures")  # fmt: skip
+                      str(whole.path / "report"))  # fmt: skip
         self._note(f"incident: {whole.path}")
         if self._then is not None:
             environment = {

@@ -19,13 +19,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tailtap.analysis.runs.folder import locked
-from tailtap.base.errors import InputError, Occupied, WrongValue
+from tailtap.base.errors import InputError, Occupied, PackageMissing, WrongValue
 from tailtap.base.files import DRAFT, drafts_in, make_folder, move, remove_tree
 from tailtap.base.writing import writing
 from tailtap.records.record import read
 from tailtap.records.site import SITE, PublishRecord, RedactedKind, SiteRecord
 from tailtap.show.publish.contents import Contents
-from tailtap.show.publish.crate import Author, parse_author, parse_licence
+from tailtap.show.publish.crate import Author, parse_author, parse_licence, require_library
 from tailtap.show.publish.site import Building, build
 
 __all__ = ["Author", "Options", "parse_author", "parse_licence", "publish", "where_captures_are"]
@@ -78,7 +78,7 @@ def publish(
     It appears whole or not at all, in place of an earlier site. With `check` nothing is left on the
     disk, and only what would be copied is looked at: the rest is made of that. Raises `InputError`
     for what is no experiment or has no result, `Occupied` where there is something else than a
-    site, `MachineError` where it cannot be written.
+    site, `PackageMissing` before anything is read, `MachineError` where it cannot be written.
     """
     chosen = options or Options()
     if chosen.anonymous and chosen.authors:
@@ -86,6 +86,12 @@ def publish(
     if (folder / "run.json").is_file():
         raise InputError("this is a run: give the folder of its experiment").at(folder)
     target = out or folder / "site"
+    try:
+        require_library()
+    except PackageMissing as missing:
+        if not check:
+            raise
+        progress(f"nothing can be published yet: {missing}")
     if not check:
         _refuse_others(target)
     with _draft(target, check=check) as site:

@@ -13,6 +13,7 @@ import mimetypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,12 @@ class File:
     sha256: str
 
 
+def require_library() -> None:
+    """Raises `PackageMissing` without the library that makes crates."""
+    if find_spec("rocrate") is None:
+        raise PackageMissing("the crate of a site needs", "rocrate", "'tailtap[publish]'")
+
+
 def metadata(
     site: SiteRecord,
     files: Sequence[File],
@@ -89,11 +96,9 @@ def metadata(
     the runs by their slugs, and `environments` the machines by their names. Raises `MachineError`
     without the library that makes crates.
     """
-    try:
-        from rocrate.rocrate import ROCrate
-    except ModuleNotFoundError as error:
-        extra = "'tailtap[publish]'"
-        raise PackageMissing("the crate of a site needs", "rocrate", extra) from error
+    require_library()
+    from rocrate.rocrate import ROCrate
+
     crate = ROCrate(version=VERSION)
     crate.metadata.extra_terms.update(TERMS)
     made = _Crate(crate, site, authors)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 1_000_000_000
 """GitHub Pages serves sites of up to 1 GB (docs.github.com, GitHub Pages limits)."""
 PACKAGES = "environment/packages.txt"
-REDRAW = ("tailtap", "report", ".", "--out", "redrawn")
+REDRAW = ("tailtap", "report", ".", "--print", "--out", "redrawn")
 DUT = "dut"
 TEXT_FILES = (".json", ".yaml", *TEXTS)
 
@@ -174,7 +174,7 @@ def _figures(building: Building) -> None:
     from tailtap.show.publish.figures import write_numbers, write_typed
 
     site = building.site
-    report = write_report(site, site, progress=building.progress)
+    report = write_report(site, site, figures=True, progress=building.progress)
     for figure in report.drawn:
         write_numbers(figure, site / "figures", below=site)
     # Its links to figures stay true.

@@ -1,4 +1,4 @@
-"""The report of an experiment: one self-contained page, and the same figures for print."""
+"""The report of an experiment: one self-contained page, and on demand its figures for print."""
 
 from __future__ import annotations
 
@@ -135,18 +135,18 @@ def write_report(
     folder: Path,
     out: Path | None = None,
     *,
-    figures: bool = True,
+    figures: bool = False,
     runs: Sequence[str] = (),
     figures_from: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Write the report of the experiment or search in `folder` to `out` (default: `folder`/report).
 
-    `runs` are selections as `selection.select` reads them. The section
-    `figures` is read from the file `figures_from`, or else from the experiment's own. `progress`
-    gets a short text before each step. Raises `InputError` when `folder` is no experiment, holds no
-    finished run, no run fits a selection, or there is a page in `out` that is none of ours, and
-    `MachineError` when `out` cannot be written.
+    With `figures` these are drawn for print as well. `runs` are selections as `selection.select`
+    reads them. The section `figures` is read from the file `figures_from`, or else from the
+    experiment's own. `progress` gets a short text before each step. Raises `InputError` when
+    `folder` is no experiment, holds no finished run, no run fits a selection, or there is a page in
+    `out` that is none of ours, and `MachineError` when `out` cannot be written.
     """
     material = gather(folder, runs, progress)
     from tailtap.show.report.page import render

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.runs.text import as_words
-from tailtap.base.units import format_rate, format_share, format_time, format_us
+from tailtap.base.units import format_count, format_rate, format_share, format_time, format_us
 from tailtap.records.compare import GateRecord, RepeatRow
 from tailtap.records.search import ImproveRecord, KnobTrial, Measured, SearchAnswer
 from tailtap.records.site import PublishRecord, RedactedKind, ReproductionRecord
@@ -204,8 +204,19 @@ def _outcome(record: ImproveRecord) -> str:
     return (
         f"{record.requirement}{undisturbed}: {first.answer} before "
         f"({format_time(first.percentile.ns)}), {last.answer} in the end "
-        f"({format_time(last.percentile.ns)}); ended: {record.stopped or record.status}{kept}"
+        f"({format_time(last.percentile.ns)}); ended: {_ended(record)}{kept}"
     )
+
+
+def _ended(record: ImproveRecord) -> str:
+    """Why no more was tried."""
+    if record.stopped != "nothing left" or record.kept:
+        return record.stopped or record.status
+    if not record.trials:
+        return "there was no candidate to try"
+    answers = Counter(one.answer for one in record.trials)
+    counts = ", ".join(f"{count} {answer}" for answer, count in answers.most_common())
+    return f"none of {format_count(len(record.trials), 'candidate')} helped: {counts}"
 
 
 def _trial(one: KnobTrial) -> Row:

@@ -162,11 +162,14 @@ def transactions_table(kinds: Sequence[Kind]) -> Table:
 
 
 def runs_table(runs: Sequence[RunRow], ps: Sequence[float]) -> Table:
-    """The tail of every run; a narrow terminal has the worst of it."""
+    """The tail of every run; a narrow terminal has the worst of it that any run supports."""
+    found = (one.evaluation.latency_ns.percentiles for one in runs if one.evaluation is not None)
+    supported = {one.p for percentiles in found for one in percentiles if one.supported}
+    spare = (len(ps) - at if p in supported else len(ps) + 2 + at for at, p in enumerate(ps))
     columns = (
         Column("run", wrap=16),
         Column("packets", COUNT, spare=len(ps) + 1),
-        *(Column(label(p), TIME, spare=len(ps) - at) for at, p in enumerate(ps)),
+        *(Column(label(p), TIME, spare=one) for p, one in zip(ps, spare, strict=True)),
         Column("max", TIME),
         Column("lost", COUNT),
         Column("warnings", right=True, wrap=8),

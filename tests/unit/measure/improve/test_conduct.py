@@ -26,6 +26,7 @@ from tailtap.measure.pairs import Made
 from tailtap.records.record import read
 from tailtap.records.search import ImproveRecord
 from tailtap.records.verdict import Answer
+from tailtap.show.sections.answers import improvement_section
 
 PACKETS = 20_000
 EXPERIMENT = "name: simulated\ndut: {cpus: [1]}\ntraffic: {rate: 10 kpkt/s, duration: 2 s}\n"
@@ -229,6 +230,7 @@ def test_it_ends_where_no_knob_is_left(tmp_path: Path) -> None:
     assert made.improve() == "nothing left"
     made.end("done")
     assert made.record.answer == "violated"
+    assert "no candidate to try" in improvement_section(made.record).sentences[0]
 
 
 def test_it_ends_where_the_time_is_over(tmp_path: Path) -> None:
@@ -250,7 +252,11 @@ def test_the_error_is_that_of_all_trials_together(tmp_path: Path) -> None:
     for seed in range(tries):
         made = improvement(tmp_path, seed=seed, time=500, there=lasting)
         assert made.improve() == "nothing left"
-        false += bool(made.record.kept)
+        if made.record.kept:
+            false += 1
+        else:
+            said = improvement_section(made.record).sentences[0]
+            assert f"none of {len(KNOBS)} candidates helped: " in said
         assert len(made.trials) == len(KNOBS) <= TESTS
     assert false <= 0.05 * tries + 3 * (0.05 * tries) ** 0.5
 

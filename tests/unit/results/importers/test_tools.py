@@ -270,7 +270,7 @@ def test_late_packets_are_held_against_the_recorded_interrupts(folder: Path) -> 
 @pytest.mark.parametrize(
     "command",
     [
-        ("report", "{folder}", "--out", "{out}", "--no-figures"),
+        ("report", "{folder}", "--out", "{out}"),
         ("compare", "{folder}"),
         ("verdict", "{folder}", "--require", "p50 < 1 s"),
         ("export", "{folder}", "--to", "papers", "--out", "{out}"),

@@ -134,7 +134,7 @@ def test_imported_runs_have_reports_alone_and_beside_a_bare_evaluation(
         report = write_report(tmp_path / name, figures=False)
         found.append((report.runs, report.failed, report.imported))
     assert found == [(0, 0, 1), (1, 0, 1)]
-    report = write_report(mixed, tmp_path / "worst", runs=["worst"])
+    report = write_report(mixed, tmp_path / "worst", runs=["worst"], figures=True)
     assert "hold no percentiles" in report.page.read_text()
     assert all(path.stat().st_size > 1_000 for path in report.figures)
 

@@ -94,7 +94,7 @@ def test_reports_are_the_same_for_the_same_data(tmp_path: Path) -> None:
     folder = tmp_path / "experiment"
     write_run(folder, 1, {"dut.platform": "wire"}, packets=2_000)
     for name in ("a", "b"):
-        write_report(folder, tmp_path / name)
+        write_report(folder, tmp_path / name, figures=True)
     figures = sorted(path.name for path in (tmp_path / "a" / "figures").iterdir())
     assert figures == sorted(
         f"{name}.{kind}"
