@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -189,10 +188,6 @@ def add(home: Path, number: int, repeat: int, mode: str, slower_ns: int, **more:
     return sorted((simulated.made.left - simulated.made.sent).tolist())
 
 
-def value(latencies: list[int], p: float) -> int:
-    return latencies[int(np.ceil(round(p * len(latencies), 6))) - 1]
-
-
 @pytest.fixture
 def taken(tmp_path: Path) -> dict[str, list[list[int]]]:
     """Latencies by mode, in the order of the repeats; each mode is slower than the one before."""
@@ -209,12 +204,13 @@ def taken(tmp_path: Path) -> dict[str, list[list[int]]]:
 def expected(taken: dict[str, list[list[int]]], mode: str) -> Control:
     rows = []
     for p in (0.5, 0.999):
-        traced, plain = ([value(one, p) for one in taken[which]] for which in (mode, "none"))
-        more = [one / other - 1 for one, other in zip(traced, plain, strict=True)]
+        traced, plain = (
+            np.quantile(taken[which], p, axis=1, method="inverted_cdf") for which in (mode, "none")
+        )
+        more = traced / plain - 1
         rows.append(TraceCost(
-            p=p, traced_ns=round(statistics.median(traced)),
-            plain_ns=round(statistics.median(plain)),
-            more=statistics.median(more), least=min(more), most=max(more),
+            p=p, traced_ns=round(np.median(traced)), plain_ns=round(np.median(plain)),
+            more=float(np.median(more)), least=float(more.min()), most=float(more.max()),
         ))  # fmt: skip
     return Control(runs=REPEATS, percentiles=rows)
 
