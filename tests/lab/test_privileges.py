@@ -36,7 +36,7 @@ def status_of(process: subprocess.Popen[str]) -> dict[str, str]:
             fields = {
                 name: value.strip() for name, _, value in (row.partition(":") for row in rows)
             }
-            if fields["Name"] == "tt-datapath" and fields["NoNewPrivs"] == "1":
+            if fields["Name"].startswith("tt-") and fields["NoNewPrivs"] == "1":
                 found.append(fields)
         return bool(found)
 

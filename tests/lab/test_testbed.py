@@ -177,7 +177,7 @@ def test_nothing_of_ours_has_the_device_s_core_while_packets_are_measured(
             time.sleep(0.05)
         said = running.communicate()[1]
         assert was_made(running, said), said
-    assert {"sshd", "python3", "tt-datapath"} <= set(threads.values()), threads
+    assert {"sshd", "python3", "tt-trace"} <= set(threads.values()), threads
     [run] = (tmp_path / "out/runs").iterdir()
     trace = Trace.read(run)
     rows = stamps(run / "ingress.stamps")

@@ -151,34 +151,35 @@ fn tap<'py>(
             function.call1(py, (plain(py, measured)?,)).map(drop).map_err(Into::into)
         }),
     };
-    let reports =
-        on_own_thread(py, || tailtap_datapath::tap::tap(&options, ready(on_ready), &mut told))?
-            .map_err(|error| {
-                let input = match &error {
-                    TapError::Interface(error) => is_input(error),
-                    TapError::Namespace(error) => matches!(error, NamespaceError::Missing { .. }),
-                    TapError::Bpf(BpfError::Busy { .. }) => return raise("Tapped", error),
-                    TapError::Bpf(error) => error.is_input(),
-                    TapError::Ready(error) => return raised(py, error.as_ref()),
-                    TapError::Create(error) => return not_written(&error.path, &error.source, ""),
-                    TapError::Write { error, kept } => {
-                        return not_written(&error.path, &error.source, kept);
-                    }
-                    TapError::Records { .. }
-                    | TapError::Snap { .. }
-                    | TapError::KeyOfPackets
-                    | TapError::NoFrame { .. }
-                    | TapError::FilterOfFrames { .. }
-                    | TapError::NoHash { .. }
-                    | TapError::NoMarks { .. }
-                    | TapError::NoSample { .. }
-                    | TapError::Sample { .. }
-                    | TapError::Budget
-                    | TapError::Cpu(_) => true,
-                    _ => false,
-                };
-                refused(input, &error)
-            })?;
+    let reports = on_own_thread(py, "tt-tap", || {
+        tailtap_datapath::tap::tap(&options, ready(on_ready), &mut told)
+    })?
+    .map_err(|error| {
+        let input = match &error {
+            TapError::Interface(error) => is_input(error),
+            TapError::Namespace(error) => matches!(error, NamespaceError::Missing { .. }),
+            TapError::Bpf(BpfError::Busy { .. }) => return raise("Tapped", error),
+            TapError::Bpf(error) => error.is_input(),
+            TapError::Ready(error) => return raised(py, error.as_ref()),
+            TapError::Create(error) => return not_written(&error.path, &error.source, ""),
+            TapError::Write { error, kept } => {
+                return not_written(&error.path, &error.source, kept);
+            }
+            TapError::Records { .. }
+            | TapError::Snap { .. }
+            | TapError::KeyOfPackets
+            | TapError::NoFrame { .. }
+            | TapError::FilterOfFrames { .. }
+            | TapError::NoHash { .. }
+            | TapError::NoMarks { .. }
+            | TapError::NoSample { .. }
+            | TapError::Sample { .. }
+            | TapError::Budget
+            | TapError::Cpu(_) => true,
+            _ => false,
+        };
+        refused(input, &error)
+    })?;
     let result = PyDict::new(py);
     for report in reports {
         let link = PyDict::new(py);
@@ -299,20 +300,21 @@ impl Sending {
 #[pyo3(signature = (flows, *, cpu=None), name = "generate")]
 fn send(py: Python<'_>, flows: Vec<Sending>, cpu: Option<usize>) -> PyResult<Bound<'_, PyAny>> {
     let flows: Vec<_> = flows.into_iter().map(Sending::options).collect::<PyResult<_>>()?;
-    let reports = on_own_thread(py, || generate::generate(&flows, cpu))?.map_err(|error| {
-        let input = match &error {
-            GenerateError::Interface(error) => is_input(error),
-            GenerateError::Replay(error) => return of_replay(error),
-            GenerateError::Device(DeviceError::AfXdp(
-                AfXdpError::Large { .. } | AfXdpError::Busy { .. },
-            )) => true,
-            GenerateError::Device(_)
-            | GenerateError::Vanished { .. }
-            | GenerateError::System { .. } => false,
-            _ => true,
-        };
-        refused(input, &error)
-    })?;
+    let reports =
+        on_own_thread(py, "tt-generate", || generate::generate(&flows, cpu))?.map_err(|error| {
+            let input = match &error {
+                GenerateError::Interface(error) => is_input(error),
+                GenerateError::Replay(error) => return of_replay(error),
+                GenerateError::Device(DeviceError::AfXdp(
+                    AfXdpError::Large { .. } | AfXdpError::Busy { .. },
+                )) => true,
+                GenerateError::Device(_)
+                | GenerateError::Vanished { .. }
+                | GenerateError::System { .. } => false,
+                _ => true,
+            };
+            refused(input, &error)
+        })?;
     let sent = flows.into_iter().zip(reports).map(|(flow, report)| Sent {
         schema: "tailtap.generator/1",
         interface: flow.interface,
@@ -358,12 +360,11 @@ fn load<'py>(
         "packets" => Work::Packets { per_s: amount, at_once },
         other => return Err(raise("InputError", format!("there is no load {other:?}"))),
     };
-    let report = on_own_thread(py, || run_load(work, cpu, nice, name, ready(on_ready)))?.map_err(
-        |error| match &error {
+    let report = on_own_thread(py, "tt-load", || run_load(work, cpu, nice, name, ready(on_ready)))?
+        .map_err(|error| match &error {
             LoadError::Ready(error) => raised(py, error.as_ref()),
             _ => refused(matches!(error, LoadError::Cpu(_)), &error),
-        },
-    )?;
+        })?;
     plain(py, &report)
 }
 
@@ -379,8 +380,9 @@ fn noise<'py>(
     let call = move |threads: &[i32]| {
         Python::attach(|py| on_threads.call1(py, (threads,))).map(drop).map_err(Into::into)
     };
-    let found = on_own_thread(py, || watch(&cpus, lasts_ns, above_ns, room, Box::new(call)))?
-        .map_err(|error| match &error {
+    let found =
+        on_own_thread(py, "tt-noise", || watch(&cpus, lasts_ns, above_ns, room, Box::new(call)))?
+            .map_err(|error| match &error {
             NoiseError::Ready(error) => raised(py, error.as_ref()),
             _ => refused(matches!(error, NoiseError::Cpu(_)), &error),
         })?;
@@ -426,8 +428,8 @@ fn forward<'py>(
         limit: limit.map(|(rate, queue)| Limit { rate, queue }),
         cpu,
     };
-    let report =
-        on_own_thread(py, || fault::forward(&options, ready(on_ready)))?.map_err(|error| {
+    let report = on_own_thread(py, "tt-forward", || fault::forward(&options, ready(on_ready)))?
+        .map_err(|error| {
             let input = match &error {
                 ForwardError::Ports(error) => ports_are_input(error),
                 ForwardError::Ready(error) => return raised(py, error.as_ref()),
@@ -453,27 +455,29 @@ fn redirect(
         let message = format!("there is no XDP mode {mode:?}: choose native or generic");
         return Err(raise("InputError", message));
     };
-    on_own_thread(py, || run_redirect(&input, &output, both_ways, mode, ready(on_ready)))?.map_err(
-        |error| {
-            let input = match &error {
-                RedirectError::Ports(error) => ports_are_input(error),
-                RedirectError::Bpf(error) => error.is_input(),
-                RedirectError::Ready(error) => return raised(py, error.as_ref()),
-                _ => false,
-            };
-            refused(input, &error)
-        },
-    )
+    on_own_thread(py, "tt-forward", || {
+        run_redirect(&input, &output, both_ways, mode, ready(on_ready))
+    })?
+    .map_err(|error| {
+        let input = match &error {
+            RedirectError::Ports(error) => ports_are_input(error),
+            RedirectError::Bpf(error) => error.is_input(),
+            RedirectError::Ready(error) => return raised(py, error.as_ref()),
+            _ => false,
+        };
+        refused(input, &error)
+    })
 }
 
 /// Runs `work` on a new thread and waits for it without the GIL.
 pub(crate) fn on_own_thread<T: Send>(
     py: Python<'_>,
+    name: &str,
     work: impl FnOnce() -> T + Send,
 ) -> PyResult<T> {
     py.detach(|| {
         thread::scope(|scope| {
-            let worker = thread::Builder::new().name("tt-datapath".into());
+            let worker = thread::Builder::new().name(name.into());
             let worker = worker.spawn_scoped(scope, work)?;
             Ok(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })

@@ -51,17 +51,18 @@ fn stamp<'py>(
         count,
         cpu,
     };
-    let reports = on_own_thread(py, || run(&options, ready(on_ready)))?.map_err(|error| {
-        let input = match &error {
-            HardwareError::Interface(error) => is_input(error),
-            HardwareError::Bpf(error) => error.is_input(),
-            HardwareError::Ready(error) => return raised(py, error.as_ref()),
-            HardwareError::Write(error) => return not_written(&error.path, &error.source, ""),
-            HardwareError::Cpu(_) | HardwareError::Absorb { .. } => true,
-            _ => false,
-        };
-        refused(input, &error)
-    })?;
+    let reports =
+        on_own_thread(py, "tt-tap", || run(&options, ready(on_ready)))?.map_err(|error| {
+            let input = match &error {
+                HardwareError::Interface(error) => is_input(error),
+                HardwareError::Bpf(error) => error.is_input(),
+                HardwareError::Ready(error) => return raised(py, error.as_ref()),
+                HardwareError::Write(error) => return not_written(&error.path, &error.source, ""),
+                HardwareError::Cpu(_) | HardwareError::Absorb { .. } => true,
+                _ => false,
+            };
+            refused(input, &error)
+        })?;
     let result = PyDict::new(py);
     for report in reports {
         let link = PyDict::new(py);

@@ -70,7 +70,7 @@ fn trace<'py>(
             Python::attach(|py| function.call1(py, told(py, report)?).map(drop)).map_err(Into::into)
         }
     };
-    let traced = on_own_thread(py, || run(&options, ready(on_ready), &mut tell))?;
+    let traced = on_own_thread(py, "tt-trace", || run(&options, ready(on_ready), &mut tell))?;
     let report = traced.map_err(|error| {
         let input = match &error {
             TraceError::Ready(error) => return raised(py, error.as_ref()),

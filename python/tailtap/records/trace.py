@@ -86,10 +86,13 @@ class Task(Record, kw_only=True):
         if not self.own:
             how = self.scheduling.removeprefix("OTHER").removeprefix(", ")
             return ", ".join(filter(None, (name, how, group)))
+        # Threads are called so, too: it may have ended before anybody looked.
+        command = name.removeprefix("tt-")
         words = iter((self.command or "").split())
-        if not any(PurePath(word).name == "tailtap" for word in words):
+        if any(PurePath(word).name == "tailtap" for word in words):
+            command = next((word for word in words if not word.startswith("-")), "")
+        elif self.command or command not in ROLES:
             return f"{name}, started by tailtap"
-        command = next((word for word in words if not word.startswith("-")), "")
         return f"{name}, tailtap's {ROLES.get(command) or command or 'own'}"
 
 

@@ -47,7 +47,9 @@ impl Seen {
         // In that of the machine it is also where version 1 has its groups.
         let cgroup = groups.get(&self.group).filter(|path| *path != "/").cloned();
         let pid = (self.scheduled >> 32) as u32;
-        Task { pid, command: None, policy, priority, cgroup, own: false }
+        // Threads of ours have such names, and nobody else's.
+        let own = self.name.starts_with("tt-");
+        Task { pid, command: None, policy, priority, cgroup, own }
     }
 }
 
@@ -238,12 +240,12 @@ mod tests {
     #[test]
     fn a_task_that_lives_is_looked_for_and_one_that_ended_is_as_it_was_seen() {
         let (own, gone) = (std::process::id(), u32::MAX);
-        let scheduled = 1 | 50 << 8 | 120 << 16 | 7 << 32;
+        let scheduled = 1 | 50 << 8 | 120 << 16 | u64::from(gone) << 32;
         let seen = BTreeMap::from([(gone, Seen { name: "hog".into(), scheduled, group: 0 })]);
         let told = Tasks::new().tell(&[own, gone].into(), &seen);
         assert_eq!((told[&own].pid, told[&own].own), (own, true));
         assert!(told[&own].command.as_ref().is_some_and(|text| text.contains("datapath")));
-        let ended = Task { pid: 7, policy: "FIFO", priority: 50, ..Task::default() };
+        let ended = Task { pid: gone, policy: "FIFO", priority: 50, ..Task::default() };
         assert_eq!(told[&gone], ended);
     }
 

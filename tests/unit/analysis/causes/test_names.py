@@ -38,6 +38,8 @@ def test_tasks_are_called_by_what_tells_them_from_others() -> None:
     facts = {"policy": "OTHER", "priority": 0, "cgroup": "/"}
     tasks = {pid: parsed("", facts | {"pid": pid} | told, Task)
              for pid, told in enumerate(CALLED.values())}  # fmt: skip
+    ended = parsed("", facts | {"pid": 78, "own": True}, Task)
+    assert ended.words("tt-generate", "") == "tt-generate, tailtap's generator"
     tasks[77] = parsed("", facts | {"pid": 77, **CALLED["py, RR 9, /b/x"], "cgroup": None}, Task)
     names = Names(dict.fromkeys(tasks, "py"), tasks=tasks)
     assert list(map(names.thread, tasks)) == [*CALLED, "py, RR 9, /b/x"]
