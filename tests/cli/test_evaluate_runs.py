@@ -123,14 +123,6 @@ def test_an_evaluation_of_other_captures_stays(
     assert everything(out) != before
 
 
-def test_runs_that_fail_decide_the_exit_status(experiment: Path) -> None:
-    (experiment / "runs/001-bare-metal/ingress.stamps").write_bytes(b"junk" * 99)
-    run = tailtap("evaluate", experiment, "--quiet")
-    assert "001-bare-metal first: " in one_line_error(run, 2)
-    assert run.stdout.splitlines()[2].split() == ["001-bare-metal", "failed"]
-    assert len(run.stdout.splitlines()[3].split()) > 5
-
-
 def test_without_dask_the_extra_is_named(pair: Pair) -> None:
     with mock.patch.dict(sys.modules, {"distributed": None}):
         run = in_process("evaluate", *pair, "--scheduler", "tcp://a:1")

@@ -118,8 +118,6 @@ def test_what_others_measured_goes_out_again(tmp_path: Path) -> None:
         for one, other in zip(read_runs(folder).runs, read_runs(back).runs, strict=True):
             assert one.packets == other.packets
             assert latency(other, 0.9) == pytest.approx(latency(one, 0.9), rel=1e-4)
-    assert in_process("export", folder, "--to", "csv", "--out", tmp_path).returncode == 0
-    assert len((tmp_path / "evaluations.csv").read_text().splitlines()) == 3
     refused = in_process("export", folder, "--to", "papers", "--out", tmp_path / "papers")
     assert "import the captures" in one_line_error(refused, 2)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from tailtap.analysis.runs.run import Run
+from tailtap.experiment.reading import demands_of, read_experiment, smallest
 from tailtap.records.site import Difference, RedactedKind
 from tailtap.records.trace import Task
 from tailtap.records.verdict import ClaimRow, Held
@@ -198,8 +199,6 @@ def test_what_differs_between_machines() -> None:
 
 
 def test_smallest_scale_and_commands(tmp_path: Path) -> None:
-    from tailtap.experiment.reading import demands_of, read_experiment, smallest
-
     file = tmp_path / "e.yaml"
     file.write_text("""\
 name: scales
@@ -235,8 +234,6 @@ events: [{at: 100 ms, run: [ip, link]}]
 def test_what_an_experiment_of_others_takes_of_the_machine(
     tmp_path: Path, dut: str, demand: str
 ) -> None:
-    from tailtap.experiment.reading import demands_of, read_experiment
-
     file = tmp_path / "e.yaml"
     file.write_text(
         f"name: a\ndut: {{cpus: [1], {dut}}}\n"
