@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from program import TAILTAP
+from traced import write_record
 from traces import IDLE, TASK, VECTOR
 
 from benches import process, timing
@@ -63,9 +64,7 @@ def write_run(folder: Path, pairs: int) -> Path:
             "served": {"by": "task", "pids": [SERVES], "cpus": [CORE]},
         })
     )  # fmt: skip
-    (folder / "run.json").write_text(
-        json.dumps({"schema": "tailtap.run/1", "slug": folder.name, "status": "done", "number": 1})
-    )
+    write_record(folder)
     evaluation.evaluate(folder / "ingress.stamps", folder / "egress.stamps").write(
         folder / "evaluation"
     )

@@ -158,13 +158,8 @@ def rows_at(told: Told, egress: Integers) -> Iterator[Row]:
         yield rows[place]
 
 
-def write_run(folder: Path, told: Told, **changes: Any) -> Path:
-    """A run folder with stamps, evaluation and trace; `changes` are keys of trace.json."""
-    folder.mkdir(parents=True)
-    write_sides(folder, told.made.sent, told.made.left)
-    evaluation.evaluate(folder / "ingress.stamps", folder / "egress.stamps").write(
-        folder / "evaluation"
-    )
+def write_record(folder: Path) -> None:
+    """The record of a run that is done."""
     run = {
         "schema": "tailtap.run/1", "number": 1, "slug": folder.name, "repeat": 1, "status": "done",
         "error": None, "name": "traced", "variables": {}, "warnings": [], "generator": None,
@@ -172,6 +167,16 @@ def write_run(folder: Path, told: Told, **changes: Any) -> Path:
         "environment": {"boot_id": "b"}, "started": "2026-11-01T14:00:00+00:00", "finished": None,
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(run))
+
+
+def write_run(folder: Path, told: Told, **changes: Any) -> Path:
+    """A run folder with stamps, evaluation and trace; `changes` are keys of trace.json."""
+    folder.mkdir(parents=True)
+    write_record(folder)
+    write_sides(folder, told.made.sent, told.made.left)
+    evaluation.evaluate(folder / "ingress.stamps", folder / "egress.stamps").write(
+        folder / "evaluation"
+    )
     told.write(folder)
     rewrite(folder / "trace.json", **changes)
     return folder
