@@ -105,13 +105,14 @@ def test_the_contents_lead_to_every_section_and_nothing_is_cut_off(
     open_page(browser, pages(name), WIDTHS[0])
     assert complaints(browser) == []  # such as that a model has no such attribute
     links = browser.find_elements(By.CSS_SELECTOR, "#contents a")
-    told = [(link.get_attribute("hash"), link.text) for link in links]
+    told = [link.get_attribute("hash") for link in links if link.text]
     heads = browser.find_elements(By.CSS_SELECTOR, "section > h2[id], section > .title > h2[id]")
-    assert told == [(f"#{head.get_attribute('id')}", head.text.lstrip("↑\n")) for head in heads]
+    assert told == [f"#{head.get_attribute('id')}" for head in heads]
+    asked = browser.find_elements(By.CSS_SELECTOR, "section.asked")
+    assert len({link.rect["y"] for link in links}) == 1 or asked, "the contents are one line"
     assert len(told) >= 8
     sections = "return document.querySelectorAll('section[aria-labelledby]').length"
     assert browser.execute_script(sections) == len(told)
-    assert all(link.is_displayed() for link in links)
     browser.execute_script(
         "for (const one of document.querySelectorAll('details')) one.open = true"
     )
@@ -125,7 +126,7 @@ def test_the_contents_lead_to_every_section_and_nothing_is_cut_off(
         assert (width, found["beneath"]) == (width, [])
 
 
-def test_every_number_of_eighteen_runs_is_seen_on_a_desktop_and_on_a_phone(
+def test_numbers_of_eighteen_runs_are_seen_on_a_desktop_and_on_demand_on_a_phone(
     browser: webdriver.Chrome, pages: Pages
 ) -> None:
     open_page(browser, pages("rates"), 1400)
@@ -148,11 +149,16 @@ def test_every_number_of_eighteen_runs_is_seen_on_a_desktop_and_on_a_phone(
     assert not found.find_elements(By.CSS_SELECTOR, ".figure, table")
     window(browser, 400, 900)
     settle(browser)
-    boxes = browser.execute_script(
-        "return [...document.querySelectorAll('[aria-labelledby=summary] td')].map((cell) => {"
+    cells = (
+        "return [...document.querySelectorAll('[aria-labelledby=summary] td')]"
+        ".filter((cell) => cell.checkVisibility()).map((cell) => {"
         "const box = cell.getBoundingClientRect();"
         "return [cell.dataset.head, cell.textContent, box.left, box.right] })"
     )
+    few = [head for head, *_ in browser.execute_script(cells)]
+    assert few == ["p50", "p99", "max"] * (len(few) // 3)
+    browser.find_element(By.CSS_SELECTOR, "[aria-labelledby=summary] .spared input").click()
+    boxes = browser.execute_script(cells)
     assert heads[1:] == [head for head, *_ in boxes[: len(heads) - 1]]
     assert len(boxes) % (len(heads) - 1) == 0
     assert all(0 <= left < right <= 400 and text for _, text, left, right in boxes)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 TOLD = 10
 """Stalls that are printed in words."""
-BRIEF_CAUSES = 3
-"""Causes that the shortest form names."""
 BRIEF_RUNS = 8
 """So many runs `tailtap run` explains at its end."""
 
@@ -178,23 +176,9 @@ def _print_undisturbed(found: UndisturbedRecord | None) -> None:
 
 def print_brief(content: CausesRecord, worst: Sequence[Line]) -> None:
     """Print what made the late packets of one run late, and the worst of its stalls."""
-    from tailtap.base.units import format_count
-    from tailtap.show.sections.causes import cause_name
+    from tailtap.show.sections.causes import in_short
 
-    causes = [
-        f"{row.packets:,} by {cause_name(row)}"
-        for row in content.causes
-        if row.claim != "present"  # which counts as unexplained
-    ]
-    told = causes[:BRIEF_CAUSES]
-    if more := causes[BRIEF_CAUSES:]:
-        told.append(f"others by {format_count(len(more), 'more cause')}")
-    if untraced := content.unexplained.untraced:
-        told.append(f"{untraced:,} while nothing was traced")
-    if unexplained := content.unexplained.packets - untraced:
-        told.append(f"{unexplained:,} unexplained")
-    packets = format_count(content.late.packets, "packet")
-    say(f"{_run(content)}: {packets} later than {content.late.words}: {', '.join(told)}")
+    say(f"{_run(content)}: {in_short(content)}")
     for line in worst[:1]:
         say(f"  the worst: {line.words}")
     _print_undisturbed(content.undisturbed)

@@ -22,6 +22,7 @@ from tailtap.analysis.evaluation.values import KEPT_LOSSES
 from tailtap.base.errors import InputError, MachineError, NothingMatched
 from tailtap.base.units import format_count, format_time
 from tailtap.cli.console import print_section, print_table
+from tailtap.cli.spectrum import print_spectrum
 from tailtap.cli.terminal import say, warn
 from tailtap.records.evaluation import (
     Change,
@@ -154,6 +155,7 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
         say(clocks_text(found.clocks))
     print_table(counts_table(found))
     print_table(latency_table(found, ps, "latency"))
+    print_spectrum(found)
     for pattern in found.loss_patterns or ():
         say(f"lost: {pattern.text}")
     print_table(flows_table(found.flows or ()))

@@ -141,6 +141,8 @@ def exit_status(found: VerdictRecord, *, allow_not_shown: bool = False) -> int:
 def print_verdict(found: VerdictRecord) -> None:
     """Print the object of ``--json``: answers with their reasons, profiles' sources, warnings."""
     from tailtap.cli.console import print_table
+    from tailtap.records.record import Notice
+    from tailtap.records.warnings import FEW, by_kind
     from tailtap.show.sections.answers import verdict_table
 
     if not found.verdicts:  # there are claims alone
@@ -151,11 +153,9 @@ def print_verdict(found: VerdictRecord) -> None:
     for profile in dict.fromkeys(row.profile for row in found.verdicts):
         if profile is not None:
             _print_source(profile)
-    listed: dict[tuple[str, str], list[str]] = {}
-    for warning in found.warnings:
-        listed.setdefault((warning.code, warning.message), []).append(warning.run)
-    for (code, message), runs in listed.items():
-        say(f"warning: {', '.join(runs)}: {message} [{code}]")
+    for kind in by_kind((Notice(one.code, one.message), one.run) for one in found.warnings):
+        runs = kind.runs if len(kind.runs) <= FEW else [f"{len(kind.runs)} runs"]
+        say(f"warning: {', '.join(runs)}: {kind.message} [{kind.code}]")
     print_claims(found.claims)
     told = [f"{count} {answer}" for answer, count in found.answers.items() if count]
     if found.claims:

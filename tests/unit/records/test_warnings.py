@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tailtap.records.record import Notice
-from tailtap.records.warnings import CATALOGUE, INVALIDATING, is_valid, page
+from tailtap.records.warnings import CATALOGUE, INVALIDATING, by_kind, is_valid, page
 
 ROOT = Path(__file__).parents[3]
 CALLS = ("Notice", "_warning", "with_flag")
@@ -63,3 +65,21 @@ def test_the_page_is_that_of_the_catalogue() -> None:
     assert (ROOT / "docs/reference/warnings.md").read_text("utf-8") == page(), "run 'make docs'"
     entries = [entry for entries in CATALOGUE.values() for entry in entries]
     assert page().count("\n- `") == len(entries)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "one"),
+    [
+        ("300 us late", "7 ms late", "300 us to 7 ms late"),
+        ("p99 is from 20 to 21 ns", "p99 is from 30 to 31 ns", ""),
+        ("1.json: 3 were lost", "2.json: 3 were lost", ""),
+        ("3 % were lost", "3 % were lost", "3 % were lost"),
+        ("base-1 lost 1,000", "base-1 lost 20", "base-1 lost 20 to 1,000"),
+    ],
+)  # fmt: skip
+def test_warnings_of_a_kind_are_one_with_the_range_of_their_figure(
+    first: str, second: str, one: str
+) -> None:
+    kinds = by_kind([(Notice("slip", first), "a"), (Notice("slip", second), "b")])
+    shown = [(kind.message, kind.runs) for kind in kinds]
+    assert shown == ([(one, ["a", "b"])] if one else [(first, ["a"]), (second, ["b"])])

@@ -238,7 +238,16 @@ def _under(ranking: Ranking) -> str:
             why = f" ({most} against {most} repeats can reach p = {reach:.2g} at best)"
         return f"{where}: no difference is shown between {who}{why}"
     (found,) = first
-    return f"{where}: {found.configuration.label}{_worst(found)}" + "".join(_margin(ranking))
+    best = f"{found.configuration.label}{_worst(found)}"
+    if len(ranking.standings) < 2:
+        return f"{where}: {best}"
+    after = ranking.standings[1].configuration.label
+    least = "" if len(ranking.standings) == 2 else ", the others longer"
+    shift = ranking.over(1, 0)
+    if shift.ratio is None:
+        return f"{where}: {best} is faster than {after}{least}"
+    ratio, _, interval = ratio_text(shift).removeprefix("x").partition(" ")
+    return f"{where}: {after} takes {ratio} times as long {interval} as {best}{least}"
 
 
 def _worst(found: Standing) -> str:
@@ -246,9 +255,3 @@ def _worst(found: Standing) -> str:
     if worst is None or worst.latency is None:
         return ""
     return f", {format_time(worst.latency)} in the worst of {len(found.values)} repeats"
-
-
-def _margin(ranking: Ranking) -> Iterator[str]:
-    if len(ranking.standings) > 1:
-        other = ranking.standings[1].configuration.label
-        yield f"; {other} is next, {ratio_text(ranking.over(1, 0))}"

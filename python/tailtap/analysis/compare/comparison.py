@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +16,12 @@ from tailtap.analysis.compare.ranking import RULE, Pair, Ranking, Standing, need
 from tailtap.analysis.compare.resources import common_cache, counters, judge, resources
 from tailtap.analysis.compare.significance import ALPHA, percentile_text, ratio_text
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.runs.reader import home_of, read_runs
+from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.tail import analyse
 from tailtap.analysis.tail.runs import sum_up
 from tailtap.analysis.undisturbed import undisturbed_run
-from tailtap.analysis.verdict.runs import required_by
+from tailtap.analysis.verdict.runs import required_percentiles
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_share
 from tailtap.records import compare
@@ -261,25 +261,6 @@ def read(
         for run in experiment.runs:
             found.setdefault(_identity(run), replace(run, alias=name))
     return list(found.values())
-
-
-def required_percentiles(paths: Iterable[Path]) -> set[float]:
-    """The percentiles (0 to 1; 1 is the maximum) that the experiment files of runs require.
-
-    The share of packets that must be in time is one, too. Raises `InputError` with the line of a
-    file that was changed into one that cannot be read.
-    """
-    found: set[float] = set()
-    for home in {home_of(path) for path in paths}:
-        for wanted in required_by(home):
-            match wanted.quantity:
-                case "percentile" if wanted.argument is not None:
-                    found.add(float(wanted.argument))
-                case "reliability":
-                    found.add(float(wanted.limit))
-                case "max":
-                    found.add(1.0)
-    return found
 
 
 def _identity(run: Run) -> object:

@@ -41,7 +41,7 @@ from statistics import NormalDist, fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from tailtap.analysis.compare.comparison import doubts, notices, read, required_percentiles
+from tailtap.analysis.compare.comparison import doubts, notices, read
 from tailtap.analysis.compare.configurations import (
     ASKED,
     Configuration,
@@ -60,6 +60,7 @@ from tailtap.analysis.compare.significance import (
 from tailtap.analysis.runs.groups import label_parts
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed import undisturbed_run
+from tailtap.analysis.verdict.runs import required_percentiles
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.units import format_share
 from tailtap.records.compare import GateAnswer, GateRecord, GateRow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -93,7 +93,8 @@ class Configuration:
     variables: Mapping[str, str]
     members: tuple[Member, ...]
     common_percentile: float | None
-    """The percentile that configurations are judged by; None when a run supports none."""
+    """The percentile that configurations are judged by: the highest that was asked for, else the
+    highest, of those that every run supports; None when a run supports none."""
     wire: bool
     light: str
     dark: str
@@ -157,25 +158,31 @@ def listed(evaluation: Latencies, p: float | None) -> Percentile | None:
     return next((row for row in evaluation.listed if row.p == p), None)
 
 
-def common_percentile(evaluations: Iterable[Latencies]) -> float | None:
+def common_percentile(
+    evaluations: Iterable[Latencies], asked: Collection[float] = ()
+) -> float | None:
     """The highest listed percentile that every evaluation supports; None when there is none.
 
-    Published runs of which no percentiles are known, or not their support, are left out.
+    One that was `asked` for comes before higher ones. Published runs of which no percentiles are
+    known, or not their support, are left out.
     """
     supported = [
         {row.p for row in e.listed if row.supported}
         for e in evaluations
         if e.listed and e.packets is not None
     ]
-    return max(set.intersection(*supported), default=None) if supported else None
+    common = set.intersection(*supported) if supported else set()
+    return max(common & set(asked) or common, default=None)
 
 
-def configurations(experiment: Experiment, *, every: bool = True) -> list[Configuration]:
+def configurations(
+    experiment: Experiment, *, every: bool = True, asked: Collection[float] = ()
+) -> list[Configuration]:
     """The finished runs grouped by what was varied, in the order of their first run.
 
     Imported ones follow one's own: first those at the packet rate of a run of one's own, then the
     others, last those without percentiles. Figures show all of them or, without `every`, the first
-    `DRAWN`.
+    `DRAWN`. `asked` are percentiles (0 to 1) that requirements are about.
     """
     groups = _in_order(experiment)
     own = sum(runs[0].origin is None for runs in groups)
@@ -183,12 +190,8 @@ def configurations(experiment: Experiment, *, every: bool = True) -> list[Config
     result: list[Configuration] = []
     index, colours = 0, Colours()
     # One for all, so that configurations can be compared.
-    common = common_percentile(
-        run.evaluation
-        for runs in groups[:drawn]
-        for run in runs
-        if run.evaluation and run.valid is not False
-    )
+    counted = (run for runs in groups[:drawn] for run in runs if run.valid is not False)
+    common = common_percentile((run.evaluation for run in counted if run.evaluation), asked)
     for place, runs in enumerate(groups):
         label = configuration_label(runs[0], experiment.name)
         traits = runs[0].traits

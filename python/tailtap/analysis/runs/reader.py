@@ -288,11 +288,17 @@ def run_in(folder: Path, top: Path, *, late: bool = False) -> Run:
     return replace(run, error=record.error or known)
 
 
+def _without(message: str, source: str) -> str:
+    """A message that does not begin with the file that it is about."""
+    file, _, words = message.partition(": ")
+    return words if words and f"/{source}".endswith(f"/{file}") else message
+
+
 def _imported(run: Run, record: RunRecord) -> Run:
     """A run of others: where it was found is no variable, and is told once, not in each warning."""
     variables = {name: text for name, text in run.variables.items() if name != "source"}
     source = str(record.parameters.whole.get("source", ""))
-    notes = (Notice(one.code, one.message.removeprefix(f"{source}: ")) for one in record.warnings)
+    notes = (Notice(one.code, _without(one.message, source)) for one in record.warnings)
     return replace(
         run,
         variables=variables,

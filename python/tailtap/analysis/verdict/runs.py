@@ -5,7 +5,7 @@ Runs that differ in nothing but the repeat answer together: all must hold, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,6 +154,25 @@ def required_by(folder: Path) -> tuple[Requirement, ...]:
         return parse_requirements(texts)
     except InputError as error:
         raise InputError(f"require: {error}").at(place) from error
+
+
+def required_percentiles(paths: Iterable[Path]) -> set[float]:
+    """The percentiles (0 to 1; 1 is the maximum) that the experiment files of runs require.
+
+    The share of packets that must be in time is one, too. Raises `InputError` with the line of a
+    file that was changed into one that cannot be read.
+    """
+    found: set[float] = set()
+    for home in {home_of(path) for path in paths}:
+        for wanted in required_by(home):
+            match wanted.quantity:
+                case "percentile" if wanted.argument is not None:
+                    found.add(float(wanted.argument))
+                case "reliability":
+                    found.add(float(wanted.limit))
+                case "max":
+                    found.add(1.0)
+    return found
 
 
 def evidence_of(run: Run) -> Evidence:

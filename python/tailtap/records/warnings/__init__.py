@@ -6,8 +6,11 @@ that the sources use and compares them with the catalogue, both ways.
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from tailtap.records.record import Entry, Notice
 from tailtap.records.warnings.analysis import CAUSES, COMPARISON, TAIL
@@ -47,6 +50,74 @@ INVALIDATING = frozenset(
 
 NOTES = frozenset(entry.code for entries in CATALOGUE.values() for entry in entries if entry.note)
 """Warnings that put no number in doubt: pages do not begin with them."""
+
+
+ENTRIES = {entry.code: entry for entries in CATALOGUE.values() for entry in entries}
+FEW = 6
+"""So many runs are named where a warning is of several; of more, how many they are."""
+R = TypeVar("R")
+
+
+@dataclass
+class Kind(Generic[R]):
+    """Warnings of one code that differ in one figure at most."""
+
+    code: str
+    parts: list[set[str]]
+    """Of their messages words and figures in turn, and what each is in some of them."""
+    runs: list[R] = field(default_factory=list)
+    """Those that have one; a run may have several."""
+
+    def with_(self, parts: Sequence[str]) -> list[set[str]] | None:
+        """Their parts with those of one more; None where that is of another kind."""
+        if len(parts) != len(self.parts):
+            return None
+        found = [known | {part} for known, part in zip(self.parts, parts, strict=True)]
+        differ = [len(one) > 1 for one in found]
+        return None if any(differ[::2]) or sum(differ) > 1 else found
+
+    @property
+    def message(self) -> str:
+        """Their message, with the range of the figure."""
+        return "".join(map(_range, self.parts))
+
+    @property
+    def action(self) -> str:
+        """What to do."""
+        return ENTRIES[self.code].action if self.code in ENTRIES else ""
+
+
+def by_kind(found: Iterable[tuple[Notice, R]]) -> list[Kind[R]]:
+    """Warnings and the runs that have them by their kinds, in the order of the first ones."""
+    kinds: list[Kind[R]] = []
+    for notice, run in found:
+        parts = FIGURE.split(notice.message)
+        for kind in kinds:
+            if kind.code == notice.code and (more := kind.with_(parts)) is not None:
+                kind.parts = more
+                break
+        else:
+            kinds.append(kind := Kind(notice.code, [{part} for part in parts]))
+        if kind.runs[-1:] != [run]:
+            kind.runs.append(run)
+    return kinds
+
+
+FIGURE = re.compile(r"(?<![\w.-])(\d[\d,]*(?:\.\d+)?(?: (?:ns|us|ms|s|%))?)(?!\.?\w)")
+"""A number of a sentence, with its unit."""
+UNITS = {"": 1.0, "%": 1.0, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def _range(known: Collection[str]) -> str:
+    """The least and the most of some figures; words are the same in all messages."""
+    if len(known) == 1:
+        return next(iter(known))
+
+    def size(figure: str) -> float:
+        number, _, unit = figure.partition(" ")
+        return float(number.replace(",", "")) * UNITS[unit]
+
+    return f"{min(known, key=size)} to {max(known, key=size)}"
 
 
 def notices(rows: Iterable[Mapping[str, str]]) -> list[Notice]:

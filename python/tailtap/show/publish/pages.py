@@ -12,19 +12,21 @@ from jinja2 import Environment
 
 import tailtap
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
-from tailtap.analysis.runs.groups import Finding, configurations, finding
+from tailtap.analysis.runs.groups import Configuration, Finding, configurations
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.analysis.runs.text import count_text, date_text, share_text, time_text
+from tailtap.analysis.verdict.runs import required_percentiles
 from tailtap.base.document import load
 from tailtap.base.errors import InputError
 from tailtap.base.files import drafted, write_text
 from tailtap.records.causes import CausesRecord
 from tailtap.records.record import read_if_there
 from tailtap.records.site import RedactedKind, SiteRecord, SiteRun
+from tailtap.records.verdict import VerdictRow
 from tailtap.show.publish.crate import PREVIEW, SPDX, Author
-from tailtap.show.report.page import packaged, question_of, verdict_of
-from tailtap.show.sections import Table
-from tailtap.show.sections.answers import claims_table
+from tailtap.show.report.page import packaged, question_of, verdicts_of
+from tailtap.show.sections.answers import claims_table, verdict_table
+from tailtap.show.sections.cards import cards
 from tailtap.show.sections.causes import causes_section
 from tailtap.show.sections.latency import percentiles_table
 from tailtap.show.sections.renderers import templates
@@ -89,8 +91,15 @@ def write(
     """Write the index, a page for each figure and each run, and what a repository is read by."""
     environment = _environment()
     by_slug = {run.slug: run for run in experiment.runs}
-    groups = configurations(experiment)
-    findings: list[Finding] = [finding(group, groups) for group in groups if group.drawn]
+    verdicts = _verdicts(experiment)
+    asked = required_percentiles([experiment.folder]) if verdicts else ()
+    groups = configurations(experiment, asked=asked)
+
+    def causes(group: Configuration) -> CausesRecord | None:
+        folder = group.worst.run.folder if group.worst else None
+        return None if folder is None else read_if_there(folder / "causes.json", CausesRecord)
+
+    found = cards([group for group in groups if group.drawn], groups, verdicts, causes)
     shared: dict[str, Any] = {
         "site": record,
         "words": WORDS,
@@ -108,10 +117,10 @@ def write(
     page(
         "index.html",
         "index.html.j2",
-        findings=findings,
+        cards_shown=found,
         question=question_of(experiment),
         asked=_asked(site),
-        verdict=_verdict(experiment),
+        verdict=verdict_table(verdicts),
         claims=claims_table(record.claims),
         measured=by_slug,
         shown=SHOWN,
@@ -123,7 +132,7 @@ def write(
     for run in record.runs:
         measured = by_slug[run.slug]
         page(run.page, "run.html.j2", **_run_page(site, run, measured, record))
-    _documents(site, environment, record, authors, findings)
+    _documents(site, environment, record, authors, [card.finding for card in found])
 
 
 def _own_style() -> str:
@@ -172,11 +181,11 @@ def _word(value: object) -> str:
     return ", ".join(map(_word, value)) if isinstance(value, list) else str(value)
 
 
-def _verdict(experiment: Experiment) -> Table | None:
+def _verdicts(experiment: Experiment) -> Sequence[VerdictRow]:
     try:
-        return verdict_of(experiment)
+        return verdicts_of(experiment)
     except InputError:  # what is required of an experiment that names its files, say
-        return None
+        return ()
 
 
 def _run_page(site: Path, run: SiteRun, measured: Run, record: SiteRecord) -> dict[str, object]:

@@ -107,6 +107,7 @@ def gather(
     """
     from tailtap.analysis.runs.groups import configurations
     from tailtap.analysis.runs.selection import select
+    from tailtap.analysis.verdict.runs import required_percentiles
 
     progress(f"reading {folder}")
     search = None
@@ -120,7 +121,9 @@ def gather(
     from tailtap.show.report.hops import lines
     from tailtap.show.report.readings import with_undisturbed
 
-    groups, damage = with_undisturbed(configurations(experiment, every=bool(runs)))
+    groups, damage = with_undisturbed(
+        configurations(experiment, every=bool(runs), asked=required_percentiles([folder]))
+    )
     experiment = replace(experiment, warnings=(*experiment.warnings, *damage))
     drawn = [group for group in groups if group.drawn]
     if len(drawn) < len(groups):

@@ -22,20 +22,20 @@ from typing import Any
 import tailtap
 from tailtap.analysis.compare import resources as compare
 from tailtap.analysis.compare.checks import advise
-from tailtap.analysis.compare.comparison import load_record, required_percentiles
+from tailtap.analysis.compare.comparison import load_record
 from tailtap.analysis.compare.configurations import gather
 from tailtap.analysis.compare.ranking import rank
 from tailtap.analysis.figures.specification import DASHES
-from tailtap.analysis.runs.groups import DRAWN, Configuration, Finding, finding, listed
+from tailtap.analysis.runs.groups import DRAWN, Configuration, listed
 from tailtap.analysis.runs.run import Experiment
 from tailtap.analysis.runs.text import count_text, date_text
-from tailtap.analysis.verdict.runs import judge_experiment, required_by
+from tailtap.analysis.verdict.runs import judge_experiment, required_by, required_percentiles
 from tailtap.base.document import load
 from tailtap.base.errors import InputError
 from tailtap.records.machine import NOISE, NoiseRecord
 from tailtap.records.record import R, read_if_there
 from tailtap.records.search import ImproveRecord, SearchRecord
-from tailtap.records.verdict import ClaimRow
+from tailtap.records.verdict import ClaimRow, VerdictRow
 from tailtap.show.report import Material, readings, tables
 from tailtap.show.report.audit import MachineAudit, audits_of
 from tailtap.show.report.causes import CausesSection, causes_shown
@@ -55,6 +55,7 @@ from tailtap.show.sections.answers import (
     rates_table,
     verdict_table,
 )
+from tailtap.show.sections.cards import Card, cards
 from tailtap.show.sections.comparison import COUNTED, RANKED, counted_part, ranked_part
 from tailtap.show.sections.machine import noise_section
 from tailtap.show.sections.renderers import templates
@@ -81,11 +82,11 @@ class Header:
 
 @dataclass(frozen=True)
 class Result:
-    """What the page begins with: a sentence about each configuration, or about the slowest."""
+    """What the page begins with: a card of each configuration, or of the slowest."""
 
-    findings: Sequence[Finding]
+    cards: Sequence[Card]
     of: int
-    """How many configurations there are, where not all have a sentence; else 0."""
+    """How many configurations there are, where not all have a card; else 0."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def render(
     experiment, groups, drawn = material.experiment, material.groups, material.drawn
     causes, hops = causes_shown(material.stories), hop_section(material.lines)
     screen = _screen(material, causes)
-    curves = loss_curves(drawn)
+    curves, verdicts = loss_curves(drawn), verdicts_of(experiment)
     payload = {
         "document": screen.document,
         "roots": {panel.root: f"figure-{panel.root}" for panel in screen.shown if panel.root},
@@ -186,9 +187,9 @@ def render(
     }
     page = Page(
         header=_header(experiment),
-        result=_result(drawn, groups),
+        result=_result(drawn, groups, verdicts, causes),
         tables={
-            "verdicts": verdict_of(experiment),
+            "verdicts": verdict_table(verdicts),
             "claims": claims_table(_claims(experiment)),
             "rates": rates_table(material.search.answers if material.search else ()),
             "summary": tables.summary(groups),
@@ -204,7 +205,7 @@ def render(
             "imported": tables.imported(groups),
         },
         improvement=_beside(experiment, "improve.json", ImproveRecord, improvement_section),
-        told=tables.told(experiment, groups, causes.advised),
+        told=tables.told(experiment, groups),
         search=material.search,
         comparison=compared(experiment, groups),
         requested=requested,
@@ -246,7 +247,12 @@ def _screen(material: Material, causes: CausesSection) -> Screen:
     return screen
 
 
-def _result(drawn: list[Configuration], groups: list[Configuration]) -> Result:
+def _result(
+    drawn: list[Configuration],
+    groups: list[Configuration],
+    verdicts: Sequence[VerdictRow],
+    causes: CausesSection,
+) -> Result:
     """What the page begins with; many imported configurations have tables."""
     imported = [group for group in drawn if group.origin]
     named = drawn if len(imported) <= DRAWN else [g for g in drawn if not g.origin]
@@ -255,7 +261,7 @@ def _result(drawn: list[Configuration], groups: list[Configuration]) -> Result:
         slowest = sorted(named, key=lambda group: _slowness(group, min(known, default=1.0)))
         named = [group for group in named if group in slowest[-FEW_TOLD:]]
     of = len(drawn) if len(drawn) > MOST_TOLD else 0
-    return Result([finding(group, groups) for group in named], of)
+    return Result(cards(named, groups, verdicts, causes.of), of)
 
 
 def _slowness(group: Configuration, p: float) -> float:
@@ -304,15 +310,15 @@ def _claims(experiment: Experiment) -> Sequence[ClaimRow]:
     return claims_shown(experiment)
 
 
-def verdict_of(experiment: Experiment) -> Table:
-    """The verdict on own runs; empty where the file requires nothing.
+def verdicts_of(experiment: Experiment) -> Sequence[VerdictRow]:
+    """The verdict on own runs; nothing where the file requires nothing.
 
     Raises `InputError` when the experiment file was changed into one that cannot be read.
     """
     required = required_by(experiment.folder)
     own = Experiment(experiment.name, experiment.folder, experiment.own)
     judged = required and own.runs
-    return verdict_table(judge_experiment(own, required).verdicts if judged else ())
+    return judge_experiment(own, required).verdicts if judged else ()
 
 
 def _beside(

@@ -35,10 +35,12 @@ from tailtap.analysis.figures.specification import (
 
 FORMATS = {TIME: "time", RATE: "rate", PACKETS: "count"}
 """The page's functions that write what stands on an axis."""
-SHORT_TICKS = (1, 1.5, 2, 3, 5, 7)
-"""Of each decade, what is labelled on a short logarithmic axis, as far as there is room."""
-SHORT = (0.7, 2.0)
-"""Decades of an axis on which Bokeh's own ticks are as on a linear one: none in its lower half."""
+TICKS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5))
+"""Of each decade, what is labelled on a logarithmic axis, the closest for which there is room."""
+LABEL = 26
+"""Pixels that a label needs."""
+LINEAR = 0.7
+"""Decades of an axis up to which Bokeh's own ticks are good, as on a linear one."""
 HEIGHTS = {"hdr": 520, "loss": 360, "causes": 280, "shares": 280, "hops": 280, "hop-packets": 280}
 LIMITS = {"hdr": 6, "worst": 3, "losses": 3, "causes": 3, "loss": 4, "shares": 1, "hop-packets": 1}
 """Of how many marks at most the pointer reads."""
@@ -148,7 +150,7 @@ class Screen:
         zoomed: str,
     ) -> Model:
         """A plot without colours, with a box to zoom by dragging; a double click resets it."""
-        sides = [self._axis(axis, side) for side, axis in zip(("below", "left"), axes, strict=True)]
+        sides = [self._axis(axis, room) for room, axis in zip((0, height), axes, strict=True)]
         grids = [self.model("Grid", axis=side, dimension=place) for place, side in enumerate(sides)]
         zoom = self.model("BoxZoomTool", dimensions=zoomed)
         scales = [self.model("LogScale" if axis.log else "LinearScale") for axis in axes]
@@ -174,7 +176,8 @@ class Screen:
             min_border_right=14,
         )
 
-    def _axis(self, axis: Axis, side: str) -> Model:
+    def _axis(self, axis: Axis, room: int) -> Model:
+        """An axis; an upright one has `room` of so many pixels."""
         policy = self.model("NoOverlap", min_distance=8)
         attributes: dict[str, Any] = {
             "axis_label": axis.label,
@@ -188,7 +191,7 @@ class Screen:
         if ticks is not None:
             attributes["ticker"] = self.model("FixedTicker", ticks=list(ticks), minor_ticks=[])
             attributes["major_label_overrides"] = dict(ticks)
-        elif side == "left" and axis.log and (own := _own_ticks(axis)):
+        elif axis.log and (own := _own_ticks(axis, room)):
             attributes["ticker"] = self.model("FixedTicker", ticks=own, minor_ticks=[])
         if axis.quantity in FORMATS and ticks is None:
             code = f"return window.tailtap.{FORMATS[axis.quantity]}(tick)"
@@ -306,13 +309,17 @@ HITS: Mapping[str, Sequence[str]] = {
 """The marks that a pointer reads."""
 
 
-def _own_ticks(axis: Axis) -> list[float]:
-    """The ticks of a short logarithmic axis; none where Bokeh's own are good."""
+def _own_ticks(axis: Axis, room: int) -> list[float]:
+    """The ticks of an upright logarithmic axis of `room` pixels; none where Bokeh's are good."""
     low, high = axis.low or 0.0, axis.high or 0.0
-    if not 0 < low < high or not SHORT[0] < log10(high / low) < SHORT[1]:
+    decades = log10(high / low) if 0 < low < high else 0.0
+    if decades <= LINEAR:
         return []
-    decades = range(floor(log10(low)), ceil(log10(high)))
-    return [tick * 10.0**one for one in decades for tick in SHORT_TICKS]
+    ticks = next((ticks for ticks in TICKS if decades * len(ticks) * LABEL < room), None)
+    if ticks is None:
+        return []
+    powers = range(floor(log10(low)), ceil(log10(high)))
+    return [tick * 10.0**power for power in powers for tick in ticks]
 
 
 def _encoded(value: Any, met: set[str]) -> Any:

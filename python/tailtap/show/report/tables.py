@@ -21,7 +21,7 @@ from tailtap.analysis.runs.run import Experiment, Origin, Run
 from tailtap.analysis.runs.text import count_text, share_text, time_text
 from tailtap.records.evaluation import Counts
 from tailtap.records.record import as_json, meanings
-from tailtap.records.warnings import NOTES
+from tailtap.records.warnings import FEW, NOTES, by_kind
 from tailtap.show.report.audit import topology
 from tailtap.show.report.loss import LossCurve, Point, loss_curves, lossless, rate_curves
 from tailtap.show.sections import (
@@ -121,11 +121,12 @@ def percentile_columns(groups: Sequence[Configuration]) -> list[float]:
 def summary(groups: list[Configuration]) -> Table:
     """The latency of every run, a part for each configuration, and the floor (`wire`) under it."""
     ps = percentile_columns(groups)
+    kept = {0.5, *(group.common_percentile for group in groups)}
     columns = (
         Column("run"),
-        Column("packets", COUNT),
-        Column("loss", SHARE),
-        *(Column(percentile_label(p), TIME) for p in ps),
+        Column("packets", COUNT, spare=1),
+        Column("loss", SHARE, spare=1),
+        *(Column(percentile_label(p), TIME, spare=p not in kept) for p in ps),
         Column("max", TIME),
     )
     return Table("latency of every run", columns, [_summary(one, groups, ps) for one in groups])
@@ -361,10 +362,12 @@ def imported(groups: list[Configuration]) -> Table:
 
 @dataclass(frozen=True)
 class Warnings:
-    """One warning and the runs that have it, as a text."""
+    """Warnings of one kind and the runs that have them, as a text."""
 
     code: str
     message: str
+    action: str
+    """What to do."""
     runs: str
 
 
@@ -376,35 +379,27 @@ class Told:
     doubts: Sequence[Warnings]
     notes: Sequence[Warnings]
     """Warnings that put no number in doubt."""
-    remedies: Sequence[tuple[str, str]]
-    """What to type for candidate remedies of late packets, and in which runs these are late."""
 
 
-def told(
-    experiment: Experiment, groups: list[Configuration], remedies: Mapping[str, list[Run]]
-) -> Told:
+def told(experiment: Experiment, groups: list[Configuration]) -> Told:
     """What stands above all numbers, and the notes below them."""
     rows = warning_rows(experiment, groups)
     return Told(
         experiment.failed,
         [row for row in rows if row.code not in NOTES],
         [row for row in rows if row.code in NOTES],
-        [(line, runs_text(runs, experiment, groups)) for line, runs in remedies.items()],
     )
 
 
 def warning_rows(experiment: Experiment, groups: list[Configuration]) -> list[Warnings]:
-    """All warnings of runs and evaluations; equal ones are one row with all their runs."""
-    found: dict[tuple[str, str], list[Run]] = {
-        (notice.code, notice.message): [] for notice in experiment.warnings
-    }
-    for run in experiment.runs:
-        for notice in run.all_warnings:
-            found.setdefault((notice.code, notice.message), []).append(run)
+    """All warnings of runs and evaluations, a row for each kind."""
+    kinds = by_kind((notice, run) for run in experiment.runs for notice in run.all_warnings)
     return [
-        Warnings(code, message, runs_text(runs, experiment, groups))
-        for (code, message), runs in found.items()
-    ]
+        *(Warnings(one.code, one.message, one.action, "")
+          for one in by_kind((notice, None) for notice in experiment.warnings)),
+        *(Warnings(one.code, one.message, one.action, runs_text(one.runs, experiment, groups))
+          for one in kinds),
+    ]  # fmt: skip
 
 
 def runs_text(runs: list[Run], experiment: Experiment, groups: list[Configuration]) -> str:
@@ -424,7 +419,8 @@ def runs_text(runs: list[Run], experiment: Experiment, groups: list[Configuratio
             texts += [member.label for member in mine]
         for member in mine:
             del left[member.run.number, member.run.slug]
-    return ", ".join([*texts, *(run.slug for run in left.values())])
+    texts += [run.slug for run in left.values()]
+    return ", ".join(texts) if len(texts) <= FEW else f"{len(runs)} of {len(experiment.runs)} runs"
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,8 @@ class Column:
     wrap: int = 0
     """On a terminal words are wrapped, down to so many characters; 0: cells keep their width."""
     spare: int = 0
-    """Left out for want of room on a terminal; the highest first, and 0 never."""
+    """Left out for want of room: on a terminal the highest first, on a narrow page until someone
+    wants all columns; 0 never."""
     alarms: bool = False
     """Whether any count but 0 alarms."""
 

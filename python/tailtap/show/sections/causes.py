@@ -48,6 +48,8 @@ TASKS = (
 )
 KNOBS = 3
 """So many candidates are named of a cause."""
+SHORT = 3
+"""So many causes are named in one sentence."""
 WITHOUT = 3
 """Causes without which the tail is estimated in words."""
 
@@ -81,6 +83,28 @@ def causes_section(
     if tasks := [_task(one) for one in causes if one.task is not None]:
         tables.append(table(f"tasks that made packets of {title} late", TASKS, tasks))
     return Section(title, [summary], tables, list(_notes(record)), mark)
+
+
+def in_short(record: CausesRecord) -> str:
+    """What made the late packets of a run late, the cause of most of them first."""
+    late, left = record.late, record.unexplained
+    told = [(one.packets, f"{cause_name(one)}, up to {format_time(one.worst_ns)}")
+            for one in record.causes if one.claim != "present"]  # fmt: skip
+    told += [(left.untraced, "while nothing was traced"),
+             (left.packets - left.untraced, "unexplained")]  # fmt: skip
+    told = sorted((one for one in told if one[0]), key=lambda one: -one[0])
+    if rest := told[SHORT:]:
+        told[SHORT:] = [(sum(count for count, _ in rest), format_count(len(rest), "other cause"))]
+    if not told:
+        return ""
+    (count, most), *others = told
+    packets = format_count(late.packets, "packet")
+    return "; ".join(
+        (
+            f"{count:,} of {packets} later than {late.words}: {most}",
+            *(f"{count:,}: {what}" for count, what in others),
+        )
+    )
 
 
 def estimate(remove: Remove) -> str:

@@ -82,13 +82,13 @@ def comparison_parts(found: CompareRecord) -> Iterator[Shown]:
     """The ranking under each load, what differs, and what follows from it."""
     if found.undisturbed:
         yield "of undisturbed latencies: without the time around pauses from outside"
+    yield from (*found.advice, "")
     for load in found.loads:
         yield from _ranking(load, found.alpha)
     for load in found.loads:
         yield from _counters(load)
     yield from (traits(found.loads), "")
     yield from (f"{check.name}: {check.answer}: {check.because}" for check in found.recommendations)
-    yield from ("", *found.advice)
 
 
 def _ranking(load: LoadRow, alpha: float) -> Iterator[Shown]:

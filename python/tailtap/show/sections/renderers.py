@@ -5,11 +5,13 @@ Names come from files that anyone may have written: autoescape is on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from tailtap.analysis.runs.text import with_micro_sign
 from tailtap.analysis.verdict.junit import printable
@@ -35,7 +37,20 @@ def templates(package: str) -> Environment:
         lstrip_blocks=True,
     )
     found.filters["micro"] = with_micro_sign
+    found.filters["folds"] = folds
+    found.filters["code"] = code
     return found
+
+
+def code(text: str) -> Markup:
+    """A text in which backquotes mark what is typed."""
+    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(escape(text))))
+
+
+def folds(text: Markup) -> tuple[Markup, Markup]:
+    """The first sentence of a text of a page, and the others."""
+    first, *others = re.split(r"(?<=\.)\s+", text.strip(), maxsplit=1)
+    return Markup(first), Markup("".join(others))
 
 
 MARKS: dict[GateAnswer, str] = {

@@ -11,7 +11,6 @@ from tailtap.analysis.causes.remedies import proven_words
 from tailtap.analysis.causes.stored import Causes, causes_of, shares
 from tailtap.analysis.causes.trace import has_trace
 from tailtap.analysis.runs.groups import Colour, Configuration, Member
-from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import with_micro_sign
 from tailtap.base.errors import InputError
 from tailtap.records.causes import CausesRecord
@@ -159,14 +158,10 @@ class CausesSection:
         colours = {name: colour._asdict() for name, colour in both.items()}
         return {"causes": colours, "timelines": self.timelines}
 
-    @property
-    def advised(self) -> dict[str, list[Run]]:
-        """What to type for candidate remedies of late packets, and the runs that each is for."""
-        found: dict[str, list[Run]] = {}
-        for run in self.runs:
-            for line in run.record.remove.lines:
-                found.setdefault(line, []).append(run.story.member.run)
-        return found
+    def of(self, group: Configuration) -> CausesRecord | None:
+        """Why packets of the repeat that figures show of a configuration were late."""
+        stories = ((run.story, run.record) for run in self.runs)
+        return next((one for story, one in stories if story.drawn and story.group is group), None)
 
 
 def _states(lines: Iterable[Any]) -> dict[str, Colour]:

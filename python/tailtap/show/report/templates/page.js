@@ -260,11 +260,21 @@ window.tailtap = (() => {
     window.addEventListener("resize", fit);
   }
 
+  // The page has not loaded before its figures are drawn: a document is open inside of it meanwhile.
+  function loading() {
+    const frame = document.createElement("iframe");
+    frame.hidden = true;
+    document.body.append(frame);
+    frame.contentDocument.open();
+    return () => { frame.contentDocument.close(); frame.remove(); };
+  }
+
+  const loaded = loading();
   const ready = start().catch((error) => {
     const place = document.getElementById("trouble");
     place.textContent = `The figures cannot be drawn in this browser: ${error.message}`;
     place.hidden = false;
     throw error;
-  });
+  }).finally(loaded);
   return { time, rate, count, percent, state, parts, ready };
 })();

@@ -1,0 +1,49 @@
+"""The tail on a terminal: latency over percentile in a few lines, both axes logarithmic."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from tailtap.base.units import format_time
+from tailtap.cli.terminal import width_of
+
+if TYPE_CHECKING:
+    from tailtap.analysis.evaluation.model import Latencies
+
+LINES = 10
+"""Those of the figure, the ticks below it among them."""
+WIDEST = 100
+FEWEST = 100
+"""Of fewer packets there is no tail to draw."""
+
+
+def print_spectrum(found: Latencies) -> None:
+    """Draw the percentiles of an evaluation; nothing where standard output is no terminal."""
+    room = width_of(sys.stdout)
+    if room is None or (found.packets or 0) < FEWEST:
+        return
+    import numpy as np
+    import plotext
+
+    from tailtap.analysis.figures.curves import (
+        curve_of,
+        tick_label,
+        ticks_between,
+        ticks_of_percentiles,
+    )
+
+    curve = curve_of(found)
+    if curve is None:
+        return
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(min(room, WIDEST), LINES)
+    plotext.frame(False)
+    plotext.plot(np.log10(curve.x).tolist(), np.log10(curve.y).tolist(), marker="braille")
+    shares = [x for x in ticks_of_percentiles(float(curve.x[-1])) if x != 4]
+    plotext.xticks(np.log10(shares).tolist(), [tick_label(x) for x in shares])
+    times = ticks_between(float(curve.y[0]), float(curve.y[-1]))
+    plotext.yticks(np.log10(times).tolist(), [format_time(round(time)) for time in times])
+    for line in plotext.uncolorize(plotext.build()).splitlines():
+        print(line.rstrip())
