@@ -86,8 +86,9 @@ class Lines(Listener):
         warn(f"run {run.number} of {self._total}: {run.slug}")
 
     def measured(self, numbers: LiveRecord) -> None:
-        """So much is known of what is observed: a line now and then."""
-        if self.wants_numbers and numbers.elapsed_s >= self._next_s:
+        """So much is known of what is observed: a line once it is counted, and now and then."""
+        counts = numbers.elapsed_s >= LINE_SECONDS or any(flow.rate for flow in numbers.flows)
+        if self.wants_numbers and counts and numbers.elapsed_s >= self._next_s:
             self._next_s = numbers.elapsed_s + max(LINE_SECONDS, numbers.elapsed_s / 10)
             warn(f"observe: {measuring(numbers)}")
 
@@ -139,7 +140,7 @@ class Bar(Lines):
             console = Console(stderr=True, width=width_of(sys.stderr))
             self._live = Live(console=console, auto_refresh=False, transient=True)
             self._live.start()
-        self._live.update(_text(f"observe: {measuring(numbers)}"), refresh=True)
+        self._live.update(_text(measuring(numbers)), refresh=True)
 
     def ended(self) -> None:
         """Remove the bar, or the line."""

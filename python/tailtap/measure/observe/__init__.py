@@ -290,9 +290,13 @@ def opened_for(
                 one.ended()
 
 
+WINDOW_NS = SECOND_NS
+"""A packet that has not left after this time counts as lost meanwhile."""
+
+
 def _counting(prepared: Prepared, work: AtWork) -> Callable[[float | None], object]:
     """What counts the marks that are written so far, and tells of them."""
-    settings, flows = Settings(key=prepared.looked.key), []
+    settings, flows = Settings(key=prepared.looked.key, window_ns=WINDOW_NS), []
     for slug, _ in zip(SLUGS, prepared.ways if prepared.hashed else (), strict=False):
         came, left = (Growing(work.folder / slug / f"{side}.{MARKS}") for side in SIDES)
         flows.append(Watched(slug, came, left, settings, work.began_ns))
