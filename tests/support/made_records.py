@@ -84,17 +84,6 @@ def side(packets: int, first_ns: int, last_ns: int, path: str = "ingress.stamps"
     )
 
 
-def sides(ingress: Any, egress: Any) -> Sides:
-    found = (
-        side(len(times), int(times[0]), int(times[-1]), f"{name}.stamps")
-        for name, times in (("ingress", ingress), ("egress", egress))
-    )
-    return Sides(ingress=next(found), egress=next(found))
-
-
-OPTIONS = Options(trim_ns=0, window_ns=5_000_000_000, bucket_ns=100, worst=5_000)
-
-
 def evaluation(found: Counts, latency: Latency) -> EvaluationRecord:
     captures = (side(found.ingress, 0, 10**9), side(found.egress, 0, 10**9, "egress.stamps"))
     return EvaluationRecord(
@@ -104,7 +93,7 @@ def evaluation(found: Counts, latency: Latency) -> EvaluationRecord:
         latency_ns=latency,
         worst=[],
         inputs=Sides(ingress=captures[0], egress=captures[1]),
-        options=OPTIONS,
+        options=Options(trim_ns=0, window_ns=5_000_000_000, bucket_ns=100, worst=5_000),
         exceedances=Floor(floor_ns=0, packets=0),
         blocks=BlockWidth(width_ns=10**9),
         warnings=[],

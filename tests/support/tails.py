@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from made_records import OPTIONS, counts, sides
+from stamps import write_sides
 
-from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.evaluation.tables import columns
-from tailtap.analysis.evaluation.values import NO_LOSSES
+from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.tail import StoredTail, tail_of
 
 Integers = npt.NDArray[np.int64]
@@ -61,31 +60,14 @@ def tail_tables(latency: Integers, ingress: Integers) -> tuple[pa.Table, int, pa
 
 
 def write_tail(folder: Path, latency: Integers, rate: int = 10_000, lost: int = 0) -> Path:
-    """An evaluation of packets sent at a constant rate (pkt/s), without gaps and rates."""
-    ingress = START + np.arange(latency.size) * 1_000_000_000 // rate
-    exceedances, floor, blocks, width = tail_tables(latency, ingress)
-    egress = np.sort(ingress + latency)
-    worst = np.argsort(-latency, kind="stable")[:1]
-    nothing = {side: (np.empty(0, np.int64),) * 2 for side in ("ingress", "egress")}
-    Evaluation(
-        key="moonsniff",
-        key_reason=None,
-        counts=counts(
-            ingress=latency.size + lost, egress=latency.size, matched=latency.size, lost=lost
-        ),
-        mean=float(latency.mean()),
-        columns={
-            "distribution": np.unique(latency, return_counts=True),
-            "worst": (latency[worst], ingress[worst], ingress[worst] + latency[worst], ["0"]),
-            "exceedances": (floor, *columns(exceedances)),
-            "blocks": (width, *columns(blocks)),
-            "gaps": nothing,
-            "rates": nothing,
-            "losses": NO_LOSSES,
-        }.__getitem__,
-        inputs=sides(ingress, egress),
-        options=OPTIONS,
-    ).write(folder)
+    """Of packets sent at a constant rate (pkt/s); as many more among them were `lost`."""
+    sent = START + np.arange(latency.size + lost) * 1_000_000_000 // rate
+    gone = np.linspace(1, sent.size - 2, lost).astype(np.int64)
+    left = sent.copy()
+    left[np.delete(np.arange(sent.size), gone)] += latency
+    with TemporaryDirectory() as captures:
+        sides = write_sides(Path(captures), sent, left, *gone.tolist())
+        evaluate(sides / "ingress.stamps", sides / "egress.stamps").write(folder)
     return folder
 
 
