@@ -357,12 +357,15 @@ class Cores:
     def totals(self, from_ns: int, until_ns: int) -> list[int]:
         """The time of each owner on all cores, in ns."""
 
-    def join(self, rows: list[int], usual: _Stays, late: _Stays, median_ns: int) -> _Joined:
+    def join(
+        self, rows: list[int], causes: list[int], usual: _Stays, late: _Stays, median_ns: int
+    ) -> _Joined:
         """The parts, states and stalls of late packets, in the order in which they left.
 
-        `rows` has the row of each owner: 0 explains nothing, 1 serves. Packets are columns of
-        ingress and egress stamps, cores (-1 for unknown), and packets that left meanwhile. States
-        are those of `tailtap.analysis.causes.joined`; a stall of -1 is none.
+        `rows` has the row of each owner: 0 explains nothing, 1 serves; `causes` the number of each
+        row's cause, which a stall is named by: the largest row of the largest cause. Packets are
+        columns of ingress and egress stamps, cores (-1 for unknown), and packets that left
+        meanwhile. States are those of `tailtap.analysis.causes.joined`; a stall of -1 is none.
         """
 
     def test(

@@ -95,13 +95,9 @@ class Truth:
         return taken_before(start, end, until) - taken_before(start, end, since)
 
     def largest(self, since: Integers, until: Integers) -> Integers:
-        """How much of these times the row had that had most of each, but for the server."""
-        each = [
-            taken_before(start, end, until) - taken_before(start, end, since)
-            for (cause, _), (start, end) in self.rows.items()
-            if cause != "serving"
-        ]
-        found: Integers = np.max(each, axis=0)
+        """How much of these times the cause had that had most of each, but for the server."""
+        had = self.overlaps(since, until)
+        found: Integers = np.max([had[cause] for cause in had.keys() - {"serving"}], axis=0)
         return found
 
     def by_generator(self, since: Integers, until: Integers) -> Integers:

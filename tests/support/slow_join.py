@@ -179,7 +179,11 @@ class Answer:
 
 
 def join(
-    rows: Mapping[int, Sequence[int]], usual: Sequence[Stay], late: Sequence[Stay], median: int
+    rows: Mapping[int, Sequence[int]],
+    causes: Sequence[int],
+    usual: Sequence[Stay],
+    late: Sequence[Stay],
+    median: int,
 ) -> Answer:
     """The join of packets with cores, given the row of each nanosecond of each core."""
     known = [p for p in usual if p.cpu in rows]
@@ -213,7 +217,10 @@ def join(
         answer.stalls_of.append(stall)
     for stall_ in answer.stalls:
         counted = Counter(r for r in rows[stall_[0]][stall_[1] : stall_[2]] if r != SERVING)
-        stall_[3] = max(counted, key=lambda row: (counted[row], row))
+        of_causes: Counter[int] = Counter()
+        for row, ns in counted.items():
+            of_causes[causes[row]] += ns
+        stall_[3] = max(counted, key=lambda row: (of_causes[causes[row]], counted[row], row))
     return answer
 
 

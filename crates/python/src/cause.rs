@@ -164,21 +164,25 @@ impl Cores {
     }
 
     /// What usual packets see, and how late ones differ; see the stub.
-    #[pyo3(signature = (rows, usual, late, median_ns))]
+    #[pyo3(signature = (rows, causes, usual, late, median_ns))]
     fn join<'py>(
         &self,
         py: Python<'py>,
         rows: Vec<Row>,
+        causes: Vec<u32>,
         usual: Stays,
         late: Stays,
         median_ns: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
         self.check(&rows)?;
+        if rows.iter().any(|&row| row as usize >= causes.len()) {
+            return Err(pyo3::exceptions::PyValueError::new_err("every row needs a cause"));
+        }
         let (usual, late) = (stays(py, &usual)?, stays(py, &late)?);
         let (usual, joined) = py.detach(|| {
             let join = Join { cores: &self.0, rows: &rows };
             let usual = join.usual(&usual);
-            let joined = join.join(&late, median_ns, &usual);
+            let joined = join.join(&late, median_ns, &usual, &causes);
             (usual, joined)
         });
         let Usual { ns, left } = usual;

@@ -193,7 +193,7 @@ def _check_gaps(found: Explained, truth: Truth, number: Integers) -> None:
 
 
 def _check_stalls(found: Explained, truth: Truth) -> None:
-    """The core did not serve during a stall, and no other row had more of it."""
+    """The core did not serve during a stall, and no other cause had more of it."""
     joined = found.joined
     since, until = joined.stall_start, joined.stall_end
     true = truth.overlaps(since, until)

@@ -58,7 +58,7 @@ pub struct Stall {
     pub start_ns: u64,
     /// When the core served again.
     pub end_ns: u64,
-    /// What took most of it.
+    /// What took most of it, of the cause that did.
     pub row: Row,
     /// The place of the direct packet with the largest latency.
     pub worst: usize,
@@ -116,8 +116,9 @@ impl Join<'_> {
         Usual { ns: sums.into_iter().map(mean).collect(), left: mean(left) }
     }
 
-    /// Joins late packets, in the order in which they left, with what their cores did.
-    pub fn join(&self, packets: &[Stay], median_ns: u64, usual: &Usual) -> Joined {
+    /// Joins late packets, in the order in which they left, with what their cores did. `causes` has
+    /// the number of each row's cause.
+    pub fn join(&self, packets: &[Stay], median_ns: u64, usual: &Usual, causes: &[u32]) -> Joined {
         let mut joined = Joined { offsets: vec![0], ..Joined::default() };
         let mut queues: HashMap<u16, Queue> = HashMap::new();
         let mut known: HashMap<(u16, u64), usize> = HashMap::new();
@@ -160,8 +161,7 @@ impl Join<'_> {
         for stall in &mut joined.stalls {
             if let Some(timeline) = self.cores.timelines.get(&stall.cpu) {
                 let parts = self.sum(timeline.between(stall.start_ns, stall.end_ns));
-                let most = parts.iter().filter(|part| part.0 != SERVING).max_by_key(|part| part.1);
-                stall.row = most.map_or(NOTHING, |part| part.0);
+                stall.row = largest(&parts, causes);
             }
         }
         joined
@@ -230,6 +230,16 @@ impl Join<'_> {
     }
 }
 
+/// The largest row of the cause that has most of a stall's parts.
+fn largest(parts: &[(Row, u64)], causes: &[u32]) -> Row {
+    let parts = || parts.iter().filter(|part| part.0 != SERVING);
+    let cause = |row: Row| causes[row as usize];
+    let whole = |row: Row| -> u64 {
+        parts().filter(|part| cause(part.0) == cause(row)).map(|part| part.1).sum()
+    };
+    parts().max_by_key(|part| (whole(part.0), part.1)).map_or(NOTHING, |part| part.0)
+}
+
 /// The longer of two stalls, the first if they are alike.
 fn longer(stalls: &[Stall], first: Option<usize>, second: Option<usize>) -> Option<usize> {
     let length = |stall: usize| stalls[stall].end_ns - stalls[stall].start_ns;
@@ -281,10 +291,10 @@ mod tests {
         let stay = |ingress_ns, egress_ns, left| Stay { ingress_ns, egress_ns, cpu: Some(0), left };
         // As much away as served; behind it; in as the last one left; while twice the usual left.
         let stays = [stay(0, 100, 0), stay(99, 110, 0), stay(110, 200, 1), stay(200, 300, 2)];
-        let states = join.join(&stays, 0, &Usual::default()).states;
+        let states = join.join(&stays, 0, &Usual::default(), &[0, 1, 2]).states;
         assert_eq!(states, [State::Direct, State::Behind, State::Served, State::Queued]);
         // Half of what it took more is known.
         let half = [stay(200, 400, 0)];
-        assert_eq!(join.join(&half, 0, &Usual::default()).states, [State::Served]);
+        assert_eq!(join.join(&half, 0, &Usual::default(), &[0, 1, 2]).states, [State::Served]);
     }
 }

@@ -234,7 +234,7 @@ def _times(stamps: Sequence[Column], place: int) -> Column:
 
 
 def _join(laid: Laid, of_owners: Sequence[int], usual: Stays, late: Stays, median_ns: int) -> Found:
-    told: Any = laid.cores.join(list(of_owners), usual, late, median_ns)
+    told: Any = laid.cores.join(list(of_owners), laid.rows.causes, usual, late, median_ns)
     found: Found = {name: np.frombuffer(told[name], np.int64) for name in _COLUMNS}
     return found | _unseen(laid, found, usual, late)
 

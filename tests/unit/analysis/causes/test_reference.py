@@ -133,8 +133,9 @@ def test_parts_states_and_stalls_are_those_of_the_reference(
     found, _ = read(folder, [r for core in cores for r in core], range(len(cores)))
     row = [0, *(data.draw(st.integers(0, 4)) for _ in found.owners[1:])]
     rows = {cpu: [row[owner] for owner in by_nanosecond(found, cpu)] for cpu in range(len(cores))}
-    joined: Any = found.join(row, columns(usual), columns(late), median)
-    expected = slow_join.join(rows, usual, late, median)
+    causes = data.draw(st.lists(st.integers(0, 3), min_size=5, max_size=5))
+    joined: Any = found.join(row, causes, columns(usual), columns(late), median)
+    expected = slow_join.join(rows, causes, usual, late, median)
     assert {r: ns for r, ns in enumerate(joined["usual_ns"]) if ns} == {
         r: ns for r, ns in expected.usual.items() if ns
     }
