@@ -173,13 +173,9 @@ def loss_limit(lost: int, packets: int) -> float | None:
     Exact for packets that are lost independently (Biometrika 26, 1934); losses come in bursts, so
     it is the least that must be allowed for. None without packets.
     """
-    from scipy import special
+    from tailtap.analysis.verdict.shares import upper  # with numpy
 
-    if packets == 0:
-        return None
-    if lost >= packets:
-        return 1.0
-    return float(special.betaincinv(lost + 1, packets - lost, CONFIDENCE))
+    return upper(lost, packets, CONFIDENCE) if packets else None
 
 
 def answer(

@@ -145,10 +145,8 @@ def test_lists_of_requirements_and_profiles() -> None:
         parse_requirements([99])  # type: ignore[list-item]
 
 
-SURE = 0.95
-
-
-@given(st.integers(0, 500), st.integers(1, 10**7), st.floats(0.5, 0.9999))
+@given(st.integers(0, 2000), st.integers(1, 10**10), st.floats(0.5, 0.9999))
+@example(999, 10**9, 0.95)  # scipy's own inverse is wrong there
 def test_bounds_are_those_of_clopper_and_pearson(k: int, n: int, sure: float) -> None:
     """At the bound, as many or as few late packets are just as improbable as was asked for."""
     k = min(k, n)
@@ -170,6 +168,7 @@ def test_bounds_are_those_of_clopper_and_pearson(k: int, n: int, sure: float) ->
     st.floats(0.5, 0.999),
 )
 @example(12, 1e-7, 1.0, 0.8436111407725688)  # a packet short, by rounding
+@example(999, 1e-7, 1.0, 0.5)
 def test_what_is_needed_is_enough_and_hardly_more(
     late: int, allowed: float, effect: float, sure: float
 ) -> None:
@@ -177,16 +176,6 @@ def test_what_is_needed_is_enough_and_hardly_more(
     assert judge((late, late), n, allowed, effect, sure) == "holds"
     fewer = int(n - effect) - 1
     assert judge((late, late), fewer, allowed, effect, sure) != "holds" or late > fewer
-
-
-def test_a_percentile_that_evaluations_call_unsupported_never_holds() -> None:
-    assert judge((0, 0), 999_999, 1e-5, 1.0, SURE) == "not shown"
-    assert judge((0, 0), 1_000_000, 1e-5, 1.0, SURE) == "holds"
-    assert needed(0, 1e-5, 1.0, SURE) == 1_000_000
-
-
-def test_nothing_shows_nothing() -> None:
-    assert judge((0, 0), 0, 0.5, 1.0, SURE) == "not shown"
 
 
 def test_the_design_effect_of_known_bursts() -> None:
