@@ -131,6 +131,14 @@ class Bar(Lines):
         self._bar = self._progress.add_task("", total=self._seconds, left="")
         self._progress.start()
 
+    def noted(self, sentence: str) -> None:
+        """Something is worth a word: above the line that changes."""
+        if self._live is None:
+            warn(sentence)
+        else:
+            said = folded(printable(sentence), self._live.console.width)
+            self._live.console.print(said, markup=False, highlight=False, soft_wrap=True)
+
     def measured(self, numbers: LiveRecord) -> None:
         """So much is known of what is observed: a line that changes."""
         from rich.console import Console
