@@ -183,7 +183,10 @@ fn command(pid: u32) -> Option<String> {
 /// Whether a command line is that of a program of ours.
 fn is_own(command: String) -> bool {
     let mut words = command.split(' ').take(4).map(|word| word.rsplit('/').next().unwrap_or(word));
-    words.any(|word| word == "tailtap" || word.starts_with("tailtap."))
+    let program = words.next().unwrap_or_default();
+    program == "tailtap"
+        || program.starts_with("python")
+            && words.any(|word| word == "tailtap" || word.starts_with("tailtap."))
 }
 
 /// The group that /proc/PID/cgroup tells of: that of version 2 or, where all have the same one there, that
