@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import comparisons
 import pytest
@@ -365,8 +366,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(home / "runs", 1, {"dut.platform": "wire"}, packets=1_000)
     write_run(home / "failed", 1, {"dut.platform": "vm"}, status="failed",
               error="interface tt-tap0 vanished during the run")  # fmt: skip
-    for name, more in (("stamped", {}), ("slower", {"scale": 4.0}), ("slow", {"rate": 5_000}),
-                       ("invalid", {"changes": {"valid": False}})):  # fmt: skip
+    stamped: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("stamped", {"changes": {"started": None}}), ("slower", {"scale": 4.0}),
+        ("slow", {"rate": 5_000}), ("invalid", {"changes": {"valid": False}}),
+    )  # fmt: skip
+    for name, more in stamped:
         comparisons.write_run(home / name, 1, {"dut.platform": "vm"}, packets=1_500, **more)
     shutil.copytree(home / "stamped", home / "claimed")
     (home / "claimed/experiment.yaml").write_text(CLAIMED)
