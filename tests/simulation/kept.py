@@ -5,6 +5,9 @@ from __future__ import annotations
 KEPT: dict[str, tuple[int, ...]] = {
     "clocks": (85, 153, 159, 1385),
     "live": (2, 9, 38),
-    "requests": (29, 43, 74, 145, 147, 218, 372, 385),
-}
+    "pairs": (784,),
+    "requests": (
+        29, 43, 74, 145, 147, 218, 372, 374, 385, 493, 549, 624, 795, 1040, 1179, 1566, 1840,
+    ),
+}  # fmt: skip
 """By the name of the trial."""

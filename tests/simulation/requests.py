@@ -12,7 +12,18 @@ import numpy as np
 from tests.simulation import messages
 from tests.simulation.draw import Draw
 from tests.simulation.messages import ACK, FIN, ICMP, ICMPV6, RST, SYN, TCP, UDP, Ends
-from tests.simulation.talks import BEFORE, PROXIES, TALKS, Mark, Message, Rng, Style, Talk
+from tests.simulation.talks import (
+    BEFORE,
+    BODIES,
+    PASSED_OVER,
+    PROXIES,
+    TALKS,
+    Mark,
+    Message,
+    Rng,
+    Style,
+    Talk,
+)
 
 SPREAD_NS = 40_000_000
 """Conversations begin within this time."""
@@ -97,6 +108,11 @@ class Connection:
     ordered: bool = False
     """Whether only their order tells which answer is of which request."""
     pipelined: bool = False
+    overtaken: bool = False
+    hidden: bool = False
+    """Whether bytes of its first request may come before what shows that it is one."""
+    lookalikes: int = 0
+    """What the client says that looks like requests of HTTP, and is none."""
 
 
 @dataclass
@@ -284,6 +300,7 @@ class Talking:
             of.some(one) for one in ("splits", "joins", "overtaking", "segments again")
         )
         self.made.plain = not (self.splits or self.joins or self.swaps or self.repeats)
+        self.made.overtaken = self.swaps
 
     def wait(self) -> float:
         return float(1_000 + self.rng.exponential(WAIT_NS / 5))
@@ -330,6 +347,7 @@ class Talking:
             for number, message in turn:
                 for mark in message.marks:
                     self.mark(message.asks, mark, places[message.asks], keys)
+                self.made.lookalikes += message.asks * message.data.count(BODIES[1])
                 places[message.asks] += len(message.data)
                 data += message.data if number >= before else b""
             if data:
@@ -412,7 +430,8 @@ def _talk(of: Conversation, made: Connection) -> Talk:
     made.pipelined, made.ordered = most > 1, of.kind == "http"
     before: tuple[tuple[bool, bytes], ...] = ()
     if of.kind in ("tls", "http") and of.some("words before"):
-        before = BEFORE[str(of.rng.choice(list(BEFORE) if of.kind == "tls" else PROXIES))]
+        name = str(of.rng.choice(list(BEFORE) if of.kind == "tls" else PROXIES))
+        before, made.hidden = BEFORE[name], made.overtaken and name not in PASSED_OVER
     tables = of.some("statuses in tables")
     talk = TALKS[of.kind](Style(of.rng, of.count("requests", 12), most, tables))
     return [*(Message(*one) for one in before), *talk]

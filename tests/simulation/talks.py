@@ -316,6 +316,8 @@ BEFORE: dict[str, tuple[tuple[bool, bytes], ...]] = {
 }  # fmt: skip
 """What ends say before encryption begins; a proxy's words come before HTTP, too."""
 PROXIES = "proxy-1", "proxy-2", "socks"
+PASSED_OVER = "proxy-1", "proxy-2", "mysql"
+"""Words of a known length, for whose answer nobody waits."""
 OTHERS = (
     ((True, b"OPTIONS rtsp://192.0.2.53/s RTSP/1.0\r\n\r\n"), (False, b"RTSP/1.0 200 OK\r\n\r\n")),
     ((True, b"INVITE sip:b@192.0.2.53 SIP/2.0\r\n\r\n"), (False, b"SIP/2.0 200 OK\r\n\r\n")),

@@ -78,11 +78,14 @@ def paired(
         if last is not None and time - last.start >= rules.window:
             last = None
         open_ = last is not None and not last.answered
+        if act == "asks again" and not open_:
+            continue
         if act.startswith("asks"):
             if act == "asks instead" and open_:
                 waiting.remove(known.pop(key).start)
                 counts["given_up"] += 1
-            again = act == "asks" and last is not None and (open_ or not reuses)
+            asks = act in ("asks", "asks again")
+            again = asks and last is not None and (open_ or not reuses)
             if not again:
                 waiting.append(time)
                 known[key] = _Open(time, False)
@@ -177,7 +180,7 @@ def _moments(seen: _Seen, at: int, exchange: Exchange) -> list[Moment]:
     if exchange.answers is not None:
         end = seen.time(exchange.by_client, exchange.answers[1])
         moments.append(Moment(end, "refuses" if exchange.refused else "answers", at))
-    return moments + [Moment(time, "asks", at) for time in times if start < time < end]
+    return moments + [Moment(time, "asks again", at) for time in times if start < time < end]
 
 
 def expected(
@@ -192,12 +195,16 @@ def expected(
     for event in made.events:
         if event.packet in times and shown[event.packet] >= event.needs:
             moments[event.kind].append(Moment(times[event.packet], event.act, event.key))
+    if not times.keys().isdisjoint(made.quic):
+        moments["quic-initial"] += []
     for number, connection in enumerate(made.connections):
         seen = _Seen(connection, wire, times, shown)
+        if connection.lookalikes and not seen.whole:
+            right["http"].requests[1] += connection.lookalikes
         for at, exchange in enumerate(connection.exchanges):
             one = right[exchange.kind]
             one.datagrams = False
-            if seen.whole and not seen.cut:
+            if seen.whole and not seen.cut and not connection.hidden:
                 for moment in _moments(seen, at, exchange):
                     moments[exchange.kind].append(moment._replace(key=(number, at)))
             else:
@@ -235,6 +242,8 @@ def _partly(one: Expected, seen: _Seen, exchange: Exchange, rules: Rules) -> Non
     clear = made.plain and seen.readable and not exchange.kind.startswith("tls")
     begun = made.packets[0] not in seen.times or made.answer in seen.times
     clear = clear and ((begun and not made.pipelined and not exchange.upgraded) or not made.ordered)
+    # Words that were missed may have been a request.
+    clear = clear and (not made.ordered or seen.has(True, (0, made.exchanges[0].asks[0])))
     there = seen.has(True, exchange.asks)
     one.requests[0] += clear and there
     if exchange.answers is None or exchange.refused:
@@ -244,7 +253,9 @@ def _partly(one: Expected, seen: _Seen, exchange: Exchange, rules: Rules) -> Non
     # Of what comes before an answer that only its place tells, interim ones too must be known.
     begin = min(exchange.heard, exchange.answers[0]) if made.ordered else exchange.answers[0]
     if clear and there and seen.has(False, (begin, exchange.answers[1])):
-        start = seen.time(True, exchange.asks[1])
-        wait = seen.time(False, exchange.answers[1]) - start
-        if start >= rules.cut and wait < rules.window:
-            one.pairs[start, wait] += 1
+        start, end = seen.time(True, exchange.asks[1]), seen.time(False, exchange.answers[1])
+        if rules.since == "last":
+            again = [seen.times[piece.packet] for piece in seen.overlapping(True, exchange.asks)]
+            start = max(time for time in (start, *again) if time < end)
+        if start >= rules.cut and end - start < rules.window:
+            one.pairs[start, end - start] += 1

@@ -129,6 +129,8 @@ class Pair:
             return True
         left = self.made.left[number]
         late = bool(left == NEVER or left - row.at > self.longest)
+        # The capture begins between it and what the device sends again of those before it.
+        late |= bool(left < self.behind.ran[0] and row.stamp > self.turns[1])
         return late or self.is_surely_lost(row)
 
     def may_be_unmatched(self, row: Row) -> bool:

@@ -135,7 +135,8 @@ impl Piece {
         let source = &self.ingress.source;
         let may = source.may_have_copies() && !source.without_copies && !self.leaves_equals;
         let alone = counts.duplicate_ingress + lost_in_order;
-        if !may || alone == 0 || alone < counts.matched_in_order {
+        // Copies that are matched have copies of their own behind the device.
+        if !may || alone == 0 || 2 * alone < counts.matched_in_order {
             return Ok(false);
         }
         let mut copies = Copies::default();

@@ -1,8 +1,9 @@
 //! What may stand before the first request of a connection of TCP.
 //!
-//! The header of the PROXY protocol is passed over. Where a connection begins with something else, and
-//! then encryption is asked for (STARTTLS of SMTP, IMAP, LDAP and others, PostgreSQL, MySQL), or a proxy by
-//! SOCKS (RFC 1928), the client waits for the answer. So what it asks then begins a segment.
+//! The header of the PROXY protocol is passed over, and MySQL's packet that asks for encryption, for whose
+//! answer nobody waits. Where a connection begins with something else, and then encryption is asked for
+//! (STARTTLS of SMTP, IMAP, LDAP and others, PostgreSQL), or a proxy by SOCKS (RFC 1928), the client waits
+//! for the answer. So what it asks then begins a segment.
 
 use super::line::Shown;
 use super::tls::Tls;
@@ -11,9 +12,11 @@ const V1: &[u8] = b"PROXY ";
 const MOST_V1: usize = 107;
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_LEN: usize = 16;
+/// The header of a packet of MySQL that asks for encryption, and how long it is with that.
+const MYSQL: &[u8] = b"\x20\0\0\x01";
+const MYSQL_LEN: usize = 36;
 
-/// The length of the header of the PROXY protocol in front of the first bytes; `None` while it is not
-/// whole.
+/// The length of what is passed over in front of the first bytes; `None` while it is not whole.
 pub(super) fn header(bytes: &[u8]) -> Option<usize> {
     let begins = |sign: &[u8]| bytes.iter().zip(sign).all(|(one, other)| one == other);
     if begins(V1) {
@@ -25,12 +28,15 @@ pub(super) fn header(bytes: &[u8]) -> Option<usize> {
         let len = V2_LEN + usize::from(u16::from_be_bytes([high, low]));
         return (bytes.len() >= len).then_some(len);
     }
+    if begins(MYSQL) {
+        return (bytes.len() >= MYSQL_LEN).then_some(MYSQL_LEN);
+    }
     Some(0)
 }
 
-/// Whether a segment begins with a ClientHello.
+/// Whether a segment begins with a ClientHello, or is its very first bytes.
 pub(super) fn is_hello(bytes: &[u8]) -> bool {
-    matches!(Tls::shown(bytes), Shown::Yes)
+    !bytes.is_empty() && !matches!(Tls::shown(bytes), Shown::No)
 }
 
 /// Whether the first bytes ask a proxy for a connection.

@@ -225,6 +225,7 @@ impl Book {
 
     /// Takes a request that was sent again.
     pub fn again(&mut self, packet: &Packet<'_>, key: u64) {
+        self.expire(packet.time_ns);
         let Some(entry) = self.entries.get_mut(&key) else { return };
         self.counts.retransmitted += 1;
         if self.from_last && !entry.answered {

@@ -205,8 +205,7 @@ impl Http2 {
         if here > 0 || half.opening.is_some() && here < missing {
             half.left -= here.min(missing);
             if here <= missing {
-                // Of a header whose end was dropped nobody knows when it was whole.
-                self.end(asks, line.dropped, line);
+                self.end(asks, line.dropped || here < missing, line);
             }
         }
         let half = &mut self.halves[side];
@@ -215,7 +214,7 @@ impl Http2 {
         if half.lost { Over::Astray } else { Over::GoesOn }
     }
 
-    /// A frame is over. It is `torn` where its end was not captured.
+    /// A frame is over. Of what is `torn`, no more can be read.
     fn end(&mut self, asks: bool, torn: bool, line: &mut Line<'_, '_>) {
         let half = &mut self.halves[usize::from(!asks)];
         let Frame { kind, flags, stream, .. } = half.frame;
@@ -238,7 +237,9 @@ impl Http2 {
             let ends = matches!(kind, HEADERS | CONTINUATION) && flags & END_HEADERS != 0;
             if let Some(from) = half.opening.take_if(|_| ends || torn) {
                 line.request(HTTP, key, from);
-                if torn {
+                line.books.of(Kind::Http).counts.cut += u64::from(!ends && !line.dropped);
+                if torn && line.dropped {
+                    // Nobody knows when its header was whole.
                     line.give_up(HTTP, key);
                 }
             }

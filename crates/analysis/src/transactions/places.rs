@@ -67,6 +67,8 @@ impl Places {
                     .map(|sign| found.by(sign, &packet)),
             });
         })?;
+        // Who sent a packet on shows in which of its frames came first.
+        seen.sort_by_key(|one| one.time_ns);
         let copied = groups(&seen, |one| Some(one.content)).filter(|group| {
             let apart_ns = group[group.len() - 1].time_ns.abs_diff(group[0].time_ns);
             group.len() <= MOST_COPIES && apart_ns < MOMENT_NS

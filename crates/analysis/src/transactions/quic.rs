@@ -21,7 +21,7 @@ const MOST_ID: usize = 20;
 const LEAST_FIRST_ID: usize = 8;
 /// The port of most servers, which tells them where a client's Initial was not captured.
 const PORT: u16 = 443;
-/// So many ids that servers chose are remembered.
+/// So many ids are remembered that ends chose.
 const MOST_CHOSEN: usize = 1 << 16;
 /// A client's Initial fills a datagram of at least this size.
 const LEAST_INITIAL: u32 = 1200;
@@ -63,7 +63,7 @@ fn header(bytes: &[u8]) -> Option<Option<Header<'_>>> {
     Some(both.map(|(to, from)| Header { kind, to, from }))
 }
 
-/// Connections, and the ids that their servers chose.
+/// Connections, and the ids that their ends chose.
 #[derive(Default)]
 pub(super) struct Quic {
     chosen: ByKey<()>,
@@ -71,7 +71,7 @@ pub(super) struct Quic {
 }
 
 impl Quic {
-    /// Remembers an id that a server chose for itself; an empty one tells nothing.
+    /// Remembers an id that an end chose for itself; an empty one tells nothing.
     fn choose(&mut self, id: &[u8], key: u64) {
         if id.is_empty() {
             return;
@@ -101,6 +101,9 @@ impl Protocol for Quic {
         // The ids that these ends would have chosen as servers.
         let of_sender = xxh3_64_with_seed(from, client.hash(1));
         let of_receiver = xxh3_64_with_seed(to, ends.hash(1));
+        // Those that they have chosen as clients.
+        let [of_asker, of_asked] =
+            [(from, client), (to, ends)].map(|(id, ends)| xxh3_64_with_seed(id, ends.hash(2)));
         if packet.may_answer() {
             let key = xxh3_64_with_seed(to, client.hash(0));
             let known = book.known(packet.time_ns, key);
@@ -132,7 +135,8 @@ impl Protocol for Quic {
         if self.chosen.contains_key(&of_receiver) || self.chosen.contains_key(&of_sender) {
             return true;
         }
-        if !packet.may_ask() || to.len() < LEAST_FIRST_ID || udp.source == PORT {
+        let answers = self.chosen.contains_key(&of_asked) || udp.source == PORT;
+        if answers || !packet.may_ask() || to.len() < LEAST_FIRST_ID {
             self.choose(from, of_sender);
             book.counts.unmatched_answers += 1;
             return true;
@@ -150,7 +154,10 @@ impl Protocol for Quic {
                     self.choose(to, of_receiver);
                 }
             }
-            _ => book.request(packet, key, short(to)),
+            _ => {
+                book.request(packet, key, short(to));
+                self.choose(from, of_asker);
+            }
         }
         true
     }

@@ -27,7 +27,7 @@ const MOST_CONNECTIONS: usize = 1 << 15;
 const MOST_HELD: usize = 1 << 18;
 const MOST_SEGMENTS: usize = 256;
 const MOST_HELD_OF_ALL: usize = 1 << 26;
-/// So many connections that have ended are remembered, and what comes again of their last bytes.
+/// So many connections that have ended are remembered; what comes late is so near to their last bytes.
 const MOST_ENDED: usize = 1 << 12;
 const MOST_AGAIN: u32 = 1 << 20;
 /// What is spoken shows in no more bytes than this.
@@ -332,6 +332,11 @@ impl Connection {
     }
 }
 
+/// Whether two numbers may be of one end of a connection.
+fn is_near(one: u32, other: u32) -> bool {
+    (one.wrapping_sub(other) as i32).unsigned_abs() < MOST_AGAIN
+}
+
 /// All connections.
 #[derive(Default)]
 pub(super) struct Streams {
@@ -345,15 +350,15 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    fn remove(&mut self, key: u64) {
-        if let Some(connection) = self.connections.remove(&key) {
-            self.held -= connection.held();
-        }
+    fn remove(&mut self, key: u64) -> Option<Box<Connection>> {
+        let connection = self.connections.remove(&key)?;
+        self.held -= connection.held();
+        Some(connection)
     }
 
     /// A connection has ended.
     fn end(&mut self, key: u64) {
-        let Some(connection) = self.connections.remove(&key) else { return };
+        let Some(connection) = self.remove(key) else { return };
         let ends = connection.halves.map(|half| half.next);
         if self.ended.insert(key, ends).is_none() {
             self.ended_order.push_back(key);
@@ -365,10 +370,11 @@ impl Streams {
         }
     }
 
-    /// Whether a number is one of an end of a connection that has ended.
+    /// Whether a number is one of an end of a connection that has ended, and not of the one that is there.
     fn is_late(&self, key: u64, half: usize, from: u32) -> bool {
+        let next = self.connections.get(&key).and_then(|there| there.halves[half].next);
         let end = self.ended.get(&key).and_then(|ends| ends[half]);
-        end.is_some_and(|end| end.wrapping_sub(from).wrapping_sub(1) < MOST_AGAIN)
+        end.is_some_and(|end| is_near(end, from)) && !next.is_some_and(|next| is_near(next, from))
     }
 
     fn let_go(&mut self, books: &mut Books) {
@@ -414,17 +420,21 @@ impl Protocol for Streams {
         let half = usize::from(!low);
         let key = sorted.hash(0);
         if begins
-            && !header.has(flags::ACK)
             && self.connections.get(&key).is_some_and(|there| {
                 // The same SYN again changes nothing.
-                let own = &there.halves[half];
-                own.next.is_some() && own.begin != Some(header.sequence.wrapping_add(1))
+                let (own, from) = (&there.halves[half], header.sequence.wrapping_add(1));
+                let answers = header.has(flags::ACK);
+                own.next.is_some_and(|next| !answers || !is_near(next, from))
+                    && own.begin != Some(from)
             })
         {
-            self.remove(key);
+            self.end(key);
+        }
+        if !begins && self.is_late(key, half, header.sequence) {
+            return true;
         }
         if !self.connections.contains_key(&key) {
-            if !begins && (whole == 0 || self.is_late(key, half, header.sequence)) {
+            if !begins && whole == 0 {
                 return true;
             }
             self.let_go(books);
@@ -447,7 +457,7 @@ impl Protocol for Streams {
         }
         if matches!(connection.talk, Talk::Other) {
             if header.has(flags::RST) {
-                self.remove(key);
+                self.end(key);
                 return true;
             }
             let next = connection.halves[half].next;
@@ -535,7 +545,7 @@ impl Protocol for Streams {
                 tls.end_flight(books);
             }
             if gone {
-                self.held -= held;
+                self.held = self.held + connection.held() - held;
                 self.end(key);
                 return true;
             }
