@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pytest
 from stamps import write_stamps
 
 from tailtap.analysis.evaluation import Evaluation, Settings, evaluate
@@ -102,6 +103,7 @@ def holds_truth(found: Evaluation, made: Line) -> None:
             before.sum(), after.sum(), took.size, (before & ~after).sum(), (after & ~before).sum()
         ), hop.name  # fmt: skip
         assert (hop.min, hop.max) == (took[0], took[-1])
+        assert hop.mean == pytest.approx(took.mean())
     lost = sum(hop.counts.lost - hop.counts.unmatched_egress for hop in found.hops.rows)
     assert lost == found.counts.lost == (made.at[:, -1] == NEVER).sum()
 

@@ -81,6 +81,8 @@ class Taps:
     wrap: Wrap = lambda _near, _asks, data: data
     link: int = 1
     snap: int = WHOLE
+    copied: bool = False
+    """Whether it has each packet twice."""
 
 
 def taps(draw: Draw, made: World, unit: int) -> Taps:
@@ -110,11 +112,12 @@ def taps(draw: Draw, made: World, unit: int) -> Taps:
         times |= {one.number: one.time for one in behind if not asks[one.number]}
         passed = {number: wire[number] if asks[number] else far[number] for number in wire}
         return Taps([near, behind], [("", passed, times)])
-    if draw.has("copies", 0.15) and len(near) > 40:
+    copied = draw.has("copies", 0.15) and len(near) > 40
+    if copied:
         near = sorted(near + [one._replace(time=one.time + 2 * unit) for one in near])
     cut = draw.has("snap length", 0.15)
     snap = 140 + draw.magnitude("snap length", 1, 600) if cut else WHOLE
-    return Taps([near], [("", wire, times)], snap=snap)
+    return Taps([near], [("", wire, times)], snap=snap, copied=copied)
 
 
 def missing(draw: Draw, taken: list[Taken]) -> list[Taken]:
@@ -231,7 +234,9 @@ def run(draw: Draw, folder: Path) -> None:
     ]
     found: Sequence[Kind] = ()
     with suppress(NothingMatched):
-        found = evaluate_transactions(*paths, **said).kinds
+        whole = evaluate_transactions(*paths, **said)
+        found = whole.kinds
+        assert not of.copied or "copies" in [one.code for one in whole.warnings]
     times = [one.time for file in of.files for one in file]
     cut = min(times) + said["trim_ns"] if said["trim_ns"] else 0
     rules = Rules(said["window_ns"], said["since"], cut, max(times))

@@ -29,7 +29,6 @@ from tailtap import __version__, _core
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Captures, Evaluation, Settings, evaluate_many
 from tailtap.analysis.evaluation.cluster import Cluster
-from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.analysis.evaluation.executors import Task, Threads, stopped
 from tailtap.analysis.evaluation.many import Place, Tree, evaluate_piece, plan
 from tailtap.base.errors import (
@@ -64,16 +63,15 @@ def ended(
 
 
 class Counting(Threads):
-    """Threads that count the pieces they were given, and how many tasks were under way at most."""
+    """Threads that count how many tasks were under way at most."""
 
     def __init__(self) -> None:
         super().__init__(2)
-        self.pieces = self.under_way = self.most = 0
+        self.under_way = self.most = 0
         self._lock = threading.Lock()
 
     def submit(self, function: Callable[..., object], *arguments: object) -> Task:
         with self._lock:
-            self.pieces += function is evaluate_piece
             self.under_way += 1
             self.most = max(self.most, self.under_way)
         task = super().submit(function, *arguments)
@@ -83,31 +81,6 @@ class Counting(Threads):
     def _ended(self, _: object) -> None:
         with self._lock:
             self.under_way -= 1
-
-
-@pytest.mark.parametrize("chunk_bytes", [20_000, 100_000, 1 << 30])
-@pytest.mark.parametrize("kind", ["stamps", "pcap", "unsorted.pcap"])
-def test_pieces_give_the_bytes_of_the_whole(tmp_path: Path, kind: str, chunk_bytes: int) -> None:
-    settings = Settings(trim_ns=SECOND // 50, worst=300, window_ns=SECOND // 10)
-    pair = (tmp_path / f"in.{kind}", tmp_path / f"out.{kind}")
-    if kind == "stamps":
-        runs.write_pair(tmp_path, 30_000, 1)
-    else:
-        times = 9 * SECOND + np.arange(10_000) * 10_000
-        if kind != "pcap":
-            times[[7_500, 7_501]] = times[[7_501, 7_500]]
-        write_many(pair[0], times, np.arange(10_000))
-        write_many(pair[1], times[3:] + 5_000, np.arange(3, 10_000))
-    whole = evaluate_by(settings, *pair)
-    counting = Counting()
-    [found] = ended([Captures(*pair, settings)], chunk_bytes, counting)
-    assert isinstance(found, Evaluation)
-    assert files(found, tmp_path / "pieces") == files(whole, tmp_path / "whole")
-    size = pair[0].stat().st_size
-    if kind != "unsorted.pcap":
-        one = chunk_bytes > size
-        assert counting.pieces == 1 if one else counting.pieces > size // chunk_bytes / 2
-    assert counting.most <= counting.slots() + 1
 
 
 def test_errors_come_back_in_place_of_evaluations(tmp_path: Path) -> None:
@@ -153,11 +126,12 @@ def test_an_unexpected_failure_is_one_line(tmp_path: Path) -> None:
 
 def test_progress_counts_pieces(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
-    with Threads(1) as executor:
+    with Counting() as executor:
         list(evaluate_many([Captures(*stamped(tmp_path, 30_000))], executor, chunk_bytes=50_000,
                            progress=lambda *now: told.append(now)))  # fmt: skip
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1] == len(told) - 1 > 3
+    assert executor.most <= executor.slots() + 1
 
 
 def test_leaving_the_threads_stops_what_is_under_way() -> None:

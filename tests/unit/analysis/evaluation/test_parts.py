@@ -9,9 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import cases
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 from numpy.typing import NDArray
 from stamps import write_stamps
@@ -46,44 +43,6 @@ def evaluated(captures: list[HopCaptures]) -> tuple[Evaluation, Hops]:
     found = evaluate_hops(whole, captures, WIDE)
     assert found.hops is not None
     return found, found.hops
-
-
-@st.composite
-def lines(draw: st.DrawFn) -> Integers:
-    """Some packets through some nodes, of which each may lose a packet; one comes through."""
-    packets, nodes = draw(st.integers(1, 25)), draw(st.integers(2, 6))
-    took = draw(st.lists(st.lists(st.integers(1, 10**7), min_size=nodes, max_size=nodes),
-                         min_size=packets, max_size=packets))  # fmt: skip
-    sent = START + np.arange(packets) * 1_000_000
-    times = np.column_stack((sent, sent[:, None] + np.cumsum(np.array(took), axis=1)))
-    for packet in draw(st.lists(st.integers(1, packets), max_size=5)):
-        if packet < packets:
-            times[packet, draw(st.integers(1, nodes)) :] = -1
-    return times.astype(np.int64)
-
-
-@given(lines())
-@cases(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_hops_add_up_and_say_who_lost_a_packet(tmp_path: Path, times: Integers) -> None:
-    evaluation, hops = evaluated(line(tmp_path, times))
-    lost = [row.counts.lost for row in hops.rows]
-    seen = (times >= 0).sum(axis=0)
-    assert lost == (seen[:-1] - seen[1:]).tolist()
-    assert sum(lost) == evaluation.counts.lost
-    assert not any(row.counts.unmatched_egress for row in hops.rows)
-    for place, row in enumerate(hops.rows):
-        took = np.diff(times)[:, place][times[:, place + 1] >= 0]
-        assert (row.min, row.max) == (took.min(), took.max())
-        assert row.mean == pytest.approx(took.mean())
-        ordered = np.sort(took)
-        for percentile in row.percentiles([0.0, 0.25, 0.5, 0.9, 1.0]):
-            rank = max(int(np.ceil(percentile.p * len(ordered))), 1)
-            assert percentile.value == ordered[rank - 1]
-    ids = [int(key) for key in evaluation.worst_packets.key]
-    assert np.array_equal(hops.worst, np.diff(times[ids]))
-    assert np.array_equal(hops.worst.sum(axis=1), evaluation.worst_packets.latency_ns)
-    slowest = [int((hops.worst.argmax(axis=1) == place).sum()) for place in range(len(hops.rows))]
-    assert hops.slowest.tolist() == slowest
 
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:

@@ -13,28 +13,22 @@ from exchanges import (
     ACK,
     CLIENT,
     SYN,
-    TLS_1_3,
-    datagrams,
     dns,
     frame,
     hello,
-    http2,
     ping,
-    ptp,
     quic,
-    record,
     sent,
     spoken,
     tcp,
     udp,
 )
-from scapy.all import DNS, DNSQR, DNSRR, IP, NTP, UDP, Dot1Q, Ether, NBNSQueryRequest, Raw
-from scapy.contrib.gtp import GTP_U_Header
-from scapy.layers.vxlan import VXLAN
+from scapy.all import DNS, DNSQR, DNSRR, IP, NTP, UDP, Ether, NBNSQueryRequest, Raw
 
 from tailtap.analysis.evaluation import Transactions, evaluate_transactions
 from tailtap.base.errors import InputError, NothingMatched
 from tailtap.records.evaluation import TransactionCounts
+from tests.simulation.messages import TLS_1_3, ethernet, http2, ptp, record
 
 START = 1_700_000_000_000_000_000
 SECOND_NS = 1_000_000_000
@@ -95,6 +89,10 @@ def time_packet(asks: bool, origin: float, receive: float, transmit: float) -> b
 def longer_than_its_frame(data: bytes) -> bytes:
     claimed = int.from_bytes(data[16:18], "big") + 4_000
     return data[:16] + claimed.to_bytes(2, "big") + data[18:]
+
+
+def behind_a_tag(data: bytes) -> bytes:
+    return data[:12] + b"\x81\0\0\7" + data[12:]
 
 
 def field(asks: bool, number: int) -> bytes:
@@ -268,6 +266,11 @@ CASES = {
         {"quic-initial": [(0, 3_000), (9_000, 900)]},
         {"quic-initial": {"requests": 2, "retransmitted": 1, "repeated_answers": 0}},
     ),
+    "PTP behind a tag": Case(
+        [(time, behind_a_tag(ethernet(asks, b"\x88\xf7" + ptp(asks, 5, 1))))
+         for time, asks in ((0, True), (90, False))],
+        {"ptp-delay": [(0, 90)]},
+    ),
     "an id at a place": Case(
         [(0, field(True, 1)), (100, field(True, 2)), (150, field(True, 2)), (400, field(False, 2)),
          (500, field(False, 1)), (600, field(True, 1)), (900, field(False, 1)),
@@ -320,19 +323,6 @@ def test_what_is_refused(
         of(tmp_path, packets, **settings)
 
 
-def test_requests_behind_tags_and_in_tunnels(tmp_path: Path) -> None:
-    inner = [Ether(A_ASKS), Ether(A_SAYS)]
-    tunnels = [
-        [bytes(Ether() / Dot1Q(vlan=7) / Dot1Q(vlan=8) / one[IP]) for one in inner],
-        [frame(IP(), UDP(dport=4789), VXLAN(flags=8, vni=7), one) for one in inner],
-        [frame(IP(), UDP(dport=2152), GTP_U_Header(teid=7), one[IP]) for one in inner],
-    ]
-    for request, answer in tunnels:
-        assert waits(of(tmp_path, [(0, request), (700, answer)]), "dns") == [(0, 700)]
-    found = of(tmp_path, [(0, ptp(True, 5, vlan=True)), (90, ptp(False, 5, vlan=True))])
-    assert waits(found, "ptp-delay") == [(0, 90)]
-
-
 def test_packets_that_were_cut(tmp_path: Path) -> None:
     packets = [(0, A_ASKS), (50, ping(True, 1)), (90, ping(False, 1))]
     found = evaluate_transactions(written(tmp_path, packets, snap=50))
@@ -345,27 +335,6 @@ def test_stamps_of_microseconds_are_an_uncertainty(tmp_path: Path) -> None:
     packets += [(n * 1_000_000 + 30_000 + 1_000 * (n % 17), ping(False, n)) for n in range(200)]
     found = evaluate_transactions(written(tmp_path, packets, magic=MICROSECONDS))
     assert found["icmp-echo"].within_ns == 1_000
-
-
-@pytest.mark.parametrize(
-    ("request_line", "answered"),
-    [
-        ("PROPFIND /dav HTTP/1.1", True),
-        ("BASELINE-CONTROL * HTTP/1.1", True),
-        ("OPTIONS rtsp://192.0.2.53/s RTSP/1.0", False),
-        ("INVITE sip:b@192.0.2.53 SIP/2.0", False),
-        ("RETR /a/file", False),
-    ],
-)
-def test_what_is_http_shows_by_its_version(
-    request_line: str, answered: bool, tmp_path: Path
-) -> None:
-    line = f"{request_line}\r\n".encode()
-    answer = b"HTTP/1.1 207 Multi-Status\r\nContent-Length: 0\r\n\r\n"
-    turns = (10_000, ASKS, line[:9]), (10_500, ASKS, line[9:] + b"\r\n"), (12_000, SAYS, answer)
-    found = of(tmp_path, spoken(*turns))
-    assert ("http" in found) == answered == ("http" in [kind.kind for kind in found.kinds])
-    assert not answered or waits(found, "http") == [(10_500, 1_500)]
 
 
 @pytest.mark.parametrize("snap", [96, 160, 512])
@@ -464,25 +433,6 @@ def test_interfaces_of_one_direction_each_are_one_place(tmp_path: Path) -> None:
     (tmp_path / "one.erf").write_bytes(whole)
     found = evaluate_transactions(tmp_path / "one.erf")
     assert [wait for _, wait in waits(found, "icmp-echo")] == [300] * 30
-
-
-@pytest.mark.parametrize("every", [1, 4])
-def test_copies_that_mirror_ports_make_are_no_requests(tmp_path: Path, every: int) -> None:
-    packets: Packets = []
-    requests: dict[str, int] = {}
-    clocks = "ntp", time_packet(True, 0, 0, 0), time_packet(False, 0, 9, 9)
-    for number in range(40):
-        for place, (kind, request, answer) in enumerate([*datagrams(number), clocks]):
-            time = number * 20_000_000 + place * 100_000
-            for later in (0, 40_000) if number % every == 0 else (0,):
-                packets += [(time + later, request), (time + later + 30_000, answer)]
-            requests[kind] = requests.get(kind, 0) + 1
-    for since in ("first", "last"):
-        found = of(tmp_path, packets, since=since)
-        assert "copies" in [warning.code for warning in found.warnings]
-        for kind, count in requests.items():
-            assert [wait for _, wait in waits(found, kind)] == [30_000] * count
-            require_counts(found, kind, requests=count, retransmitted=0, repeated_answers=0)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
