@@ -367,4 +367,4 @@ def test_bars_have_the_colours_of_their_nodes_and_tell_of_them(
     x, y = opened.execute_script(BAR)
     [told, *_] = rest(opened, x, y)
     # The node that held the packet up is in the middle of its bar.
-    assert told[0].startswith("dut3: 3.9") and told[0].endswith(f"packet {STALLED}")
+    assert told[0].startswith("dut3: 3.9") and told[0].endswith(f"packet {STALLED} at 0.077700 s")
