@@ -410,7 +410,7 @@ fuzz-rust: $(BIN)/cargo-fuzz ## Fuzz every reader of captures for FUZZ_SECONDS; 
 
 .PHONY: fuzz-corpus
 fuzz-corpus: $(BIN)/cargo-fuzz ## Add the inputs that reached new code to the corpus
-	@PYTHONPATH=tests/support $(BIN)/python fuzz/seeds.py
+	@PYTHONPATH=tests/support:. $(BIN)/python fuzz/seeds.py
 	@for target in $(FUZZ_TARGETS); do \
 	    mkdir -p fuzz/work/$$target; \
 	    $(FUZZ) run --sanitizer $(FUZZ_SANITIZER) $$target \

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.tail import analyse, tail_of
 from tailtap.analysis.tail.analysis import record
-from tailtap.records.evaluation import Sides
+from tailtap.records.evaluation import Options, Sides
 from tailtap.records.record import printed
 
 KEPT = 1 << 20
@@ -71,7 +71,7 @@ def write(folder: Path, packets: int) -> None:
             "rates": nothing,
         }.__getitem__,
         inputs=Sides(ingress=side, egress=side),
-        options=made_records.OPTIONS,
+        options=Options(trim_ns=0, window_ns=5 * 10**9, bucket_ns=100, worst=5_000),
     ).write(folder)
 
 

@@ -7,6 +7,7 @@ starts behind the magic numbers.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from captures import (
@@ -21,9 +22,12 @@ from captures import (
     stamps,
     with_trailer,
 )
-from exchanges import TLS_1_3, datagrams, hello, http2, record, spoken
+from exchanges import hello, spoken
 from marks import marks
 from protocols import frames as of_protocols
+
+from tests.simulation import messages
+from tests.simulation.messages import TLS_1_3, UDP, Ends, ethernet, http2, record, udp_head
 
 HERE = Path(__file__).resolve().parent
 SEPARATOR = b"\nEGRESS\n"
@@ -137,12 +141,36 @@ def seeds() -> dict[tuple[str, str], bytes]:
     return found
 
 
+def datagrams() -> Iterator[tuple[bytes, bytes]]:
+    """A request and its answer of each kind that needs no connection, as frames."""
+
+    def udp(asks: bool, ports: tuple[int, int], message: bytes) -> bytes:
+        head = udp_head(ports if asks else ports[::-1], len(message))
+        return Ends().frame(asks, UDP, head + message)
+
+    sides = (True, False)
+    yield messages.dns(True, 3, "www.example.com"), messages.dns(False, 3, "WWW.example.com")
+    yield messages.ping(True, 3), messages.ping(False, 3)
+    yield (
+        udp(True, (123, 123), messages.ntp(True, 0, 0, 7)),
+        udp(False, (123, 123), messages.ntp(False, 7, 8, 9)),
+    )
+    for port, message in ((2152, messages.gtp_u), (443, _quic)):
+        first, second = (udp(asks, (40_000, port), message(asks, 3)) for asks in sides)
+        yield first, second
+    first, second = (ethernet(asks, b"\x88\xf7" + messages.ptp(asks, 3, 1)) for asks in sides)
+    yield first, second
+
+
+def _quic(asks: bool, number: int) -> bytes:
+    client, server = bytes([number]) * 8, bytes([number, 9])
+    return messages.quic(client, server) if asks else messages.quic(server, b"server")
+
+
 def exchanges() -> dict[str, list[tuple[int, bytes]]]:
     """Requests and their answers, a capture for each kind of connection and one of datagrams."""
-    kinds = enumerate(datagrams(3))
-    simple = [
-        (START + 1000 * n + 90 * m, data) for n, (_, *both) in kinds for m, data in enumerate(both)
-    ]
+    kinds = enumerate(datagrams())
+    simple = [(START + 1000 * n + 90 * m, data) for n, both in kinds for m, data in enumerate(both)]
     talks = {
         "http": (b"GET /a HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
         "chunks": (

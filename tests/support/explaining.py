@@ -56,7 +56,7 @@ class Explanation:
         """Whether each late packet, or its stall, has this cause."""
         found: npt.NDArray[np.bool_] = self.late["blamed"] == cause
         called = [is_called(str(one), detail) for one in self.late["detail"]]
-        return found & np.array(called, bool)
+        return np.logical_and(found, called)
 
     def blames(
         self,

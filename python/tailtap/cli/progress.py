@@ -179,8 +179,9 @@ class Bar(Lines):
         now = min(self._seconds, self._done + seconds)
         left = max(0, round(self._seconds - now))
         text = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
-        said = {"description": self._said(), "left": text}
-        self._progress.update(self._bar, completed=now, refresh=True, **said)
+        self._progress.update(
+            self._bar, completed=now, refresh=True, description=self._said(), left=text
+        )
 
     def _said(self) -> str:
         """The running run, and its rate: that which was asked for until packets are counted."""

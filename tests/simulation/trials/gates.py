@@ -114,7 +114,7 @@ def ranking(draw: Draw) -> Held:
     ]
     found = [(one.standings, pair) for one in rank(gather(runs), P) for pair in one.pairs]
     sides = [[among[place].numbers for place in (of.slower, of.faster)] for among, of in found]
-    ps = [stats.mannwhitneyu(*pair, method="exact").pvalue for pair in sides]
+    ps = [stats.mannwhitneyu(one, other, method="exact").pvalue for one, other in sides]
     assert np.allclose([pair.p for _, pair in found], ps)
     shown = [pair.significant for _, pair in found]
     assert shown == multipletests(ps, 0.05, "holm")[0].tolist()
