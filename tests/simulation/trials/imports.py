@@ -43,7 +43,7 @@ def run(draw: Draw, folder: Path) -> None:
     [found] = readings(text, tool)
     as_written(found, name, made)
     in_a_folder(draw, folder, text, name, made)
-    cut_off(text[: draw.between("cut", 0, len(text))], tool, made)
+    cut_off(text, draw.between("cut", 0, len(text)), tool, made)
     if name in STATED:
         greatest = made.every.max()
         content = json.loads(text)
@@ -54,8 +54,10 @@ def run(draw: Draw, folder: Path) -> None:
         refused_or_silent(json.dumps(content), tool)
 
 
-def cut_off(text: str, tool: str, made: Asked) -> None:
+def cut_off(complete: str, cut: int, tool: str, made: Asked) -> None:
     """A file that was cut is refused, or that is said; at the end of a line nobody can know."""
+    text = complete[:cut]
+    ends = text.endswith(("\n", "}")) or complete[cut:].startswith("\n")
     try:
         parts = readings(text, tool) if tool_of(text) == tool else []
     except DAMAGED:
@@ -64,7 +66,7 @@ def cut_off(text: str, tool: str, made: Asked) -> None:
         within(part, made)
         said = any(one.code == "read-in-part" for one in part.doubts)
         whole = part.total == made.good.size
-        assert whole or said or not part.total or text.endswith(("\n", "}")), (part, text[-80:])
+        assert whole or said or not part.total or ends, (part, text[-80:])
 
 
 def refused_or_silent(text: str, tool: str) -> None:

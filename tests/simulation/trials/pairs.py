@@ -198,6 +198,9 @@ def run(draw: Draw, folder: Path) -> None:
         return
     found = evaluate(ingress, egress, **made.options)
     made = replace(made, key=found.key)
+    if len(made.pairs) < 3:  # the first and the last do not show where the router is
+        apart = {n: fate.replace("to_device", "lost") for n, fate in made.apart.items()}
+        made = replace(made, apart=apart)
     told(made, files, found)
     conserved(made, found)
     followed(made, found)

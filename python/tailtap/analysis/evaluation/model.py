@@ -337,12 +337,14 @@ class Evaluation(Latencies):
         """How many packets surely did not leave the device.
 
         Those that count as lost may be what left it unmatched, in other packets, or was not read
-        behind it.
+        behind it; at a damaged place of the capture before it, a packet may be none.
         """
         after = Unread.of(self.inputs.egress)
         if self.key == BY_ID or after.without_end:
             return 0
-        return max(self.counts.lost - self.counts.unmatched_egress - after.packets, 0)
+        before = self.inputs.ingress.unread
+        garbled = before.get("skipped-at-most", 0) + before.get("without-end", 0)
+        return max(self.counts.lost - self.counts.unmatched_egress - after.packets - garbled, 0)
 
     @cached_property
     def origin_ns(self) -> int:
