@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -180,16 +180,6 @@ def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends(
     assert [line for line in lines if line != line.rstrip()] == []
     assert "left out for want of room" not in piped[name]
     assert "\x1b" not in piped[name]
-
-
-def test_a_terminal_shows_the_tail_as_a_curve(piped: dict[str, str]) -> None:
-    def drawn(lines: Iterable[str]) -> list[str]:
-        return [line for line in lines if re.search("[\u2801-\u28ff]", line)]
-
-    on_terminal = shown(80, SHOWS["evaluate, pair"])
-    assert 4 <= len(drawn(on_terminal)) <= 10
-    assert {"50", "%", "90", "99", "99.9"} <= set(" ".join(on_terminal).split())
-    assert not drawn(piped["evaluate, pair"].splitlines())
 
 
 def test_what_is_left_out_is_named(piped: dict[str, str]) -> None:

@@ -62,7 +62,9 @@ def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_bar_shows_names_as_they_are() -> None:
-    run = cast("Any", SimpleNamespace(slug=NAME, experiment=SimpleNamespace(seconds=1.0)))
+    traffic = SimpleNamespace(rate=1_000.0)
+    experiment = SimpleNamespace(seconds=1.0, traffic=traffic)
+    run = cast("Any", SimpleNamespace(slug=NAME, experiment=experiment))
     record = made(error=HOSTILE + NAME, status="failed")
 
     def draw() -> None:

@@ -163,7 +163,7 @@ def _check_parts(found: Explained, truth: Truth, number: Integers, usual: Intege
     if dark.all():
         return
     names = {name.cause for name in found.joined.laid.rows.names}
-    assert (_parts(found, names - more.keys()) <= EDGES_NS).all()
+    assert (_parts(found, names - more.keys()) <= EDGES_NS)[~dark].all()
     for cause in more.keys() - SERVED_SO:
         mine = _parts(found, {cause})
         most, least = more[cause] + whole_ns + room, more[cause] - surplus - whole_ns - room
@@ -201,7 +201,7 @@ def _check_stalls(found: Explained, truth: Truth) -> None:
     room = (
         EDGES_NS
         + truth.width_ns
-        + hidden
+        + 2 * hidden  # nobody sees within which of two it was
         + (until - since) // 50
         + (20_000 if truth.told.floor_ns else 0)
     )

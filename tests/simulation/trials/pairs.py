@@ -198,7 +198,7 @@ def run(draw: Draw, folder: Path) -> None:
         return
     found = evaluate(ingress, egress, **made.options)
     made = replace(made, key=found.key)
-    if len(made.pairs) < 3:  # the first and the last do not show where the router is
+    if len(made.pairs) < 3 and not made.options["throughout"]:  # the first and the last do not show where the router is
         apart = {n: fate.replace("to_device", "lost") for n, fate in made.apart.items()}
         made = replace(made, apart=apart)
     told(made, files, found)
@@ -245,6 +245,8 @@ def conserved(made: Pair, found: Evaluation) -> None:
     assert counts.unkeyed_ingress == len(made.before.rows) - len(came) - strip[0]
     assert (counts.matched, counts.unkeyed_egress) == (len(made.pairs), 0)
     gone = {name: getattr(counts, name) for name in ("lost", "not_forwarded", "to_device")}
+    if "to_device" not in made.apart.values():  # nobody may know that it was for the router
+        gone["lost"] += gone.pop("to_device")
     assert counts.outside_ingress + sum(gone.values()) == len(made.alone)
     assert counts.ingress == counts.matched + len(made.alone) + counts.trimmed_ingress
     for name, number in gone.items():

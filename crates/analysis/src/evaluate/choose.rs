@@ -349,7 +349,17 @@ fn follow_streams([before, after]: &[Source; 2], stream: Stream, look: usize) ->
         });
         read.ok().map(|_| found)
     };
+    // Of datagrams that begin with the same bytes nobody knows which was merged or cut.
+    let datagram = |segment: &Segment| segment.bytes > 0 && !segment.is_of_tcp();
+    let heads = |segments: &[Segment]| {
+        let mut heads: HashMap<u64, usize> = HashMap::new();
+        for segment in segments.iter().filter(|segment| datagram(segment)) {
+            *heads.entry(segment.head).or_default() += 1;
+        }
+        heads
+    };
     let (keys, segments) = read(before)?;
+    let came = heads(&segments);
     let mut streams = Streams::new(&Matching {
         ids: false,
         window: u64::MAX,
@@ -362,17 +372,13 @@ fn follow_streams([before, after]: &[Source; 2], stream: Stream, look: usize) ->
     // All came before any left: the clocks are not known to agree.
     streams.insert_all(&keys, &vec![0; keys.len()], &segments, 0);
     let (keys, segments) = read(after)?;
-    // Of datagrams that begin with the same bytes nobody knows which was merged or cut.
-    let mut heads: HashMap<u64, usize> = HashMap::new();
-    let datagram = |segment: &Segment| segment.bytes > 0 && !segment.is_of_tcp();
-    for segment in segments.iter().filter(|segment| datagram(segment)) {
-        *heads.entry(segment.head).or_default() += 1;
-    }
+    let left = heads(&segments);
     let (mut found, mut whole) = (vec![0; keys.len()], 0);
     // Whether segments of TCP were merged or cut, and datagrams of UDP.
     let mut changed = [false; 2];
     streams.look_up_all(&keys, &vec![1; keys.len()], &segments, |i, verdict| {
-        let repeats = datagram(&segments[i]) && heads[&segments[i].head] > 1;
+        let again = |heads: &HashMap<u64, usize>| heads.get(&segments[i].head) > Some(&1);
+        let repeats = datagram(&segments[i]) && (again(&came) || again(&left));
         if repeats || !matches!(verdict, Verdict::Match { .. } | Verdict::Part) {
             return;
         }

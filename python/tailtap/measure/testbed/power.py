@@ -206,6 +206,7 @@ class CommandPower(Power):
 
 SECONDS = 30.0
 """ipmitool asks each thing four times, in pauses of a second and more."""
+BUSY_SECONDS = 10.0
 _STATUS = re.compile(r"Chassis Power is (on|off)")
 
 
@@ -283,8 +284,20 @@ class IpmiPower(Power):
         return f"the controller {self.options.address} port {self.options.port}"
 
     def _ask(self, what: str) -> str:
+        """What ipmitool says. A controller that still does what came before is asked again."""
+        command = self.command("chassis", "power", what)
+
+        def unless_busy() -> str:
+            try:
+                return LocalHost().run(command, seconds=SECONDS).stdout
+            except CommandFailed as error:
+                if "Node busy" in error.reason:
+                    return ""
+                raise
+
         try:
-            return LocalHost().run(self.command("chassis", "power", what), seconds=SECONDS).stdout
+            said = wait_until(unless_busy, BUSY_SECONDS, 0.5)
+            return said or LocalHost().run(command, seconds=SECONDS).stdout
         except CommandFailed as error:
             raise MachineError(
                 f"{self._where} does not do `chassis power {what}`: {error.reason}: check address, "
