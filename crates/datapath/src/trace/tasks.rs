@@ -12,6 +12,8 @@ use serde::Serialize;
 const USUAL_PRIORITY: i32 = 120;
 /// Bytes of a command line that are kept.
 const LONGEST: u64 = 256;
+/// What names of our threads begin with.
+const OURS: &str = "tt-";
 
 /// A task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -48,7 +50,7 @@ impl Seen {
         let cgroup = groups.get(&self.group).filter(|path| *path != "/").cloned();
         let pid = (self.scheduled >> 32) as u32;
         // Threads of ours have such names, and nobody else's.
-        let own = self.name.starts_with("tt-");
+        let own = self.name.starts_with(OURS);
         Task { pid, command: None, policy, priority, cgroup, own }
     }
 }
@@ -130,8 +132,10 @@ impl Tasks {
             policy,
             priority,
             cgroup: cgroup.and_then(|text| group_in(&text)),
-            own: std::iter::successors(Some(process), |&pid| parent(pid))
-                .any(|pid| pid == self.root),
+            // Who is started from a program of the user's has its name alone.
+            own: name(pid).is_some_and(|name| name.starts_with(OURS))
+                || std::iter::successors(Some(process), |&pid| parent(pid))
+                    .any(|pid| pid == self.root),
         })
     }
 }
