@@ -285,19 +285,17 @@ class IpmiPower(Power):
 
     def _ask(self, what: str) -> str:
         """What ipmitool says. A controller that still does what came before is asked again."""
-        command = self.command("chassis", "power", what)
+        command, answers = self.command("chassis", "power", what), []
 
-        def unless_busy() -> str:
-            try:
-                return LocalHost().run(command, seconds=SECONDS).stdout
-            except CommandFailed as error:
-                if "Node busy" in error.reason:
-                    return ""
-                raise
+        def is_free() -> bool:
+            answers.append(LocalHost().run(command, seconds=SECONDS, check=False))
+            return "Node busy" not in answers[-1].stderr
 
         try:
-            said = wait_until(unless_busy, BUSY_SECONDS, 0.5)
-            return said or LocalHost().run(command, seconds=SECONDS).stdout
+            wait_until(is_free, BUSY_SECONDS, 0.5)
+            if answers[-1].status:
+                raise CommandFailed(command, answers[-1].stderr)
+            return answers[-1].stdout
         except CommandFailed as error:
             raise MachineError(
                 f"{self._where} does not do `chassis power {what}`: {error.reason}: check address, "
