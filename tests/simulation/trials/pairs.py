@@ -198,7 +198,8 @@ def run(draw: Draw, folder: Path) -> None:
         return
     found = evaluate(ingress, egress, **made.options)
     made = replace(made, key=found.key)
-    if len(made.pairs) < 3 and not made.options["throughout"]:  # the first and the last do not show where the router is
+    # The first and the last that pass do not show where the router is.
+    if len(made.pairs) < 3 and not made.options["throughout"]:
         apart = {n: fate.replace("to_device", "lost") for n, fate in made.apart.items()}
         made = replace(made, apart=apart)
     told(made, files, found)
