@@ -246,8 +246,8 @@ def _under(ranking: Ranking) -> str:
     shift = ranking.over(1, 0)
     if shift.ratio is None:
         return f"{where}: {best} is faster than {after}{least}"
-    ratio, _, interval = ratio_text(shift).removeprefix("x").partition(" ")
-    return f"{where}: {after} takes {ratio} times as long {interval} as {best}{least}"
+    ratio, gap, interval = ratio_text(shift).removeprefix("x").partition(" ")
+    return f"{where}: {after} takes {ratio} times as long{gap}{interval} as {best}{least}"
 
 
 def _worst(found: Standing) -> str:

@@ -68,7 +68,7 @@ class Kind(Generic[R]):
     runs: list[R] = field(default_factory=list)
     """Those that have one; a run may have several."""
 
-    def with_(self, parts: Sequence[str]) -> list[set[str]] | None:
+    def joined_by(self, parts: Sequence[str]) -> list[set[str]] | None:
         """Their parts with those of one more; None where that is of another kind."""
         if len(parts) != len(self.parts):
             return None
@@ -93,7 +93,7 @@ def by_kind(found: Iterable[tuple[Notice, R]]) -> list[Kind[R]]:
     for notice, run in found:
         parts = FIGURE.split(notice.message)
         for kind in kinds:
-            if kind.code == notice.code and (more := kind.with_(parts)) is not None:
+            if kind.code == notice.code and (more := kind.joined_by(parts)) is not None:
                 kind.parts = more
                 break
         else:

@@ -37,8 +37,8 @@ FORMATS = {TIME: "time", RATE: "rate", PACKETS: "count"}
 """The page's functions that write what stands on an axis."""
 TICKS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5))
 """Of each decade, what is labelled on a logarithmic axis, the closest for which there is room."""
-LABEL = 26
-"""Pixels that a label needs."""
+LABEL = 34
+"""Pixels that a label needs, on average: those of a decade are not evenly apart."""
 LINEAR = 0.7
 """Decades of an axis up to which Bokeh's own ticks are good, as on a linear one."""
 HEIGHTS = {"hdr": 520, "loss": 360, "causes": 280, "shares": 280, "hops": 280, "hop-packets": 280}

@@ -95,10 +95,10 @@ def in_short(record: CausesRecord) -> str:
     told = sorted((one for one in told if one[0]), key=lambda one: -one[0])
     if rest := told[SHORT:]:
         told[SHORT:] = [(sum(count for count, _ in rest), format_count(len(rest), "other cause"))]
-    if not told:
-        return ""
-    (count, most), *others = told
     packets = format_count(late.packets, "packet")
+    if not told:
+        return f"{packets} later than {late.words}"
+    (count, most), *others = told
     return "; ".join(
         (
             f"{count:,} of {packets} later than {late.words}: {most}",
