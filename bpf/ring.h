@@ -34,7 +34,9 @@ static __always_inline long take_slot(__u64 *head, __u64 *tail, __u64 *bell_at, 
 		__u64 taken = *(volatile __u64 *)head;
 		__u64 emptied = *(volatile __u64 *)tail;
 
-		if (taken - emptied > mask)
+		/* Where others were quicker between the two reads, the ring is emptied behind `taken`: that is
+		 * no full ring, and the exchange fails. */
+		if ((__s64)(taken - emptied) > (__s64)mask)
 			return -1;
 		if (__sync_val_compare_and_swap(head, taken, taken + 1) == taken) {
 			if (taken == *(volatile __u64 *)bell_at)

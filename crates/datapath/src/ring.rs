@@ -120,7 +120,8 @@ mod tests {
     fn produce(state: &State, slots: &[AtomicU64], record: Record) {
         loop {
             let head = state.head.load(Ordering::SeqCst);
-            if head - state.tail.load(Ordering::SeqCst) >= slots.len() as u64 / 2 {
+            let used = head.wrapping_sub(state.tail.load(Ordering::SeqCst)).cast_signed();
+            if used >= slots.len() as i64 / 2 {
                 state.lost.fetch_add(1, Ordering::SeqCst);
                 return;
             }
