@@ -68,7 +68,7 @@ class Tap:
         if self.every_ns is None:
             self.path.write_bytes(header(self.kind, None) + made[:there].tobytes() + rest)
             return
-        places = (self.times[:there] - self.times[0]) // self.every_ns
+        places = (self.times[:there] - self.times[:1]) // self.every_ns
         last = int(places[-1]) if there else 0
         for place in sorted(set(places.tolist()) | {last} - self._closed):
             part = made[:there][places == place]

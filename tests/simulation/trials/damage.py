@@ -32,6 +32,8 @@ def run(draw: Draw, folder: Path) -> None:
     made, kind = packets(draw), traffic(draw)
     frames = kind.kind != "ids" or kind.device != "bridge" or draw.has("frames", 0.7)
     numbers = made.arrived[: draw.count("damaged packets", 20, 400)]
+    if not numbers.size:
+        return
     sides = {
         side: Recorded(tuple(Row(int(ns[n]), int(n), frame(int(n)), int(ns[n])) for n in order))
         for side, order, ns, frame in (

@@ -16,6 +16,7 @@ from tailtap.analysis.evaluation.executors import Threads
 from tailtap.analysis.evaluation.many import evaluate_piece, merge, plan
 from tailtap.base.errors import InputError, NotSplittableError
 from tests.simulation.captures import (
+    STRANGE,
     Files,
     Recorded,
     Row,
@@ -30,8 +31,6 @@ from tests.simulation.frames import Traffic, shows_router, strange, traffic
 from tests.simulation.traffic import NEVER, Packets, packets
 from tests.simulation.trial import Trial
 
-STRANGE = 1_000_000
-"""Numbers of packets that are none of the traffic's begin here."""
 SECOND, LATER_NS = 1_000_000_000, 1_000_000
 Rows = dict[int, Row]
 Both = dict[int, tuple[Row, Row]]
@@ -193,6 +192,9 @@ def run(draw: Draw, folder: Path) -> None:
         ]
     ingress, egress = (one.source for one in files)
     if not made.behind.rows or not made.pairs:
+        fewest = min(len(side.rows) for side in made.sides)
+        if fewest == 1 and made.options["key"] == "auto":  # a device may have changed that packet
+            return
         with pytest.raises(InputError):
             evaluate(ingress, egress, **made.options)
         return
