@@ -1,8 +1,10 @@
-"""Texts as people write them, and as nobody should: quantities, YAML, filters of packets."""
+"""Texts as people write them, and as nobody should: quantities, YAML, filters, and errors."""
 
 from __future__ import annotations
 
 import ctypes.util
+import json
+import pickle
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from pathlib import Path
 
@@ -11,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.base.document import MAX_DEPTH, load, parse, parse_value
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import (
+    Bug,
+    InputError,
+    InputErrors,
+    MachineError,
+    NotWritten,
+    QuantityError,
+    TailtapError,
+    naming,
+)
 from tailtap.base.packet_filters import compile_filter
 from tailtap.base.units import (
     TIME_UNITS,
@@ -23,6 +34,8 @@ from tailtap.base.units import (
     parse_size,
     parse_time,
 )
+from tailtap.remote import CommandFailed, NoAnswer, ProgramMissing
+from tailtap.remote.session import error_of, told
 
 LARGEST = 9 * 10**18
 
@@ -161,3 +174,73 @@ def test_without_libpcap_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
     with pytest.raises(MachineError, match=r"apt-get install libpcap0\.8"):
         compile_filter("udp")
+
+
+ERRORS = [
+    InputError("a line"),
+    MachineError("a line", place="x/y", remedy="make room"),
+    InputErrors(["one", "two"]),
+    QuantityError("'3' is no time", "3"),
+    NotWritten("cannot write: full", place="x", remedy="make room"),
+    CommandFailed(["ip", "link"], "no\nsuch"),
+    NoAnswer(["ip", "link"], 2.5),
+    ProgramMissing("xdp", "install it", host="namespace a"),
+    Bug("a bug", "Traceback"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_comes_back_as_it_was(error: TailtapError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    crossed = error_of(json.loads(json.dumps(told(error))), "the far end")
+    for back in (copy, crossed):
+        assert type(back) is type(error)
+        assert back.exit_status == error.exit_status
+        assert {**vars(back), "place": ""} == {**vars(error), "place": ""}
+    assert str(copy) == str(error)
+    assert str(crossed) == f"the far end: {error}"
+    assert [f"the far end: {line}" for line in error.lines] == list(crossed.lines)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(2, InputError), (3, MachineError), (70, Bug), (9, MachineError)]
+)
+def test_a_class_that_is_not_known_here_is_that_of_its_status(
+    status: int, kind: type[TailtapError]
+) -> None:
+    fields = {"what": "a line", "place": "", "remedy": "", "told": ""}
+    back = error_of({"kind": "Newer", "status": status, "fields": fields}, "far")
+    assert (type(back), str(back)) == (kind, "far: a line")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"kind": "MachineError", "status": 3},
+        {"kind": "MachineError", "status": 3, "fields": {"what": 5, "place": "", "remedy": ""}},
+        {"kind": "NoAnswer", "status": 3, "fields": {"what": "", "place": "", "remedy": ""}},
+    ],
+)
+def test_what_is_no_error_is_told(said: dict[str, object]) -> None:
+    back = error_of(said, "far")
+    assert type(back) is MachineError
+    assert str(back).startswith("far: ")
+
+
+def test_a_place_is_put_before_the_places_of_an_error() -> None:
+    """Its class stays: who catches a `QuantityError` still does."""
+    with (
+        pytest.raises(QuantityError, match=r"^dut: rate: 'x' is no rate$"),
+        naming("dut"),
+        naming("rate"),
+    ):
+        raise QuantityError("'x' is no rate", "x")
+
+
+def test_another_place_helps_beside_what_helps_against_the_reason() -> None:
+    plain = NotWritten("cannot write: no", place="x")
+    full = NotWritten("cannot write: full", place="x", remedy="make room")
+    assert str(plain.or_elsewhere("choose another --out")).endswith(": no: choose another --out")
+    assert str(full.or_elsewhere("y")) == "x: cannot write: full: make room or y"
+    assert str(full) == "x: cannot write: full: make room"

@@ -1,7 +1,8 @@
-"""What `tailtap bmc` reads: its file, its words, its credentials."""
+"""What `tailtap bmc` reads: its file, its words, its credentials; its page names every key."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from controlled import PASSWORD, USER, credentials
 from msgspec.structs import replace
 
 from tailtap.base.errors import InputError
+from tailtap.bmc import MACHINES
 from tailtap.bmc.serving import BmcEvent, parse_listen, read, read_users
 from tailtap.cli.machine import sentence
+from tailtap.measure.testbed.power import POWERS
 
 FILE = """\
 credentials: users
@@ -131,3 +134,18 @@ def test_other_addresses_than_loopback_are_told() -> None:
     row = BmcEvent(event="listening", machine="lxc:web", address="10.0.0.1:623", exposed=False)
     assert sentence(row) == "lxc:web listens on 10.0.0.1:623"
     assert "whoever reaches this address" in sentence(replace(row, exposed=True))
+
+
+PAGE = (Path(__file__).parents[3] / "docs/howto/bmc.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("rows", "heading"), [(MACHINES, "# Controllers"), (POWERS, "## Switching")]
+)
+def test_the_page_names_every_key(rows: object, heading: str) -> None:
+    section = PAGE[PAGE.index(heading) :]
+    assert isinstance(rows, type(MACHINES))
+    for name, kind in rows.working():
+        [row] = re.findall(rf"^\| `{name}` \|.*$", section, re.MULTILINE)[:1]
+        keys = set(kind.Options.model_fields) - {"name"}
+        assert keys <= set(re.findall(r"`(\w+)[`:]", row)), name

@@ -1,13 +1,17 @@
-"""What doctor concludes from what it finds."""
+"""What doctor concludes from what it finds, also of a folder that others can write to."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
+import pytest
 
 from tailtap.doctor import Check, can_run, record
 from tailtap.doctor.machine import check, check_functions
+from tailtap.doctor.programs import check_folder
 from tailtap.host.net.nic import parse
 from tailtap.host.net.virtual_functions import Ability
 
@@ -76,3 +80,39 @@ def test_cards_with_virtual_functions_are_told() -> None:
     assert used.state == "poor"
     assert used.remedy.startswith("eth0 has 2 virtual functions already")
     assert list(check_functions(replace(card, total=0))) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        (0o755, ""),
+        (0o1777, ""),
+        (0o777, "everybody can write there"),
+        (0o702, "everybody can write there"),
+        (0o770, "the group nogroup can write there"),
+    ],
+)
+def test_who_else_can_write_is_told(tmp_path: Path, mode: int, said: str) -> None:
+    results = tmp_path / "results/deep"
+    results.mkdir(parents=True)
+    if os.geteuid() == 0:
+        os.chown(results.parent, 0, 65534)
+    elif "group" in said:
+        pytest.skip("only root can give a folder to another group")
+    results.parent.chmod(mode)
+    [found] = check_folder(results)
+    assert found.state == ("poor" if said else "ok") and said in found.found
+    assert bool(said) == (f"chmod go-w {results.parent}" in found.remedy)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_the_owner_is_this_user_or_the_one_before_sudo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(tmp_path, 65534, 0)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    [found] = check_folder(tmp_path)
+    assert found.state == "poor" and "it belongs to nobody" in found.found
+    monkeypatch.setenv("SUDO_UID", "65534")
+    [found] = check_folder(tmp_path)
+    assert found.state == "ok"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
@@ -231,3 +232,27 @@ def test_interrupts_of_a_card_are_not_those_of_the_port_that_it_is_plugged_into(
         for name in ("eth0", "eth1")
     }
     assert cards == {"eth0": {"51"}, "eth1": {"60"}}
+
+
+def test_a_folder_that_goes_meanwhile_is_not_there(tmp_path: Path) -> None:
+    stays = tmp_path / "groups/stays"
+    stays.mkdir(parents=True)
+    (stays / "cpus").write_text("1\n")
+    goes = [tmp_path / f"groups/goes{number}" for number in range(8)]
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            for path in goes:
+                path.mkdir()
+            for path in goes:
+                path.rmdir()
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(500):
+            assert Tree(tmp_path).glob("/groups/**/cpus") == ["/groups/stays/cpus"]
+    finally:
+        done.set()
+        other.join()

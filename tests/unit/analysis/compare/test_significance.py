@@ -1,18 +1,27 @@
-"""The tests over repeats and pairs: against scipy, by enumeration, and how often they are wrong."""
+"""Tests over repeats and pairs, against scipy and by enumeration, and the ranks that follow."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 from cases import cases
+from comparisons import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
+from tails import load_tail, write_tail
 
+from tailtap.analysis.compare.checks import advise
+from tailtap.analysis.compare.comparison import compare_loaded
+from tailtap.analysis.compare.configurations import gather
+from tailtap.analysis.compare.ranking import interval as of_tail
+from tailtap.analysis.compare.ranking import rank
 from tailtap.analysis.compare.significance import (
     ALPHA,
     FALSE_WORSE,
@@ -29,6 +38,7 @@ from tailtap.analysis.compare.significance import (
     shift,
     smallest_p,
 )
+from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
 
 LATENCIES = st.lists(st.integers(1, 12), min_size=1, max_size=5)
@@ -155,3 +165,188 @@ def test_numbers_without_a_ratio_are_refused() -> None:
     with pytest.raises(InputError, match="above zero"):
         interval([(0.0, 1.0)], ERROR)
     assert interval([], ERROR) == Interval(0, None, None, None)
+
+
+LABELS = ("bare-metal", "vm", "container")
+
+
+def runs(latencies: dict[str, list[float]], **more: object) -> list[Run]:
+    return [
+        sample(label, repeat, latency, **more)  # type: ignore[arg-type]
+        for label, repeats in latencies.items()
+        for repeat, latency in enumerate(repeats, 1)
+    ]
+
+
+def test_differences_rank() -> None:
+    shifted = {
+        label: [1e4 * factor * (1 + n / 50) for n in range(6)]
+        for label, factor in zip(LABELS, (3, 1, 1.01), strict=True)
+    }
+    (ranking,) = rank(gather(runs(shifted)))
+    found = {s.configuration.label: (s.best, s.last) for s in ranking.standings}
+    assert found == {"vm": (1, 2), "container": (1, 2), "bare-metal": (3, 3)}
+    assert ranking.percentile == 0.999
+    pair = ranking.pair(2, 0)
+    assert pair.shift.ratio == pytest.approx(3, rel=0.05)
+    assert pair.shift.low is not None and pair.shift.low > 2.5
+    worst = ranking.standings[0].worst
+    assert worst is not None and worst.run.slug == "vm-6"
+    assert advise([ranking])[0].endswith("vm, container")
+
+
+def test_a_configuration_with_too_few_repeats_keeps_its_rank_open() -> None:
+    latencies = {"vm": [1e4, 1.1e4, 1.2e4, 1.3e4], "container": [2e4, 2.1e4, 2.2e4, 2.3e4],
+                 "bare-metal": [9e9]}  # fmt: skip
+    (ranking,) = rank(gather(runs(latencies)))
+    ranks = {s.configuration.label: (s.best, s.last) for s in ranking.standings}
+    # The one pair that can be decided is not corrected for the two that cannot.
+    assert ranks == {"vm": (1, 2), "container": (2, 3), "bare-metal": (1, 3)}
+
+
+def test_lost_packets_are_later_than_any() -> None:
+    good = runs({"vm": [1e4, 1.1e4, 1.2e4, 1.3e4]})
+    lossy = runs({"container": [5e3] * 4}, lost=5_000)
+    (ranking,) = rank(gather([*good, *lossy]))
+    assert [s.configuration.label for s in ranking.standings] == ["vm", "container"]
+    assert [s.best for s in ranking.standings] == [1, 2]
+    assert {value.latency for value in ranking.standings[1].values} == {None}
+    found = compare_loaded([*good, *lossy])
+    assert [w.code for w in found.warnings].count("loss") == 4
+    loss = found.recommendations[1]
+    assert (loss.name, loss.answer) == ("loss", "not met")
+    assert "4 of 8 runs lost more than 0.1 %" in loss.because
+    assert "container at 10 kpkt/s lost 4.8 %" in loss.because
+    at_limit = runs({"vm": [1e4] * 4, "container": [2e4] * 4}, p=0.5, lost=100_000)
+    (ranking,) = rank(gather(at_limit))  # as many are lost as lie above the median
+    assert [found.numbers[0] for found in ranking.standings] == [1e4, 2e4]
+
+
+def test_only_the_same_load_is_compared() -> None:
+    size = {"parameters": {"traffic": {"rate": 10_000, "size": 1500}}}
+    small = {"parameters": {"traffic": {"rate": 10_000, "size": 64}}}
+    samples = [sample("vm", 1, 1e4, more=size), sample("container", 1, 1e4, more=small),
+               sample("bare-metal", 1, 1e4, more=small)]  # fmt: skip
+    found = compare_loaded(samples)
+    assert [load.load for load in found.loads] == ["10 kpkt/s, size 1500", "10 kpkt/s, size 64"]
+    reason = found.loads[0].reason
+    assert reason is not None and reason.startswith("vm is the only configuration")
+    assert "no-ranking" in [warning.code for warning in found.warnings]
+
+
+def test_what_a_load_does_not_have_is_not_in_its_name() -> None:
+    samples = []
+    for destination in ("198.19.0.1", "198.19.0.2"):
+        sent = {"rate": 10_000, "flows": {"dst": destination, "sport": None}}
+        more = {"parameters": {"traffic": sent}}
+        samples += [sample(name, 1, 1e4, more=more) for name in ("vm", "container")]
+    found = compare_loaded(samples)
+    labels = [load.load for load in found.loads]
+    assert labels == ["10 kpkt/s, flows 198.19.0.1", "10 kpkt/s, flows 198.19.0.2"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "values"), [("direction", ("forward", "reverse")), ("flow", ("a", "b"))]
+)
+def test_flows_are_loads_not_configurations(variable: str, values: tuple[str, str]) -> None:
+    samples = [
+        replace(run, variables={**run.variables, variable: way}, slug=f"{run.slug}-{way}")
+        for way in values
+        for run in runs({"vm": [1e4, 1.1e4], "container": [1e4, 1.1e4]})
+    ]
+    found = compare_loaded(samples)
+    assert [(load.load, len(load.configurations)) for load in found.loads] == [
+        (f"10 kpkt/s, {variable} {value}", 2) for value in values
+    ]
+    assert {one.label for load in found.loads for one in load.configurations} == {
+        "vm",
+        "container",
+    }
+
+
+TRAFFIC = {"parameters": {"traffic": {"rate": 10_000}}}
+
+
+@pytest.mark.parametrize(
+    ("measured", "says"),
+    [
+        (runs({"vm": [1e4]}) + runs({"container": [1e4]}, rate=1_000_000),
+         r"different traffic.*vm at 10 kpkt/s.*container at 1 Mp"),
+        (runs({"vm": [1e4, 2e4]}) + runs({"vm": [1e4, 2e4]}, rate=50_000),
+         "only one configuration with good runs, vm: nothing"),
+        (runs({"vm": [1e4, 2e4], "wire": [1e3, 2e3]}),
+         "only one device, vm: wire is the lab without a device"),
+        (runs({"vm": [1e4], "container": [1e4]}, packets=3, supported=False),
+         "10 kpkt/s: too few packets for any percentile"),
+        (runs({"vm": [1e4], "container": [1e4]}, packets=None),
+         "no run says how many packets it is of; choose"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared(measured: list[Run], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        compare_loaded(measured)
+
+
+@pytest.mark.parametrize(
+    ("measured", "percentile", "code", "says"),
+    [
+        (runs({"vm": [1e4], "container": [1e4]}, packets=None), 0.999, "unknown-samples", ""),
+        (runs({"vm": [1e4] * 3, "container": [2e4] * 3}), None, "few-repeats",
+         "1 of 1 comparisons"),
+        (runs({"vm": [1e4, 1.1e4, 1.1e4], "container": [2e4, 3e4, 4e4]}), None, "equal-repeats",
+         "2 repeats of vm are equal"),
+        (runs({"vm": [1e4, 2e4, 3e4, 4e4]}, more={**TRAFFIC, "environment": {"hostname": "a"}})
+         + runs({"container": [1e4, 2e4, 3e4, 4e4]},
+                more={**TRAFFIC, "environment": {"hostname": "b"}}),
+         None, "different-machines", ""),
+    ],
+)  # fmt: skip
+def test_what_is_warned_of(
+    measured: list[Run], percentile: float | None, code: str, says: str
+) -> None:
+    found = compare_loaded(measured, percentile)
+    (warning,) = [one for one in found.warnings if one.code == code]
+    assert says in warning.message
+    if code == "few-repeats":
+        assert "3 against 3 repeats can reach p = 0.1 at best" in found.advice[0]
+        assert "1 comparison has too few repeats: with 4 of each" in found.advice[1]
+        assert found.repeats_needed == 4
+
+
+def test_the_percentile_is_one_that_all_support() -> None:
+    samples = runs({"vm": [1e4] * 2, "container": [1e4] * 2}, p=0.9999)
+    (ranking,) = rank(gather(samples))
+    assert ranking.percentile == 0.9999
+    with pytest.raises(InputError, match=r"do not have 99\.9;"):
+        rank(gather(samples), 0.999)
+    (ranking,) = rank(gather(samples), 1.0)
+    assert {v.latency for s in ranking.standings for v in s.values} == {20_000}
+
+
+def test_the_kernel_is_chosen_by_measuring() -> None:
+    samples = []
+    for kernel, factor in (("rt", 1), ("vanilla", 4)):
+        for platform, price in (("bare-metal", 1), ("vm", 1.0)):
+            for repeat in range(1, 9):
+                run = sample(platform, repeat, 1e4 * factor * price * (1 + repeat / 50))
+                variables = {"dut.platform": platform, "dut.options.kernel": kernel}
+                samples.append(
+                    replace(run, variables=variables, slug=f"{kernel}-{platform}-{repeat}")
+                )
+    found = {check.name: check for check in compare_loaded(samples).recommendations}
+    assert found["kernel"].answer == "not met"
+    assert "bare-metal · vanilla over bare-metal · rt: x4.00" in found["kernel"].because
+    assert found["virtualisation"].answer == "met"
+    assert "no difference is shown" in found["virtualisation"].because
+    assert found["NIC"].answer == found["measurement set-up"].answer == "cannot be told"
+
+
+@pytest.mark.parametrize(
+    ("p", "reason"),
+    [(0.9, "keeps too few latencies"), (0.99999, "lie in fewer than 10 of 100 stretches")],
+)
+def test_where_there_is_none_it_says_why(tmp_path: Path, p: float, reason: str) -> None:
+    latency = 4_000 + 2_000 * np.random.default_rng(2).pareto(3, 400_000)
+    tail = write_tail(tmp_path, latency.astype(np.int64), rate=100_000)
+    found = of_tail(load_tail(tail, "run"), p)
+    assert found.low is None and reason in found.reason

@@ -1,15 +1,29 @@
-"""Timers and slices of systemd, and control groups without it, on a scratch machine."""
+"""Timers and slices of systemd, control groups, files of the kernel: put back as they were."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scratch_machine import scratch_machine, state
 from systemctl_program import Systemctl, playing_systemd
 from told_knobs import judged
 
 from tailtap.base.errors import MachineError
+from tailtap.base.units import cpu_mask, list_cpus, ranges
+from tailtap.host.changes.journal import Journal
+from tailtap.host.changes.kernel_values import (
+    Form,
+    KernelValue,
+    Wish,
+    chosen,
+    parse,
+    same,
+    summary,
+    writable,
+)
 from tailtap.host.changes.systemd import SliceCpus
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
@@ -155,3 +169,170 @@ def test_groups_of_version_1(tree: Tree, tmp_path: Path) -> None:
     assert said(tree, "groups").answer == "met"
     assert revert(tmp_path / "journals").left == ()
     assert state(tree.root) == before
+
+
+QUEUES = "/sys/class/net/eth0/queues/rx-*/rps_cpus"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """Two queues and a sysctl."""
+    for number, mask in enumerate(("0", "00000000,00000001")):
+        folder = tmp_path / f"sys/class/net/eth0/queues/rx-{number}"
+        folder.mkdir(parents=True)
+        (folder / "rps_cpus").write_text(f"{mask}\n")
+    (tmp_path / "proc/sys/net").mkdir(parents=True)
+    (tmp_path / "proc/sys/net/backlog").write_text("1000\n")
+    return tmp_path
+
+
+def steering(machine: Path) -> KernelValue:
+    return KernelValue([QUEUES], "00000002", "mask", root=str(machine))
+
+
+def test_all_files_get_the_value_and_each_gets_its_own_back(machine: Path) -> None:
+    change = steering(machine)
+    before = change.read()
+    assert before == {
+        "/sys/class/net/eth0/queues/rx-0/rps_cpus": "0",
+        "/sys/class/net/eth0/queues/rx-1/rps_cpus": "00000000,00000001",
+    }
+    assert not change.pending(before)
+    with Journal.create(machine / "state").held(change):
+        assert set(change.read().values()) == {"00000002"}
+        assert change.pending(before)
+        again = KernelValue.parse(change.as_json())
+        assert again.read() == change.read()
+    assert change.read() == before
+    assert change.undo(before) is None
+
+
+def test_the_kernel_may_write_a_set_of_cpus_in_another_way(machine: Path) -> None:
+    change = steering(machine)
+    before = change.read()
+    change.apply()
+    (machine / "sys/class/net/eth0/queues/rx-0/rps_cpus").write_text("00000000,00000002\n")
+    assert change.undo(before) is None
+    assert change.read() == before
+    ranges = KernelValue(["/proc/sys/net/backlog"], "1,2,3", "cpus", root=str(machine))
+    ranges.apply()
+    (machine / "proc/sys/net/backlog").write_text("1-3\n")
+    assert ranges.undo({"/proc/sys/net/backlog": "0"}) is None
+    assert (machine / "proc/sys/net/backlog").read_text() == "0"
+
+
+def test_what_somebody_else_changed_is_left(machine: Path) -> None:
+    change = KernelValue(["/proc/sys/net/backlog"], "2000", root=str(machine))
+    before = change.read()
+    change.apply()
+    (machine / "proc/sys/net/backlog").write_text("3000\n")
+    assert change.pending(before)
+    assert change.undo(before) == (
+        "somebody else changed /proc/sys/net/backlog (3000, before tailtap 1000): it is left as "
+        "it is"
+    )
+    assert (machine / "proc/sys/net/backlog").read_text() == "3000\n"
+
+
+def test_a_file_that_is_not_there(machine: Path) -> None:
+    with pytest.raises(MachineError, match="/proc/sys/none: there is no such file"):
+        KernelValue(["/proc/sys/none"], "1", root=str(machine)).apply()
+    KernelValue(["/proc/sys/none"], "1", optional=True, root=str(machine)).apply()
+
+
+def test_a_file_that_refuses(machine: Path) -> None:
+    (machine / "proc/sys/folder").mkdir()
+    with pytest.raises(MachineError, match="folder cannot be 1: Is a directory"):
+        KernelValue(["/proc/sys/folder"], "1", root=str(machine)).apply()
+    KernelValue(["/proc/sys/folder"], "1", optional=True, root=str(machine)).apply()
+
+
+def test_a_file_that_says_something_else(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change = KernelValue(["/proc/sys/net/backlog"], "2000", root=str(machine))
+    monkeypatch.setattr(KernelValue, "_write", lambda *_: None)  # as a kernel that ignores it
+    with pytest.raises(MachineError) as caught:
+        change.apply()
+    assert str(caught.value) == ("/proc/sys/net/backlog should be 2000, but the kernel says 1000")
+
+
+def test_only_files_of_the_machine_itself_are_claimed(machine: Path) -> None:
+    assert steering(machine).claims == [f"file {QUEUES}"]
+    assert KernelValue([QUEUES], "1", namespace="tt-0a1b2c-dut").claims == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "form"),
+    [
+        ("always [madvise] never", "madvise", "choice"),
+        ("none (full) lazy", "full", "choice"),
+        ("00000000,0000000f", "f", "mask"),
+        ("0", "00000000,00000000", "mask"),
+        ("0-3,8", "0,1,2,3,8", "cpus"),
+        ("0x10", "16", "number"),
+        ("08", "8", "number"),
+        ("Y", "1", "switch"),
+        ("off", "N", "switch"),
+        (" a  ", "a", "text"),
+    ],
+)
+def test_the_same_value_in_two_ways(one: str, other: str, form: Form) -> None:
+    assert same(one, other, form)
+    assert same(other, one, form)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "form"),
+    [
+        ("always madvise [never]", "madvise", "choice"),
+        ("3", "1", "mask"),
+        ("0-3", "0-4", "cpus"),
+        ("what", "0", "number"),
+        ("what", "Y", "switch"),
+        ("3", "0-3", "text"),
+    ],
+)
+def test_other_values(one: str, other: str, form: Form) -> None:
+    assert not same(one, other, form)
+
+
+@given(st.sets(st.integers(0, 511), min_size=1))
+def test_a_set_of_cpus_is_the_same_however_it_is_written(cpus: set[int]) -> None:
+    assert parse(cpu_mask(cpus), "mask") == parse(list_cpus(cpus), "cpus") == frozenset(cpus)
+    assert same(ranges(tuple(cpus)), list_cpus(cpus), "cpus")
+
+
+@pytest.mark.parametrize(
+    ("wish", "text", "form", "holds"),
+    [
+        (Wish("3600", "at-least"), "3600", "number", True),
+        (Wish("3600", "at-least"), "1", "number", False),
+        (Wish("600", "at-least", also=("0",)), "0", "number", True),
+        (Wish("1", "at-most"), "2", "number", False),
+        (Wish("1", "at-most"), "-1", "number", True),
+        (Wish("0-1", "within"), "1", "cpus", True),
+        (Wish("0-1", "within"), "1-2", "cpus", False),
+        (Wish("3", "within"), "2", "mask", True),
+        (Wish("never"), "always [madvise] never", "choice", False),
+    ],
+)
+def test_wishes(wish: Wish, text: str, form: Form, holds: bool) -> None:
+    assert wish.holds(text, form) == holds
+
+
+def test_a_wish_says_what_it_is() -> None:
+    assert Wish("600", "at-least", also=("0",)).told("number") == "at least 600 or 0"
+    assert Wish("c", "within").told("mask") == "within 2-3"
+    with pytest.raises(ValueError, match="switch"):
+        Wish("1").holds("perhaps", "switch")
+
+
+def test_the_values_of_many_places_in_a_line() -> None:
+    assert summary({"a": "always [never]", "b": "always [never]"}, "choice") == "never"
+    assert summary({"a": "00000000,0000000f", "b": "0"}, "mask") == "0-3 (1), none (1)"
+    assert summary({"a": "1", "b": "1", "c": "2"}) == "1 (2), 2 (1)"
+    assert summary({str(n): str(n) for n in range(9)}).endswith("3 (1), 5 more")
+
+
+def test_what_is_written_back_of_a_choice() -> None:
+    assert writable("always [madvise] never", "choice") == chosen("[madvise]") == "madvise"
+    assert writable("0-3", "cpus") == "0-3"

@@ -1,4 +1,4 @@
-"""Threads of the kernel on a recorded machine, and moving threads of our own."""
+"""Threads of the kernel on a recorded machine, threads of our own, and which CPUs there are."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from told_knobs import judged, retold
 
 from tailtap.base.errors import MachineError
 from tailtap.base.proc import ALLOWED, status
+from tailtap.host.cpu.cpus import is_offline, usable
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.scheduling import threads
@@ -162,3 +163,26 @@ def test_a_stranger_s_thread_of_that_name_is_not_taken_for_ours() -> None:
         assert Path(f"/proc/{theirs.pid}/comm").read_text() == "sleep\n"
         assert ThreadAffinity(threads, "0").read() == {}
         assert ThreadPriority(threads, 3).read() == {}
+
+
+def test_what_isolation_keeps_free_may_be_asked_for() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        # As for a process on a machine whose other CPUs are isolated.
+        os.sched_setaffinity(0, {min(before)})
+        assert usable() >= before
+        assert os.sched_getaffinity(0) == {min(before)}
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_a_cpu_that_is_listed_but_not_allowed_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "online").write_text("0-8000\n")
+    assert 8000 not in usable(tmp_path)
+
+
+def test_a_cpu_that_is_off(tmp_path: Path) -> None:
+    for cpu, state in ((1, "1"), (2, "0")):
+        (tmp_path / f"cpu{cpu}").mkdir()
+        (tmp_path / f"cpu{cpu}/online").write_text(state + "\n")
+    assert [is_offline(cpu, tmp_path) for cpu in (0, 1, 2)] == [False, False, True]
