@@ -213,7 +213,7 @@ def written(draw: Draw, side: str, folder: Path, capture: Recorded, *, frames: b
     write, unit = ({**FINE, **COARSE})[name], 1_000 if name in COARSE else 1
     suffix = ".erf" if name == "erf" else ""
     packets = [(row.stamp, row.data) for row in capture.rows]
-    if draw.has(f"{side} ring", 0.1) and not capture.told:
+    if packets and draw.has(f"{side} ring", 0.1) and not capture.told:
         return Files(_ring(draw, side, folder, packets, write, suffix), name, unit)
     path = folder / (side + suffix)
     path.write_bytes(compressed(write(packets, capture.told), _compression(draw, side)))

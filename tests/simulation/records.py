@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tests.simulation.machine import SOFTIRQ, Course, Integers
 
 DELAY, CONTEXT_TASK, IDLE, WAKEUP, RUNNABLE, TOLD, LOST = 4, 6, 9, 7, 19, 21, 254
-SHORT_KINDS = (1, 2, 5)
+SHORT_KINDS, NET_RX = (1, 2, 5), 3
 SUM_NS, AGE_NS = 5_000, 1_000_000
 IDLE_NS, DELAY_NS, AWAY_NS = 1_000, 1_000, 5_000
 LAYOUT = np.dtype(
@@ -26,14 +26,22 @@ LAYOUT = np.dtype(
 Records = npt.NDArray[np.void]
 
 
-def of_course(made: Course, cpu: int, floor_ns: int = 0, told: tuple[int, int] = (0, 0)) -> Records:
+def of_course(
+    made: Course,
+    cpu: int,
+    floor_ns: int = 0,
+    told: tuple[int, int] = (0, 0),
+    missing: Sequence[int] = (),
+) -> Records:
     """The records of a core, in the order in which they ended; interrupts and softirqs shorter
     than `floor_ns` are added up. `told` is who tells its softirq of packets, and by what function.
+    Of kinds that are `missing` there are none.
     """
     if not made.job:
         return np.zeros(0, LAYOUT)
     delays = [_delays(made, *told)] if made.server.by == "softirq" else []
     found = in_order(np.concatenate([_above(made), *_tasks(made), *delays]))
+    found = found[~np.isin(found["kind"], missing)]
     found["cpu"] = cpu
     found = _summed(found, floor_ns) if floor_ns else found
     return _stolen(found, made)
@@ -135,8 +143,11 @@ def _tasks(made: Course) -> Iterator[Records]:
 
 
 def _summed(records: Records, floor_ns: int) -> Records:
-    """Short interrupts and softirqs of one kind added up, for so long or so much of them."""
+    """Short interrupts and softirqs of one kind added up, for so long or so much of them; not a
+    softirq that receives packets and had to wait.
+    """
     short = np.isin(records["kind"], SHORT_KINDS) & (records["dur"] < floor_ns)
+    short &= (records["kind"] != 5) | (records["id"] != NET_RX) | (records["aux"] <= DELAY_NS)
     rest = records[~short]
     sums = []
     ones = records[short]

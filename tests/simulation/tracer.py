@@ -97,20 +97,22 @@ class Told:
 def traced(draw: Draw, made: Device) -> Told:
     """What a tracer tells of a device."""
     floor_ns = FLOOR_NS if draw.has("short ones added up", 0.4) else 0
-    mine = of_course(made.core, CORE, floor_ns, (NEIGHBOUR | GENERATOR << 10, QUEUED))
+    older = draw.has("older kernel", 0.1)
+    missing = [FUNCTION] * older
+    mine = of_course(made.core, CORE, floor_ns, (NEIGHBOUR | GENERATOR << 10, QUEUED), missing)
     senders = [] if made.sender is None or not draw.has("sender is traced", 0.8) else [NEIGHBOUR]
     other = made.neighbour if made.sender is None else made.sender
-    beside = of_sender(other, NEIGHBOUR, CORE) if senders else of_course(other, NEIGHBOUR)
+    if senders:
+        beside = of_sender(other, NEIGHBOUR, CORE)
+    else:
+        beside = of_course(other, NEIGHBOUR, missing=missing)
     both = np.concatenate([mine, beside])
-    told = Told(
-        made, both[np.argsort(ends(both), kind="stable")], made.began, made.ended, floor_ns, senders
-    )
+    both = both[np.argsort(ends(both), kind="stable")]
+    told = Told(made, both, made.began, made.ended, floor_ns, senders)
+    told.missing = ["ipi-function"] * older
     if draw.has("names alike", 0.3):
         _name_alike(told, many=draw.has("many processes", 0.5))
     first, length = int(made.sent[0]), int(np.ptp(made.sent))
-    if draw.has("older kernel", 0.1):
-        told.missing = ["ipi-function"]
-        told.records = told.records[told.records["kind"] != FUNCTION]
     if draw.has("trace begins late", 0.1):
         told.began = first + draw.between("trace begins late", 0, length // 3)
         _leave_out(told, told.records["start"].astype(np.int64) < told.began)

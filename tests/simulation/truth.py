@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.simulation.device import Device
+from tests.simulation.device import CORE, Device
 from tests.simulation.machine import FOREVER, Course, Integers
-from tests.simulation.records import AWAY_NS, CONTEXT_TASK, DELAY_NS, taken_before
+from tests.simulation.records import AWAY_NS, CONTEXT_TASK, DELAY_NS, LOST, ends, taken_before
 from tests.simulation.tracer import Told
 
 Row = tuple[str, str]
@@ -110,11 +110,19 @@ class Truth:
 
     def hidden(self, number: Integers) -> Integers:
         """What others may have of these packets by the trace: it does not tell when the hypervisor
-        took a core, and of a gap nothing.
+        took a core, but for between which records it did, and of a gap nothing.
         """
         came, left = self.made.sent[number], self.made.left[number]
         true = self.overlaps(came, left)
-        return sum((true[cause] for cause in ("steal", "gap") if cause in true), 0 * came)
+        records = self.told.records
+        records = records[(records["cpu"] == CORE) & (records["kind"] != LOST)]
+        until = np.maximum.accumulate(ends(records))
+        since, stolen = np.append(until[:1], until[:-1]), records["steal"].astype(np.int64)
+        taken = stolen > 0
+        last = np.minimum(left[:, None] + self.width_ns, until[taken])
+        within = last - np.maximum(came[:, None] - self.width_ns, since[taken])
+        told = np.clip(within, 0, stolen[taken]).sum(axis=1)
+        return np.maximum(true.get("steal", 0), told) + true.get("gap", 0)
 
     @cached_property
     def queued_since(self) -> Integers:
