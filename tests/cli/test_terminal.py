@@ -23,6 +23,7 @@ from tailtap.cli.machine import print_checks
 from tailtap.cli.progress import listener
 from tailtap.cli.results import print_flows
 from tailtap.cli.search import print_answers
+from tailtap.cli.spectrum import print_worst
 from tailtap.cli.terminal import folded
 from tailtap.cli.testbed import print_cables
 from tailtap.experiment.plan import make_plan
@@ -143,7 +144,8 @@ SHOWS: dict[str, Callable[[], object]] = {
     "doctor": lambda: print_checks(checks(), able=True),
     "testbed check": lambda: print_cables(cabling()),
     "bad usage": partial(command, "evaluate", "a", "b", "--key", "x" * 20 + " y" * 90),
-    "help": partial(command, "verdict", "--help"),
+    "help": partial(command, "help", "verdict"),
+    "run, the tail": lambda: print_worst(Path("modelled")),
 }
 """What no golden shows: of this machine, of what runs, of tables with many columns."""
 WIDE = re.compile(r"isolcpus=\S+( \S+)*")

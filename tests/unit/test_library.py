@@ -6,17 +6,23 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from captures import pcap
 from comparisons import write_run
+from exchanges import dns
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from sites import write_experiment
+from traced import write_two_causes
 
 import tailtap
 from tailtap import library
+from tailtap.analysis.runs.reader import read_runs
+from tailtap.analysis.runs.text import time_text
 from tailtap.base.errors import InputError, MachineError
 
 FUNCTIONS = (
@@ -58,6 +64,28 @@ def test_results_are_judged_and_compared(results: tuple[Path, Path]) -> None:
     [load] = tailtap.compare({"old": base, "new": [slow]}, 0.99).loads
     assert [one.label for one in load.configurations] == ["old · vm", "new · vm"]
     assert tailtap.compare([base, slow], 0.99).loads[0].comparisons[0].significant
+
+
+def test_a_result_is_a_few_lines_in_a_shell_and_tables_in_a_notebook(
+    results: tuple[Path, Path], tmp_path: Path
+) -> None:
+    runs = read_runs(results[0])
+    asked = [(10**9 + number * 700, dns(number == 0, 1, "a.example")) for number in range(2)]
+    (tmp_path / "waits.pcap").write_bytes(pcap(asked))
+    drawn = (runs, runs.runs[0], runs.runs[0].stored, replace(runs.runs[0].stored, key="<b>"))
+    others = (
+        tailtap.verdict(results[0], "p99 < 1 s"), tailtap.compare(results, 0.99),
+        tailtap.evaluate_transactions(tmp_path / "waits.pcap"),
+        tailtap.judge_change(*results, worse_than=0.5, percentile=0.99),
+        *tailtap.explain(write_two_causes(tmp_path / "traced")),
+    )  # fmt: skip
+    for found in (*drawn, *others):
+        assert repr(found).count("\n") < 3 and 20 < len(repr(found)) < 1_000
+        html = found._repr_html_()
+        assert "<table" in html and "<b>" not in html
+        assert ("data:image/svg+xml" in html) is (found in drawn)
+    p99 = runs.runs[0].percentile(0.99)
+    assert p99 is not None and time_text(p99.value) in repr(runs.runs[0])
 
 
 def test_a_site_is_made_and_repeated(tmp_path: Path) -> None:

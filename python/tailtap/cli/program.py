@@ -90,6 +90,12 @@ class Program(click.Group):
     word = ""
     """The word on the command line that it is called by; empty for the program itself."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line: ``help COMMAND`` is ``COMMAND --help``."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands, as the help lists them."""
         return list(listed(self.word))

@@ -6,29 +6,24 @@ import json as json_module
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
-from tailtap.analysis.evaluation.clocks import clocks_text
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.analysis.evaluation.transactions import (
-    KINDS,
     Transactions,
     has_transactions,
     transactions_by,
 )
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
 from tailtap.base.errors import InputError, MachineError, NothingMatched
-from tailtap.base.units import format_count, format_time
+from tailtap.base.units import format_time
 from tailtap.cli.console import print_section, print_table
+from tailtap.cli.console import show as show_parts
 from tailtap.cli.spectrum import print_spectrum
 from tailtap.cli.terminal import say, warn
 from tailtap.records.evaluation import (
-    Change,
     EvaluationRecord,
     From,
-    Side,
     Sides,
     WorstRecord,
     packet_name,
@@ -36,17 +31,14 @@ from tailtap.records.evaluation import (
 from tailtap.records.experiment import FlowsRow, RunRow
 from tailtap.records.record import read_if_there
 from tailtap.records.warnings import invalidating
-from tailtap.show.sections import COUNT, Column, row, table
 from tailtap.show.sections.latency import (
-    counts_table,
-    flows_table,
+    evaluation_parts,
     hop_name,
     hop_section,
-    latency_table,
     lost_table,
     runs_table,
     together_table,
-    transactions_table,
+    transactions_parts,
 )
 
 
@@ -94,71 +86,19 @@ def show(
     if json:
         print(json_module.dumps(found.as_json(ps, worst=worst, losses=losses)))
     else:
-        _print(found, ps)
-        if losses:
-            _print_losses(found, losses)
-        if found.back is not None:
-            say("")
-            say("the way back")
-            _print(found.back, ps)
+        for name, way in found.ways.items():
+            show_parts(["", name] if name else ())
+            show_parts(evaluation_parts(way, ps))
+            print_spectrum(way)
             if losses:
-                _print_losses(found.back, losses)
+                _print_losses(way, losses)
     if not quiet:
-        for warning in found.warnings:
-            warn(f"warning: {warning.message} [{warning.code}]")
-        for warning in found.back.warnings if found.back is not None else ():
-            warn(f"warning: the way back: {warning.message} [{warning.code}]")
+        for name, way in found.ways.items():
+            for warning in way.warnings:
+                said = f"{name}: {warning.message}" if name else warning.message
+                warn(f"warning: {said} [{warning.code}]")
         if out is not None:
             warn(f"tables written to {out}")
-
-
-def change_text(change: Change, looked_at: int) -> str:
-    """What was changed in packets, as a line."""
-    how = f"{change.before} to {change.after}"
-    if not change.before:
-        how = f"{change.after} added"
-    elif not change.after:
-        how = f"{change.before} removed"
-    others = format_count(change.ways - 1, "other way")
-    more = "" if change.ways == 1 else f", and in {others}"
-    where = "" if change.packets == looked_at else f" ({format_count(change.packets, 'packet')})"
-    return f"{change.what}: {how}{more}{where}"
-
-
-def _side_text(side: Side) -> str:
-    """What was taken of the files of a side, where that is not all of one file."""
-    parts = [side.path]
-    if side.files:
-        parts.append(f"{len(side.files)} files")
-    if side.chosen is not None:
-        parts.append(side.chosen)
-    if side.copies:
-        parts.append(f"without {side.copies:,} copies")
-    return ", ".join(parts) if len(parts) > 1 else ""
-
-
-def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
-    for name, side in zip(("before", "behind"), found.inputs.both, strict=True):
-        if text := _side_text(side):
-            say(f"{name}: {text}")
-    reason = f": {found.key_reason}" if found.key_reason else ""
-    after = f", behind the device by {found.key_after}" if found.key_after else ""
-    say(f"matched by {found.key}{after}{reason}")
-    for name, side in (("before", found.inputs.ingress), ("after", found.inputs.egress)):
-        if side.trailer is not None:
-            say(f"stamps {name} the device: those of a switch's trailers, {side.trailer}")
-    if found.device is not None and found.device.changes:
-        say(f"the device changed, in the first {found.device.looked_at:,} packets:")
-        for change in found.device.changes:
-            say(f" {change_text(change, found.device.looked_at)}")
-    if found.clocks is not None:
-        say(clocks_text(found.clocks))
-    print_table(counts_table(found))
-    print_table(latency_table(found, ps, "latency"))
-    print_spectrum(found)
-    for pattern in found.loss_patterns or ():
-        say(f"lost: {pattern.text}")
-    print_table(flows_table(found.flows or ()))
 
 
 def _print_losses(found: Evaluation, n: int) -> None:
@@ -170,10 +110,6 @@ def _print_losses(found: Evaluation, n: int) -> None:
     print_table(lost_table(found, n))
     if kept < min(lost, KEPT_LOSSES):
         say(f"nobody knows which of equal packets were lost: {lost - kept:,} of them")
-
-
-ALWAYS = ("requests", "answered", "unanswered")
-"""Counts that are shown also where they are 0."""
 
 
 def instead(
@@ -214,28 +150,13 @@ def show_transactions(
     if json:
         print(json_module.dumps(found.as_json(ps, worst=worst)))
     else:
-        _print_transactions(found, ps)
+        show_parts(transactions_parts(found, ps))
     if not quiet:
         told = {warning: None for kind in found.kinds for warning in kind.warnings}
         for warning in {**dict.fromkeys(found.warnings), **told}:
             warn(f"warning: {warning.message} [{warning.code}]")
         if out is not None:
             warn(f"tables written to {out}, a folder for each kind")
-
-
-def _print_transactions(found: Transactions, ps: tuple[float, ...]) -> None:
-    say(f"requests and answers{f': {found.reason}' if found.reason else ''}")
-    print_table(transactions_table(found.kinds))
-    for kind in found.kinds:
-        counts = msgspec.structs.asdict(kind.counts).items()
-        shown = (
-            row(f" {name.replace('_', ' ')}", count)
-            for name, count in counts
-            if count or name in ALWAYS
-        )
-        print_table(table(f"{kind.name}: {KINDS[kind.kind]}", (Column(), Column("", COUNT)), shown))
-        if kind.evaluation is not None:
-            print_table(latency_table(kind.evaluation, ps, f"{kind.name}: wait"))
 
 
 PERCENTILES = (0.5, 0.99, 0.999, 0.9999, 0.99999)

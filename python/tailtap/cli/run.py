@@ -156,13 +156,16 @@ def run(
     from tailtap.analysis.runs.flows import summarize
     from tailtap.cli.analyses import explain_briefly
     from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.console import show
     from tailtap.cli.progress import Bar, listener
     from tailtap.cli.results import print_flows, print_hops, print_runs, problem_of
-    from tailtap.cli.verdict import exit_status, print_claims, print_verdict
+    from tailtap.cli.spectrum import print_worst
+    from tailtap.cli.verdict import exit_status
     from tailtap.measure.campaign import Campaign
     from tailtap.measure.runner import run_experiment
     from tailtap.records.record import printed
     from tailtap.results.current import kept_current
+    from tailtap.show.sections.answers import claims_table, verdict_parts
 
     folder = out or default_folder(checked.name)
     if not quiet:
@@ -194,11 +197,12 @@ def run(
             print(printed(summary))
         else:
             print_runs(summary.runs, folder)
+            print_worst(folder)
             print_flows(summary.flows)
             print_hops(summary.runs)
             if summary.verdict is not None:
-                print_verdict(summary.verdict)
-            print_claims(summary.claims)
+                show(verdict_parts(summary.verdict))
+            show([claims_table(summary.claims)])
             explain_briefly(folder, [run.path for run in runs if run.done])
     if problem := problem_of(summary.runs):
         raise problem

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailtap.base.units import format_time
-from tailtap.cli.terminal import width_of
+from tailtap.cli.terminal import say, width_of
 
 if TYPE_CHECKING:
     from tailtap.analysis.evaluation.model import Latencies
@@ -47,3 +48,21 @@ def print_spectrum(found: Latencies) -> None:
     plotext.yticks(np.log10(times).tolist(), [format_time(round(time)) for time in times])
     for line in plotext.uncolorize(plotext.build()).splitlines():
         print(line.rstrip())
+
+
+def print_worst(folder: Path) -> None:
+    """Draw the tail of the worst valid run of an experiment; of no device where none has one."""
+    if width_of(sys.stdout) is None:
+        return
+    from dataclasses import replace
+
+    from tailtap.analysis.runs.groups import configurations
+    from tailtap.analysis.runs.reader import read_runs
+
+    groups = configurations(read_runs(folder))
+    chosen = [one for one in groups if not one.wire] or groups
+    runs = tuple(member for one in chosen for member in one.members)
+    worst = replace(chosen[0], members=runs).worst if chosen else None
+    if worst is not None:
+        say(f"the tail of {worst.run.slug}" + ", the worst run" * bool(runs[1:]))
+        print_spectrum(worst.evaluation)

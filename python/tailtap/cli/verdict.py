@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,13 @@ from tailtap import library
 from tailtap.base.errors import InputError
 from tailtap.cli.command import PATH, SHARE, Answer, command
 from tailtap.cli.options import known, selected_runs, undisturbed_latencies
-from tailtap.cli.terminal import say, steps
+from tailtap.cli.terminal import steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from tailtap.records.verdict import ClaimRow, VerdictRecord
+    from tailtap.records.verdict import VerdictRecord
+    from tailtap.show.sections import Table
 
 
 def _profiles() -> Iterable[str]:
@@ -118,7 +118,7 @@ def verdict(
         from tailtap.analysis.verdict.requirement import PROFILES
         from tailtap.records.printed import ProfilesRecord
 
-        return Answer(ProfilesRecord(profiles=PROFILES), _print_profiles)
+        return Answer(ProfilesRecord(profiles=PROFILES), _profiles_table)
     if not folders:
         raise InputError("give the folders to judge, or --list-profiles")
     if not 0.5 <= confidence < 1:
@@ -128,8 +128,10 @@ def verdict(
         confidence=confidence, undisturbed=undisturbed, junit=junit,
         allow_not_shown=allow_not_shown, progress=steps("verdict", quiet=quiet),
     )  # fmt: skip
+    from tailtap.show.sections.answers import verdict_parts
+
     status = exit_status(content, allow_not_shown=allow_not_shown)
-    return Answer(content, lambda: print_verdict(content), status)
+    return Answer(content, lambda: verdict_parts(content), status)
 
 
 def exit_status(found: VerdictRecord, *, allow_not_shown: bool = False) -> int:
@@ -138,56 +140,8 @@ def exit_status(found: VerdictRecord, *, allow_not_shown: bool = False) -> int:
     return 0 if found.answer in good else 1
 
 
-def print_verdict(found: VerdictRecord) -> None:
-    """Print the object of ``--json``: answers with their reasons, profiles' sources, warnings."""
-    from tailtap.cli.console import print_table
-    from tailtap.records.record import Notice
-    from tailtap.records.warnings import FEW, by_kind
-    from tailtap.show.sections.answers import verdict_table
-
-    if not found.verdicts:  # there are claims alone
-        print_claims(found.claims)
-        say(f"claims: {_counted(row.answer for row in found.claims)}")
-        return
-    print_table(verdict_table(found.verdicts))
-    for profile in dict.fromkeys(row.profile for row in found.verdicts):
-        if profile is not None:
-            _print_source(profile)
-    for kind in by_kind((Notice(one.code, one.message), one.run) for one in found.warnings):
-        runs = kind.runs if len(kind.runs) <= FEW else [f"{len(kind.runs)} runs"]
-        say(f"warning: {', '.join(runs)}: {kind.message} [{kind.code}]")
-    print_claims(found.claims)
-    told = [f"{count} {answer}" for answer, count in found.answers.items() if count]
-    if found.claims:
-        told[-1] += f"; claims: {_counted(row.answer for row in found.claims)}"
-    of = " of undisturbed latencies" if found.undisturbed else ""
-    say(f"verdict{of}: {found.answer} ({', '.join(told)})")
-
-
-def print_claims(claims: Sequence[ClaimRow]) -> None:
-    """Print what is shown of each claim, if there are any."""
-    from tailtap.cli.console import print_table
-    from tailtap.show.sections.answers import claims_table
-
-    print_table(claims_table(claims))
-
-
-def _counted(answers: Iterable[str]) -> str:
-    counts = Counter(answers)
-    return ", ".join(f"{count} {answer}" for answer, count in sorted(counts.items()))
-
-
-def _print_source(name: str) -> None:
+def _profiles_table() -> list[Table]:
     from tailtap.analysis.verdict.requirement import PROFILES
-
-    row = PROFILES[name]
-    reading = f"; {row.reading}" if row.reading else ""
-    say(f"profile {name}: {row.source}{reading}")
-
-
-def _print_profiles() -> None:
-    from tailtap.analysis.verdict.requirement import PROFILES
-    from tailtap.cli.console import print_table
     from tailtap.show.sections import Column, row, table
 
     columns = Column("profile"), Column("requires", wrap=20), Column("source", wrap=24)
@@ -195,4 +149,4 @@ def _print_profiles() -> None:
         row(name, ", ".join(one.requirements), one.source + f"; {one.reading}" * bool(one.reading))
         for name, one in PROFILES.items()
     )
-    print_table(table("", columns, rows))
+    return [table("", columns, rows)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from tailtap.base.seen import Seen
 from tailtap.records.evaluation import PacketsBothWays, UndisturbedRecord
 from tailtap.records.record import (
     Count,
@@ -271,7 +272,7 @@ class LatePacket(Record, kw_only=True):
     words: str
 
 
-class CausesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.causes/1"):
+class CausesRecord(Seen, Record, kw_only=True, tag_field="schema", tag="tailtap.causes/1"):
     """``causes.json``, which ``tailtap explain --json`` prints, too."""
 
     run: str

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from tailtap.base.seen import Seen
 from tailtap.records.record import (
     Anything,
     Count,
@@ -243,7 +244,7 @@ class Recommendation(msgspec.Struct, frozen=True):
     because: str
 
 
-class CompareRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.compare/1"):
+class CompareRecord(Seen, Record, kw_only=True, tag_field="schema", tag="tailtap.compare/1"):
     """``tailtap compare --json``."""
 
     alpha: Annotated[Share, says("The level of all tests together")]
@@ -287,7 +288,7 @@ class GateRow(Record, kw_only=True):
     ]
 
 
-class GateRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.gate/1"):
+class GateRecord(Seen, Record, kw_only=True, tag_field="schema", tag="tailtap.gate/1"):
     """``tailtap compare --worse-than --json``."""
 
     answer: Annotated[GateAnswer, says("That of the worst row")]

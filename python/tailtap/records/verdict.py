@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from tailtap.base.seen import Seen
 from tailtap.records.record import Anything, Count, Number, Record, Share, Texts, says
 
 Held = Literal["held", "not shown", "contradicted"]
@@ -74,7 +75,7 @@ class RunNotice(Record, kw_only=True):
     message: str
 
 
-class VerdictRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.verdict/1"):
+class VerdictRecord(Seen, Record, kw_only=True, tag_field="schema", tag="tailtap.verdict/1"):
     """``tailtap verdict --json``."""
 
     answer: Annotated[Answer, says("The worst of all, claims included")]

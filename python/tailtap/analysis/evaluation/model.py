@@ -38,6 +38,7 @@ from tailtap.analysis.evaluation.values import (
     view,
 )
 from tailtap.base.errors import InputError
+from tailtap.base.seen import Seen
 from tailtap.records.evaluation import (
     BlockWidth,
     ClocksRecord,
@@ -236,8 +237,8 @@ DRAWN: Mapping[str, Callable[[Latencies], Iterable[Sized]]] = {
 """What a figure is drawn of."""
 
 
-@dataclass(frozen=True)
-class Evaluation(Latencies):
+@dataclass(frozen=True, repr=False)
+class Evaluation(Seen, Latencies):
     """Exact statistics of one pair of captures. All times are integer nanoseconds."""
 
     key: str
@@ -258,6 +259,11 @@ class Evaluation(Latencies):
     back: Evaluation | None = None
     """The way back, where the captures hold both directions."""
     lost_around_events: int = 0
+
+    @property
+    def ways(self) -> dict[str, Evaluation]:
+        """This one, which has no name, and the way back where there is one."""
+        return {"": self} | ({"the way back": self.back} if self.back else {})
 
     @cached_property
     def distribution(self) -> Pair:

@@ -18,6 +18,7 @@ from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import Source, Sources
 from tailtap.base.errors import InputError, NothingMatched
 from tailtap.base.files import remove_tree, write_json
+from tailtap.base.seen import Seen
 from tailtap.records.evaluation import (
     From,
     KindRecord,
@@ -74,8 +75,8 @@ class Kind:
         )
 
 
-@dataclass(frozen=True)
-class Transactions:
+@dataclass(frozen=True, repr=False)
+class Transactions(Seen):
     """The requests and answers of captures, kind by kind."""
 
     captures: Sequence[str]

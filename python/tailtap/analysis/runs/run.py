@@ -19,6 +19,7 @@ from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.runs.tail import StoredTail, rate_of, tail_of
 from tailtap.base.errors import InputError
+from tailtap.base.seen import Seen
 from tailtap.records.datapath import Generator, Tap
 from tailtap.records.interrupts import FILE as INTERRUPTS
 from tailtap.records.interrupts import Samples, read_samples
@@ -62,8 +63,8 @@ class Origin:
         return str(PurePath(self.tree, self.place))
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Seen):
     """One run, measured here or imported."""
 
     slug: str
@@ -329,8 +330,8 @@ class Run:
         return self.variables.get("dut.platform") or self.dut.platform or ""
 
 
-@dataclass(frozen=True)
-class Experiment:
+@dataclass(frozen=True, repr=False)
+class Experiment(Seen):
     """All runs of a folder, in the order of their numbers: imported ones come last."""
 
     name: str

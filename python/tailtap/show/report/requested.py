@@ -115,6 +115,11 @@ def _with_picture(one: Requested, file: Path | None) -> Requested:
     return replace(one, wide=_address(wide), narrow=_address(narrow))
 
 
+def picture(figure: Specification) -> str:
+    """The address of a figure's picture, which holds all of it."""
+    return _address(_picture(figure))
+
+
 def _picture(figure: Specification, *, narrow: bool = False) -> bytes:
     from tailtap.show.report.printing import in_format
 

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.runs.text import as_words
+from tailtap.analysis.verdict.requirement import PROFILES
 from tailtap.base.units import format_count, format_rate, format_share, format_time, format_us
 from tailtap.records.compare import GateRecord, RepeatRow
+from tailtap.records.record import Notice
 from tailtap.records.search import ImproveRecord, KnobTrial, Measured, SearchAnswer
 from tailtap.records.site import PublishRecord, RedactedKind, ReproductionRecord
-from tailtap.records.verdict import ClaimRow, VerdictRow
+from tailtap.records.verdict import ClaimRow, VerdictRecord, VerdictRow
+from tailtap.records.warnings import FEW, by_kind
 from tailtap.show.sections import (
     COUNT,
     SHARE,
@@ -66,6 +69,31 @@ def verdict_table(verdicts: Iterable[VerdictRow]) -> Table:
         for configuration, rows in itertools.groupby(verdicts, lambda one: one.configuration)
     ]
     return Table("what was required", columns, parts)
+
+
+def verdict_parts(found: VerdictRecord) -> Iterator[Shown]:
+    """Answers with their reasons, profiles' sources, warnings, claims."""
+    kinds = by_kind((Notice(one.code, one.message), one.run) for one in found.warnings)
+    yield verdict_table(found.verdicts)
+    for profile in dict.fromkeys(one.profile for one in found.verdicts if one.profile is not None):
+        known = PROFILES[profile]
+        yield f"profile {profile}: {known.source}" + f"; {known.reading}" * bool(known.reading)
+    for kind in kinds:
+        runs = kind.runs if len(kind.runs) <= FEW else [f"{len(kind.runs)} runs"]
+        yield f"warning: {', '.join(runs)}: {kind.message} [{kind.code}]"
+    yield claims_table(found.claims)
+    yield verdict_text(found)
+
+
+def verdict_text(found: VerdictRecord) -> str:
+    """The answer, and how many requirements and claims have which."""
+    counted = sorted(Counter(one.answer for one in found.claims).items())
+    claims = f"claims: {', '.join(f'{count} {answer}' for answer, count in counted)}"
+    if not found.verdicts:  # there are claims alone
+        return claims
+    told = ", ".join(f"{count} {answer}" for answer, count in found.answers.items() if count)
+    of = " of undisturbed latencies" if found.undisturbed else ""
+    return f"verdict{of}: {found.answer} ({told}{f'; {claims}' if counted else ''})"
 
 
 def claims_table(claims: Iterable[ClaimRow]) -> Table:

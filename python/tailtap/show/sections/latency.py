@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.clocks import clocks_text
+from tailtap.analysis.evaluation.percentiles import DEFAULT, label
+from tailtap.analysis.evaluation.transactions import KINDS
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
 from tailtap.analysis.runs.text import count_text, percent_text, time_text
 from tailtap.base.units import format_count, format_share, format_time, format_us
 from tailtap.records.evaluation import (
+    Change,
     FlowRecord,
     HopRecord,
     Percentile,
+    Side,
 )
 from tailtap.records.experiment import FlowsRow, RunRow
 from tailtap.show.sections import (
@@ -26,6 +30,7 @@ from tailtap.show.sections import (
     Mark,
     Row,
     Section,
+    Shown,
     Table,
     row,
     table,
@@ -33,7 +38,7 @@ from tailtap.show.sections import (
 
 if TYPE_CHECKING:
     from tailtap.analysis.evaluation.model import Evaluation
-    from tailtap.analysis.evaluation.transactions import Kind
+    from tailtap.analysis.evaluation.transactions import Kind, Transactions
 
 FLOWS = 20
 """So many flows are in tables; the JSON has all."""
@@ -120,6 +125,55 @@ def latency_table(found: Evaluation, ps: Sequence[float], title: str) -> Table:
     return table(f"{title}{within}", columns, (of("min", found.min), *rows, *ends))
 
 
+def evaluation_parts(found: Evaluation, ps: Sequence[float] = DEFAULT) -> Iterator[Shown]:
+    """What packets were matched by, what became of them, and their latencies."""
+    for name, side in zip(("before", "behind"), found.inputs.both, strict=True):
+        if text := _side_text(side):
+            yield f"{name}: {text}"
+    reason = f": {found.key_reason}" if found.key_reason else ""
+    after = f", behind the device by {found.key_after}" if found.key_after else ""
+    yield f"matched by {found.key}{after}{reason}"
+    for name, side in zip(("before", "after"), found.inputs.both, strict=True):
+        if side.trailer is not None:
+            yield f"stamps {name} the device: those of a switch's trailers, {side.trailer}"
+    if found.device is not None and found.device.changes:
+        yield f"the device changed, in the first {found.device.looked_at:,} packets:"
+        for change in found.device.changes:
+            yield f" {change_text(change, found.device.looked_at)}"
+    if found.clocks is not None:
+        yield clocks_text(found.clocks)
+    yield counts_table(found)
+    yield latency_table(found, ps, "latency")
+    for pattern in found.loss_patterns or ():
+        yield f"lost: {pattern.text}"
+    yield flows_table(found.flows or ())
+
+
+def change_text(change: Change, looked_at: int) -> str:
+    """What was changed in packets, as a line."""
+    how = f"{change.before} to {change.after}"
+    if not change.before:
+        how = f"{change.after} added"
+    elif not change.after:
+        how = f"{change.before} removed"
+    others = format_count(change.ways - 1, "other way")
+    more = "" if change.ways == 1 else f", and in {others}"
+    where = "" if change.packets == looked_at else f" ({format_count(change.packets, 'packet')})"
+    return f"{change.what}: {how}{more}{where}"
+
+
+def _side_text(side: Side) -> str:
+    """What was taken of the files of a side, where that is not all of one file."""
+    parts = [side.path]
+    if side.files:
+        parts.append(f"{len(side.files)} files")
+    if side.chosen is not None:
+        parts.append(side.chosen)
+    if side.copies:
+        parts.append(f"without {side.copies:,} copies")
+    return ", ".join(parts) if len(parts) > 1 else ""
+
+
 def lost_table(found: Evaluation, n: int) -> Table:
     """The first `n` lost packets."""
     lost, kept = found.counts.lost, len(found.columns("losses")[-1])
@@ -159,6 +213,35 @@ def transactions_table(kinds: Sequence[Kind]) -> Table:
             waits = [*(one.value for one in found.percentiles(OF_HOPS)), found.max]
         rows.append(row(f" {kind.name}", kind.counts.requests, kind.counts.unanswered, *waits))
     return table("transactions", columns, rows)
+
+
+ALWAYS = ("requests", "answered", "unanswered")
+"""Counts that are shown also where they are 0."""
+
+
+def transactions_parts(found: Transactions, ps: Sequence[float] = DEFAULT) -> Iterator[Shown]:
+    """The kinds of requests in one table, then each with its counts and waits."""
+    yield f"requests and answers{f': {found.reason}' if found.reason else ''}"
+    yield transactions_table(found.kinds)
+    for kind in found.kinds:
+        counts = msgspec.structs.asdict(kind.counts).items()
+        shown = (
+            row(f" {name.replace('_', ' ')}", count)
+            for name, count in counts
+            if count or name in ALWAYS
+        )
+        yield table(f"{kind.name}: {KINDS[kind.kind]}", (Column(), Column("", COUNT)), shown)
+        if kind.evaluation is not None:
+            yield latency_table(kind.evaluation, ps, f"{kind.name}: wait")
+
+
+def transactions_text(kind: Kind) -> str:
+    """How many requests a kind has, and how long most of them waited."""
+    requests = format_count(kind.counts.requests, "request")
+    said = [f"{requests}, {kind.counts.unanswered:,} of them unanswered"]
+    if (found := kind.evaluation) is not None:
+        said += [f"{label(one.p)} {format_time(one.value)}" for one in found.percentiles(OF_HOPS)]
+    return ", ".join(said)
 
 
 def runs_table(runs: Sequence[RunRow], ps: Sequence[float]) -> Table:
