@@ -1,13 +1,8 @@
-"""Which packets were lost: captures that scapy's packets are in, with losses that the test chose.
-
-What must be found follows from the choice alone: which packets there are, in which order the
-capture has them, and which of them left.
-"""
+"""Which packets were lost, and what is claimed of packets that are equal; seeds try the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,10 +20,8 @@ from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.base.errors import InputError
 
 START, STEP, LATENCY = 1_700_000_000_000_000_000, 100_000, 35_000
-MOST = 1 << 18
+MOST, COUNT = 1 << 18, 300
 Pair: TypeAlias = tuple[Path, Path]
-Row: TypeAlias = tuple[int, int, int | None, int, str]
-"""Stamp, position, length, burst and flow."""
 
 
 def frame(number: int, payload: bytes | None = None) -> bytes:
@@ -40,54 +33,19 @@ def frame(number: int, payload: bytes | None = None) -> bytes:
     return bytes(ether / headers / UDP(sport=port, dport=53) / Raw(filling))
 
 
-@dataclass(frozen=True)
-class Passage:
-    """Packets by number: `before` in the order of the capture, and those that were `lost`."""
-
-    before: Sequence[int]
-    lost: Collection[int]
-
-    @property
-    def rows(self) -> list[Row]:
-        """The lost packets as they must be found."""
-        gone = [number in self.lost for number in self.before]
-        found: list[Row] = []
-        for position, number in enumerate(self.before):
-            if not gone[position]:
-                continue
-            first = last = position
-            while first and gone[first - 1]:
-                first -= 1
-            while last + 1 < len(gone) and gone[last + 1]:
-                last += 1
-            length = 14 + 20 + 8 + 20 + number % 40
-            flow = f"udp 10.0.0.1:{1000 + number % 3} > 10.0.1.1:53"
-            found.append((at(number), position, length, last - first + 1, flow))
-        return found
-
-    def write(self, folder: Path, ahead_ns: int = 0, kind: str = "pcap") -> Pair:
-        """The captures before and after the device."""
-        left = [number for number in sorted(self.before) if number not in self.lost]
-        sides = [
-            [(at(number), number) for number in self.before],
-            [(at(number) + LATENCY + ahead_ns, number) for number in left],
-        ]
-        paths = folder / f"in.{kind}", folder / f"out.{kind}"
-        for path, packets in zip(paths, sides, strict=True):
-            framed = ((time, frame(number)) for time, number in packets)
-            path.write_bytes(pcap(framed) if kind == "pcap" else stamps(packets))
-        return paths
+def captures_of(folder: Path, lost: Collection[int], kind: str = "pcap") -> Pair:
+    """300 packets before the device, and those behind it that were not lost."""
+    left = [number for number in range(COUNT) if number not in lost]
+    sides = {"in": [(at(n), n) for n in range(COUNT)], "out": [(at(n) + LATENCY, n) for n in left]}
+    for name, packets in sides.items():
+        framed = ((time, frame(number)) for time, number in packets)
+        written = pcap(framed) if kind == "pcap" else stamps(packets)
+        (folder / f"{name}.{kind}").write_bytes(written)
+    return folder / f"in.{kind}", folder / f"out.{kind}"
 
 
 def at(number: int) -> int:
     return START + number * STEP
-
-
-def rows_of(found: Evaluation) -> list[Row]:
-    return [
-        (one.ingress_ns, one.position, one.length, one.burst, one.flow)
-        for one in found.losses(1 << 20)
-    ]
 
 
 def evaluated(pair: Iterable[Path], **settings: Any) -> Evaluation:
@@ -95,10 +53,9 @@ def evaluated(pair: Iterable[Path], **settings: Any) -> Evaluation:
 
 
 def test_packets_without_the_key_neither_count_nor_end_a_burst(tmp_path: Path) -> None:
-    passage = Passage(range(300), {20, 21, 22})
-    pair = passage.write(tmp_path, kind="stamps")
+    pair = captures_of(tmp_path, {20, 21, 22}, "stamps")
     strange = bytes(Ether(dst="ff:ff:ff:ff:ff:ff") / ARP())
-    made = [(at(number), marked(number)) for number in passage.before]
+    made = [(at(number), marked(number)) for number in range(COUNT)]
     made[21:21] = [(at(20) + 1, strange), (at(20) + 2, strange)]
     pair[0].write_bytes(pcap(made))
     found = evaluated(pair, key="moonsniff")
@@ -125,22 +82,22 @@ def test_the_first_ones_are_kept_of_many(tmp_path: Path) -> None:
 
 
 def test_losses_are_written_and_read(tmp_path: Path) -> None:
-    passage = Passage(range(300), {0, 10, 11, 299})
-    found = evaluated(passage.write(tmp_path))
-    found.write(tmp_path / "out")
-    table = pq.read_table(tmp_path / "out/losses.parquet").to_pydict()
-    assert list(zip(*(table[n] for n in ("ingress_ns", "position", "length", "burst", "flow")),
-                    strict=True)) == passage.rows  # fmt: skip
-    assert Evaluation.load(tmp_path / "out").losses() == found.losses()
-    assert evaluated(passage.write(tmp_path), losses=False).losses() == []  # nobody asked
-    stamped = evaluated(passage.write(tmp_path, kind="stamps"))
-    stamped.write(tmp_path / "out")
-    assert pq.read_table(tmp_path / "out/losses.parquet")["length"].to_pylist() == [None] * 4
-    assert Evaluation.load(tmp_path / "out").losses() == stamped.losses()
+    """Of stamps nobody knows the lengths."""
+    gone = {0, 10, 11, 299}
+    for kind, lengths in (("pcap", [62 + number % 40 for number in sorted(gone)]),
+                          ("stamps", [None] * 4)):  # fmt: skip
+        found = evaluated(captures_of(tmp_path, gone, kind))
+        found.write(tmp_path / "out")
+        table = pq.read_table(tmp_path / "out/losses.parquet").to_pydict()
+        assert table["position"] == sorted(gone) and table["burst"] == [1, 2, 2, 1]
+        assert table["ingress_ns"] == [at(number) for number in sorted(gone)]
+        assert table["length"] == lengths
+        assert Evaluation.load(tmp_path / "out").losses() == found.losses()
+    assert evaluated(captures_of(tmp_path, gone), losses=False).losses() == []  # nobody asked
 
 
 def test_a_burst_of_no_packet_is_refused(tmp_path: Path) -> None:
-    evaluated(Passage(range(300), {5}).write(tmp_path)).write(tmp_path / "out")
+    evaluated(captures_of(tmp_path, {5})).write(tmp_path / "out")
     path = tmp_path / "out/losses.parquet"
     table = pq.read_table(path)
     pq.write_table(table.set_column(table.column_names.index("burst"), "burst", [[0]]), path)
@@ -195,9 +152,9 @@ def test_one_equal_packet_alone_in_the_device_is_a_row_when_it_is_lost(tmp_path:
     packets = [*packets, (1000 * STEP, None), *later]
     found = evaluated(equal_pair(tmp_path, packets), key="packet", window_ns=50 * STEP)
     assert pairs_of(found) == {pair for pair in packets if pair[1] is not None}
-    assert rows_of(found) == [
-        (START + 1000 * STEP, 10, len(EQUAL), 1, "udp 10.0.0.1:1000 > 10.0.1.1:53")
-    ]
+    [lost] = found.losses()
+    assert (lost.ingress_ns, lost.position, lost.burst) == (START + 1000 * STEP, 10, 1)
+    assert (lost.length, lost.flow) == (len(EQUAL), "udp 10.0.0.1:1000 > 10.0.1.1:53")
 
 
 def test_equal_packets_of_one_stamp_each_have_their_latency(tmp_path: Path) -> None:
