@@ -1,6 +1,7 @@
 #!/bin/sh
-# Starts a TRex server on one interface of the kernel, lets trex.py send, and stops the server.
-# Usage: TREX=FOLDER trex.sh INTERFACE RATE PACKETS SIZE
+# Starts a TRex server on one interface of the kernel, or on the PCI addresses of two cards, lets
+# trex.py send, and stops the server.
+# Usage: TREX=FOLDER trex.sh INTERFACE|PCI RATE PACKETS SIZE [PCI]
 set -eu
 here=$(dirname "$(realpath "$0")")
 config=$(mktemp)
@@ -10,7 +11,7 @@ cat > "$config" <<END
   port_limit: 2
   low_end: true
   prefix: tt-trex
-  interfaces: ["$1", "dummy"]
+  interfaces: ["$1", "${5-dummy}"]
   port_info:
     - {src_mac: "02:74:74:00:00:01", dest_mac: "02:74:74:00:00:02"}
     - {src_mac: "02:74:74:00:00:02", dest_mac: "02:74:74:00:00:01"}

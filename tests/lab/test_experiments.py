@@ -163,7 +163,8 @@ def test_another_generator_with_ids_elsewhere_and_a_rate_of_its_own(tmp_path: Pa
     command = f"python3 {tmp_path}/packets.py {{packets}} | trafgen --in - --dev {{interface}} "
     # Half as fast as was asked for, however much time the machine has.
     command += "--num {packets} --gap $((2 * {gap}))ns --cpus 1 --no-sock-mem --notouch-irq"
-    external = f"external: {{key: '18:2:be', command: 'sh -c \"{command}\"'}}"
+    counted = "sent: '([0-9]+) packets outgoing'"
+    external = f"external: {{key: '18:2:be', {counted}, command: 'sh -c \"{command}\"'}}"
     traffic = f"traffic: {{generator: external, {external}, rate: 2 kpkt/s, duration: 500 ms}}"
     made = measured(tmp_path, f"name: key\ndut: {{cpus: [1]}}\n{traffic}\n", "--json")
     for side in ("ingress", "egress"):
@@ -172,7 +173,9 @@ def test_another_generator_with_ids_elsewhere_and_a_rate_of_its_own(tmp_path: Pa
     counts = counts_of(made.run)
     assert (counts["matched"], counts["duplicate_ingress"]) == (1000, 0)
     assert made.record["parameters"]["traffic"]["external"]["key"] == "18:2:be"
+    assert made.record["generator"]["sent"] == 1000
     assert "generator-rate" in codes_of(made.run)
+    assert "generator-count" not in codes_of(made.run)
     assert not made.said[0]["valid"]
 
 
@@ -181,10 +184,11 @@ def test_another_generator_with_ids_elsewhere_and_a_rate_of_its_own(tmp_path: Pa
     [
         ("tt-no-such-program {interface}", "the program tt-no-such-program is missing"),
         ("sh -c 'echo no >&2; exit 7'", "ended with status 7: no"),
+        ("sleep 60", "no packet of the generator came to the ingress tap within 1 s"),
     ],
 )
 def test_another_generator_that_fails(tmp_path: Path, command: str, said: str) -> None:
-    external = f'cpu: 0, generator: external, external: {{command: "{command}"}}'
+    external = f'cpu: 0, generator: external, external: {{begin: 1 s, command: "{command}"}}'
     done = ran(tmp_path, EXPERIMENT.replace("cpu: 0", external), "--quiet").done
     assert done.returncode == 3
     assert said in done.stderr.splitlines()[-1]

@@ -504,6 +504,14 @@ class Experiment(Strict):
                 ),
             ),
             (
+                self.traffic.driver is not None and kind != PASSIVE,
+                (
+                    f"traffic.external.driver: {self.traffic.driver}: the generator has no cards "
+                    "of its own: give both cables of the DuT a splitter (cables[].splitter), or "
+                    "leave it out"
+                ),
+            ),
+            (
                 self.tap.clock == HARDWARE and kind != PASSIVE,
                 (
                     "tap.clock: hardware: without splitters a packet is stamped before it is sent, "

@@ -107,11 +107,19 @@ def require_here(plan: Sequence[PlannedRun]) -> None:
         require_cpus(run.experiment)
     require_kernel_clock()
     for run in plan:
-        require_lab_stamps(run.experiment)
+        require_lab(run.experiment)
 
 
-def require_lab_stamps(experiment: Experiment) -> None:
-    """Raises `MachineError` when the experiment asks for stamps that the lab cannot take."""
+def require_lab(experiment: Experiment) -> None:
+    """Raises `MachineError` when the experiment asks for stamps, or for cards of generators, that
+    the lab on this machine has not.
+    """
+    if (driver := experiment.traffic.driver) is not None:
+        raise MachineError(
+            f"traffic.external.driver: {driver}: the lab's generator sends into a link, not a "
+            "card: leave it out, or measure on a testbed with splitters, --testbed "
+            "(docs/howto/testbed.md)"
+        )
     if experiment.tap.kind == PASSIVE:
         raise MachineError(
             "tap.kind: passive: this machine has no cables with splitters: leave it out, or say "

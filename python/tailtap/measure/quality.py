@@ -65,6 +65,7 @@ def warnings_of(experiment: Experiment, measured: Measured, flow: str) -> list[N
         *measured.warnings,
         *notices(_setup(experiment, measured)),
         *notices(_generator(sent.generator.known, traffic.slip_limit)),
+        *notices(_counted(traffic, sent)),
         *sent.stamped.warnings,
         *notices(_elsewhere(experiment, measured)),
     ]
@@ -220,6 +221,26 @@ def _generator(generator: Generator, slip_limit: int) -> Iterator[Warning]:
         yield _warning(
             "generator-slip",
             f"{slip}, so the run is invalid: the load was not the one that was asked for",
+        )
+
+
+def _counted(traffic: Traffic, sent: Sent) -> Iterator[Warning]:
+    """Whether a generator of others counts as many packets as came to the taps."""
+    if traffic.external is None or traffic.external.sent is None:
+        return
+    said, tap = sent.generator.known.sent, sent.taps[INGRESS]
+    if said is None:
+        yield _warning(
+            "generator-count",
+            f"the generator printed nothing that fits {traffic.external.sent!r}: change "
+            "traffic.external.sent, or leave it out",
+        )
+    elif said != tap.seen:
+        yield _warning(
+            "generator-count",
+            f"the generator says that it sent {said:,} packets, and the ingress tap saw "
+            f"{tap.seen:,} with an id: the others were lost before the device, have no "
+            "id, or were not counted by it",
         )
 
 

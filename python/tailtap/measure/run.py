@@ -22,6 +22,7 @@ from tailtap.base.files import write_json
 from tailtap.base.units import format_rate
 from tailtap.experiment.model import Experiment
 from tailtap.host.net.silent_link import LEAD_SECONDS
+from tailtap.lab.generators.external import External
 from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.lab.topology.graphs import REVERSE
 from tailtap.measure.clocks import Clocks, guest_clock_of, with_events_by_stamps
@@ -233,7 +234,7 @@ def _measure(
     clocks = Clocks(at_work.sites, TIMESTAMPER)
     clocks.look()
     dut.ask(OBSERVE)
-    at_work.keep(_longest(experiment.seconds) + LEASE_SECONDS)
+    at_work.keep(_longest(experiment) + LEASE_SECONDS)
     _silence(experiment, dut)
     before = _counts(timestamper)
     try:
@@ -255,7 +256,9 @@ def _measure(
     except Vanished:
         raise
     except MachineError as error:
-        _explain(dut, error)
+        # A cable whose card is with a program that failed is down for that reason.
+        if all(one.driver is None for one in _external(experiment)):
+            _explain(dut, error)
         raise
     for flow in flows:
         write_json(folders[flow].generator, sent[flow].whole, below=folders[flow].top)
@@ -425,7 +428,8 @@ def _wait(
     Raises `MachineError` when a link is deleted, a tap or forwarder ends, or time runs out.
     """
     began = time.monotonic()
-    deadline, overdue = began + _longest(experiment.seconds), _overdue(experiment, patience)
+    deadline, overdue = began + _longest(experiment), _overdue(experiment, patience)
+    begin = _begin(experiment) or inf
     since: float | None = None
     # The DuT first: what it says explains what others miss.
     everybody = (dut, timestamper, generator)
@@ -443,6 +447,12 @@ def _wait(
         if now > deadline:
             generator.ask(INTERRUPT)  # who cannot be reached any more has another reason
             raise MachineError("the generator does not come to an end")
+        if since is None and now > began + begin and _came(_counts(timestamper)) == _came(before):
+            generator.ask(INTERRUPT)
+            raise MachineError(
+                f"no packet of the generator came to the ingress tap within {begin:g} s "
+                "(traffic.external.begin)"
+            )
         if since is None and _came(_counts(timestamper)) != _came(before):
             since = now
             if experiment.events:
@@ -478,9 +488,15 @@ def _overdue(experiment: Experiment, patience: float) -> float:
 
     Those of others may take any time before they begin, and need not understand it.
     """
-    if any(experiment.traffic_of(flow).external is not None for flow in experiment.flows):
+    if _external(experiment):
         return inf
     return OVERDUE * experiment.seconds + OVERDUE_SECONDS * patience
+
+
+def _external(experiment: Experiment) -> list[External]:
+    """How generators of others are called, one for each flow that has one."""
+    every = (experiment.traffic_of(flow).external for flow in experiment.flows)
+    return [one for one in every if one is not None]
 
 
 def _require_sent(
@@ -497,9 +513,14 @@ def _require_sent(
             )
 
 
-def _longest(seconds: float) -> float:
-    """How long in s a generator may take for traffic that lasts `seconds`."""
-    return OVERTIME * seconds + OVERTIME_SECONDS
+def _longest(experiment: Experiment) -> float:
+    """How long in s generators may take for all traffic."""
+    return OVERTIME * experiment.seconds + OVERTIME_SECONDS + _begin(experiment)
+
+
+def _begin(experiment: Experiment) -> float:
+    """How long in s generators of others may take until their first packet; 0 without any."""
+    return max((one.begin / 1e9 for one in _external(experiment)), default=0.0)
 
 
 def _sleep(sessions: Sequence[CheckedSession], seconds: float) -> None:

@@ -84,7 +84,14 @@ class Process:
 
     def errors(self) -> str:
         """What the process wrote to standard error, as one line."""
-        said = os.pread(self._stderr, MAX_ERRORS, 0)
+        return self._errors(0)
+
+    def last_errors(self) -> str:
+        """The same of what it wrote last, where that is much."""
+        return self._errors(max(0, os.fstat(self._stderr).st_size - MAX_ERRORS))
+
+    def _errors(self, begin: int) -> str:
+        said = os.pread(self._stderr, MAX_ERRORS, begin)
         return " ".join(said.decode(errors="replace").split())
 
     def input_fileno(self) -> int:

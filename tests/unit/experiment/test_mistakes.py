@@ -97,8 +97,9 @@ READING = [
                         "'x {ratte}'",
                         (
                             ".external.command: {ratte} stands for nothing: known are "
-                            "{interface}, {rate}, {gap}, {size}, {packets}, {seconds}, {cpu}, "
-                            "{server}, {client}; write {{ for a brace"
+                            "{interface}, {rate}, {mbit}, {gap}, {size}, {packets}, {seconds}, "
+                            "{flows}, {cpu}, {server}, {client}, {pci}, {pci_back}, {port}, "
+                            "{port_back}; write {{ for a brace"
                         ),
                     ),
                     (
@@ -109,6 +110,20 @@ READING = [
                         ),
                     ),
                     ("''", ".external.command: an empty command does nothing"),
+                    (
+                        "'x {pci}'",
+                        (
+                            ".external: {pci} is of cards that the kernel hands over: write "
+                            "driver: vfio-pci"
+                        ),
+                    ),
+                    (
+                        "x, sent: 'TX [0-9]+'",
+                        (
+                            ".external.sent: 'TX [0-9]+' has 0 groups: put the number, and "
+                            "nothing else, in parentheses"
+                        ),
+                    ),
                 ]
             ),
             *(

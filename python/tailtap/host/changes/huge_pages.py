@@ -129,10 +129,11 @@ def require_possible(size: int, pages: Pages | None, *, keys: str = "dut.options
 
 
 def _too_few(count: int, pages: Pages, keys: str) -> str:
+    without = f"say {keys}.huge_pages: false" if keys.startswith("dut") else "leave it out"
     return (
         f"{count} huge pages of {pages.size_kib} KiB are needed and the kernel found {pages.free}: "
-        f"free memory, reserve them at boot (hugepages={count}), lower {keys}.memory, or say "
-        f"{keys}.huge_pages: false"
+        f"free memory, reserve them at boot (hugepages={count}), lower {keys}.memory, or "
+        f"{without}"
     )
 
 

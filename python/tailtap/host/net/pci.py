@@ -1,4 +1,4 @@
-"""Network cards by their place on the PCI bus: handing them to vfio-pci, and back.
+"""Network cards by their place on the PCI bus: handing them to vfio-pci or uio, and back.
 
 A card that a program in user space drives must leave the kernel's driver (Documentation/driver-api/
 vfio.rst of the kernel). That is asked for explicitly, never done to the interface that this machine
@@ -13,9 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import InputError, MachineError
 from tailtap.base.files import read_text, set_value
 from tailtap.base.locks import wait_until
 from tailtap.host.changes.resource import Resource, Value
@@ -26,6 +26,10 @@ from tailtap.remote.local import LocalHost
 
 ROOT = Path("/")
 VFIO = "vfio-pci"
+UIO = "uio_pci_generic"
+"""The kernel's driver for devices that no IOMMU keeps to the memory of their program."""
+PciDriver: TypeAlias = Literal["vfio-pci", "uio_pci_generic"]
+DRIVERS: tuple[PciDriver, ...] = ("vfio-pci", "uio_pci_generic")
 BIND_SECONDS = 5.0
 """How long a driver may take to let go of a card, or to take it and to name its interface."""
 NO_IOMMU = "switch on VT-d or AMD-Vi in the firmware and boot with intel_iommu=on or amd_iommu=on"
@@ -33,15 +37,36 @@ _DEVICES = "sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-def address_of(interface: str, root: Path = ROOT) -> str:
-    """The PCI address of a network interface.
+def interface_of(card: str, root: Path = ROOT) -> str:
+    """What the kernel calls a card that is given by its PCI address; other names as they are.
+
+    Raises `InputError` for an address without a card, `MachineError` for one without an interface.
+    """
+    if not _ADDRESS.fullmatch(card):
+        return card
+    device = root / _DEVICES / card
+    if not device.exists():
+        raise InputError(f"there is no device {card} on the PCI bus of this machine: `lspci -D`")
+    names = sorted(path.name for path in _entries(device / "net"))
+    if not names:
+        driver = driver_of(card, root)
+        raise MachineError(
+            f"{card} is no network interface, as "
+            f"{'it has no driver' if driver is None else f'its driver is {driver}'}: give it back "
+            f"to the kernel (`dpdk-devbind.py --bind=DRIVER {card}`); tailtap hands it over itself"
+        )
+    return names[0]
+
+
+def address_of(interface: str, root: Path = ROOT, driver: PciDriver = VFIO) -> str:
+    """The PCI address of a network interface that `driver` is to have.
 
     Raises `MachineError` for one that may not or cannot be handed over, with the reason.
     """
     device = root / "sys/class/net" / interface / "device"
     if not device.exists():
         raise MachineError(
-            f"{interface} is no network card: driver: vfio-pci is for cards on the PCI bus, "
+            f"{interface} is no network card: driver: {driver} is for cards on the PCI bus, "
             "leave it out for links of the lab"
         )
     address = device.resolve().name
@@ -52,9 +77,10 @@ def address_of(interface: str, root: Path = ROOT) -> str:
             f"{interface} has the default route: without it this machine cannot be reached: choose "
             "another card"
         )
-    require_iommu(root)
-    require_apart(device.resolve(), interface, root)
-    require_vfio(root)
+    if driver == VFIO:
+        require_iommu(root)
+        require_apart(device.resolve(), interface, root)
+    require_driver(root, driver)
     return address
 
 
@@ -64,10 +90,10 @@ def require_iommu(root: Path = ROOT) -> None:
         raise MachineError(f"vfio-pci needs an IOMMU and this machine has none: {NO_IOMMU}")
 
 
-def require_vfio(root: Path = ROOT) -> None:
-    """Raises `MachineError` where vfio-pci is not loaded."""
-    if not (root / "sys/bus/pci/drivers" / VFIO).exists():
-        raise MachineError("the driver vfio-pci is missing: load it with `modprobe vfio-pci`")
+def require_driver(root: Path = ROOT, driver: PciDriver = VFIO) -> None:
+    """Raises `MachineError` where the driver is not loaded."""
+    if not (root / "sys/bus/pci/drivers" / driver).exists():
+        raise MachineError(f"the driver {driver} is missing: load it with `modprobe {driver}`")
 
 
 def require_apart(device: Path, name: str | None = None, root: Path = ROOT) -> None:
@@ -103,7 +129,7 @@ def bind_back(address: str, driver: str | None, interface: str, root: Path = ROO
 def bind(address: str, driver: str, root: Path) -> None:
     """Make `driver` take the card, and read back that it did."""
     release(address, root)
-    _write(root / _DEVICES / address / "driver_override", driver if driver == VFIO else "\n")
+    _write(root / _DEVICES / address / "driver_override", driver if driver in DRIVERS else "\n")
     probe(address, root)
     if not wait_until(lambda: driver_of(address, root) == driver, BIND_SECONDS, 0.01):
         raise MachineError(f"the driver {driver} does not take the card {address}")
@@ -156,7 +182,7 @@ def _entries(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class VfioCard(Resource):
-    """A card that is bound to vfio-pci instead of the kernel's driver."""
+    """A card that is bound to vfio-pci or uio instead of the kernel's driver."""
 
     kind: ClassVar[str] = "pci-driver"
 
@@ -167,13 +193,14 @@ class VfioCard(Resource):
     mac: str = ""
     alias: str = ""
     """By which a kernel finds the driver of such cards; modules.alias of depmod(8)."""
+    driver: PciDriver = VFIO
 
     @classmethod
-    def of(cls, interface: str) -> VfioCard:
+    def of(cls, interface: str, driver: PciDriver = VFIO) -> VfioCard:
         """A card of this machine. Raises `InputError`, `MachineError` when a lab cannot use it."""
-        before, address = CardState.of(interface), address_of(interface)
+        before, address = CardState.of(interface), address_of(interface, driver=driver)
         alias = read_text(ROOT / "sys/bus/pci/devices" / address / "modalias")
-        return cls(interface, address, mac=before.address, alias=alias or "")
+        return cls(interface, address, mac=before.address, alias=alias or "", driver=driver)
 
     @property
     def label(self) -> str:
@@ -188,16 +215,16 @@ class VfioCard(Resource):
         return {"driver": driver_of(self.address, Path(self.root)), "card": card}
 
     def plan(self) -> dict[str, Any]:
-        return {"driver": VFIO}
+        return {"driver": self.driver}
 
     def apply(self) -> Value:
-        bind(self.address, VFIO, Path(self.root))
+        bind(self.address, self.driver, Path(self.root))
         return self.plan()
 
     def undo(self, old: Mapping[str, Any], applied: Value = None) -> str | None:
         root = Path(self.root)
         now = driver_of(self.address, root)
-        if now not in (VFIO, old["driver"], None):
+        if now not in (self.driver, old["driver"], None):
             return (
                 f"somebody else bound the card {self.label} to {now}, which is left so: before "
                 f"tailtap it was {old['driver'] or 'without a driver'}"

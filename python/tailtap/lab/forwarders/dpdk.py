@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -21,18 +21,13 @@ from tailtap.base.schema import Size, Strict
 from tailtap.host.changes.huge_pages import Pages, require_possible, reservation
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.facts.needs import require_drivers
-from tailtap.host.net.pci import VFIO, address_of
+from tailtap.host.net.pci import DRIVERS, UIO, VFIO, PciDriver, address_of
 from tailtap.lab.forwarders.setting import Asked, Need, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.numbering import NEXT_HOP_MAC
 from tailtap.remote import Host
 from tailtap.remote.local import LocalHost
-
-UIO = "uio_pci_generic"
-"""The kernel's driver for devices that no IOMMU keeps to the memory of their program."""
-PciDriver: TypeAlias = Literal["vfio-pci", "uio_pci_generic"]
-DRIVERS: tuple[PciDriver, ...] = ("vfio-pci", "uio_pci_generic")
 
 # A virtio device is the child of the PCI device that has its place on the bus.
 _BIND = """port=$1 driver=$2

@@ -7,13 +7,26 @@ the UDP payload, or an integer at a place that `key` says. That is what taps rea
 from __future__ import annotations
 
 import contextlib
+import re
+import string
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
+from weakref import WeakKeyDictionary
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from tailtap.base.check import Check, Findings
-from tailtap.base.schema import NoOptions, Strict, as_value_error, check_command, fill_in
+from tailtap.base.schema import (
+    NoOptions,
+    Size,
+    Strict,
+    Time,
+    as_value_error,
+    check_command,
+    fill_in,
+)
+from tailtap.host.changes.huge_pages import Pages, require_possible
+from tailtap.host.net.pci import PciDriver
 from tailtap.lab.generators.flows import CLIENT, SERVER, Sending
 from tailtap.lab.generators.own import OwnGenerator
 from tailtap.records.datapath import GeneratorRecord
@@ -23,13 +36,20 @@ from tailtap.remote.local import STOP_SECONDS, Process, require_program
 if TYPE_CHECKING:
     from tailtap.lab.generators.model import Traffic
 
-PLACEHOLDERS = ("interface", "rate", "gap", "size", "packets", "seconds", "cpu", "server", "client")
-"""The names that a template can have in braces: `rate` in pkt/s, `gap` between packets in ns,
-`size` in bytes with the check sequence; `server` and `client` are the addresses that a DuT which
-answers and its clients have.
+CARDS = ("pci", "pci_back", "port", "port_back")
+"""The PCI addresses of the card that sends and of the one that absorbs, and the numbers that DPDK
+has for both, which counts them in the order of their addresses."""
+PLACEHOLDERS = (
+    *("interface", "rate", "mbit", "gap", "size", "packets", "seconds", "flows", "cpu"),
+    *("server", "client", *CARDS),
+)
+"""The names that a template can have in braces: `rate` in pkt/s, `mbit` the same in Mbit/s, `gap`
+between packets in ns, `size` in bytes with the check sequence; `server` and `client` are the
+addresses that a DuT which answers and its clients have.
 """
 
 
+KEYS = "traffic.external"
 REMEDY = "check traffic.external.command"
 MAX_SAID = 500
 """Characters of what the command printed last that are kept with the run."""
@@ -43,6 +63,18 @@ def _check_key(key: str) -> str:
     return key
 
 
+def _check_pattern(text: str) -> str:
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    if groups != 1:
+        raise ValueError(
+            f"{text!r} has {groups} groups: put the number, and nothing else, in parentheses"
+        )
+    return text
+
+
 MOONSNIFF = "moonsniff"
 
 
@@ -54,9 +86,10 @@ class External(Strict):
         Field(max_length=10_000),
         AfterValidator(lambda text: check_command(text, PLACEHOLDERS)),
     ] = Field(
-        description="The command. {interface}, {rate} (pkt/s), {gap} (ns between packets), {size} "
-        "(bytes), {packets}, {seconds} and {cpu} are filled in, and {server} and {client}, the "
-        "addresses where dut.forwarder is server; {{ is a brace.",
+        description="The command. {interface}, {rate} (pkt/s), {mbit} (the same in Mbit/s), {gap} "
+        "(ns between packets), {size} (bytes), {packets}, {seconds}, {flows} and {cpu} are filled "
+        "in, {server} and {client}, the addresses where dut.forwarder is server, and with driver "
+        "{pci}, {pci_back}, {port} and {port_back}; {{ is a brace.",
         examples=["trafgen --dev {interface} --conf udp.cfg --num {packets}"],
     )
     key: Annotated[str, AfterValidator(_check_key)] = Field(
@@ -65,6 +98,41 @@ class External(Strict):
         "in bytes, as for `tailtap tap --key`.",
         examples=["46:4:be"],
     )
+    driver: PciDriver | None = Field(
+        default=None,
+        description="The driver that the generator's two cards have meanwhile, for a command that "
+        "drives them itself (DPDK): vfio-pci, or uio_pci_generic where there is no IOMMU. {pci} "
+        "and {pci_back} are the addresses of the card that sends and of the one that absorbs, "
+        "{port} and {port_back} their numbers in DPDK. Only on a testbed with splitters.",
+        examples=["vfio-pci"],
+    )
+    memory: Size | None = Field(
+        default=None,
+        description="For how much memory huge pages are reserved for the command, and given back. "
+        "By default none.",
+        examples=["1 GiB"],
+    )
+    begin: Time = Field(
+        default=120_000_000_000,
+        description="How long it may take until the command's first packet: DPDK maps memory and "
+        "waits for links.",
+        examples=["30 s"],
+    )
+    sent: Annotated[str, AfterValidator(_check_pattern)] | None = Field(
+        default=None,
+        description="A regular expression for how many packets it sent, as it prints that, with "
+        "the number in parentheses; of several the last. By default the taps alone count.",
+        examples=["TX.* total ([0-9]+) packets"],
+    )
+
+    @model_validator(mode="after")
+    def _addresses_are_of_cards(self) -> External:
+        for _, field, _, _ in string.Formatter().parse(self.command):
+            if field in CARDS and self.driver is None:
+                raise ValueError(
+                    f"{{{field}}} is of cards that the kernel hands over: write driver: vfio-pci"
+                )
+        return self
 
 
 class ExternalGenerator:
@@ -77,11 +145,18 @@ class ExternalGenerator:
     )
     Options: type[BaseModel] = NoOptions
 
+    def __init__(self) -> None:
+        self._counts: WeakKeyDictionary[Process, str] = WeakKeyDictionary()
+        """Where processes print how many packets they sent."""
+
     def diagnose(self) -> Iterator[Check]:
         yield Check("generators", "external", "ok", "needs nothing of its own")
 
     def foresee(self, traffic: Traffic, findings: Findings) -> None:
-        words = _words("tt", traffic)
+        assert traffic.external is not None
+        words = _words(Sending("tt", traffic, ("tt", "tt")))
+        if (memory := traffic.external.memory) is not None:
+            findings.ask(lambda: require_possible(memory, Pages.smallest(), keys=KEYS))
         if findings.ask(require_program, words[0], REMEDY) is not None:
             findings.notes.append(
                 f"traffic.external.command: tailtap does not check what {words[0]} needs"
@@ -95,18 +170,22 @@ class ExternalGenerator:
         with contextlib.ExitStack() as stack:
             started = []
             for sending in sendings:
-                process = self._start(host, *sending)
+                process = self._start(host, sending)
                 stack.callback(process.close)
                 started.append(process)
             stack.pop_all()
         return started
 
-    def _start(self, host: Host, port: str, traffic: Traffic) -> Process:
-        words = _words(port, traffic)
+    def _start(self, host: Host, sending: Sending) -> Process:
+        words = _words(sending)
         require_program(words[0], REMEDY)
         # Its output goes to standard error; standard output stays open until it ends.
-        pinned = ["taskset", "--cpu-list", str(traffic.cpu), *words]
-        return host.start(["sh", "-c", 'exec "$@" 3>&1 1>&2', "generator", *pinned])
+        pinned = ["taskset", "--cpu-list", str(sending.traffic.cpu), *words]
+        process = host.start(["sh", "-c", 'exec "$@" 3>&1 1>&2', "generator", *pinned])
+        external = sending.traffic.external
+        if external is not None and external.sent is not None:
+            self._counts[process] = external.sent
+        return process
 
     def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
         OwnGenerator("af_packet").probe(host, sendings)
@@ -116,26 +195,34 @@ class ExternalGenerator:
 
     def _result(self, process: Process) -> GeneratorRecord:
         process.read_to_end(STOP_SECONDS)
+        said = process.last_errors()
+        counts = re.findall(self._counts[process], said) if process in self._counts else ()
+        digits = counts[-1].replace(",", "") if counts else ""
         return GeneratorRecord(
             generator="external",
-            sent=None,
+            sent=int(digits) if digits.isdecimal() else None,
             failed=None,
             scheduled_rate=None,
             achieved_rate=None,
             slip_ns=None,
-            said=process.errors()[-MAX_SAID:],
+            said=said[-MAX_SAID:],
         )
 
 
-def _words(port: str, traffic: Traffic) -> list[str]:
+def _words(sending: Sending) -> list[str]:
+    traffic, cards = sending.traffic, sending.cards
     assert traffic.external is not None
+    numbers = () if cards is None else map(sorted(cards).index, cards)
     values = {
-        "interface": port,
+        **dict(zip(CARDS, (*(cards or ()), *numbers), strict=False)),
+        "interface": sending.port,
         "rate": traffic.rate,
+        "mbit": f"{traffic.rate * traffic.sizes[0] * 8 / 1e6:.9g}",
         "gap": round(1e9 / traffic.rate),
         "size": traffic.sizes[0],
         "packets": traffic.packets,
         "seconds": f"{traffic.duration / 1e9:g}",
+        "flows": traffic.ranges().flows,
         "cpu": traffic.cpu,
         "server": SERVER[traffic.ip],
         "client": CLIENT[traffic.ip],

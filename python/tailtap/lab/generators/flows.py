@@ -185,6 +185,9 @@ class Sending(NamedTuple):
 
     port: str
     traffic: Traffic
+    cards: tuple[str, str] | None = None
+    """The PCI addresses of the cards that send and absorb, where the kernel has handed both over
+    to the generator."""
 
 
 MIN_SIZE = 64

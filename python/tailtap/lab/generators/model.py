@@ -10,6 +10,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from tailtap.base.registry import Registry, one_of
 from tailtap.base.schema import Cpu, Rate, Strict, Time, Written, as_value_error
 from tailtap.base.units import format_time
+from tailtap.host.net.pci import PciDriver
 from tailtap.lab.generators.external import MOONSNIFF, External
 from tailtap.lab.generators.flows import (
     DEFAULT_TTL,
@@ -254,6 +255,11 @@ class Traffic(Strict):
     def ranges(self) -> Ranges:
         flows = self.flows if isinstance(self.flows, Flows) else numbered(self.flows, self.ip)
         return flows.ranges(self.ip)
+
+    @property
+    def driver(self) -> PciDriver | None:
+        """The driver that its cards have meanwhile; None where the kernel keeps them."""
+        return None if self.external is None else self.external.driver
 
     @property
     def key(self) -> str:

@@ -80,7 +80,7 @@ class OwnGenerator:
         """
         probe = {"rate": PROBE_RATE, "pattern": Constant(), "duration": 0, "pause": 0}
         probe |= {"warm_up": 0, "warm_up_packets": PROBE_PACKETS, "replay": None}
-        short = [Sending(port, traffic.model_copy(update=probe)) for port, traffic in sendings]
+        short = [Sending(one.port, one.traffic.model_copy(update=probe)) for one in sendings]
         host.run(OwnGenerator("af_packet")._command(host, short))
 
     def result(self, processes: Sequence[Process]) -> Sequence[GeneratorRecord]:
@@ -93,7 +93,7 @@ class OwnGenerator:
     def _command(self, host: Host, sendings: Sequence[Sending]) -> list[str]:
         command = [*host.program, "generate", "--json", "--cpu", str(sendings[0].traffic.cpu)]
         for place, sending in enumerate(sendings):
-            command += [*(["--next"] if place else []), *self._flow(*sending)]
+            command += [*(["--next"] if place else []), *self._flow(sending.port, sending.traffic)]
         return command
 
     def _flow(self, port: str, traffic: Traffic) -> list[str]:

@@ -22,7 +22,7 @@ from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net import cards
 from tailtap.host.net.card_interrupts import CardInterrupts, device_interrupts
 from tailtap.host.net.inside import NAMESPACES
-from tailtap.host.net.pci import VfioCard
+from tailtap.host.net.pci import VFIO, PciDriver, VfioCard
 from tailtap.host.net.port_threads import PortThreads
 from tailtap.host.net.virtual_functions import VirtualFunction
 from tailtap.lab.topology.compiler import (
@@ -195,14 +195,14 @@ class Lab:
         return name_of(self.journal.identity, node)
 
     @contextlib.contextmanager
-    def handed_over(self, port: Port) -> Iterator[str]:
-        """The PCI address of the card that is a port of the DuT, bound to vfio-pci.
+    def handed_over(self, port: Port, driver: PciDriver = VFIO) -> Iterator[str]:
+        """The PCI address of the card that is a port, which `driver` has meanwhile.
 
         It is no port of the lab any more. Raises `MachineError`.
         """
         self._handed_over.add(port)
         self._lent[port].close()
-        with self.journal.held(VfioCard.of(self._cards[port].interface)) as card:
+        with self.journal.held(VfioCard.of(self._cards[port].interface, driver)) as card:
             yield card.address
 
     def port_threads(self, node: str) -> Sequence[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from tailtap.base.check import Findings
 from tailtap.base.errors import InputError, MachineError, TailtapError
@@ -23,6 +24,7 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.cards import CardState
 from tailtap.host.net.nic import timestamping
+from tailtap.host.net.pci import address_of, interface_of
 from tailtap.host.net.port_threads import require_busy_poll
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.host.tuning.apply import Plan, plan, tuned
@@ -39,13 +41,14 @@ from tailtap.lab.instruments.tracer import room_of, spare_cpu
 from tailtap.lab.platforms import PLATFORMS, require_memory
 from tailtap.lab.topology.compiler import compile_graph, placed
 from tailtap.lab.topology.graph import TASKS, Graph, Task
+from tailtap.lab.topology.graphs import Cables
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.placement import BUSY_POLL, crossings
 from tailtap.measure.beside import Beside
 from tailtap.measure.preconditions import (
     note_sharing,
     require_cpus,
-    require_lab_stamps,
+    require_lab,
     require_room,
     stamps_of,
 )
@@ -53,6 +56,20 @@ from tailtap.measure.roles import PLACE
 from tailtap.records.machine import Tuning
 from tailtap.records.printed import AuditRecord
 from tailtap.remote.local import LocalHost, require_program
+
+
+def named_here(cables: Cables, tasks: Collection[Task]) -> Cables:
+    """The cables with the kernel's names for cards of this machine, which has these tasks, where
+    the testbed file has their PCI addresses. Raises `InputError`, `MachineError`.
+    """
+    own = {"dut": cables.dut, "tap": cables.tap, "generator": cables.generator or ()}
+    own |= {} if "timestamper" in tasks else {"tap": ()}
+    named = {
+        name: tuple(map(interface_of, cards))
+        for name, cards in own.items()
+        if cards and (name == "tap" or name in tasks)
+    }
+    return replace(cables, **named)
 
 
 def purpose_for(experiment: Experiment, tree: Tree) -> Purpose:
@@ -161,11 +178,15 @@ def foresee(
         note_sharing(experiment, findings)
     findings.ask(require_kernel_clock)
     if not on_testbed:
-        findings.ask(require_lab_stamps, experiment)
+        findings.ask(require_lab, experiment)
     graph = experiment.graph()
     if "generator" in tasks:
         traffic = experiment.traffic
         GENERATORS[traffic.generator].foresee(traffic, findings)
+        for flow in graph.flows if traffic.driver is not None and on_testbed else ():
+            cards = graph.cards_of(flow.generator.node)
+            for port in (flow.path[0], flow.path[-1]):
+                findings.ask(address_of, cards[port.name], driver=traffic.driver)
     for node in reversed(graph.nodes):  # the DuT's first
         for card in graph.cards_of(node.name).values() if node.task in tasks else ():
             findings.ask(CardState.of, card)

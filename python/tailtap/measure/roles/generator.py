@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tailtap.host.changes.huge_pages import reservation
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
 from tailtap.lab.generators import GENERATORS, Generator, Sending
+from tailtap.lab.generators.external import KEYS
 from tailtap.lab.generators.flows import CLIENT, SERVER, Flows
 from tailtap.lab.topology.graphs import address_client
+from tailtap.lab.topology.lab import Lab
 from tailtap.measure.roles import (
     DESCRIBE,
     INTERRUPT,
@@ -45,6 +49,25 @@ class _Group:
     host: Host
     flows: dict[str, Sending] = field(default_factory=dict)
     processes: Sequence[Process] = ()
+
+    def hand_over(self, lab: Lab, stack: contextlib.ExitStack) -> None:
+        """Give generators that drive their cards themselves these cards, and memory, until `stack`
+        is closed. Raises `MachineError`.
+        """
+        for name, sending in self.flows.items():
+            external = sending.traffic.external
+            if external is None:
+                continue
+            if external.memory is not None:
+                change = reservation(external.memory, keys=KEYS)
+                stack.enter_context(lab.journal.held(change))
+            if external.driver is not None:
+                path = lab.graph.flow(name).path
+                sends, absorbs = (
+                    stack.enter_context(lab.handed_over(port, external.driver))
+                    for port in (path[0], path[-1])
+                )
+                self.flows[name] = sending._replace(cards=(sends, absorbs))
 
     def probe(self, names: Collection[str]) -> None:
         chosen = [sending for name, sending in self.flows.items() if name in names]
@@ -86,6 +109,7 @@ class LoadGenerator:
             group.flows[name] = Sending(port.name, traffic)
         self._groups = list(groups.values())
         self._sending: list[Process] = []
+        self._lent = contextlib.ExitStack()
 
     def requests(self) -> Mapping[str, Request]:
         return dict(
@@ -111,6 +135,7 @@ class LoadGenerator:
         for group in self._groups:
             for process in group.processes:
                 process.close()
+        self._lent.close()
 
     def _describe(self, asked: AskedToDescribe) -> Described:
         """Its machine (`station`): `environment`, and the audit for the role generator (`tuning`).
@@ -126,14 +151,15 @@ class LoadGenerator:
         """Once the links are up, send a few packets of each of the `flows`, which do not count."""
         self._lab.wait_until_up()
         while self._clients:
-            host, (port, traffic) = self._clients.pop()
-            address_client(host, port, traffic.ip)
+            host, sending = self._clients.pop()
+            address_client(host, sending.port, sending.traffic.ip)
         for group in self._groups:
             group.probe(asked.flows)
         return Done()
 
     def _start(self, _: Asked) -> Done:
         for group in self._groups:
+            group.hand_over(self._lab, self._lent)
             group.start()
             self._sending.extend(group.processes)
         return Done()

@@ -25,7 +25,7 @@ from tailtap.lab.topology.lab import Lab
 from tailtap.measure.beside import own_folder
 from tailtap.measure.roles import PLACE, Begin, Role, Workbench
 from tailtap.measure.roles.dut import DeviceUnderTest
-from tailtap.measure.roles.foresee import foresee, foresee_machine
+from tailtap.measure.roles.foresee import foresee, foresee_machine, named_here
 from tailtap.measure.roles.generator import LoadGenerator
 from tailtap.measure.roles.timestamper import Timestamper
 from tailtap.records.machine import Environment, Timekeeping
@@ -70,7 +70,7 @@ class Here:
         )
 
     def _experiment(self, setup: Setup) -> Experiment:
-        cables = [Cables.of(pair) for pair in setup.cables]
+        cables = [named_here(Cables.of(pair), setup.tasks) for pair in setup.cables]
         try:
             experiment = Experiment.model_validate(
                 setup.experiment, context={ON_TESTBED: bool(cables)}

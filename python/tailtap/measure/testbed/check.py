@@ -29,6 +29,7 @@ from tailtap.base.locks import wait_until
 from tailtap.host.facts.needs import require_root
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import timestamping
+from tailtap.host.net.pci import interface_of
 from tailtap.lab.instruments.taps.hardware import judge as judge_card
 from tailtap.lab.topology.graph import Graph, Link, Node, Port, Task
 from tailtap.lab.topology.graphs import DEFAULT_MTU
@@ -298,20 +299,23 @@ def _tokens(one: socket.socket) -> list[str]:
 
 def serve() -> None:
     """Do what the input asks for until it ends. Raises `TailtapError`."""
-    names = json.loads(sys.stdin.readline() or '{"cards": []}')["cards"]
+    given = json.loads(sys.stdin.readline() or '{"cards": []}')["cards"]
     require_root()
-    stamping = {card: _stamping(card) for card in names}
+    names = list(map(interface_of, given))
+    called = dict(zip(names, given, strict=True))
+    stamping = {called[card]: _stamping(card) for card in names}
     with Lab(graph_of(names), [TASK]) as lab:
         cards = Cards(names, lab)
-        _say({"ready": True, "kernel": os.uname().release, "down": cards.down(),
+        down = [called[card] for card in cards.down()]
+        _say({"ready": True, "kernel": os.uname().release, "down": down,
               "stamping": stamping})  # fmt: skip
         for line in sys.stdin:
             match json.loads(line):
                 case {"send": card, "token": token}:
-                    cards.send(card, token)
+                    cards.send(names[given.index(card)], token)
                     _say({})
                 case {"hear": True}:
-                    _say({"heard": cards.heard()})
+                    _say({"heard": {called[card]: one for card, one in cards.heard().items()}})
 
 
 def _stamping(card: str) -> str:

@@ -27,7 +27,7 @@ HostName: TypeAlias = Annotated[
 
 
 class Socket(NamedTuple):
-    """A network card of a host."""
+    """A network card of a host, by its name or its PCI address."""
 
     host: str
     card: str
@@ -103,7 +103,7 @@ class Cable(Strict):
 
     ends: tuple[Card, Card] = Field(
         strict=False,
-        description="The two cards that it joins.",
+        description="The two cards that it joins, each by its name or its PCI address.",
         examples=[["tester:enp1s0f0", "dut:enp3s0f0"]],
     )
     splitter: Card | None = Field(

@@ -24,6 +24,17 @@ RUN = (
         True,
     ),
     Entry(
+        "generator-count",
+        (
+            "An external generator says that it sent another number of packets than came to the "
+            "tap before the device, or does not say it as `traffic.external.sent` expects."
+        ),
+        (
+            "Look whether all its packets have ids, and for losses on the way to the device; or "
+            "change `traffic.external.sent`."
+        ),
+    ),
+    Entry(
         "failed-sends",
         "The kernel refused packets of the generator. They are in no capture.",
         "Lower the rate, or try another `traffic.generator`.",

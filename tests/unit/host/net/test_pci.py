@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from told_knobs import retold
 
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import InputError, MachineError
 from tailtap.host.changes.journal import Journal, read_all
-from tailtap.host.net.pci import VfioCard, address_of
+from tailtap.host.net.pci import VfioCard, address_of, interface_of
 from tailtap.host.net.virtual_functions import Ability, VirtualFunction, VirtualFunctions
 
 FIRST, SECOND = "0000:3b:00.0", "0000:3b:00.1"
@@ -59,6 +59,24 @@ def driver(machine: Path, name: str) -> Path:
 
 def test_a_card_of_its_own_can_be_handed_over(machine: Path) -> None:
     assert address_of("ens1f0", machine) == FIRST
+
+
+def test_uio_needs_its_driver_and_no_iommu(machine: Path) -> None:
+    (machine / "sys/kernel/iommu_groups").rename(machine / "elsewhere")
+    with pytest.raises(MachineError, match="`modprobe uio_pci_generic`"):
+        address_of("ens1f0", machine, "uio_pci_generic")
+    driver(machine, "uio_pci_generic")
+    assert address_of("ens1f0", machine, "uio_pci_generic") == FIRST
+
+
+def test_a_card_may_be_given_by_its_address(machine: Path) -> None:
+    assert interface_of("ens1f0", machine) == "ens1f0"
+    with pytest.raises(InputError, match=r"there is no device 0000:99:00\.0"):
+        interface_of("0000:99:00.0", machine)
+    with pytest.raises(MachineError, match=r"its driver is ice: .*--bind=DRIVER 0000:3b:00\.0"):
+        interface_of(FIRST, machine)
+    (machine / "sys/devices/pci0000:3a" / FIRST / "net/ens1f0").mkdir(parents=True)
+    assert interface_of(FIRST, machine) == "ens1f0"
 
 
 def refusal(machine: Path, interface: str = "ens1f0") -> str:

@@ -161,6 +161,14 @@ COMMANDS = {
     "trafgen": ["sh", "-c", TRAFGEN],
     "moongen": ["env", "PORT=tt-gen", "sh", "-c", MOONGEN],
     "trex": [f"{FOLDER}/trex.sh", "tt-gen", "10000", "100000", "64"],
+    "moongen-cards": [
+        *("/root/MoonGen/build/MoonGen", "/root/MoonGen/examples/moonsniff/traffic-gen.lua"),
+        *("1", "0", "--time", "10", "--rate", "832"),
+    ],
+    "trex-cards": [
+        *("env", "TREX=/opt/trex/v3.06", "/root/external/trex.sh"),
+        *("0000:3b:00.1", "1000000", "10000000", "64", "0000:3b:00.0"),
+    ],
     "pktgen": [f"{FOLDER}/pktgen.sh", "tt-gen", "0", "10000", "100000", "64"],
 }
 LIBMOON = (
@@ -191,10 +199,11 @@ def test_commands_of_forwarders_are_filled_in(name: str) -> None:
 def test_commands_are_filled_in(name: str) -> None:
     [(_, experiment)] = read_experiment(EXAMPLES / f"{name}.yaml").combinations
     assert experiment.traffic.generator == "external"
-    assert _words("tt-gen", experiment.traffic) == COMMANDS[name]
-    # What is called by its path is there and can be run.
+    cards = ("0000:3b:00.1", "0000:3b:00.0") if experiment.traffic.driver else None
+    assert _words(Sending("tt-gen", experiment.traffic, cards)) == COMMANDS[name]
+    # What is called by its path in the repository is there and can be run.
     program = Path(__file__).parents[4] / COMMANDS[name][0]
-    assert program.stat().st_mode & 0o111 if "/" in COMMANDS[name][0] else True
+    assert program.stat().st_mode & 0o111 if COMMANDS[name][0].startswith(FOLDER) else True
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.*")), ids=lambda path: path.name)
