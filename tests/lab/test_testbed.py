@@ -265,7 +265,21 @@ STAND_INS = {
 
 def timestamping(interface: str) -> Timestamping:
     able = frozenset(("hardware-receive", "hardware-raw-clock"))
-    return Timestamping(interface, "veth", able, 0, ("all",), METADATA)
+    return Timestamping(interface, "veth", able, CLOCK, ("all",), METADATA)
+""",
+    "host/net/card_clocks.py": """
+
+class CardClock(CardClock):
+    def __init__(self, number: int) -> None:
+        self.device, self.by = f"/dev/ptp{number}", "extended"
+
+    def close(self) -> None:
+        pass
+
+    def read(self) -> Reading:
+        kernel = time.monotonic_ns
+        shown = kernel if METADATA else time.time_ns
+        return Reading(kernel(), shown(), kernel())
 """,
     "lab/instruments/taps/hardware.py": """
 
@@ -281,22 +295,23 @@ def stamp(links, clock, on_ready, **more):
 """,
 }
 """What is written to the end of these files of ours: a card that says that it stamps all packets,
-and the kernel's stamps in place of a card's."""
+and the kernel's stamps and clock in place of a card's."""
+TWO = "int('b' in interface)"
 
 
 @pytest.mark.parametrize(
-    ("metadata", "clock"),
-    [("True", "monotonic"), pytest.param("False", "realtime", marks=pytest.mark.slow)],
+    ("metadata", "clock", "number"),
+    [("True", "monotonic", TWO), pytest.param("False", "realtime", "0", marks=pytest.mark.slow)],
 )
 def test_stamps_of_cards_become_a_run(
-    hosts: Hosts, tmp_path: Path, metadata: str, clock: str
+    hosts: Hosts, tmp_path: Path, metadata: str, clock: str, number: str
 ) -> None:
     """By XDP metadata, or by control messages: all but the card's own clock, which nobody has."""
     other = tmp_path / "python/tailtap"
     shutil.copytree(Path(tailtap.__file__).parent, other)
     for name, text in STAND_INS.items():
         with (other / name).open("a") as file:
-            file.write(text.replace("METADATA", metadata))
+            file.write(text.replace("METADATA", metadata).replace("CLOCK", number))
     out, more = tmp_path / "out", ("--set", "tap.clock=hardware")
     done = hosts.controller.run(
         "env",
@@ -309,7 +324,16 @@ def test_stamps_of_cards_become_a_run(
     all_passed(run, PACKETS)
     told = record(run)
     assert {tap["clock"] for tap in told["taps"].values()} == {clock}
-    assert {tap["clock_device"] for tap in told["taps"].values()} == {"/dev/ptp0"}
+    taps = told["taps"].values()
+    assert all(len(tap["readings"]["times_ns"]) > 5 for tap in taps)
+    clocks = json.loads((run / "evaluation/evaluation.json").read_text()).get("clocks")
+    if number == TWO:
+        assert [tap["clock_device"] for tap in taps] == ["/dev/ptp0", "/dev/ptp1"]
+        assert clocks["by"] == "readings"
+        assert 0 < clocks["within_ns"] < 1_000_000
+    else:
+        assert {tap["clock_device"] for tap in taps} == {"/dev/ptp0"}
+        assert clocks is None
     assert told["parameters"]["tap"]["clock"] == "hardware"
     assert "stamped-on-interrupt" not in codes_of(run)
 

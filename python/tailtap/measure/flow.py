@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailtap.analysis.evaluation.clocks import clocks_of
 from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.settings import Settings, of_run
@@ -37,7 +38,7 @@ class FlowRun:
     def evaluated(self) -> tuple[Evaluation, Settings]:
         """The evaluation of its stamps, and by which settings. Raises `TailtapError`."""
         asked = self.record.parameters.known.evaluation
-        settings = of_run(asked)
+        settings = of_run(asked, clocks=clocks_of(self.record.taps))
         if asked is not None and are_requests(asked):
             return evaluate_requests(self.folder, settings, asked.transaction), settings
         return evaluate_by(settings, self.folder.ingress, self.folder.egress), settings

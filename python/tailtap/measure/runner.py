@@ -259,6 +259,7 @@ class _Flow(FlowRun):
                 self.folder.egress,
                 trim_ns=settings.trim_ns,
                 window_ns=settings.window_ns,
+                clocks=settings.clocks,
             )
         lost = sum(one.around.lost for one in self.record.events if one.around is not None)
         evaluation.write(self.folder.evaluation, below=self.folder.top)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tailtap.records.record import (
     Anything,
@@ -111,6 +111,18 @@ class SeveralRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.gener
     flows: list[GeneratorRecord]
 
 
+ReadBy = Literal["precise", "extended", "plain"]
+"""The calls of PTP that read a card's clock beside the kernel's, the best one first."""
+
+
+class CardReadings(Record, kw_only=True):
+    """What the clock of a card showed while it stamped, and when by CLOCK_MONOTONIC."""
+
+    by: ReadBy
+    times_ns: list[tuple[Whole, Whole, Whole]]
+    """A time before each reading, what the card's clock showed, and a time after it."""
+
+
 class Tap(Record, kw_only=True):
     """What the record of a run has of any tap, also of one of others, or of an imported run."""
 
@@ -120,6 +132,8 @@ class Tap(Record, kw_only=True):
     other: Count | None = None
     dropped: Count | None = None
     clock: str | None = None
+    clock_device: str | None = None
+    readings: CardReadings | None = None
 
     @property
     def came(self) -> int | None:
@@ -204,6 +218,7 @@ class TappedLink(Counts, kw_only=True, forbid_unknown_fields=True):
     unstamped: Count | None = None
     """That the card had no stamp for."""
     clock_device: str | None = None
+    readings: CardReadings | None = None
     cost_ns: Number | None = None
     cost_floor_ns: Number | None = None
     cost_clock_ns: Number | None = None

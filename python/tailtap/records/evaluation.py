@@ -209,11 +209,12 @@ class PacketsBothWays(Record, kw_only=True):
 class ClocksRecord(Record, kw_only=True, omit_defaults=True):
     """How the clock behind the device is to the one before it, where these are two."""
 
-    by: Literal["interval", "packets"]
+    by: Literal["interval", "packets", "readings"]
     ahead_ns: Annotated[list[Interval], says("By how much it is ahead, at least and at most")]
     at_ns: Annotated[list[Whole] | None, says("When it was: the first and the last time")] = None
     drifts: Annotated[Ends | None, says("How much faster it runs, at least and at most")] = None
     packets: PacketsBothWays | None = None
+    readings: Annotated[Count | None, says("How often the cards' clocks were read")] = None
     back: Texts | None = None
     widest_ns: Count
     within_ns: Annotated[Count, says("What a latency may be off by, to either side")]

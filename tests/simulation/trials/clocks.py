@@ -14,11 +14,12 @@ from stamps import write_stamps
 
 from tailtap.analysis.clocks.host import guest_clock
 from tailtap.analysis.evaluation import Evaluation, evaluate
-from tailtap.analysis.evaluation.clocks import Clocks, aligned, known
+from tailtap.analysis.evaluation.clocks import Clocks, aligned, known, of_cards
 from tailtap.analysis.evaluation.percentiles import papers
 from tailtap.analysis.verdict.requirement import parse_requirement
 from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.base.errors import InputError
+from tailtap.records.datapath import CardReadings, Tap
 from tests.simulation.clocks import Clock, another, resolution
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
@@ -103,6 +104,7 @@ def run(draw: Draw, folder: Path) -> Tally:
     if there.arrived.size:
         tally = by_packets(draw, world, folder)
         by_interval(draw, world, folder)
+        by_readings(draw, world, folder)
     return tally
 
 
@@ -144,6 +146,34 @@ def by_interval(draw: Draw, world: World, folder: Path) -> None:
         return
     if world.theirs.step_ns >= 0:
         holds_truth(found, world)
+
+
+def by_readings(draw: Draw, world: World, folder: Path) -> None:
+    """Both clocks were read all the time, by a third one."""
+    drift = draw.choice("third", (-1, 1)) * draw.magnitude("third", 1, 50_000) / 1e8
+    third = Clock(draw.between("third", 0, 10**15), drift)
+    first, last = int(world.there.sent[0]), int(world.there.left.max())
+    taps = (readings(draw, clock, third, first, last) for clock in (world.ours, world.theirs))
+    try:
+        clocks = of_cards(*taps)
+    except InputError as error:
+        assert not world.steady and "clocks cannot be aligned" in str(error), error
+        return
+    found = evaluated(*(folder / f"{name}.stamps" for name in FILES[:2]), clocks)
+    if world.steady:
+        holds_truth(found, world)
+
+
+def readings(draw: Draw, clock: Clock, by: Clock, first: int, last: int) -> Tap:
+    """What a card's clock showed, and when by another clock."""
+    period = 100_000_000
+    begun = np.arange(first - period, last + 2 * period, period)
+    random = draw.stream("readings")
+    took = 250 + random.exponential(draw.magnitude("reading", 10, 10_000), (2, begun.size))
+    times = np.cumsum([begun, *took.astype(np.int64)], axis=0)
+    shown = by.shows(times[0]), clock.shows(times[1]), by.shows(times[2])
+    rows = [(low, seen, high) for low, seen, high in np.column_stack(shown).tolist()]
+    return Tap(readings=CardReadings(by="extended", times_ns=rows))
 
 
 def evaluated(before: Path, after: Path, clocks: Clocks) -> Evaluation:

@@ -148,6 +148,24 @@ class Alignment:
             raise InputError(f"clocks cannot be aligned: packets leave {2 * off} ns open")
         return Lines(tuple(knots), off + ROUNDING_NS)
 
+    def bounds(self) -> tuple[Times, Times, Times]:
+        """Times of ours at which pieces begin and end, and the least and the most by which theirs
+        is ahead then. The truth is a line from one to the next; where pieces meet, both allow it.
+        """
+        edges = [np.array([piece.from_ns, piece.until_ns]) for piece in self.pieces]
+        ends = [piece.ahead_ns(edge) for piece, edge in zip(self.pieces, edges, strict=True)]
+        at = [int(edges[0][0])]
+        least, most = [int(ends[0][0][0])], [int(ends[0][1][0])]
+        for here, (piece, after) in enumerate(pairwise(self.pieces)):
+            before, behind = ends[here], after.ahead_ns(np.array([piece.until_ns]))
+            at.append(piece.until_ns)
+            least.append(max(int(before[0][1]), int(behind[0][0])))
+            most.append(min(int(before[1][1]), int(behind[1][0])))
+        at.append(int(edges[-1][1]))
+        least.append(int(ends[-1][0][1]))
+        most.append(int(ends[-1][1][1]))
+        return np.array(at, np.int64), np.array(least, np.int64), np.array(most, np.int64)
+
     def widest_ns(self, times: Times) -> int:
         """How wide the interval is at most, at these times of our clock."""
         least, most = self.ahead_ns(times)

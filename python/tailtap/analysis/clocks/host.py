@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from msgspec.structs import replace
 from tailtap.analysis.clocks.alignment import Alignment, Crossings, Times, align, matched, on_lines
 from tailtap.base.errors import InputError
 from tailtap.records.causes import GuestClockTold, HostClockTold
+from tailtap.records.datapath import Tap
 from tailtap.records.evaluation import PacketsBothWays
 from tailtap.records.run import Event, Found
 from tailtap.records.stamps import read_stamps
@@ -34,19 +34,21 @@ from tailtap.records.stamps import read_stamps
 
 @dataclass(frozen=True)
 class HostClock:
-    """What the clock of the DuT's host shows, said by that of the stamps."""
+    """What another clock shows, said by ours: that of the DuT's host by that of the stamps, or that
+    of a card by CLOCK_MONOTONIC.
+    """
 
-    at_ns: tuple[int, int]
-    """Two moments of the stamps' clock."""
-    ahead_ns: tuple[tuple[int, int], tuple[int, int]]
-    """By how much the DuT's is ahead then, the least and the most."""
+    at_ns: tuple[int, ...]
+    """Two moments or more of our clock, ascending."""
+    ahead_ns: tuple[tuple[int, int], ...]
+    """By how much the other is ahead then, the least and the most."""
     drifts: tuple[float, float]
     """How much faster it runs, the least and the most."""
     bend_ns: int
     """How far from a line the clocks may have been in between."""
 
     def moments(self) -> tuple[Times, Times]:
-        """Moments of the DuT's clock and of the stamps', in ns: the clock is the line between."""
+        """Moments of the other clock and of ours, in ns: the clock is the lines between."""
         ours = np.array(self.at_ns, np.int64)
         least, most = np.array(self.ahead_ns, np.int64).T
         return ours + (least + most) // 2, ours
@@ -57,7 +59,7 @@ class HostClock:
 
     def off_ns(self, times: Times) -> Times:
         """How far this line may be from the truth at times of the stamps, in ns."""
-        first, last = self.at_ns
+        first, last = self.at_ns[0], self.at_ns[-1]
         half = [-(-(most - least) // 2) for least, most in self.ahead_ns]
         between = on_lines(np.clip(times, first, last), np.array(self.at_ns), np.array(half))
         beyond = np.maximum(first - times, 0) + np.maximum(times - last, 0)
@@ -80,6 +82,42 @@ class HostClock:
             width_ns=self.width_ns,
             coarse=coarse,
         )
+
+
+CARD_PIECE_NS = 1_000_000_000
+"""Whoever disciplines a card's clock gives it another rate once a second, or less often."""
+
+
+def clock_of_card(tap: Tap) -> HostClock:
+    """The clock of a tap's card, said by CLOCK_MONOTONIC of its machine.
+
+    Raises `InputError` where it was not read or only once, stepped, or changed its rate.
+    """
+    times = tap.readings.times_ns if tap.readings else []
+    if len(times) < 2:
+        raise InputError("this clock was not compared with the kernel's while its card stamped").at(
+            tap.clock_device or "a card's clock"
+        )
+    before, shown, after = np.array(times, np.int64).T
+    # A clock that goes in steps of 8 ns shows up to 7 ns less than the time.
+    step = max(1, int(np.gcd.reduce(np.diff(shown))))
+    there, back = Crossings(before, shown, 1 - step), Crossings(after, shown)
+    try:
+        found = align(there, back, CARD_PIECE_NS)
+    except InputError as error:
+        raise InputError(
+            f"{error}; let the program that sets it settle (ptp4l, phc2sys), or stop it"
+        ).at(tap.clock_device or "a card's clock") from error
+    at, least, most = found.bounds()
+    rates = np.concatenate([piece.corners[:, 1] for piece in found.pieces])
+    # Rounding may leave nothing between the bounds of two pieces.
+    ahead = np.sort(np.column_stack([least, most]), axis=1).tolist()
+    return HostClock(
+        tuple(at.tolist()),
+        tuple((low, high) for low, high in ahead),
+        (float(rates.min()), float(rates.max())),
+        0,
+    )
 
 
 def host_clock(found: Found | None, what: str) -> HostClock | None:
@@ -143,22 +181,8 @@ class GuestClock:
         """Moments of the guest's clock and of the host's, in ns: the clock is the straight lines
         between them. Where pieces meet, both allow the moment.
         """
-        pieces = self.alignment.pieces
-        edges = [np.array([piece.from_ns, piece.until_ns]) for piece in pieces]
-        bounds = [piece.ahead_ns(edge) for piece, edge in zip(pieces, edges, strict=True)]
-        host = [int(edges[0][0])]
-        least, most = [int(bounds[0][0][0])], [int(bounds[0][1][0])]
-        for here, (at, after) in enumerate(pairwise(pieces)):
-            before, behind = bounds[here], after.ahead_ns(np.array([at.until_ns]))
-            host.append(at.until_ns)
-            least.append(max(int(before[0][1]), int(behind[0][0])))
-            most.append(min(int(before[1][1]), int(behind[1][0])))
-        host.append(int(edges[-1][1]))
-        least.append(int(bounds[-1][0][1]))
-        most.append(int(bounds[-1][1][1]))
-        ours = np.array(host, np.int64)
-        ahead = (np.array(least, np.int64) + np.array(most, np.int64)) // 2
-        return ours + ahead, ours
+        ours, least, most = self.alignment.bounds()
+        return ours + (least + most) // 2, ours
 
     def host_ns(self, times: Times) -> Times:
         """The host's time for times of the guest, by these lines, in ns."""

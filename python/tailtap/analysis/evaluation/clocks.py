@@ -3,21 +3,25 @@
 And clocks that resolve little: what stamps in steps leave open (`Within`).
 
 Either somebody knows by how much the clock behind the device is ahead, as an interval; or packets
-that went both ways tell it (`alignment`). Times behind the device are brought to the clock before
-it by the middle of the interval at that time. What a latency may be off by then is the same for
-all: half of the interval where it is widest.
+that went both ways tell it (`alignment`); or both are of cards of one machine, with whose clock
+both were compared while they stamped. Times behind the device are brought to the clock before it by
+the middle of the interval at that time. What a latency may be off by then is the same for all: half
+of the interval where it is widest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tailtap import _core
 from tailtap.analysis.evaluation.sources import Path_, Source
 from tailtap.analysis.evaluation.values import Matching, column
 from tailtap.base.errors import InputError, WrongValue
 from tailtap.base.units import format_time, format_us, parse_time
+from tailtap.records.datapath import Tap
 from tailtap.records.evaluation import (
     ClocksRecord,
     PacketsBothWays,
@@ -25,6 +29,10 @@ from tailtap.records.evaluation import (
     Stamps,
     WithinRecord,
 )
+from tailtap.records.record import Open
+
+if TYPE_CHECKING:
+    from tailtap.analysis.clocks.alignment import Times
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,18 @@ class Clocks:
     def within_ns(self) -> int:
         """The truth is this near to the lines."""
         return self.record.within_ns
+
+    def ingress_ns(self, times: Times) -> Times:
+        """Times of the clock before the device for times of that behind it, in ns."""
+        import numpy as np
+
+        from tailtap.analysis.clocks.alignment import on_lines
+
+        if len(self.knots) == 1:
+            [(theirs, ours)] = self.knots
+            return times + (ours - theirs)
+        theirs, ours = np.array(self.knots, np.int64).T
+        return on_lines(times, theirs, ours)
 
 
 def parse_interval(text: str) -> tuple[int, int]:
@@ -224,6 +244,53 @@ def _name(capture: Path_ | Source) -> str:
     return capture.name if isinstance(capture, Source) else str(capture)
 
 
+def of_cards(ingress: Tap, egress: Tap) -> Clocks:
+    """The clocks of two taps' cards, by what each showed at times of CLOCK_MONOTONIC.
+
+    Raises `InputError` where one of them was not read, stepped, or changed its rate, and where they
+    were read at different times.
+    """
+    import numpy as np
+
+    from tailtap.analysis.clocks.alignment import FASTEST, ROUNDING_NS, on_lines
+    from tailtap.analysis.clocks.host import clock_of_card
+
+    before, behind = map(clock_of_card, (ingress, egress))
+    first = max(before.at_ns[0], behind.at_ns[0])
+    last = min(before.at_ns[-1], behind.at_ns[-1])
+    at = np.unique([first, last, *before.at_ns, *behind.at_ns])
+    at = at[(first <= at) & (at <= last)]
+    if at.size < 2:
+        raise InputError("the clocks of both cards were read at different times: measure again")
+    ours, theirs = (on_lines(at, *clock.moments()[::-1]) for clock in (before, behind))
+    # What a clock shows is known at a time that the other one's uncertainty leaves open.
+    off = np.ceil((before.off_ns(at) + behind.off_ns(at)) * (1 + 2 * FASTEST)).astype(np.int64)
+    off += 2 * ROUNDING_NS
+    ends = [0, -1]
+    within_ns = int(off.max())
+    record = ClocksRecord(
+        by="readings",
+        ahead_ns=np.column_stack([theirs - ours - off, theirs - ours + off])[ends].tolist(),
+        at_ns=ours[ends].tolist(),
+        drifts=[behind.drifts[0] - before.drifts[1], behind.drifts[1] - before.drifts[0]],
+        readings=sum(len(tap.readings.times_ns) for tap in (ingress, egress) if tap.readings),
+        widest_ns=2 * within_ns,
+        within_ns=within_ns,
+    )
+    return Clocks(tuple(zip(theirs.tolist(), ours.tolist(), strict=True)), record)
+
+
+def clocks_of(taps: Mapping[str, Open[Tap]] | None) -> Clocks | None:
+    """How the clocks of a run's taps stood to each other; None where they have one.
+
+    Raises `InputError` where nobody knows how they stood.
+    """
+    ends = [taps[side].known for side in ("ingress", "egress") if taps and side in taps]
+    if len({tap.clock_device for tap in ends}) < 2:
+        return None
+    return of_cards(*ends)
+
+
 def require_shorter(clocks: Clocks, window_ns: int) -> None:
     """Raise `InputError` unless packets can be told from those of another window."""
     if 2 * clocks.within_ns >= window_ns:
@@ -240,6 +307,8 @@ def clocks_text(clocks: ClocksRecord) -> str:
     text = f"two clocks: that of egress is ahead by {' at first, by '.join(dict.fromkeys(ends))}"
     if len(set(ends)) > 1:
         text += " at last"
+    if clocks.readings is not None:
+        text += f", by {clocks.readings:,} readings"
     if clocks.packets is not None:
         text += f", by {clocks.packets.there:,} packets there and {clocks.packets.back:,} back"
     return text

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from tailtap.analysis.evaluation import tables
+from tailtap.analysis.evaluation.clocks import Clocks
 from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.analysis.evaluation.percentiles import DEFAULT, latency_record, papers, percentiles_of
 from tailtap.analysis.evaluation.settings import Settings
@@ -273,18 +274,29 @@ Times = npt.NDArray[np.int64]
 
 
 def around(
-    events: Sequence[Event], ingress: Path, egress: Path, *, trim_ns: int, window_ns: int
+    events: Sequence[Event],
+    ingress: Path,
+    egress: Path,
+    *,
+    trim_ns: int,
+    window_ns: int,
+    clocks: Clocks | None = None,
 ) -> tuple[list[Event], Passed]:
     """The events with what was around them, and what passed in the run's other time.
 
     `ingress` and `egress` are stamp files. Packets that go in within `trim_ns` of the first one are
-    of no time, and one is lost that is not out within `window_ns`. Raises `InputError`.
+    of no time, and one is lost that is not out within `window_ns`. Where the stamps are of two
+    `clocks`, those of `egress` are brought to the other one. Raises `InputError`.
     """
     first, last = read_stamps(ingress), read_stamps(egress)
+    if clocks is not None:
+        last = np.array(last)
+        last["time_ns"] = clocks.ingress_ns(last["time_ns"].astype(np.int64))
     order = np.argsort(first["time_ns"], kind="stable")
     into: Times = first["time_ns"][order].astype(np.int64)
     out = np.sort(last["time_ns"].astype(np.int64))
-    latency = _latencies(into, first["id"][order], last, window_ns)
+    within_ns = 0 if clocks is None else clocks.within_ns
+    latency = _latencies(into, first["id"][order], last, window_ns, within_ns)
     found, other = [], np.ones(len(into), bool)
     begin = int(into[0]) if len(into) else 0
     for event, end in zip(events, _ends(events), strict=True):
@@ -317,7 +329,11 @@ def _begin(event: Event) -> int:
 
 
 def _latencies(
-    into: Times, ids: npt.NDArray[np.uint32], last: npt.NDArray[np.void], window_ns: int
+    into: Times,
+    ids: npt.NDArray[np.uint32],
+    last: npt.NDArray[np.void],
+    window_ns: int,
+    within_ns: int,
 ) -> Times:
     """The latency of each packet that went in; -1 of one that was lost."""
     # Of a packet with copies the first one counts.
@@ -327,7 +343,9 @@ def _latencies(
     there = place < len(known)
     there[there] = known[place[there]] == ids[there]
     latency = np.full(len(into), -1, np.int64)
-    latency[there] = times[place[there]] - into[there]
+    took = times[place[there]] - into[there]
+    # What two clocks leave open may be more than a packet took.
+    latency[there] = np.where(took >= -within_ns, np.maximum(took, 0), took)
     latency[latency > window_ns] = -1
     return latency
 

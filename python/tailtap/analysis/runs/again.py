@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.clocks import clocks_of
 from tailtap.analysis.evaluation.executors import Executor
 from tailtap.analysis.evaluation.hops import settings_of_hop, with_hops
 from tailtap.analysis.evaluation.many import Captures, Progress, evaluate_many
@@ -291,7 +292,7 @@ def _copy(run: RunFolder, made: RunFolder, settings: Settings) -> None:
 
 
 def _settings(run: RunFolder, changes: Changes) -> Settings:
-    return of_run(_asked(run), **changes)
+    return of_run(_asked(run), clocks=clocks_of(run.read().taps), **changes)
 
 
 def _asked(run: RunFolder) -> EvaluationSettings | None:

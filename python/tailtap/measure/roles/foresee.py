@@ -35,7 +35,7 @@ from tailtap.lab.generators import GENERATORS
 from tailtap.lab.instruments.events import encodings, events_of
 from tailtap.lab.instruments.perf import foresee as foresee_events
 from tailtap.lab.instruments.taps import HARDWARE
-from tailtap.lab.instruments.taps.inline import require_one_clock
+from tailtap.lab.instruments.taps.inline import require_clocks
 from tailtap.lab.instruments.tracer import foresee as foresee_tracer
 from tailtap.lab.instruments.tracer import room_of, spare_cpu
 from tailtap.lab.platforms import PLATFORMS, require_memory
@@ -207,7 +207,7 @@ def _foresee_stamps(experiment: Experiment, graph: Graph, findings: Findings) ->
     if experiment.tap.clock == HARDWARE:
         [node] = {flow.ingress.node for flow in graph.flows}
         cards = graph.cards_of(node).values()
-        findings.ask(lambda: require_one_clock({card: timestamping(card) for card in cards}))
+        findings.ask(lambda: require_clocks({card: timestamping(card) for card in cards}))
 
 
 def _foresee_device(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.host.net.nic import Timestamping, timestamping
+from tailtap.lab.instruments.taps.card_clocks import Watch
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.records.datapath import TappedLink, of_core
 
@@ -78,11 +79,12 @@ def stamp(
     cpu: int | None,
 ) -> dict[str, TappedLink]:
     """Stamp what links receive, each into its file, until SIGINT or SIGTERM: by the card, or for
-    comparison by the kernel.
+    comparison by the kernel. Meanwhile the clocks of cards are read against CLOCK_MONOTONIC, and by
+    that against each other.
 
     Raises `InputError` for a link that forwards, is tapped on its way out or is in another network
     namespace, and `MachineError` with the reason for an interface that cannot stamp every packet,
-    or that stamped none.
+    that stamped none, or where cards have several clocks of which one cannot be read.
     """
     from tailtap import _core
 
@@ -111,13 +113,22 @@ def stamp(
                 )
             method, clocks[link.name] = verdict.method, answer.clock
         chosen.append((link, path, method))
-    done = of_core(
-        _core.stamp(chosen, clock, on_ready, duration_ns=duration_ns, count=count, cpu=cpu)
-    )
+    watch = Watch({number for number in clocks.values() if number is not None})
+
+    def ready() -> None:
+        watch.begin()
+        on_ready()
+
+    try:
+        told = _core.stamp(chosen, clock, ready, duration_ns=duration_ns, count=count, cpu=cpu)
+    finally:
+        watch.end()
+    done = of_core(told)
     for name, number in clocks.items():
         require_stamps(done[name])
         if number is not None:
             done[name].clock_device = f"/dev/ptp{number}"
+            done[name].readings = watch.readings(number)
     for name, doubt in differing(clocks).items():
         done[name].warnings.append(doubt)
     return done
@@ -133,13 +144,13 @@ def require_stamps(told: TappedLink) -> None:
 
 
 def differing(clocks: Mapping[str, int | None]) -> dict[str, str]:
-    """Warnings for links whose clock is not that of the first one; N of ``/dev/ptpN`` by link."""
-    doubts: dict[str, str] = {}
+    """Warnings for links of which nobody knows how their clock stands to that of the first one; N
+    of ``/dev/ptpN`` by link.
+    """
     first = next(iter(clocks), None)
-    for name, number in clocks.items():
-        if first is not None and name != first and (number is None or number != clocks[first]):
-            doubts[name] = (
-                f"its clock is not that of {first}: latencies between them mean something only "
-                "if somebody keeps both together (phc2sys, ts2phc)"
-            )
-    return doubts
+    return {
+        name: f"its clock is not known to be that of {first}: latencies between them mean "
+        "something only if somebody keeps both together (phc2sys, ts2phc)"
+        for name, number in clocks.items()
+        if first is not None and name != first and None in (number, clocks[first])
+    }

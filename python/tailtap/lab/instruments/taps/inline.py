@@ -230,7 +230,7 @@ class PassiveTap(InlineTap):
 
 
 class CardTap(PassiveTap):
-    """One process that reads what two cards of one clock stamped.
+    """One process that reads what two cards stamped, and their clocks where these are two.
 
     The copies go on into the kernel, which drops them: they are addressed to others. A program that
     absorbed them would keep a card's driver from counting them.
@@ -262,15 +262,15 @@ class CardTap(PassiveTap):
 
 
 def require_cards(namespace: str, cards: Mapping[str, str]) -> None:
-    """Raises `MachineError` unless both cards stamp every packet, and by one clock.
+    """Raises `MachineError` unless both cards stamp every packet, by clocks that can be read.
 
     `cards` are by the port that each is in the network namespace of this name.
     """
     answers = inside((namespace, partial(timestamping, port)) for port in cards)
-    require_one_clock(dict(zip(cards.values(), answers, strict=True)))
+    require_clocks(dict(zip(cards.values(), answers, strict=True)))
 
 
-def require_one_clock(answers: Mapping[str, Timestamping]) -> None:
+def require_clocks(answers: Mapping[str, Timestamping]) -> None:
     """`require_cards` for the answers by card. A pure function."""
     for card, answer in answers.items():
         verdict = judge(answer)
@@ -279,15 +279,12 @@ def require_one_clock(answers: Mapping[str, Timestamping]) -> None:
                 f"tap.clock: hardware: {card} cannot stamp every received packet: "
                 f"{verdict.reason}: choose another card, or tap.clock: monotonic"
             )
-    clocks = {card: answer.clock for card, answer in answers.items()}
-    if None in clocks.values() or len(set(clocks.values())) > 1:
-        told = " and ".join(
-            f"{card} has {'none that is known' if clock is None else f'/dev/ptp{clock}'}"
-            for card, clock in clocks.items()
-        )
+    unknown = [card for card, answer in answers.items() if answer.clock is None]
+    if unknown:
         raise MachineError(
-            f"tap.clock: hardware: both cards need one clock, and {told}: take two ports of one "
-            "card, or tap.clock: monotonic"
+            f"tap.clock: hardware: the clock of {' and of '.join(unknown)} has no device "
+            "(/dev/ptpN), so that nobody can say how the clocks of both stand to each other: "
+            "choose another card, or tap.clock: monotonic"
         )
 
 
