@@ -36,7 +36,6 @@ LATENCIES = [draw.randrange(3_000, 9_000) for _ in range(PACKETS)]
 LEFT = [time + latency for time, latency in zip(TIMES, LATENCIES, strict=True)]
 
 Wrap: TypeAlias = Callable[[Packet], Packet]
-Stamped: TypeAlias = Iterable[tuple[int, bytes]]
 
 
 def network(number: int) -> Packet:
@@ -168,25 +167,6 @@ def test_erf_files_as_cards_and_as_scapy_write_them(tmp_path: Path) -> None:
     assert found["counts"]["matched"] == PACKETS
     # A float of these years resolves 0.24 us.
     assert found["latency_ns"]["max"] == pytest.approx(max(LATENCIES), abs=500)
-
-
-def test_what_an_erf_file_lacks_is_counted(tmp_path: Path) -> None:
-    """What a card dropped is no loss of the device, and damage costs what it covers."""
-    out = tmp_path / "out.erf"
-    out.write_bytes(erf(FRAMES[3:], drops=3))
-    found = evaluate(tmp_path, ETHERNET, out)
-    assert found["inputs"]["egress"]["unread"] == {"dropped": 3}
-    assert "capture-drops" in codes(found)
-    data = bytearray(erf(FRAMES))
-    start = len(erf(FRAMES[:100]))
-    data[start + 8 : start + 12] = bytes(4)
-    out.write_bytes(data)
-    found = evaluate(tmp_path, ETHERNET, out)
-    assert (found["counts"]["matched"], found["counts"]["lost"]) == (PACKETS - 1, 1)
-    assert "capture-damaged" in codes(found)
-    out.write_bytes(b"\0" * 400)
-    message = one_line_error(in_process("evaluate", tmp_path / "in", out), 2)
-    assert "not a capture" in message and "--format erf" in message
 
 
 def test_frames_that_are_not_of_ip_match_too(tmp_path: Path) -> None:

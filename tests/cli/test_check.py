@@ -148,12 +148,13 @@ def test_whoever_is_not_root_is_told_what_is_not_known(tmp_path: Path) -> None:
     path.write_text("name: e\ntraffic: {cpu: 0}\ndut: {platform: wire}\n")
     kept = "-all,+dac_read_search"  # the program may lie where only root finds it
     as_nobody = ["setpriv", "--euid", "65534", "--inh-caps", kept, "--ambient-caps", kept]
-    command = [*(as_nobody if os.geteuid() == 0 else []), str(TAILTAP), "run", str(path), "--check"]
-    made, as_json = (
+    command = [*(as_nobody if os.geteuid() == 0 else []), str(TAILTAP), "run", str(path)]
+    made, as_json, refused = (
         subprocess.run([*command, *more], check=False, capture_output=True, text=True)
-        for more in ((), ("--json",))
+        for more in (("--check",), ("--check", "--json"), ())
     )
     assert made.returncode == 0, made.stderr
     assert made.stdout.splitlines()[1].split() == ["001-e", "as", "root"]
     assert "a run needs root, and only root can ask whether" in " ".join(made.stdout.split())
     assert json.loads(as_json.stdout)["as_root"] is False
+    assert one_line_error(refused, 3).endswith("eBPF need root: run it with sudo")

@@ -143,14 +143,6 @@ def test_the_answer_against_a_base_says_what_it_rests_on() -> None:
     )
 
 
-CLAIMS = """\
-name: wire
-claims:
-  - {says: It keeps its time., for: {dut.platform: wire}, require: [p99 < 1 ms]}
-  - {says: Half are quicker than light., require: [median < 1 ns]}
-"""
-
-
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two repeats over a wire, whose slowest packet takes some microseconds."""
@@ -182,21 +174,6 @@ def test_the_documented_example_is_real(tmp_path: Path, monkeypatch: pytest.Monk
     run = tailtap(*shlex.split(block[1]))
     assert run.returncode == 1
     assert [line.rstrip() for line in run.stdout.splitlines()] == block[2].splitlines()
-
-
-def test_claims(experiment: Path, tmp_path: Path) -> None:
-    """What is required is judged beside them; what else is asked for stands alone."""
-    folder = Path(shutil.copytree(experiment, tmp_path / "copy"))
-    (folder / "experiment.yaml").write_text(CLAIMS + "require: [p99 < 1 ms]\n")
-    run = in_process("verdict", folder, "--quiet")
-    said = " ".join(run.stdout.split())
-    assert "It keeps its time. wire: p99 < 1 ms held" in said
-    assert "Half are quicker than light. median < 1 ns contradicted" in said
-    assert run.returncode == 1 and "claims: 1 contradicted, 1 held" in said
-    run = in_process("verdict", folder, "--require", "loss < 1 %", "--quiet")
-    assert run.returncode == 0 and "quicker" not in run.stdout
-    assert in_process("report", folder, "--out", tmp_path).returncode == 0
-    assert "Half are quicker than light." in (tmp_path / "index.html").read_text("utf-8")
 
 
 def test_models_have_figures_and_an_invalid_run_is_in_no_summary(tmp_path: Path) -> None:

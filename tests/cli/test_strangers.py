@@ -26,7 +26,6 @@ from tailtap.analysis.runs.folder import STAMP_HEADER, ExperimentFolder, RunFold
 from tailtap.base.errors import InputError
 from tailtap.base.files import DRAFT
 from tailtap.measure.search.methods import settings_of
-from tailtap.records.interrupts import write_samples
 from tailtap.records.record import read
 from tailtap.records.site import SiteRecord
 from tailtap.results.database import refresh
@@ -395,14 +394,6 @@ def test_no_database_is_written_through_links(tmp_path: Path) -> None:
             refresh(tmp_path)
         (tmp_path / name).unlink()
         assert not list(tmp_path.iterdir())
-
-
-def test_samples_replace_a_link(tmp_path: Path) -> None:
-    path, canary = tmp_path / "interrupts.csv", tmp_path / "canary"
-    canary.write_text("sings")
-    path.symlink_to(canary)
-    write_samples(path, [1], [1], [[]])
-    assert canary.read_text() == "sings" and not path.is_symlink()
 
 
 @pytest.mark.parametrize("file", ["../../secret.stamps", "/etc/passwd", ".."])

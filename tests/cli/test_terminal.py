@@ -206,6 +206,10 @@ def test_no_word_is_lost_where_lines_are_folded(piped: dict[str, str]) -> None:
     assert [word for word in told if word not in narrow] == []
 
 
+def test_a_bar_tells_the_time_that_is_left() -> None:
+    assert re.search(r"001-\S+.* 0:\d\d:\d\d left", "\n".join(shown(120, progress)))
+
+
 def test_the_program_itself_on_a_terminal() -> None:
     """As another process, whose width is the terminal's own."""
     words = [sys.executable, "-m", "tailtap", "verdict", "--list-profiles"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,9 @@ def own(folder: Path) -> None:
     experiment_folders.write_experiment(folder, packets=3_000)
     (folder / "experiment.yaml").write_text(
         "name: container-vs-bare-metal\nquestion: What does a container cost?\n"
-        "require: [p99 < 1 ms, loss == 0]\n"
+        "require: [p99 < 1 ms, loss == 0]\nclaims:\n"
+        "- {says: A wire keeps its time., for: {dut.platform: wire}, require: [p99 < 1 ms]}\n"
+        "- {says: Half are quicker than light., require: [median < 1 ns]}\n"
     )
 
 
@@ -81,7 +84,7 @@ def modelled(folder: Path) -> None:
 
 
 def captured(folder: Path) -> None:
-    """Captures of packets, of two clocks, of requests and answers; samples of interrupts."""
+    """Captures of packets, flows, two clocks, requests and answers; samples of interrupts."""
     folder.mkdir()
     times = [SECOND + 100_000 * number for number in range(20_000)]
     write_many(folder / "in.pcap", times, range(20_000))
@@ -93,14 +96,24 @@ def captured(folder: Path) -> None:
         "timestamp_us;TLB_shootdowns_CPU1;LOC_Local_timer_interrupts_CPU1\r\n" + "".join(rows)
     )
     two_clocks.TwoClocks(offset_ns=5_000_000, drift=1e-6).write(folder / "clocks", 3)
-    packets = []
+    asks, says = [], []
     for number in range(300):
         time = SECOND + 1_000_000 * number
-        packets += [(time, ping(True, number)), (time + 50_000 + 97 * number, ping(False, number))]
-        packets.append((time + 10, dns(True, number, "a.example")))
+        asks += [(time, ping(True, number)), (time + 10, dns(True, number, "a.example"))]
+        says.append((time + 50_000 + 97 * number, ping(False, number)))
         if number % 10:
-            packets.append((time + 300_001, dns(False, number, "a.example")))
-    (folder / "both.pcap").write_bytes(pcap(sorted(packets)))
+            says.append((time + 300_001, dns(False, number, "a.example")))
+    # The server's clock is ahead by a millisecond.
+    server = [(time + 1_007_000, packet) for time, packet in asks]
+    server += [(time + 998_000, packet) for time, packet in says]
+    sides = {"asks": asks, "says": says, "both": asks + says, "server": server}
+    for name, side in sides.items():
+        (folder / f"{name}.pcap").write_bytes(pcap(sorted(side)))
+    ports = [(number, struct.pack(">H", 1_000 + number % 10)) for number in range(3_420)]
+    flows = [(times[n], frame(n)[:34] + port + frame(n)[36:]) for n, port in ports]
+    dropping = [(time + 7_000, packet) for n, (time, packet) in enumerate(flows) if n % 10 != 3]
+    (folder / "flows.pcap").write_bytes(pcap(flows))
+    (folder / "dropping.pcap").write_bytes(pcap(dropping))
     tagged = [(time + 900, frame(n, tags=[7 + (n % 5 == 0)])) for n, time in enumerate(times[:50])]
     (folder / "tagged.pcap").write_bytes(pcap(tagged))
 

@@ -58,14 +58,32 @@ def captured(story: Story) -> None:
               as_json=True)  # fmt: skip
     story.run("evaluate transactions", "evaluate", "captured/both.pcap", "--out", "waits",
               as_json=True)  # fmt: skip
+    both, waits = "captured/both.pcap", ("verdict", "waits/dns")
+    story.run("evaluate both ways", "evaluate", both, "captured/server.pcap")
+    story.json("evaluate back", "evaluate", both, "captured/server.pcap", "--direction", "back")
+    story.run("evaluate sides", "evaluate", "captured/asks.pcap", "captured/says.pcap")
+    story.run("evaluate again", "evaluate", both, "--out", "waits", "--window", "2 s")
+    story.run("verdict waits", *waits, "--require", "p50 < 301 us", "--require", "loss == 0")
+    story.run("model waits", "model", "waits/icmp-echo")
+    story.run("evaluate interval", "evaluate", *clocks, "--egress-ahead", "5 ms..5.4 ms", "--out",
+              "interval")  # fmt: skip
+    story.json("report interval", "report", "interval")
+    elsewhere = ("evaluate", pair[0], "captured/tagged.pcap", "--out", "elsewhere", "--key-after")
+    for name, at in (("evaluate elsewhere", "46:4:le"), ("evaluate elsewhere again", "47:4:le")):
+        story.run(name, *elsewhere, at, "--key", "42:4:le")
+    rule = ("captured/flows.pcap", "captured/dropping.pcap", "--by", "flow", "--out", "rule")
+    story.run("evaluate rule", "evaluate", *rule, as_json=True)
+    story.files("pair", "pair", "none")
     samples = ("interrupts", "pair", "--samples", "captured/irq.csv", "--figures")
     story.run("interrupts", *samples, as_json=True)
     story.run("model", "model", "pair", "--fit", "50 %", as_json=True)
     story.run("model clocks", "model", "clocks")
     story.run("verdict", "verdict", "pair", *REQUIRED, as_json=True)
+    story.run("verdict clocks", "verdict", "clocks", "--require", "p90 < 1 ms", "--require",
+              "p90 < 51 us")  # fmt: skip
     story.run("compare", "compare", "a=pair", "b=waits/icmp-echo", as_json=True)
     story.json("evaluate tagged", "evaluate", pair[0], "captured/tagged.pcap", "--out", "tagged")
-    for name in ("pair", "clocks", "waits/dns", "tagged"):
+    for name in ("pair", "clocks", "waits/dns", "tagged", "rule"):
         reported(story, name.replace("/", " "), name)
     story.json("export csv", "export", "waits/dns", "--to", "csv", "--out", "exported")
     story.files("exported", "exported")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -30,7 +29,6 @@ traffic: {rate: 2 kpkt/s, duration: 500 ms, warm_up: 100 ms, cpu: 0}
 counters: true
 vary: {dut.platform: [wire, container]}
 """
-MOVES = 40
 PAGES = 4000
 TOUCHED = f"""
 import mmap, os
@@ -100,35 +98,6 @@ def test_start_and_end_of_a_container_are_in_its_lifetime(runs: Measurements) ->
     assert outside(container, "context-switches", others) > 100
     # The container's first process, and each command in it, is born there and has to come to CPU 1.
     assert outside(container, "cpu-migrations", ["1"]) >= 2
-
-
-def test_counts_agree_with_those_of_perf(tmp_path: Path) -> None:
-    """A process that moves to the other CPU a number of times, counted by perf as a task."""
-    code = f"import os\nfor i in range({MOVES}): os.sched_setaffinity(0, {{i % 2}})\n"
-    said = tmp_path / "perf"
-    command = ["perf", "stat", "-x", ",", "-o", str(said), "-e", "cpu-migrations,context-switches"]
-    before_all = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {0})  # so that it is known where the process begins
-    try:
-        with Counting(Events()) as counting:
-            empty = [counted(counting.read(), counting.read(), [1]) for _ in range(20)]
-            before = counting.read()
-            subprocess.run([*command, sys.executable, "-S", "-c", code], check=True)
-            after = counting.read()
-    finally:
-        os.sched_setaffinity(0, before_all)
-    rows = [line.split(",") for line in said.read_text().splitlines() if "," in line]
-    task = {row[2].partition(":")[0]: int(row[0]) for row in rows}
-    assert task["cpu-migrations"] >= MOVES - 1
-    machine, dut = (counted(before, after, scope) for scope in (None, [1]))
-    for event, count in task.items():
-        assert machine[event] >= count
-    # Half of its moves end on CPU 1: the other half is not in the scope of that CPU alone.
-    there = MOVES // 2
-    assert dut["cpu-migrations"] >= there
-    assert machine["cpu-migrations"] - dut["cpu-migrations"] >= MOVES - 1 - there
-    # Reading moves nothing: what an empty window counts is others' work, which not all have.
-    assert min(nothing["cpu-migrations"] for nothing in empty) == 0
 
 
 def told(file: str, name: str) -> int:
@@ -351,20 +320,3 @@ def test_timers_on_the_core_of_the_dut_are_found(injector: Path, tmp_path: Path)
         assert foreign["offset"]["low_ns"] <= 0 <= foreign["offset"]["high_ns"]
     else:
         assert foreign["answer"] == "cannot-tell"
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
-def test_timers_of_another_core_are_not_blamed(injector: Path, tmp_path: Path) -> None:
-    """They are two thirds of what its counter counts, and delay no packet.
-
-    Nothing is claimed of the DuT's own core, which nobody injects into: a core that leaves its
-    idle loop for a task starts its tick, so that its timer is rightly found beside the packets
-    that the task delayed.
-    """
-    decoy = injectors.timers(injector, cpu=0, count=100, period_ns=250 * MS, spread_ns=150 * MS)
-    _, own, _ = sampled(tmp_path, decoy)
-    [timers] = [row for row in own["counters"] if row["name"] == TIMERS.replace("CPU1", "CPU0")]
-    assert timers["increments"] > 2000
-    assert not timers["associated"]

@@ -1,28 +1,20 @@
-"""`tailtap tap` alone, as on a timestamper host: pcaps, rotation, stopping, being killed.
-
-Captures of taps that still run, or whose disk is full, are evaluated up to their end.
-"""
+"""`tailtap tap` alone, as on a timestamper host: pcaps, rotation, stopping, being killed."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
-from captures import mscap
 from frames import send_frames, udp_frame
-from labtools import PATIENCE_SECONDS, frames_of, limited_memory, small_disk, wait_for
+from labtools import frames_of, limited_memory, wait_for
 from namespaces import TAILTAP, Namespace
 from program import tailtap
 from stamps import HEADER, read_stamps
-
-from tailtap.analysis import evaluation
 
 
 def tshark(path: Path, *fields: str) -> list[list[str]]:
@@ -75,23 +67,6 @@ def test_a_pcap_has_the_frames_as_they_were(
     assert began <= times[0] and times == sorted(times) and times[-1] <= ended
     shown = tshark(path, "frame.len", "frame.cap_len")
     assert shown == [[str(len(frame)), str(min(len(frame), kept))] for frame in frames]
-
-
-def test_pcaps_on_both_sides_are_evaluated(namespace: Namespace, tmp_path: Path) -> None:
-    write = ("--write", f"{tmp_path}/{{link}}.pcap", "--snap-length", "64 B")
-    tap = namespace.start("tap", "ingress=in:out", "egress=far:drop", *write)
-    generate = ("generate", "gen", "--rate", "20 kpkt/s", "--count", "20000", "--flows", "7")
-    namespace.tailtap(*generate, "--vlan", "9", "--size", "256 B")
-    links = tap.stop()["links"]
-    assert total(links["ingress"]) == total(links["egress"]) == (20_000, 20_000, 0)
-    for key in ("moonsniff", "signature", "46:4:le"):
-        found = evaluation.evaluate(tmp_path / "ingress.pcap", tmp_path / "egress.pcap", key=key)
-        assert found.counts.matched == 20_000
-        assert found.counts.noncausal == 0
-        assert found.warnings == []
-    said = capinfos(tmp_path / "egress.pcap")
-    assert (said["packets"], said["encapsulation"]) == ("20000\n", "ether")
-    assert said["type"] == "nsecpcap"
 
 
 def test_the_clock_is_the_one_that_is_said(namespace: Namespace, tmp_path: Path) -> None:
@@ -182,22 +157,6 @@ def test_kill_9_leaves_pcaps_that_everybody_reads(namespace: Namespace, tmp_path
     assert json.loads(found.stdout)["counts"]["matched"] == 10_000, found.stderr
 
 
-def test_a_full_disk_in_the_middle_of_a_row_of_files(namespace: Namespace, tmp_path: Path) -> None:
-    with small_disk(tmp_path, 64 << 10) as small:
-        write = ("--write", f"{small}/x.stamps", "--rotate", "20 kB", "--records", "4096")
-        tap = namespace.start("tap", "in:drop", *write)
-        namespace.tailtap("generate", "gen", "--rate", "20 kpkt/s", "--count", "10000")
-        _, err = tap.ended()
-        assert tap.process.returncode == 3
-        assert "No space left on device" in err and err.count("\n") == 1
-        files = [read_stamps(file) for file in sorted(small.iterdir())]
-        assert len(files) >= 3
-        for counts, stamps in files:
-            assert counts[0] == counts[1] + counts[2] and counts[1] == len(stamps)
-        stored, seen = (sum(counts[place] for counts, _ in files) for place in (1, 0))
-        assert f": {stored} of {seen} packets" in err
-
-
 def test_too_little_memory(namespace: Namespace, tmp_path: Path) -> None:
     """The kernel charges the ring to the group's memory, where it was locked memory before."""
     write = ("--write", f"{tmp_path}/x.stamps", "--records", str(2**26))
@@ -208,78 +167,3 @@ def test_too_little_memory(namespace: Namespace, tmp_path: Path) -> None:
     assert result.returncode == 3, result.stderr
     assert "no memory for 67108864 records of 16 B" in result.stderr
     assert "--records" in result.stderr and result.stderr.count("\n") == 1
-
-
-ROOM = 256 << 10
-"""Bytes that find room on the small disk."""
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path, ROOM) as disk:
-        yield disk
-
-
-def evaluate(ingress: Path, egress: Path) -> tuple[dict[str, int], dict[str, list[str]]]:
-    """What became of the packets, and the messages of the warnings by code."""
-    found = evaluation.evaluate(ingress, egress)
-    messages: dict[str, list[str]] = {}
-    for warning in found.warnings:
-        messages.setdefault(warning.code, []).append(warning.message)
-    return msgspec.structs.asdict(found.counts), messages
-
-
-def generate(namespace: Namespace, *options: str) -> subprocess.Popen[bytes]:
-    command = namespace.inside(TAILTAP, "generate", "gen", *options, "--json")
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-
-
-def test_the_files_of_a_running_tap(namespace: Namespace, tmp_path: Path) -> None:
-    tap = namespace.start(
-        *("tap", "ingress=in:out", "egress=far:drop", "--records", "8192"),
-        *("--write", f"{tmp_path}/{{link}}.stamps"),
-    )
-    generator = generate(namespace, "--rate", "20 kpkt/s", "--duration", "1 h")
-    files = (tmp_path / "ingress.stamps", tmp_path / "egress.stamps")
-    try:
-        wait_for(lambda: all(file.stat().st_size > 100_000 for file in files), "stamps")
-        early, messages = evaluate(*files)
-        assert generator.poll() is None
-    finally:
-        generator.kill()
-        generator.wait()
-    assert len(messages["tap-unclosed"]) == 2
-    assert early["matched"] > 5000
-    assert early["matched"] + early["outside_ingress"] == early["ingress"]
-    links = tap.stop()["links"]
-    counts, messages = evaluate(*files)
-    assert "tap-unclosed" not in messages and "capture-growing" not in messages
-    assert counts["ingress"] == links["ingress"]["stored"] > early["ingress"]
-
-
-@pytest.mark.parametrize("options", [[], ["-P"]])
-def test_the_file_of_dumpcap_whose_disk_is_full(
-    namespace: Namespace, tmp_path: Path, disk: Path, options: list[str]
-) -> None:
-    before, after = tmp_path / "in.mscap", disk / "out.pcap"
-    dumpcap = subprocess.Popen(
-        namespace.inside("dumpcap", "-q", "-i", "in", "-w", str(after), *options),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        wait_for(after.exists, "dumpcap")
-        start = time.time_ns()
-        sent = generate(namespace, "--rate", "20 kpkt/s", "--count", "10000")
-        assert sent.wait(PATIENCE_SECONDS) == 0
-        _, err = dumpcap.communicate(timeout=PATIENCE_SECONDS)
-    finally:
-        dumpcap.kill()
-        dumpcap.communicate()
-    assert "full" in err or "space" in err, err
-    # Packets leave at their time or later.
-    before.write_bytes(mscap((start - 10**8 + 50_000 * i, i) for i in range(10_000)))
-    counts, messages = evaluate(before, after)
-    assert 2000 < counts["matched"] == counts["egress"] < 4000
-    (message,) = messages["capture-damaged"]
-    assert "ends in mid-record" in message

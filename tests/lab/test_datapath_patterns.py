@@ -29,26 +29,6 @@ def send(
     return report, sent.since_due_ns(0), stamps
 
 
-def test_a_ramp_ends_at_its_rate(namespace: Namespace, tmp_path: Path) -> None:
-    options = ("--rate", "2 kpkt/s", "--duration", "1 s", "--pattern", "ramp:to=10 kpkt/s")
-    report, times, _ = send(namespace, tmp_path, *options, "--warm-up", "0.1 s")
-    assert report["sent"] == 6_000
-    assert report["warm_up"]["sent"] == 200
-    assert report["scheduled_rate"] == pytest.approx(6_000, rel=0.01)
-    # By half of the time, (2 + 6) / 2 · 0.5 = 2 k packets were due, and not one more had left.
-    assert np.sum(times < 500_000_000) <= 2_001
-    assert np.all(times[2_000:4_000] >= 500_000_000 - 1)
-    assert report["pattern"] == {"kind": "ramp", "to": 10_000, "over": None}
-
-
-def test_warm_up_packets_and_a_pause(namespace: Namespace, tmp_path: Path) -> None:
-    options = ("--rate", "10 kpkt/s", "--count", "100", "--warm-up-packets", "500")
-    report, times, _ = send(namespace, tmp_path, *options, "--pause", "0.3 s")
-    assert report["warm_up"]["sent"] == 500
-    assert report["first_ns"] - report["warm_up"]["first_ns"] == 50_000_000 + 300_000_000
-    assert times.min() >= 0
-
-
 def test_imix_has_its_shares(namespace: Namespace, tmp_path: Path) -> None:
     report, _, stamps = send(
         namespace, tmp_path, "--rate", "20 kpkt/s", "--count", "1200", "--size", "imix"

@@ -186,16 +186,6 @@ def test_kill_9_leaves_a_readable_file_and_an_untapped_interface(
         namespace.start("tap", "in:drop", "--write", str(path)).stop()
 
 
-def test_stamps_reach_the_file_while_little_traffic_flows(
-    namespace: Namespace, tmp_path: Path
-) -> None:
-    tap, path = namespace.tapped(tmp_path, "--flush", "100 ms")
-    namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "20")
-    wait_for(lambda: len(read_stamps(path)[1]) == 20, "the stamps")
-    assert tap.process.poll() is None
-    assert counts_of(tap.stop()["links"]["in"]) == (20, 20, 0, 0)
-
-
 def test_what_a_stopped_tap_loses_is_counted(namespace: Namespace, tmp_path: Path) -> None:
     """User space does not run at all for a while: the ring fills up, and the rest is counted."""
     tap, path = namespace.tapped(tmp_path, "--records", "8192")

@@ -102,17 +102,6 @@ def test_what_a_device_costs_is_recorded_and_compared(tmp_path: Path) -> None:
     assert found["tc-mirred"]["rank"] == {"best": 1, "last": 2}
 
 
-def test_the_verdict_follows_what_is_required(tmp_path: Path) -> None:
-    text = EXPERIMENT.replace("cpu: 0", "cpu: 0, slip_limit: 10 s")
-    made = ran(tmp_path, f"{text}require: [median < 1 ns, loss < 90 %]\n", "--json")
-    assert made.done.returncode == 1, made.done.stderr
-    verdict = json.loads(made.done.stdout)["verdict"]
-    assert [row["answer"] for row in verdict["verdicts"]] == ["violated", "holds"]
-    again = tailtap("verdict", made.out, "--json", "--quiet")
-    assert (again.returncode, json.loads(again.stdout)) == (1, verdict)
-    assert tailtap("verdict", made.out, "--require", "median < 10 s").returncode == 0
-
-
 def test_the_taps_write_away_from_the_measured_cpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,28 +232,6 @@ def test_what_this_machine_cannot_is_refused_before_a_run(machine: Machine, tmp_
     assert not (tmp_path / "out").exists()
 
 
-def test_as_another_user(machine: Machine, tmp_path: Path) -> None:
-    path = write_experiment(tmp_path, EXPERIMENT)
-    # The interpreter may lie where only root can read: it is loaded before the user changes.
-    code = (
-        "import json, os, pathlib, sys, tailtap.cli.program, tailtap.cli.run\n"
-        "import tailtap.measure.runner, tailtap.analysis.runs.flows, tailtap.results.database\n"
-        "import tailtap.experiment.reading\n"
-        f"sys.argv = ['tailtap', 'run', {str(path)!r}]\n"
-        # Kinds are imported when they are named.
-        "tailtap.experiment.reading.read_experiment(pathlib.Path(sys.argv[2]))\n"
-        "os.chmod(os.path.dirname(sys.argv[2]), 0o755)\n"
-        "os.setuid(65534)\n"
-        "tailtap.cli.main()\n"
-    )
-    for folder in tmp_path.parents:  # pytest's, one more where tests run side by side
-        if folder.stat().st_mode & 0o777 == 0o700:
-            folder.chmod(0o755)
-    done = machine.run(TAILTAP[0], "-P", "-c", code)
-    assert done.returncode == 3, done.stderr
-    assert done.stderr == "tailtap: network namespaces and eBPF need root: run it with sudo\n"
-
-
 def test_doctor_finds_that_it_works_and_leaves_nothing(machine: Machine) -> None:
     done = machine.tailtap("doctor", "--json")
     assert machine.namespaces() == []
@@ -353,7 +320,8 @@ def made(
         platform=platform, forwarder=forwarder, events=events, require=require, duration=duration
     )
     found = ran(folder, text)
-    assert was_made(found.done) or require != "[]", found.done.stderr
+    violated = require != "[]" and found.done.returncode == 1
+    assert was_made(found.done) or violated, found.done.stderr
     assert found.record["status"] == "done", found.done.stderr
     return found.out, found.done.stdout + found.done.stderr
 

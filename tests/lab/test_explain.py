@@ -10,33 +10,25 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow.parquet as pq
 import pytest
 from explaining import (
     DUT,
     LINE,
     OTHER,
-    Columns,
     explained,
     forwarder_of,
-    held,
     is_called,
     undisturbed,
 )
 from injectors import (
     GROUPS,
     Injector,
-    call_ns,
-    calls,
     compaction,
     flow,
     hog,
     throttling,
-    timers,
 )
 from long_interrupts import long_interrupts
 from namespaces import Namespace
@@ -173,71 +165,7 @@ def test_a_quota_makes_packets_late_that_a_task_serves(injector: Path, tmp_path:
     found.claimed("throttled")
 
 
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
-def test_timers_make_packets_late_that_the_softirq_serves(injector: Path, tmp_path: Path) -> None:
-    """A softirq preempts a hog, but not an interrupt: timers that expire at once take long.
-
-    They come at irregular times. What comes every 100 ms and lasts 1 ms finds one in a hundred
-    shifts of itself again, which the shifts cannot tell from a coincidence.
-    """
-    found = explained(
-        tmp_path,
-        "tc-mirred",
-        [lambda _: timers(injector, cpu=DUT, count=8000, gap_ns=0, spread_ns=40_000_000)],
-        "300 us",
-    )
-    assert found.causes["served"]["by"] == "softirq"
-    timer = found.rows("timer")
-    assert timer and timer[0]["claim"] == "cause"
-    assert (found.late["excess_ns"] > 0).all()
-
-
 LONG_NS = 100_000
-WHERE = f"local timer, on the generator's CPU {OTHER}"
-GENERATED = 300_000
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed  # how often an interrupt meets the moment in which a packet is handed over
-def test_an_interrupt_of_the_generator_s_cpu_is_named(tmp_path: Path) -> None:
-    """Its period is no multiple of the packets', so that it comes at every place between two."""
-
-    @contextlib.contextmanager
-    def held(run: subprocess.Popen[str]) -> Iterator[Injector]:
-        with long_interrupts(OTHER, period_ns=7_313_370):
-            yield Injector(run)
-
-    found = explained(tmp_path, "tc-mirred", [held], "150 us", rate="100 kpkt/s")
-    trace = Trace.read(found.run)
-    assert trace.said["senders"] == [OTHER]
-    timers = trace.of(VECTOR, id=TIMER, cpu=OTHER)
-    long = timers[timers["dur"] >= LONG_NS]
-    assert long.size > 100
-    # Of usual packets there are no records of this CPU.
-    assert np.count_nonzero(trace.records["cpu"] == OTHER) < GENERATED / 20
-    parts = pq.read_table(found.run / "causes-parts.parquet").to_pylist()
-    theirs = {part["packet"]: part["ns"] for part in parts
-              if (part["cause"], part["detail"]) == ("timer", WHERE)}  # fmt: skip
-    mine = [place for place in range(found.late["cpu"].size) if reached_by(found.late, place, long)]
-    assert len(mine) >= 3
-    shares = [theirs.get(place, 0) / found.late["excess_ns"][place] for place in mine]
-    # A task that has the device's core is blamed where the interrupt came between queueing what the
-    # core shall do and telling it.
-    assert np.mean(np.array(shares) > 0.5) >= 0.6, shares
-    assert any(row["detail"] == WHERE for row in found.causes["causes"])
-
-
-def reached_by(late: Columns, place: int, long: npt.NDArray[Any]) -> bool:
-    """Whether one of the interrupts began when a packet had come, and it left right behind that."""
-    came, left = int(late["ingress_ns"][place]), int(late["egress_ns"][place])
-    starts = long["start"].astype(np.int64)
-    ends = starts + long["dur"]
-    return bool(
-        np.any((starts >= came) & (starts < came + 20_000) & (ends < left) & (ends > left - 60_000))
-    )
 
 
 @pytest.mark.apart
@@ -256,10 +184,6 @@ def test_of_a_sender_only_what_holds_it_is_recorded(tmp_path: Path) -> None:
 
 
 FOREIGN = "foreign-net-rx"
-SLOW_CALL_NS = 4_000
-"""A call of a function that takes less has ended before the next thread has asked for one."""
-CALLS_NS = 600_000
-"""How long the calls take together that wait when an interrupt comes."""
 
 
 @pytest.mark.alone
@@ -281,28 +205,6 @@ def test_another_flow_makes_packets_late(
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timed
-@pytest.mark.skipif(
-    not Path(f"/dev/cpu/{DUT}/cpuid").exists(), reason="needs /dev/cpu/*/cpuid (CONFIG_X86_CPUID)"
-)
-def test_many_function_calls_make_packets_late(injector: Path, tmp_path: Path) -> None:
-    """Those that wait when the interrupt comes are one long one."""
-    call = call_ns(DUT)
-    if call < SLOW_CALL_NS:
-        pytest.skip(f"no hypervisor answers for CPUID here: calls of {call} ns make nothing late")
-    count = -(-CALLS_NS // call)
-    found = explained(
-        tmp_path,
-        "tc-mirred",
-        [lambda _: calls(injector, cpu=DUT, helper=OTHER, count=count, spread_ns=40_000_000)],
-        "300 us",
-    )
-    found.blames("function-call-ipi", "cpuid_smp_cpuid")
-    found.claimed("function-call-ipi", "cpuid_smp_cpuid")
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
 def test_compaction_makes_packets_late_that_a_task_serves(injector: Path, tmp_path: Path) -> None:
     """A full trace tells what the task did that had the core."""
     found = explained(
@@ -315,42 +217,3 @@ def test_compaction_makes_packets_late_that_a_task_serves(injector: Path, tmp_pa
     )
     found.blames("page-fault", "compaction", least=100)
     found.claimed("page-fault", "compaction")
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
-def test_what_happens_on_another_core_is_never_blamed(
-    injector: Path, namespace: Namespace, tmp_path: Path
-) -> None:
-    """A flow, bursts of timers, and a task without quota: none of them on the device's core.
-
-    A task and the softirq serve there, so that each of them could be a cause.
-    """
-    hog = ("taskset", "--cpu-list", str(OTHER), "nice", "-n", "19", "timeout", "60", "yes")
-    with subprocess.Popen(hog, stdout=subprocess.DEVNULL) as process:
-        try:
-            found = explained(
-                tmp_path,
-                "fault",
-                [
-                    lambda _: flow(injector, namespace, cpu=OTHER, helper=OTHER),
-                    lambda _: timers(
-                        injector, cpu=OTHER, count=3000, gap_ns=0, period_ns=130_000_000
-                    ),
-                    lambda _: throttling(injector, [process.pid], cpu=OTHER, helper=OTHER),
-                ],
-                "100 us",
-                dut=f"{LINE}cpus: [1]}}}}",
-            )
-        finally:
-            process.terminate()
-    assert all(len(injections) >= 10 for injections in found.injections)
-    for cause in (FOREIGN, "throttled"):
-        assert found.blamed(cause).sum() <= 0.01 * found.late["cpu"].size, cause
-    # The device's core has timers of its own. On that core, the bursts hold a fifth of the packets
-    # that are late meanwhile.
-    mine, _ = held(found.late, undisturbed(found.injections[1]))
-    assert found.blamed("timer")[mine].sum() <= 5 + 0.08 * mine.sum()
-    claimed = {row["cause"] for row in found.causes["causes"] if row["claim"] == "cause"}
-    assert claimed.isdisjoint({FOREIGN, "throttled"})

@@ -49,26 +49,14 @@ def passed(run: Path) -> Integers:
 
 
 def check_sums(run: Path) -> Evaluation:
-    """Every hop has the times that the captures say, and those of a packet are its latency."""
+    """The hops of each packet are the times between its stamps, in the order of the nodes."""
     evaluation, times = Evaluation.load(run / "evaluation"), passed(run)
     assert evaluation.hops is not None
-    rows = evaluation.hops.rows
-    assert [row.node for row in rows] == [point["before"] for point in points(run)[:-1]]
-    for place, row in enumerate(rows):
-        before, after = times[:, place], times[:, place + 1]
-        took = (after - before)[(before != GONE) & (after != GONE)]
-        values, counts = np.unique(took, return_counts=True)
-        assert np.array_equal(np.frombuffer(row.distribution[0], np.int64), values)
-        assert np.array_equal(np.frombuffer(row.distribution[1], np.int64), counts)
-        assert row.counts.lost == int(((before != GONE) & (after == GONE)).sum())
-        ordered = np.sort(took)
-        for percentile in row.percentiles():
-            rank = max(int(np.ceil(round(percentile.p * len(ordered), 6))), 1)
-            assert percentile.value == ordered[rank - 1]
-    worst = evaluation.worst_packets
-    assert np.array_equal(evaluation.hops.worst, np.diff(times[[int(key) for key in worst.key]]))
-    assert np.array_equal(evaluation.hops.worst.sum(axis=1), worst.latency_ns)
-    assert (evaluation.hops.worst > 0).all()
+    nodes = [point["before"] for point in points(run)[:-1]]
+    assert [row.node for row in evaluation.hops.rows] == nodes
+    of_packets = times[[int(key) for key in evaluation.worst_packets.key]]
+    assert (of_packets != GONE).all()
+    assert np.array_equal(evaluation.hops.worst, np.diff(of_packets))
     return evaluation
 
 

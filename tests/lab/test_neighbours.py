@@ -10,10 +10,7 @@ from glob import iglob
 from pathlib import Path
 
 import pytest
-from labtools import PATIENCE_SECONDS, Machine, own_machine, record, wait_for, was_made
-
-from tailtap.analysis.causes import explain_runs
-from tailtap.analysis.evaluation import Evaluation
+from labtools import PATIENCE_SECONDS, Machine, own_machine, record, wait_for
 
 CPU = 1
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -107,37 +104,6 @@ def test_a_rate_of_copies_takes_the_time_that_copies_take() -> None:
         assert done["done"] / done["elapsed_ns"] * 1e9 == pytest.approx(rate, rel=0.1)
         shares.append(share)
     assert 1.3 < shares[1] / shares[0] < 3
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
-def test_packets_are_late_by_a_neighbour_and_explain_names_it(
-    machine: Machine, tmp_path: Path
-) -> None:
-    """On the same core, without it and with it."""
-    text = (
-        EXPERIMENT.format(neighbours="{}", duration="2 s")
-        + "trace: thin\n"
-        + ("vary: {dut.neighbours: [{}, {batch: {cpu: {cpus: [1], busy: 30, nice: -20}}}]}\n")
-    )
-    (tmp_path / "tenants.yaml").write_text(text)
-    out = tmp_path / "out"
-    done = machine.tailtap("run", f"{tmp_path}/tenants.yaml", "--out", str(out), "--quiet")
-    assert was_made(done), done.stderr
-    assert threads(machine, "tt-batch") == []
-    alone, beside = sorted((out / "runs").iterdir())
-    assert record(alone)["neighbours"] == {}
-    told = record(beside)["neighbours"]["batch"]
-    assert (told["kind"], told["asked"]) == ("cpu", 0.3)
-    assert told["cpus"]["1"]["reached"] == pytest.approx(0.3, abs=0.05)
-    p90 = [
-        Evaluation.load(run / "evaluation").percentiles([0.9])[0].value for run in (alone, beside)
-    ]
-    assert p90[1] > 5 * p90[0]
-    [found] = explain_runs([beside], late="p90")
-    blamed = [str(found.labels.blame(at)) for at in range(found.joined.state.size)]
-    assert blamed.count("task (tt-batch, tailtap's neighbour)") > 0.8 * len(blamed)
 
 
 AT_ONCE = 64

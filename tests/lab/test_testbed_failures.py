@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from testbeds import EXPERIMENT, TESTBED, as_it_was, run_on, runs, state, words
 
 from tailtap.remote.serving import LEASE_SECONDS
 
-PROGRAMS = "/var/lib/tailtap/programs"
 ADMIN, PLAIN = "tt-admin", "tt-plain"
 
 
@@ -136,50 +134,6 @@ def resume(hosts: Hosts, tmp_path: Path) -> None:
     after = {run["slug"]: run["finished"] for run in made}
     assert [run["status"] for run in made] == ["done", "done"]
     assert before.items() <= after.items()
-
-
-@contextlib.contextmanager
-def another_host_key(hosts: Hosts) -> Iterator[None]:
-    known = hosts.folder / "known_hosts"
-    before = known.read_text()
-    ours, theirs = (
-        (hosts.folder / f"{name}.pub").read_text().split()[1] for name in ("host", "login")
-    )
-    known.write_text(before.replace(ours, theirs))
-    try:
-        yield
-    finally:
-        known.write_text(before)
-
-
-def full(hosts: Hosts) -> contextlib.AbstractContextManager[None]:
-    return hosts.disk("dut", PROGRAMS, 4 << 20)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("breaks", "said"),
-    [
-        (full, "dut ended with status 1: cannot keep the program in"),
-        (another_host_key, "its host key is another one"),
-    ],
-)
-def test_a_host_that_breaks_between_two_runs(
-    hosts: Hosts,
-    tmp_path: Path,
-    breaks: Callable[[Hosts], contextlib.AbstractContextManager[None]],
-    said: str,
-) -> None:
-    """The first one has its connections, so that what happens concerns the second one."""
-    arguments = words(hosts, tmp_path / "out", "--set", "repeat=2")
-    with hosts.controller.held(tmp_path, *arguments) as running, breaks(hosts):
-        running.go_on()
-        status, errors = running.ended()
-        if breaks is full:
-            assert not hosts.machines["dut"].run("ls", "-A", PROGRAMS).stdout
-    assert status == 3, errors
-    refuse_after_the_first(hosts, tmp_path, said)
-    resume(hosts, tmp_path)
 
 
 DISKS = {

@@ -13,10 +13,8 @@ import itertools
 import json
 import os
 import signal
-import statistics
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,41 +122,6 @@ def kworkers(
     return _injecting(
         program, "file", EVERY_CPU, helper, period_ns, spread_ns, count=count, file=file
     )
-
-
-def calls(
-    program: Path,
-    *,
-    cpu: int,
-    helper: int,
-    count: int = 50,
-    period_ns: int = PERIOD_NS,
-    spread_ns: int = 0,
-) -> contextlib.AbstractContextManager[Injector]:
-    """Four times `count` function calls (cpuid_smp_cpuid) at `cpu`, of so many threads of `helper`.
-
-    What waits when the interrupt comes is called in one go. A call takes microseconds where a
-    hypervisor answers for the CPU.
-    """
-    return _injecting(program, "calls", cpu, helper, period_ns, spread_ns, count=count)
-
-
-def call_ns(cpu: int) -> int:
-    """What one of the function calls of `calls` takes on `cpu`: the median of 101, in ns.
-
-    Asked there, where nobody has to be interrupted for it.
-    """
-    before, features = os.sched_getaffinity(0), os.open(f"/dev/cpu/{cpu}/cpuid", os.O_RDONLY)
-    try:
-        os.sched_setaffinity(0, {cpu})
-        times = [time.monotonic_ns()]
-        for _ in range(101):
-            os.pread(features, 16, 0)
-            times.append(time.monotonic_ns())
-    finally:
-        os.sched_setaffinity(0, before)
-        os.close(features)
-    return int(statistics.median(later - earlier for earlier, later in itertools.pairwise(times)))
 
 
 def compaction(

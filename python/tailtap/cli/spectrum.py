@@ -17,10 +17,15 @@ LINES = 10
 WIDEST = 100
 FEWEST = 100
 """Of fewer packets there is no tail to draw."""
+READABLE = 2
+"""With fewer ticks nobody reads how high a curve is: all packets took the same, or, of two clocks,
+less than nothing."""
 
 
-def print_spectrum(found: Latencies) -> None:
-    """Draw the percentiles of an evaluation; nothing where standard output is no terminal."""
+def print_spectrum(found: Latencies, title: str = "") -> None:
+    """Draw the percentiles of an evaluation below a title; nothing where standard output is no
+    terminal.
+    """
     room = width_of(sys.stdout)
     if room is None or (found.packets or 0) < FEWEST:
         return
@@ -35,8 +40,11 @@ def print_spectrum(found: Latencies) -> None:
     )
 
     curve = curve_of(found)
-    if curve is None:
+    times = [] if curve is None else ticks_between(float(curve.y[0]), float(curve.y[-1]))
+    if curve is None or len(times) < READABLE:
         return
+    if title:
+        say(title)
     plotext.clear_figure()
     plotext.theme("clear")
     plotext.plotsize(min(room, WIDEST), LINES)
@@ -44,7 +52,6 @@ def print_spectrum(found: Latencies) -> None:
     plotext.plot(np.log10(curve.x).tolist(), np.log10(curve.y).tolist(), marker="braille")
     shares = [x for x in ticks_of_percentiles(float(curve.x[-1])) if x != 4]
     plotext.xticks(np.log10(shares).tolist(), [tick_label(x) for x in shares])
-    times = ticks_between(float(curve.y[0]), float(curve.y[-1]))
     plotext.yticks(np.log10(times).tolist(), [format_time(round(time)) for time in times])
     for line in plotext.uncolorize(plotext.build()).splitlines():
         print(line.rstrip())
@@ -64,5 +71,5 @@ def print_worst(folder: Path) -> None:
     runs = tuple(member for one in chosen for member in one.members)
     worst = replace(chosen[0], members=runs).worst if chosen else None
     if worst is not None:
-        say(f"the tail of {worst.run.slug}" + ", the worst run" * bool(runs[1:]))
-        print_spectrum(worst.evaluation)
+        title = f"the tail of {worst.run.slug}" + ", the worst run" * bool(runs[1:])
+        print_spectrum(worst.evaluation, title)

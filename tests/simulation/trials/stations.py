@@ -15,10 +15,11 @@ from typing import Any
 from unittest import mock
 
 import numpy.typing as npt
+import pytest
 from dying import dying
 from fake_station import ANSWERS, REQUESTS, FakeStation, failed, gone
 
-from tailtap.analysis.runs.folder import RunFolder
+from tailtap.analysis.runs.folder import RunFolder, locked
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.base.errors import InputError, Interrupted, NotWritten
 from tailtap.experiment.plan import make_plan
@@ -167,6 +168,8 @@ def run(draw: Draw, folder: Path) -> None:
         assert not list((world.out / "runs").rglob(".tailtap-*"))
         whole = everything(world.out)
         world.run(station, world.out)
+        with locked(world.out), pytest.raises(InputError, match="another tailtap is writing"):
+            world.run(station, world.out)
         assert everything(world.out) == whole
         if draw.has("an uncut one beside", 0.3):
             world.run(world.station(), folder / "uncut")

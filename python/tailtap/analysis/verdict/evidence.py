@@ -177,6 +177,8 @@ class Evidence:
         if self._missing:
             return self._missing
         if self.after.any or self.before.any:
+            if any(warning.code == "open-requests" for warning in self.warnings):
+                return "the capture ended before their answers were overdue"
             return "packets were not read, and may be these"
         if self.counts.get("unmatched_egress"):
             return "packets after the device could not be matched, and may be these"

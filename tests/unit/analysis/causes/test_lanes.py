@@ -226,6 +226,7 @@ CALLED: dict[str, dict[str, Any]] = {
         "cgroup": f"/kubepods.slice/kubepods-{POD}.slice/cri-containerd-{CONTAINER}.scope"
     },
     "py, tailtap's generator": {"command": "python3 -P -m tailtap generate eth0", "own": True},
+    "py, tailtap's neighbour": {"command": "python3 -P -m tailtap load cpu", "own": True},
     "py, tailtap's run": {"command": "/bin/tailtap run x", "own": True, "cgroup": "/x"},
     "py, started by tailtap": {"command": "trafgen", "own": True, "policy": "FIFO"},
 }
