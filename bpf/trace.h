@@ -144,15 +144,19 @@ struct core {
 	__u64 steal_at; /* the address of the hypervisor's counter; 0: not known yet */
 	__u64 steal_ns; /* what it was */
 	__u64 irq_ns;
+	__u64 irq;
 	__u64 vector_ns;
+	__u64 vector;
 	__u64 told; /* whether the vector has a record about what was called in it */
 	__u64 function;
 	__u64 function_ns;
 	__u64 function_sent_ns;
 	__u64 function_sender;
 	__u64 raised_ns[SOFTIRQS];
+	__u64 raised_by[SOFTIRQS]; /* see `raiser` */
 	__u64 softirq_ns;
 	__u64 softirq_raised_ns;
+	__u64 softirq_raised_by;
 	__u64 softirq_vector; /* of the softirq that runs, or ran last */
 	__u64 foreign_ns; /* since when a softirq receives packets of others; 0: it does not */
 	__u64 foreign; /* whether it did so before */

@@ -12,6 +12,7 @@ int BPF_PROG(irq_began, int irq)
 	if (!core)
 		return sender_irq_began();
 	core->irq_ns = bpf_ktime_get_ns();
+	core->irq = irq;
 	return 0;
 }
 
@@ -33,13 +34,14 @@ int BPF_PROG(irq_ended, int irq)
 }
 
 /* Vectors: the local timer, and what other cores ask for. */
-static __always_inline int vector_began(void)
+static __always_inline int vector_began(__u32 vector)
 {
 	struct core *core = here();
 
 	if (!core)
 		return sender_vector_began();
 	core->vector_ns = bpf_ktime_get_ns();
+	core->vector = vector;
 	core->told = 0;
 	return 0;
 }
@@ -82,7 +84,7 @@ static __always_inline int vector_ended(__u32 vector)
 	SEC("tp_btf/" #name "_entry")                                                              \
 	int BPF_PROG(name##_began)                                                                 \
 	{                                                                                          \
-		return vector_began();                                                             \
+		return vector_began(vector);                                                       \
 	}                                                                                          \
 	SEC("tp_btf/" #name "_exit")                                                               \
 	int BPF_PROG(name##_ended)                                                                 \
@@ -111,6 +113,7 @@ int BPF_PROG(reschedule_began)
 	if (!core)
 		return sender_vector_began();
 	core->vector_ns = bpf_ktime_get_ns();
+	core->vector = RESCHEDULE;
 	core->told = 0;
 	/* Of these, none is told in a thin trace. */
 	if (!config.full)
@@ -333,6 +336,12 @@ static __always_inline int is_softirq_thread(void)
 	return task->flags & TASK_FLAG_KERNEL && task->comm[0] == 'k' && task->comm[1] == 's';
 }
 
+/* What raised a softirq, for the upper half of its record's aux: kind in bits 60..62, id in 32..59. */
+static __always_inline __u64 raiser(__u64 kind, __u64 id)
+{
+	return kind << 60 | (id & ((1 << 28) - 1)) << 32;
+}
+
 /* Softirqs. */
 SEC("tp_btf/softirq_raise")
 int BPF_PROG(softirq_raised, __u32 vector)
@@ -342,10 +351,18 @@ int BPF_PROG(softirq_raised, __u32 vector)
 	if (!core || vector >= SOFTIRQS || core->raised_ns[vector])
 		return 0;
 	/* In an interrupt: its begin, which saves reading the clock. */
-	if (core->vector_ns)
+	if (core->vector_ns) {
 		core->raised_ns[vector] = core->vector_ns;
-	else
-		core->raised_ns[vector] = core->irq_ns ? core->irq_ns : bpf_ktime_get_ns();
+		core->raised_by[vector] = raiser(VECTOR, core->vector);
+	} else if (core->irq_ns) {
+		core->raised_ns[vector] = core->irq_ns;
+		core->raised_by[vector] = raiser(IRQ, core->irq);
+	} else {
+		core->raised_ns[vector] = bpf_ktime_get_ns();
+		core->raised_by[vector] = core->softirq_ns ?
+						  raiser(SOFTIRQ, core->softirq_vector) :
+						  raiser(TASK, (__u32)bpf_get_current_pid_tgid());
+	}
 	return 0;
 }
 
@@ -360,7 +377,9 @@ int BPF_PROG(softirq_began, __u32 vector)
 	core->softirq_vector = vector;
 	/* It may be raised again while it runs. */
 	core->softirq_raised_ns = core->raised_ns[vector];
+	core->softirq_raised_by = core->raised_by[vector];
 	core->raised_ns[vector] = 0;
+	core->raised_by[vector] = 0;
 	return 0;
 }
 
@@ -384,7 +403,7 @@ SEC("tp_btf/softirq_exit")
 int BPF_PROG(softirq_ended, __u32 vector)
 {
 	struct core *core = here();
-	__u64 began, raised, now;
+	__u64 began, raised, now, waited, told;
 	struct sum *sum;
 
 	if (!core || vector >= SOFTIRQS || !core->softirq_ns)
@@ -412,11 +431,13 @@ int BPF_PROG(softirq_ended, __u32 vector)
 	}
 	core->foreign = 0;
 	settle(core, now);
+	waited = raised ? began - raised : 0;
+	told = core->softirq_raised_by | (waited < UNKNOWN ? waited : UNKNOWN);
 	/* A sum does not tell since when packets waited. */
-	if (vector == NET_RX && raised && began - raised > DELAY_NS)
-		tell(core, began, now, SOFTIRQ, vector, began - raised);
+	if (vector == NET_RX && waited > DELAY_NS)
+		tell(core, began, now, SOFTIRQ, vector, told);
 	else
-		tell_or_add(core, began, now, SOFTIRQ, vector, raised ? began - raised : 0, sum);
+		tell_or_add(core, began, now, SOFTIRQ, vector, told, sum);
 	return 0;
 }
 

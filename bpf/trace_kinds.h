@@ -8,7 +8,7 @@ KIND(IRQ, 1, "irq") /* A device's interrupt; the id is its number. */
 KIND(VECTOR, 2, "vector") /* A vector of the processor: timer, reschedule, function call and others. */
 KIND(IPI_FUNCTION, 3, "ipi-function") /* The function that an interrupt between processors called. */
 KIND(IPI_DELAY, 4, "ipi-delay") /* From sending an interrupt between processors to entering it. */
-KIND(SOFTIRQ, 5, "softirq") /* A softirq; the id is its vector. */
+KIND(SOFTIRQ, 5, "softirq") /* A softirq; the id is its vector, the aux who raised it and how long before. */
 KIND(TASK, 6, "task") /* A stretch of a task on the core; the id is its pid. */
 KIND(WAKEUP, 7, "wakeup") /* From waking a served task to running it. */
 KIND(WORK, 8, "work") /* The function of a kworker. */

@@ -24,6 +24,7 @@ __all__ = [
     "evaluate",
     "evaluate_piece",
     "evaluate_within",
+    "flows_at",
     "forward",
     "generate",
     "has_transactions",
@@ -284,6 +285,13 @@ def trace_lacks(mode: str) -> tuple[list[str], list[str]]:
 
     Raises `InputError` for a mode that does not exist, and `MachineError` when this kernel cannot
     be traced.
+    """
+
+def flows_at(capture: Path, times: _Column) -> list[str]:
+    """The flows of a capture's packets at some times, which ascend, as an i64 column.
+
+    Empty where there are no frames, or where packets of several flows have one stamp. Raises
+    `InputError` when the file cannot be read.
     """
 
 def leaving(stamps: Path, times: _Column) -> tuple[_Raw, _Raw]:

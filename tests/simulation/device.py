@@ -71,6 +71,9 @@ OTHERS: dict[str, tuple[What, float]] = {
     "steal": (STEAL, 0.3),
 }  # fmt: skip
 """What else the core may have to do, and in how many machines."""
+RAISERS = {"nobody": 0, "local timer": 2 << 28 | 1, "virtio0-input.0": 1 << 28 | 24,
+           "kworker/1:2": 6 << 28 | WORKER}  # fmt: skip
+"""What may have raised a softirq, as its record says it: nobody in traces of earlier versions."""
 NAMES = {
     "pids": {str(SERVES): "forwarder", str(HOG): "hog", str(WORKER): "kworker/1:2",
              str(LOCKER): "locker"},
@@ -175,7 +178,9 @@ def others(draw: Draw, load: Load, server: Server) -> Iterator[Job]:
     for name, (what, chance) in wanted.items():
         if not draw.has(name, chance):
             continue
-        for job in some(draw, name, what, load, 2_000):
+        raised = draw.choice("raised by", list(RAISERS)) if what.level == SOFTIRQ else ""
+        aux = RAISERS[raised] << 32 if raised else what.aux
+        for job in some(draw, name, what._replace(aux=aux), load, 2_000):
             yield job
             if what is STEAL:  # the timer is due when the core is back
                 yield Job(job.start, 1_500, TICK)

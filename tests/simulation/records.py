@@ -100,7 +100,8 @@ def _above(made: Course) -> Records:
     what, start, alone, end = (
         column[chosen] for column in (jobs.what, jobs.first, jobs.alone, jobs.last)
     )
-    aux = np.where(softirq[chosen], start - jobs.ready[chosen], _of(made, "aux")[what])
+    waited = np.where(softirq[chosen], start - jobs.ready[chosen], 0)
+    aux = _of(made, "aux")[what] + waited
     whole = columns(start, end - start, kind=kinds[chosen], id=_of(made, "id")[what], aux=aux)
     return np.concatenate([_inner(made, what, start, alone, end, 100), whole])
 

@@ -11,6 +11,7 @@ use tailtap_analysis::cause::guest::Clock;
 use tailtap_analysis::cause::join::{Join, Stay, Usual};
 use tailtap_analysis::cause::{self, Row, Serving};
 use tailtap_analysis::edges::Span;
+use tailtap_analysis::evaluate;
 use tailtap_analysis::trace::Trace;
 
 use crate::errors::{of_capture, of_layout, of_trace};
@@ -19,8 +20,9 @@ use crate::evaluation::column;
 /// The number in place of a core that nobody knows, and of a stall that there is not.
 const NONE: i64 = -1;
 
-/// Adds this file's class and function to the module.
+/// Adds this file's class and functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(flows_at, module)?)?;
     module.add_function(wrap_pyfunction!(leaving, module)?)?;
     module.add_class::<Cores>()
 }
@@ -38,6 +40,14 @@ fn leaving<'py>(
     let found = found.map_err(|error| of_capture(&error))?;
     let cpus = found.cpus.into_iter().map(|cpu| cpu.map_or(NONE, i64::from).cast_unsigned());
     Ok((column(py, found.positions), column(py, cpus)))
+}
+
+/// The flows of packets of a capture; see `tailtap._core.flows_at` of the stub.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "arguments of a Python function are owned")]
+fn flows_at(py: Python<'_>, capture: PathBuf, times: PyBuffer<i64>) -> PyResult<Vec<String>> {
+    let times: Vec<u64> = times.to_vec(py)?.into_iter().map(i64::cast_unsigned).collect();
+    py.detach(|| evaluate::flows_at(&capture, &times)).map_err(|error| of_capture(&error))
 }
 
 /// What the kernel did on some cores.

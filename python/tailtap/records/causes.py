@@ -124,6 +124,9 @@ class CauseRow(Record, kw_only=True):
         Task | None, says("Of tasks: the one that had most of its stalls, as far as that is known")
     ] = None
     processes: Annotated[Count, says("How many processes had its stalls; 0 where nobody says")] = 0
+    raised_by: Annotated[
+        list[CauseName], says("Of softirqs: what raised those of its stalls, the longest first")
+    ] = []
 
     @property
     def is_cause(self) -> bool:

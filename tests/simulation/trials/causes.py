@@ -19,7 +19,16 @@ from tailtap.analysis.causes.taxonomy import Named, is_of_generator
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.undisturbed.stretches import of_trace
 from tailtap.base.errors import InputError
-from tests.simulation.device import CORE, LOCKER, NEIGHBOUR, OTHERS, Device, Load, device
+from tests.simulation.device import (
+    CORE,
+    LOCKER,
+    NEIGHBOUR,
+    OTHERS,
+    RAISERS,
+    Device,
+    Load,
+    device,
+)
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
 from tests.simulation.records import AWAY_NS, ends, taken_before
@@ -80,6 +89,7 @@ def run(draw: Draw, folder: Path) -> Tally:
     _check_parts(found, truth, number, usual)
     _check_gaps(found, truth, number)
     _check_stalls(found, truth)
+    _check_raisers(found, truth)
     if told.whole and clock is None:
         _check_pauses(found, truth)
     tally = dict(_tally(found, truth, number, usual))
@@ -223,6 +233,18 @@ def _check_stalls(found: Explained, truth: Truth) -> None:
         cause = joined.laid.rows.names[int(joined.stall_row[place])].cause
         mine = true[cause][place] if cause in true else 0
         assert mine >= most[place] - room[place], f"{cause}: {mine} of {most[place]}"
+
+
+def _check_raisers(found: Explained, truth: Truth) -> None:
+    """What raised the softirqs that made packets late is the one that did."""
+    raised = {what.aux >> 32 for what in truth.made.core.table if what.cause == "softirq"}
+    expected = [name for name, bits in RAISERS.items() if bits and bits in raised]
+    for row in record(found).causes:
+        named = [one.detail for one in row.raised_by]
+        if row.cause == "softirq" and row.stalls and not truth.told.floor_ns:
+            assert named == expected
+        # Of short ones that were added up nobody knows it.
+        assert not named or (row.cause == "softirq" and named == expected)
 
 
 def _check_pauses(found: Explained, truth: Truth) -> None:

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from scratch_machine import judged, scratch_machine
+from scratch_machine import scratch_machine
+from told_knobs import judged
 
 from tailtap.host.knobs.interrupts import SMI_COUNT
 from tailtap.host.knobs.purpose import Purpose

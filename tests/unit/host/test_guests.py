@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scratch_machine import judged, scratch_machine
+from scratch_machine import scratch_machine
+from told_knobs import judged
 
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree

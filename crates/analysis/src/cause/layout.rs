@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::egress::Leaving;
 use super::nested::{Level, Rank, level};
-use super::{ASLEEP, FOREIGN, KERNEL_THREAD, Owner, Owners, SERVED, STEAL, UNTOLD};
+use super::{ASLEEP, FOREIGN, KERNEL_THREAD, Owner, Owners, RAISER, SERVED, STEAL, UNTOLD};
 use crate::capture::CaptureError;
 use crate::trace::{Ahead, Record, kind};
 
@@ -203,7 +203,7 @@ impl Arranger {
                 Some(left) => left,
                 None => self.any_left(start, end)?,
             };
-            if record.aux > RAISED_NS {
+            if record.waited_ns() > RAISED_NS {
                 let (told, owner) = (record.since_ns(), Owners::NOBODY);
                 self.push(Interval {
                     start: told,
@@ -275,7 +275,7 @@ impl Arranger {
     fn meet(&mut self, record: &Record, place: usize) -> Result<Option<(Rank, u32)>, CaptureError> {
         let Some(rank) = Rank::of(record) else { return Ok(None) };
         let serves = self.serves(record);
-        if (serves && record.aux > RAISED_NS)
+        if (serves && record.waited_ns() > RAISED_NS)
             // May be what tells the core of packets.
             || (record.kind == kind::IPI_DELAY && self.untold_counts())
         {
@@ -339,13 +339,17 @@ impl Arranger {
     fn owner(&self, record: &Record, left: bool) -> Owner {
         let owner = owner(record);
         let more = match (record.kind, &self.server) {
-            (kind::SOFTIRQ, Server::Threads { foreign }) if *foreign == Some(record.id) => FOREIGN,
+            (kind::SOFTIRQ, Server::Threads { foreign }) if *foreign == Some(record.id) => {
+                owner.more | FOREIGN
+            }
             // What it receives for threads does not leave meanwhile.
             (kind::SOFTIRQ, Server::Softirq { alone: true, .. })
                 if !left && self.serves(record) =>
             {
-                FOREIGN
+                owner.more | FOREIGN
             }
+            // Who raised it matters of what does not serve.
+            (kind::SOFTIRQ, _) if self.serves(record) => 0,
             (kind::IDLE, Server::Threads { foreign: Some(_) }) => ASLEEP,
             _ => owner.more,
         };
@@ -397,12 +401,8 @@ fn owner(record: &Record) -> Owner {
             (kind, id, thread | if aux & SERVED_BIT == 0 { 0 } else { SERVED })
         }
         kind::WORK | kind::HRTIMER => (kind, aux, 0),
-        kind::IRQ
-        | kind::VECTOR
-        | kind::SOFTIRQ
-        | kind::IDLE
-        | kind::TLB_FLUSH
-        | kind::KVM_EXIT => (kind, id, 0),
+        kind::SOFTIRQ => (kind, id, record.raiser() << RAISER),
+        kind::IRQ | kind::VECTOR | kind::IDLE | kind::TLB_FLUSH | kind::KVM_EXIT => (kind, id, 0),
         kind::LOST => (super::UNSEEN, 0, 0),
         kind => (kind, 0, 0),
     };

@@ -38,7 +38,7 @@ pub struct Owner {
     /// An interrupt's number, a vector, a process, a state, or a function's address.
     pub id: u64,
     /// Of a function, the core that asked for it. Of a task, [`KERNEL_THREAD`] and [`SERVED`]. Of a
-    /// softirq, [`FOREIGN`]. Of an idle core, [`ASLEEP`].
+    /// softirq, [`FOREIGN`], and from [`RAISER`] on what raised it. Of an idle core, [`ASLEEP`].
     pub more: u64,
 }
 
@@ -54,6 +54,8 @@ pub const KERNEL_THREAD: u64 = 1;
 pub const SERVED: u64 = 2;
 /// A bit of a softirq: no packet of the run left during it.
 pub const FOREIGN: u64 = 1;
+/// Where [`crate::trace::Record::raiser`] begins.
+pub const RAISER: u32 = 8;
 /// A bit of an idle core on which threads serve, in a device that softirqs serve on other cores.
 pub const ASLEEP: u64 = 1;
 /// A bit of any owner: a guest's kernel says so, and its id and the other bits are the guest's.

@@ -2,13 +2,14 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 use super::choose::KeyChoice;
 use super::times::CommonTime;
 use super::unforwarded::{Fate, Passed, Traits};
 use super::{Changes, Counts, EvaluateError};
 use crate::blocks::Blocks;
-use crate::capture::Content;
+use crate::capture::{Capture, CaptureError, Content};
 use crate::clocks::Clocks;
 use crate::key::{Extract, Keeps, KeyKind, Moonsniff, Packet, Seen, Signatures};
 use crate::losses::{Losses, MOST};
@@ -230,6 +231,21 @@ impl FlowTable {
         }
         &mut self.flows[place]
     }
+}
+
+/// The flows of the packets of a capture that have some stamps, which ascend, as people see them: empty
+/// where it has no frames, and where packets of several flows have one stamp.
+pub fn flows_at(path: &Path, stamps_ns: &[u64]) -> Result<Vec<String>, CaptureError> {
+    const AT_ONCE: usize = 1 << 16;
+    let mut found: Vec<Option<Seen>> = vec![None; stamps_ns.len()];
+    let mut capture = Capture::open(path, None)?;
+    while capture.read(AT_ONCE, |packet| {
+        let Ok(place) = stamps_ns.binary_search(&packet.time_ns) else { return };
+        let seen = flow(packet.content);
+        let one = found[place].is_none_or(|before| before == seen);
+        found[place] = Some(if one { seen } else { Seen::default() });
+    })? {}
+    Ok(found.into_iter().map(|seen| seen.unwrap_or_default().flow()).collect())
 }
 
 fn length(content: Content<'_>) -> Option<u32> {

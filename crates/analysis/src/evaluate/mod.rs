@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 pub use changes::{Change, Changes};
 pub use choose::KeyChoice;
 pub use crossings::{Crossings, crossings};
-pub use lost::{Arrivals, Flow, LostPacket};
+pub use lost::{Arrivals, Flow, LostPacket, flows_at};
 pub use partial::{Counted, Partial};
 pub use piece::{Piece, plan};
 pub use sides::sides;

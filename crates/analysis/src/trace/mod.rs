@@ -10,7 +10,8 @@
 //! |     12 |    1 | [`kind`]                                                                   |
 //! |     13 |    1 | flags: [`ACCUMULATED`]                                                     |
 //! |     14 |    2 | core                                                                       |
-//! |     16 |    8 | more of the kind: a function's address, who slept, how many were lost      |
+//! |     16 |    8 | more of the kind: a function's address, who slept, how many were lost;     |
+//! |        |      | of a softirq since when it was raised, and by whom ([`Record::raiser`])     |
 //! |     24 |    4 | which of the kind: an interrupt's number, a process, a softirq's vector    |
 //! |     28 |    4 | steal of the core since its record before this one, in nanoseconds         |
 
@@ -108,8 +109,24 @@ impl Record {
 
     /// The earliest time that it tells of: of a softirq, when it was raised.
     pub(crate) fn since_ns(&self) -> u64 {
-        let waited = self.kind == kind::SOFTIRQ && self.flags & ACCUMULATED == 0;
-        self.start_ns.saturating_sub(if waited { self.aux } else { 0 })
+        self.start_ns.saturating_sub(self.waited_ns())
+    }
+
+    /// How long before its start a softirq was raised.
+    pub(crate) fn waited_ns(&self) -> u64 {
+        let single = self.kind == kind::SOFTIRQ && self.flags & ACCUMULATED == 0;
+        match (single, self.raiser()) {
+            (false, _) => 0,
+            (true, 0) => self.aux,
+            (true, _) => self.aux & u64::from(u32::MAX),
+        }
+    }
+
+    /// What raised a softirq: an id in bits 0 to 27, its kind in bits 28 to 30; 0 where none is
+    /// recorded, as in several short ones and in traces of earlier versions.
+    pub fn raiser(&self) -> u64 {
+        let known = self.kind == kind::SOFTIRQ && self.flags & ACCUMULATED == 0;
+        if known && self.aux >> 60 != 0 { self.aux >> 32 } else { 0 }
     }
 
     /// The end in nanoseconds, of several short intervals that of the last.

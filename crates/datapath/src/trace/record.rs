@@ -83,6 +83,14 @@ impl Record {
         (thread != 0 && self.id() != u32::MAX).then_some(thread)
     }
 
+    /// The kind and the id of what raised a softirq, if that is known: `raiser` in
+    /// bpf/trace_interrupts.h.
+    pub(super) fn raiser(self) -> Option<(Kind, u32)> {
+        let (kind, id) = ((self.aux() >> 60) as u8, (self.aux() >> 32) as u32 & 0x0fff_ffff);
+        let added_up = self.0[1] >> 40 & ADDED_UP != 0;
+        (self.kind() == Kind::SOFTIRQ && !added_up && kind != 0).then_some((Kind(kind), id))
+    }
+
     pub(super) fn write_to(self, bytes: &mut Vec<u8>) {
         self.0.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
     }

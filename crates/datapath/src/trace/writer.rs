@@ -39,6 +39,11 @@ impl Named {
                 self.functions.insert(aux);
                 self.pids.extend(record.sender());
             }
+            Kind::SOFTIRQ => match record.raiser() {
+                Some((Kind::IRQ, irq)) => drop(self.irqs.insert(irq)),
+                Some((Kind::TASK, pid)) if pid != 0 => drop(self.pids.insert(pid)),
+                _ => {}
+            },
             Kind::HRTIMER | Kind::NMI => drop(self.functions.insert(aux)),
             _ => {}
         }

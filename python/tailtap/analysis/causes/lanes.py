@@ -11,7 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from tailtap.analysis.causes import trace as kinds
-from tailtap.analysis.causes.taxonomy import FOREIGN, KERNEL_THREAD, SERVED, STEAL, Named, name
+from tailtap.analysis.causes.taxonomy import (
+    FOREIGN,
+    KERNEL_THREAD,
+    RAISER,
+    SERVED,
+    STEAL,
+    Named,
+    name,
+    raiser,
+)
 from tailtap.analysis.causes.trace import Events, Sender, Trace
 
 Lane = Literal["task", "softirq", "interrupt", "nmi", "steal", "waiting", "lost"]
@@ -144,7 +153,7 @@ def _slices(events: Events, trace: Trace) -> Iterator[Slice]:
         lane = _CONTEXTS.get(kind) or ("waiting" if kind in _OVERLAYS else "task")
         if kind not in _CONTEXTS and kind not in _OVERLAYS and kind not in _REFINEMENTS:
             continue
-        told, cause = _named(kind, id, aux, foreign, trace)
+        told, cause = _named(kind, id, 0 if number else aux, foreign, trace)
         if number:
             told = f"{told} ×{number:,}"
         yield Slice(cpu, lane, start, end, told, cause, kind, id, aux, number)
@@ -160,15 +169,17 @@ def _named(kind: int, id: int, aux: int, foreign: bool, trace: Trace) -> tuple[s
         kinds.IPI_FUNCTION: (kind, aux, id),
         kinds.WORK: (kind, aux, 0),
         kinds.HRTIMER: (kind, aux, 0),
-        kinds.SOFTIRQ: (kind, id, FOREIGN if foreign else 0),
+        kinds.SOFTIRQ: (kind, id, (FOREIGN if foreign else 0) | (aux >> 32 << RAISER)),
         kinds.TASK: (kind, id, _task_bits(aux)),
     }.get(kind, (kind, id, 0))
     found = name(owner, trace.names, trace.served) or Named("unexplained", "")
+    by = raiser(owner[2], trace.names) if kind == kinds.SOFTIRQ else None
+    raised = f", raised by {by.short}" if by else ""
     match kind:
         case kinds.TASK:
             return trace.names.thread(id), found.cause
         case kinds.SOFTIRQ if found.cause in ("serving", "foreign-net-rx"):
-            return "NET_RX" if id == 3 else f"softirq {id}", found.cause
+            return f"{'NET_RX' if id == 3 else f'softirq {id}'}{raised}", found.cause
         case kinds.IPI_DELAY:
             sender = Sender.of(id)
             who = f" from {sender.words(trace.names)}" if sender else ""
@@ -177,7 +188,7 @@ def _named(kind: int, id: int, aux: int, foreign: bool, trace: Trace) -> tuple[s
             return f"waking {trace.names.thread(id)}", found.cause
         case kinds.RUNNABLE:
             return f"{trace.names.thread(id)} waits for the core", found.cause
-    return found.detail or found.cause, found.cause
+    return f"{found.short}{raised}", found.cause
 
 
 def _task_bits(aux: int) -> int:

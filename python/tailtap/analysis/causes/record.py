@@ -21,7 +21,15 @@ from tailtap.analysis.causes.joined import BEHIND, DIRECT, OWN, QUEUED, STATES, 
 from tailtap.analysis.causes.labels import Labels
 from tailtap.analysis.causes.late import UNKNOWN
 from tailtap.analysis.causes.remedies import Remedy, knobs_for, proven, proven_words, remedy
-from tailtap.analysis.causes.taxonomy import GUEST, NOTHING, SERVING, TASK, Named, Served
+from tailtap.analysis.causes.taxonomy import (
+    GUEST,
+    NOTHING,
+    SERVING,
+    Named,
+    Names,
+    Served,
+    raiser,
+)
 from tailtap.analysis.causes.trace import IPI_FUNCTION, Sender
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import Column
@@ -45,7 +53,6 @@ from tailtap.records.causes import (
 )
 from tailtap.records.evaluation import packet_name
 from tailtap.records.record import mark
-from tailtap.records.trace import Task
 
 WORST = 50
 """Packets that are told one by one."""
@@ -241,14 +248,23 @@ def _filled(row: CauseRow, found: Explained) -> CauseRow:
     name, removal = Named(row.cause, row.detail), found.removal
     without = removal.without({name}) if removal and row.is_cause else None
     knobs = [knob.name for knob in knobs_for(name, found.here)]
-    tasks = _tasks(found, name) if name.cause in ("task", "kernel-thread") else []
-    processes = len({task.pid for task in tasks})
-    first = tasks[0] if tasks else None
-    return replace(row, without=without, knobs=knobs, task=first, processes=processes)
+    filled = replace(row, without=without, knobs=knobs)
+    if name.cause in ("task", "kernel-thread"):
+        tasks = [
+            task for owner, names in _owners(found, name) if (task := names.tasks.get(owner[1]))
+        ]
+        filled.processes = len({task.pid for task in tasks})
+        filled.task = tasks[0] if tasks else None
+    elif name.cause in ("softirq", "foreign-net-rx"):
+        raisers = [raiser(owner[2], names) for owner, names in _owners(found, name)]
+        filled.raised_by = [
+            CauseName(cause=one.cause, detail=one.detail) for one in dict.fromkeys(raisers) if one
+        ]
+    return filled
 
 
-def _tasks(found: Explained, name: Named) -> list[Task]:
-    """Those that had the stalls of a row, the one that had most of them first."""
+def _owners(found: Explained, name: Named) -> list[tuple[tuple[int, int, int], Names]]:
+    """What had the stalls of a row, most of them first, and what its kernel calls things."""
     joined, owners = found.joined, found.joined.laid.cores.owners
     row = joined.laid.rows.names.index(name)
     held: Counter[int] = Counter()
@@ -259,13 +275,9 @@ def _tasks(found: Explained, name: Named) -> list[Task]:
         ):
             if joined.laid.rows.of_owners[owner] == row:
                 held[owner] += min(end, until) - max(start, since)
-    told = []
-    for owner, _ in held.most_common():
-        kind, id, more = owners[owner]
-        trace = found.guest.trace if more & GUEST and found.guest else found.trace
-        if kind == TASK and (task := trace.names.tasks.get(id)):
-            told.append(task)
-    return told
+    found_in = [owners[owner] for owner, _ in held.most_common()]
+    guest = found.guest.trace if found.guest else found.trace
+    return [(one, (guest if one[2] & GUEST else found.trace).names) for one in found_in]
 
 
 def _worst(found: Explained) -> list[int]:

@@ -25,6 +25,8 @@ UNSEEN, TASK, UNTOLD, STEAL = 0, 6, 253, 255
 KERNEL_THREAD, SERVED = 1, 2
 FOREIGN = 1
 """A bit of a softirq: no packet of the run left during it."""
+RAISER = 8
+"""From this bit on, of a softirq: what raised it, its kind above its id; 0 where nobody says."""
 ASLEEP = 1
 """A bit of an idle core: threads serve there, and softirqs on others."""
 GUEST = 1 << 63
@@ -79,6 +81,11 @@ class Named(NamedTuple):
     def __str__(self) -> str:
         """As people read it."""
         return f"{self.cause} ({self.detail})" if self.detail else self.cause
+
+    @property
+    def short(self) -> str:
+        """What it is called where its kind is known."""
+        return self.detail or self.cause
 
     @property
     def is_untold(self) -> bool:
@@ -236,6 +243,14 @@ def _softirq(vector: int, more: int, served: Served) -> Named:
     if vector == NET_RX:
         return Named("foreign-net-rx", "")
     return Named("softirq", _SOFTIRQS[vector] if vector < len(_SOFTIRQS) else f"{vector}")
+
+
+def raiser(more: int, names: Names) -> Named | None:
+    """What raised a softirq, by the bits of its owner: an interrupt, a softirq or a task."""
+    kind, id = (more & ((1 << SENDER_CPU) - 1)) >> RAISER + 28, more >> RAISER & (1 << 28) - 1
+    if kind == TASK and not id:
+        return Named("idle", "")
+    return name((kind, id, 0), names, _NOBODY_SERVES)
 
 
 def _serves(pid: int, more: int, served: Served) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.evaluation.model import EVALUATION, Latencies
+from tailtap.analysis.evaluation.model import BACK, EVALUATION, Latencies
 from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.runs.folder import RAW, resumed
 from tailtap.analysis.runs.run import Experiment, Origin, Run
@@ -57,16 +57,21 @@ def read_runs(path: Path, *, late: bool = False) -> Experiment:
     name = path.resolve().name
     found = _with_short_origins([run_in(folder, path, late=late) for folder in run_folders(path)])
     if all(run.origin for run in found) and (path / EVALUATION).is_file():
-        found.append(
+        # Captures of both directions: each is a run, as in an experiment.
+        both = {"there": path, BACK: path / BACK} if (path / BACK / EVALUATION).is_file() else {}
+        found += [
             Run(
-                name,
+                f"{name}-{way}" if way == BACK else name,
+                number=number,
                 experiment=name,
+                variables={"direction": way} if way else {},
                 home=path,
                 top=path,
-                folder=path,
-                read=partial(_load, path, late=late),
+                folder=folder,
+                read=partial(_load, folder, late=late),
             )
-        )
+            for number, (way, folder) in enumerate((both or {"": path}).items(), 1)
+        ]
     elif not found and not (path / "runs").is_dir():
         raise InputError(_no_runs(path))
     found.sort(key=lambda run: (run.number, run.slug))

@@ -121,6 +121,9 @@ def cause_name(found: CauseRow) -> str:
     if found.task is not None:
         alone = found.processes == 1
         who += f"; pid {found.task.pid}" if alone else f"; {found.processes:,} processes"
+    if found.raised_by:
+        by = ", ".join(one.detail or one.cause for one in found.raised_by[:KNOBS])
+        who += f"{'; ' if who else ''}raised by {by}"
     name = str(Named(found.cause, who))
     return f"present: {name}" if found.claim == "present" else name
 

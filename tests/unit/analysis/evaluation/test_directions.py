@@ -21,6 +21,7 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation import evaluate as evaluate_captures
 from tailtap.analysis.evaluation.clocks import known
 from tailtap.analysis.evaluation.evaluate import Direction
+from tailtap.analysis.runs.reader import finished_runs
 from tailtap.base.errors import InputError
 
 #: Both captures run all the time.
@@ -113,10 +114,15 @@ def test_both_directions_of_one_clock_are_told_apart(tmp_path: Path) -> None:
     ]
     found.write(tmp_path / "stored")
     assert exact(Evaluation.load(tmp_path / "stored"), world)
-    assert latencies(Evaluation.load(tmp_path / "stored/back")) == sorted(world.back)
     # The captures in the other order are the same with there and back exchanged.
     assert latencies(evaluate(server, client)) == sorted(world.back)
     ways: dict[Direction, list[int]] = {"there": world.there, "back": world.back}
+    stored = {
+        run.variables["direction"]: run.evaluation for run in finished_runs(tmp_path / "stored")
+    }
+    assert stored.keys() == ways.keys()
+    for direction, run in stored.items():
+        assert isinstance(run, Evaluation) and latencies(run) == sorted(ways[direction])
     for direction, expected in ways.items():
         one = evaluate(client, server, direction=direction)
         assert latencies(one) == sorted(expected) and one.back is None

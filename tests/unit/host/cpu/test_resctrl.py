@@ -6,11 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from children import dying
+from dying import dying
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_machines import unpacked
 from resctrl_kernel import Kernel, played
-from scratch_machine import judged, state, unpacked
+from scratch_machine import state
+from told_knobs import judged
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes import journal

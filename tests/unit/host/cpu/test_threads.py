@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from children import child, speaking
-from scratch_machine import judged, retold, scratch_machine
+from scratch_machine import scratch_machine
+from told_knobs import judged, retold
 
 from tailtap.base.errors import MachineError
 from tailtap.base.proc import ALLOWED, status

@@ -8,7 +8,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from scratch_machine import judged, retold, scratch_machine
+from scratch_machine import scratch_machine
+from told_knobs import judged, retold
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value

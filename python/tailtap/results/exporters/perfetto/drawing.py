@@ -178,7 +178,7 @@ def _told(one: Slice) -> Row:
         case kinds.IRQ:
             told["irq"] = one.id
         case kinds.SOFTIRQ if one.aux:
-            told["raised before ns"] = one.aux
+            told["raised before ns"] = one.aux & 0xFFFFFFFF if one.aux >> 60 else one.aux
         case kinds.IPI_FUNCTION | kinds.IPI_DELAY if sender := Sender.of(one.id):
             told["sender CPU"] = sender.cpu
             if sender.thread:
