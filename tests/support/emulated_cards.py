@@ -1,9 +1,11 @@
 """A machine with real network cards, as far as its kernel can tell: QEMU emulates them.
 
 Four cards on PCI buses behind an IOMMU, and two cables: between eth0 and eth1, eth2 and eth3,
-unless a test joins others. eth1 and eth2 have one queue and are driven by e1000e, eth0 and eth3
-have a queue for each CPU and are driven by igb. eth1 is on NUMA node 0, eth2 and eth3 are on node
-1, and eth0 does not say it. CPUs 0 and 1 are of node 0, CPU 2 is of node 1.
+unless a test joins others. With two more, eth4 and eth5, three cards can be on one cable: all of
+them see what is on it, as behind a splitter. eth1 and eth2 have one queue and are driven by e1000e,
+as eth4 and eth5 are; eth0 and eth3 have a queue for each CPU and are driven by igb. eth1 is on NUMA
+node 0, eth2 and eth3 are on node 1, and the others do not say it. CPUs 0 and 1 are of node 0, CPU 2
+is of node 1.
 
 Software runs the machine's instructions, so that it needs no KVM and has no sense of time.
 """
@@ -53,9 +55,11 @@ NODES = {0: ("0-1", "2G"), 1: ("2", "1G")}
 QUIET = ["-nodefaults", "-no-reboot", "-display", "none"]
 FILES = ["-fsdev", "local,id=files,path=/,security_model=passthrough,readonly=on,multidevs=remap"]
 FILES += ["-device", "virtio-9p-pci,fsdev=files,mount_tag=tailtap"]
-CARDS = ("igb", "e1000e", "e1000e", "igb")
+CARDS = ("igb", "e1000e", "e1000e", "igb", "e1000e", "e1000e")
 NEIGHBOURS = (0, 0, 1, 1)
 """The cable of each card."""
+SPLIT = (0, 0, 1, 1, 0, 1)
+"""The same where eth4 and eth5 are behind splitters."""
 OF_A_KIND = (0, 1, 1, 0)
 """Cables between eth0 and eth3, and between eth1 and eth2."""
 NEAR = {1: 0, 2: 1, 3: 1}
@@ -67,8 +71,9 @@ for step in card eth; do
         [ ! -e "$card/device" ] || ip link set dev "${card##*/}" name "$step$(number "$card")"
     done
 done
-for n in 0 1 2 3; do ip link set dev eth$n up; done
-for n in 0 1 2 3; do ip link set dev eth$n down; done
+for state in up down; do
+    for card in /sys/class/net/eth*; do ip link set dev "${card##*/}" $state; done
+done
 """
 """Drivers find cards in the order of their buses. A card has its interrupts once it was up."""
 
@@ -100,8 +105,8 @@ def _nodes() -> Iterator[str]:
 
 
 def _cards(cables: Sequence[int]) -> Iterator[str]:
-    for number, kind in enumerate(CARDS):
-        yield from ("-netdev", f"hubport,id=cable{number},hubid={cables[number]}")
+    for number, (kind, cable) in enumerate(zip(CARDS, cables, strict=False)):
+        yield from ("-netdev", f"hubport,id=cable{number},hubid={cable}")
         bus = f"bus{NEAR[number]}" if number in NEAR else "pcie.0"
         # igb keeps places on its bus for virtual functions.
         if number in NEAR or kind == "igb":

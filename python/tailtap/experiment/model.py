@@ -55,10 +55,11 @@ from tailtap.experiment.sections import GENERATOR, Event, Matching, check_events
 from tailtap.experiment.tuning import FULL
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.events import Counters, Events
 from tailtap.lab.instruments.interrupts import Interrupts
-from tailtap.lab.instruments.taps import HARDWARE, PASSIVE, PCAP, STAMPS, Taps
+from tailtap.lab.instruments.taps import EXTERNAL, HARDWARE, PASSIVE, PCAP, STAMPS, Taps
 from tailtap.lab.neighbours import Asked
 from tailtap.lab.platforms import PLATFORMS, Devices, DutSpec, Platform
 from tailtap.lab.platforms.boot import PortOptions
@@ -252,19 +253,19 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _key_is_in_the_captures(self) -> Experiment:
         key, at = self.evaluation.key, ("evaluation", "key")
-        if self.snap is None and key not in KEYS:
+        if not self.keeps_packets and key not in KEYS:
             raise Misfit(
                 at,
                 f"there is no key {key!r} in a stamp file: {did_you_mean(key, KEYS)} (others are "
                 "for whole packets: tap: {format: pcap})",
                 [("tap", "format")],
             )
-        if self.snap is not None and key != "auto":
+        if self.keeps_packets and key != "auto":
             try:
                 _core.check_key(key)
             except InputError as error:
                 raise Misfit(at, str(error)) from error
-        if self.snap is not None and self.traffic.external is None and self.traffic.warm_up_ns:
+        if self.keeps_packets and self.traffic.external is None and self.traffic.warm_up_ns:
             raise Misfit(
                 ("traffic", "warm_up"),
                 "a pcap has the packets of the warm-up as well: write warm_up: 0 s, and leave them "
@@ -370,6 +371,12 @@ class Experiment(Strict):
         """How many bytes of each packet the taps keep; None where they write stamps."""
         asked = self.tap.format or (PCAP if self.evaluation.match == TRANSACTIONS else STAMPS)
         return self.tap.snap_length if asked == PCAP else None
+
+    @property
+    def keeps_packets(self) -> bool:
+        """Whether captures have packets, and not stamps and ids alone."""
+        recorder = self.tap.external
+        return self.snap is not None if recorder is None else recorder.whole
 
     @property
     def neighbours(self) -> Sequence[Asked]:
@@ -497,14 +504,14 @@ class Experiment(Strict):
                 ),
             ),
             (
-                kind != tap_kind,
+                kind != tap_kind and (kind, tap_kind) != (EXTERNAL, PASSIVE),
                 (
                     f"tap.kind: {kind} does not fit to the cables of the testbed, which are for "
                     f"{tap_kind}: leave it out"
                 ),
             ),
             (
-                self.traffic.driver is not None and kind != PASSIVE,
+                self.traffic.driver is not None and tap_kind != PASSIVE,
                 (
                     f"traffic.external.driver: {self.traffic.driver}: the generator has no cards "
                     "of its own: give both cables of the DuT a splitter (cables[].splitter), or "
@@ -512,7 +519,21 @@ class Experiment(Strict):
                 ),
             ),
             (
-                self.tap.clock == HARDWARE and kind != PASSIVE,
+                kind == EXTERNAL and len(self.flows) > 1,
+                (
+                    "tap.kind: external: its program records one flow: leave the others out, or "
+                    "take another kind"
+                ),
+            ),
+            (
+                kind == EXTERNAL and self.traffic.key != MOONSNIFF and not self.keeps_packets,
+                (
+                    "tap.external: an mscap has MoonSniff's ids, and this generator's packets have "
+                    f"{self.traffic.key}: have it write pcap"
+                ),
+            ),
+            (
+                self.tap.clock == HARDWARE and tap_kind != PASSIVE,
                 (
                     "tap.clock: hardware: without splitters a packet is stamped before it is sent, "
                     "which no card does: give both cables of the DuT one, or take tap.clock: "
@@ -600,7 +621,8 @@ class Experiment(Strict):
             content["tap"]["ports"] = None
         if self.answers and "rate" not in self.traffic.model_fields_set:
             content["traffic"]["rate"] = None  # as fast as clients are answered
-        content["tap"]["format"] = STAMPS if self.snap is None else PCAP
+        if self.tap.external is None:
+            content["tap"]["format"] = STAMPS if self.snap is None else PCAP
         if not self.traits.has_dut:
             content["dut"]["forwarder"] = None
             content["dut"]["options"] = {}

@@ -18,7 +18,7 @@ from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.cpu.cpus import FOLDER, is_offline, usable
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.lab.instruments.events import UnknownEvent, encodings, events_of
-from tailtap.lab.instruments.taps import HARDWARE, PASSIVE, STAMP_BYTES
+from tailtap.lab.instruments.taps import EXTERNAL, HARDWARE, PASSIVE, STAMP_BYTES
 from tailtap.lab.instruments.taps.inline import slot_of
 from tailtap.lab.topology.graph import TASKS, Task
 
@@ -120,10 +120,10 @@ def require_lab(experiment: Experiment) -> None:
             "card: leave it out, or measure on a testbed with splitters, --testbed "
             "(docs/howto/testbed.md)"
         )
-    if experiment.tap.kind == PASSIVE:
+    if experiment.tap.kind in (PASSIVE, EXTERNAL):
         raise MachineError(
-            "tap.kind: passive: this machine has no cables with splitters: leave it out, or say "
-            "where they are with --testbed (docs/howto/testbed.md)"
+            f"tap.kind: {experiment.tap.kind}: this machine has no cables with splitters: "
+            "leave it out, or say where they are with --testbed (docs/howto/testbed.md)"
         )
     if experiment.tap.clock == HARDWARE:
         raise MachineError(

@@ -449,9 +449,13 @@ def _wait(
             raise MachineError("the generator does not come to an end")
         if since is None and now > began + begin and _came(_counts(timestamper)) == _came(before):
             generator.ask(INTERRUPT)
+            said = ""
+            with contextlib.suppress(MachineError):  # one that does not end says no more
+                results = generator.ask(RESULT).flows.values()
+                said = "".join(f": it printed {one.known.said!r}" for one in results)
             raise MachineError(
                 f"no packet of the generator came to the ingress tap within {begin:g} s "
-                "(traffic.external.begin)"
+                f"(traffic.external.begin){said}"
             )
         if since is None and _came(_counts(timestamper)) != _came(before):
             since = now

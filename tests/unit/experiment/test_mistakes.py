@@ -287,6 +287,17 @@ READING = [
             "mean 'moonsniff'? (others are for whole packets: tap: {format: pcap})"
         ),
     ),
+    (
+        "name: a\ntraffic: {}\ntap: {kind: external}\n",
+        (
+            "/e.yaml:3: tap: kind: external and external: {command: …} belong together: write both "
+            "or none"
+        ),
+    ),
+    (
+        "name: a\ntraffic: {}\ntap: {kind: external, external: {command: x, egress: -b.txt}}\n",
+        "/e.yaml:3: tap.external.egress: '-b.txt' is to end with .mscap or .pcap",
+    ),
     ("traffic: {}\n", "/e.yaml:1: name: this key is missing"),
     ("name: a\nname: b\n", "/e.yaml:2: name: given twice, first on line 1"),
     ("name: &x a\n", "/e.yaml:1: anchors and aliases (&, *) are not supported"),

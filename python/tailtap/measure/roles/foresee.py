@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tailtap.base.check import Findings
 from tailtap.base.errors import InputError, MachineError, TailtapError
+from tailtap.base.schema import fill_in
 from tailtap.experiment.line import Member, has_own_files
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.network import foresee_over
@@ -36,6 +37,7 @@ from tailtap.lab.instruments.events import encodings, events_of
 from tailtap.lab.instruments.perf import foresee as foresee_events
 from tailtap.lab.instruments.taps import HARDWARE
 from tailtap.lab.instruments.taps.inline import require_clocks
+from tailtap.lab.instruments.taps.recorder import KEYS, PLACEHOLDERS
 from tailtap.lab.instruments.tracer import foresee as foresee_tracer
 from tailtap.lab.instruments.tracer import room_of, spare_cpu
 from tailtap.lab.platforms import PLATFORMS, require_memory
@@ -204,9 +206,14 @@ def foresee(
 def _foresee_stamps(experiment: Experiment, graph: Graph, findings: Findings) -> None:
     """Whether there is room for the stamps of a far station, and whether its cards take them."""
     findings.ask(require_room, PLACE, stamps_of(experiment))
-    if experiment.tap.clock == HARDWARE:
-        [node] = {flow.ingress.node for flow in graph.flows}
-        cards = graph.cards_of(node).values()
+    [node] = {flow.ingress.node for flow in graph.flows}
+    cards = graph.cards_of(node).values()
+    if (recorder := experiment.tap.external) is not None:
+        for card in cards if recorder.driver is not None else ():
+            findings.ask(address_of, card, driver=recorder.driver)
+        words = fill_in(recorder.command, dict.fromkeys(PLACEHOLDERS, "tt"))
+        findings.ask(require_program, words[0], f"check {KEYS}.command")
+    elif experiment.tap.clock == HARDWARE:
         findings.ask(lambda: require_clocks({card: timestamping(card) for card in cards}))
 
 

@@ -14,7 +14,7 @@ from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.instruments.observing import Warning
-from tailtap.lab.instruments.taps import HARDWARE, STAMP_BYTES, TAPS, Stamped
+from tailtap.lab.instruments.taps import HARDWARE, STAMP_BYTES, TAPS, ExternalTap, Stamped, Tap
 from tailtap.lab.instruments.taps.inline import (
     CardTap,
     of_deferral,
@@ -50,6 +50,8 @@ from tailtap.remote.local import Process
 from tailtap.remote.session import FAILED, RoleEvent, RolePlan
 
 ROOM = 1.05
+AROUND_SECONDS = 300
+"""How much longer than packets a program of others has to record."""
 SPARE_ROOM = 65_536
 """Stamps that the taps have room for, beyond the packets that are sent: duplicates, strays. The
 flows share it out."""
@@ -74,8 +76,15 @@ class Timestamper:
             for point in flow.points[1:-1]
         }
         self._by_cards = bench.experiment.tap.clock == HARDWARE
-        self._kind = CardTap() if self._by_cards else TAPS[bench.experiment.tap.kind]
-        if self._by_cards:
+        self._kind: Tap = CardTap() if self._by_cards else TAPS[bench.experiment.tap.kind]
+        self._recorder: ExternalTap | None = None
+        self._counted: Counted | None = None
+        self._blind = False
+        if (external := bench.experiment.tap.external) is not None:
+            seconds = bench.experiment.seconds + AROUND_SECONDS
+            self._kind = self._recorder = ExternalTap(external, bench.lab, seconds)
+            self._blind = external.driver is not None
+        elif self._by_cards:
             ports = {port.name for flow in self._flows for port in (flow.ingress, flow.egress)}
             behind = bench.lab.graph.cards_behind(node)
             require_cards(bench.lab.name_of(node), {port: behind[port] for port in sorted(ports)})
@@ -123,6 +132,8 @@ class Timestamper:
     def close(self) -> None:
         if self._process is not None:
             self._process.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
     def _describe(self, asked: AskedToDescribe) -> Described:
         """Its machine (`station`), as that of a generator is described; nothing is judged there.
@@ -137,14 +148,18 @@ class Timestamper:
         """Begin to stamp, once the links are up. The disk must have room for the stamps."""
         require_space(self._folder, self._bytes)
         self._lab.wait_until_up()
-        self._stamp(MOONSNIFF)
+        if self._recorder is None:
+            self._stamp(MOONSNIFF)
         return Done()
 
     def _restart(self, _: Asked) -> Done:
         """Forget the packets of the probe: where ids lie elsewhere they have one as well, and a
-        pcap has them all.
+        pcap has them all. A program of others records from now on, as it may take the cards.
         """
-        if self._key != MOONSNIFF or self._snap is not None:
+        if self._recorder is not None:
+            self._counted = self._count(Asked()) if self._blind else None
+            self._stamp(self._key)
+        elif self._key != MOONSNIFF or self._snap is not None:
             process, self._process = self._process, None
             assert process is not None  # asked in order
             for flow, links in self._kind.stop(process).items():
@@ -166,8 +181,10 @@ class Timestamper:
 
     def _count(self, _: Asked) -> Counted:
         """By flow (`flows`), packets that have come to `ingress` and `egress` since their links
-        exist; also after the taps' end.
+        exist; also after the taps' end. None come to see where the kernel has no cards any more.
         """
+        if self._counted is not None:
+            return self._counted
         # The egress first: what passes both taps in between counts in favour of the device.
         egress = received(self._net_dev())
         ingress = received(self._net_dev())
@@ -183,8 +200,7 @@ class Timestamper:
         )
 
     def _net_dev(self) -> str:
-        assert self._process is not None  # asked in order
-        if self._ended:
+        if self._ended or self._process is None:
             return self._host.run(["cat", "/proc/self/net/dev"]).stdout
         return Path(f"/proc/{self._process.pid}/net/dev").read_text(encoding="ascii")
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple, Protocol
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from tailtap.base.registry import Kind, Registry, one_of
 from tailtap.base.schema import Ports, Size, Strict, Written
 from tailtap.lab.generators.external import MOONSNIFF
+from tailtap.lab.instruments.taps.recorder import External, ExternalTap
 from tailtap.lab.topology.graph import Flow
 from tailtap.records.datapath import TapsOfFlows
 from tailtap.remote import Host
@@ -72,13 +73,14 @@ class Tap(Kind, Protocol):
 def _built_in() -> Mapping[str, Tap]:
     from tailtap.lab.instruments.taps.inline import InlineTap, PassiveTap
 
-    return {"inline": InlineTap(), "passive": PassiveTap()}
+    return {"inline": InlineTap(), "passive": PassiveTap(), EXTERNAL: ExternalTap()}
 
 
 TAPS: Registry[Tap] = Registry("tap", "tailtap.taps", Tap, _built_in)
 """Every kind of tap by its name in the experiment file."""
 
 
+EXTERNAL = "external"
 PASSIVE = "passive"
 """The kind of taps that stamps copies of packets."""
 HARDWARE = "hardware"
@@ -119,6 +121,24 @@ class Taps(Strict):
         description="How many bytes of each packet are kept in a pcap.",
         examples=["1514 B"],
     )
+
+    external: External | None = Field(
+        default=None,
+        description="The program that the kind `external` runs, which needs this key.",
+        examples=[{"command": "sniffer {before} {behind} --output {output}"}],
+    )
+
+    @model_validator(mode="after")
+    def _external_has_a_command(self) -> Taps:
+        if (self.kind == EXTERNAL) != (self.external is not None):
+            raise ValueError(
+                "kind: external and external: {command: …} belong together: write both or none"
+            )
+        if self.external is None:
+            return self
+        if self.format is not None:
+            raise ValueError("format is of tailtap's own taps: leave it out")
+        return self.model_copy(update={"clock": HARDWARE})
 
     @field_validator("snap_length")
     @classmethod
