@@ -9,7 +9,7 @@ from typing import Any
 
 from experiment_folders import write_run
 from made_records import rewrite, wiring
-from recorded_machines import unpacked
+from scratch_machine import unpacked
 
 from tailtap.base.units import ranges
 from tailtap.experiment.model import Experiment

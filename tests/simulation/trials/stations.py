@@ -16,7 +16,7 @@ from unittest import mock
 
 import numpy.typing as npt
 import pytest
-from dying import dying
+from children import dying
 from fake_station import ANSWERS, REQUESTS, FakeStation, failed, gone
 
 from tailtap.analysis.runs.folder import RunFolder, locked

@@ -19,7 +19,7 @@ from boot_trees import (
     with_systemd_boot,
     write,
 )
-from dying import dying
+from children import dying
 from scratch_machine import scratch_machine
 
 from tailtap.base.errors import InputError, MachineError

@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from scratch_machine import scratch_machine
-from told_knobs import judged
+from scratch_machine import judged, scratch_machine
 
 from tailtap.host.knobs.interrupts import SMI_COUNT
 from tailtap.host.knobs.purpose import Purpose

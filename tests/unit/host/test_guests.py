@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scratch_machine import scratch_machine
-from told_knobs import judged
+from scratch_machine import judged, scratch_machine
 
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from boot_trees import write
-from scratch_machine import scratch_machine
-from told_knobs import judged
+from scratch_machine import judged, scratch_machine
 
 from tailtap.host.knobs.line import FINE, cores
 from tailtap.host.knobs.purpose import Purpose

@@ -10,9 +10,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from recorded_machines import NAMES, unpacked
 from resctrl_kernel import played
-from scratch_machine import state
+from scratch_machine import NAMES, state, unpacked
 from systemctl_program import Systemctl, playing_systemd
 
 from tailtap.base.units import cpu_mask, parse_cpus

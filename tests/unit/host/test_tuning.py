@@ -13,8 +13,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
-from children import speaking
-from dying import dying
+from children import dying, speaking
 from hypothesis import given
 from hypothesis import strategies as st
 from scratch_machine import scratch_machine, state

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from children import until
 from labtools import processes
-from sleeping import until
 
 from tailtap.base.errors import MachineError
 from tailtap.remote import CommandFailed, agent

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import sleeps, until
 from fake_station import LIFETIME, PACKETS
-from sleeping import sleeps, until
 from stamps import read_stamps
 
 from tailtap.analysis.runs.folder import RunFolder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from growing import SECOND, Traffic
+from growing import START, taps
 
 from tailtap.analysis.evaluation import Settings, WorstPacket
 from tailtap.analysis.live.counting import (
@@ -28,8 +28,8 @@ from tailtap.analysis.live.numbers import (
 from tailtap.analysis.live.written import Growing, Row, Written
 from tailtap.base.errors import InputError
 from tailtap.records.causes import CauseRow, ClaimKind
+from tests.simulation.growing import SECOND
 
-START = 1000 * SECOND
 SETTINGS = Settings(key="moonsniff", window_ns=SECOND)
 
 
@@ -38,10 +38,9 @@ def sides(folder: Path, kind: type[Growing] | type[Row]) -> tuple[Written, Writt
 
 
 def test_a_device_that_lets_nothing_out_loses_all(tmp_path: Path) -> None:
-    traffic = Traffic.made(3)
-    traffic.egress = traffic.egress[:0]
     counter = Counter(*sides(tmp_path, Growing), SETTINGS)
-    traffic.grow(tmp_path, START + 3 * SECOND)
+    for tap in taps(tmp_path, 3, lost=range(3000)):
+        tap.write(START + 3 * SECOND)
     assert counter.look(START + 2 * SECOND) is None  # that side may merely be written late
     counted = counter.look(START + 8 * SECOND)
     assert counted is not None
@@ -65,7 +64,8 @@ def test_a_key_must_be_known(tmp_path: Path) -> None:
 
 
 def test_files_of_a_row_go_when_nobody_needs_them(tmp_path: Path) -> None:
-    Traffic.made(5).rotate(tmp_path, START + 5 * SECOND)
+    for tap in taps(tmp_path, 5, every_ns=SECOND):
+        tap.write(START + 5 * SECOND)
     row = Row(tmp_path / "ingress.stamps")
     assert Row(tmp_path / "other.stamps").between(0, START) == []
     assert len(row.files()) == 5
@@ -79,7 +79,8 @@ def test_files_of_a_row_go_when_nobody_needs_them(tmp_path: Path) -> None:
 
 
 def test_numbers_tell_of_all_flows(tmp_path: Path) -> None:
-    Traffic.made(4, late={1000: 5_000_000}, lost=(7, 8)).grow(tmp_path, START + 4 * SECOND)
+    for tap in taps(tmp_path, 4, late={1000: 5_000_000}, lost=(7, 8)):
+        tap.write(START + 4 * SECOND)
     flow = Watched("forward", *sides(tmp_path, Growing), SETTINGS)
     numbers = Numbers("001-x", [flow], seconds=10, runs=3, notes=["a note"])
     [(name, _)] = numbers.look(START + 4 * SECOND)
@@ -109,9 +110,6 @@ def test_causes_add_up_and_the_largest_delay_comes_first() -> None:
     sums.add([row("task", "cause", 7)])
     found = [(one.cause, one.detail, one.packets, one.delay_ns) for one in sums.rows]
     assert found == [("task", "x", 4, 12), ("timer", "x", 2, 9)]
-
-
-SECOND = 1_000_000_000
 
 
 def counted(second: int, latencies: dict[int, int], *, lost: tuple[int, ...] = ()) -> Counted:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scratch_machine import scratch_machine, state
+from scratch_machine import judged, scratch_machine, state
 from systemctl_program import Systemctl, playing_systemd
-from told_knobs import judged
 
 from tailtap.base.errors import MachineError
 from tailtap.base.units import cpu_mask, list_cpus, ranges

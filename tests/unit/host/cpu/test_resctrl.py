@@ -6,13 +6,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from dying import dying
+from children import dying
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded_machines import unpacked
 from resctrl_kernel import Kernel, played
-from scratch_machine import state
-from told_knobs import judged
+from scratch_machine import judged, state, unpacked
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes import journal

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from children import child, speaking
-from scratch_machine import scratch_machine
-from told_knobs import judged, retold
+from scratch_machine import judged, retold, scratch_machine
 
 from tailtap.base.errors import MachineError
 from tailtap.base.proc import ALLOWED, status

@@ -8,8 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from scratch_machine import scratch_machine
-from told_knobs import judged, retold
+from scratch_machine import judged, retold, scratch_machine
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value

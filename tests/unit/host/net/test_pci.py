@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from told_knobs import retold
+from scratch_machine import retold
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.host.changes.journal import Journal, read_all

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded_machines import unpacked
+from scratch_machine import unpacked
 
 from tailtap.base.errors import InputError
 from tailtap.host.changes.resource import Resource

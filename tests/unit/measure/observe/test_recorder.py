@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from growing import SECOND, Traffic, write_trace
+from growing import START, taps, write_trace
 
 from tailtap.analysis.evaluation.evaluate import evaluate
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder
@@ -26,8 +26,9 @@ from tailtap.records.live import RecordingRecord
 from tailtap.records.record import as_json, opened, read
 from tailtap.records.run import Parameters, RunRecord
 from tailtap.records.trace import TraceRecord
+from tests.simulation.growing import SECOND
 
-START = 1000 * SECOND
+SECONDS = 14
 HELD = {1500: 50_000_000, 1510: 40_000_000, 9_200: 30_000_000}
 """Two late packets near to each other, and a third one eight seconds later."""
 
@@ -69,17 +70,23 @@ class Bench:
         self.recorder = Recorder(prepared, recording, out, self.memory, self.aside, self.maker)
 
     def watch(
-        self, traffic: Traffic, seconds: int, each: Callable[[int], object] = lambda second: None
+        self,
+        late: Mapping[int, int],
+        lost: Collection[int] = (),
+        each: Callable[[int], object] = lambda second: None,
     ) -> RecordingRecord:
-        for second in range(1, seconds + 1):
+        """What is told of 14 s of packets, some of which are late or lost."""
+        both = taps(self.memory / SLUGS[0], SECONDS, late=late, lost=lost, every_ns=SECOND)
+        for second in range(1, SECONDS + 1):
             now = START + second * SECOND
-            traffic.rotate(self.memory / SLUGS[0], now, gone=True)
+            for tap in both:
+                tap.write(now)
             each(second)
             link = LinkSoFar(
                 seen=0, stored=0, lost=second, other=0, sample=1, rate=0, ns=None, share=0
             )
             self.recorder.look(now, TapsSoFar(time_ns=now, links={"x/ingress": link}, share=0))
-        self.recorder.look(START + seconds * SECOND, complete=True)
+        self.recorder.look(START + SECONDS * SECOND, complete=True)
         self.maker.finish()
         return self.recorder.store(finished=True)
 
@@ -96,7 +103,6 @@ def threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("threads")
 def test_what_was_late_is_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
-    traffic = Traffic.made(14, late=HELD, lost=(3000,))
     bench = Bench(
         tmp_path, Recording(above=["20 ms"], then=f"echo $TAILTAP_PACKETS >> {tmp_path}/then")
     )
@@ -106,7 +112,7 @@ def test_what_was_late_is_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
         nonlocal most
         most = max(most, len(list((bench.memory / SLUGS[0]).iterdir())))
 
-    told = bench.watch(traffic, 14, look)
+    told = bench.watch(HELD, (3000,), look)
     assert told == read(bench.out / "recording.json", RecordingRecord)
     [flow] = told.numbers.flows
     assert (flow.ingress, flow.lost, flow.tap_lost) == (14_000, 1, 14)
@@ -134,7 +140,7 @@ def test_an_incident_waits_for_its_trace(tmp_path: Path) -> None:
                            records=1, lost={"1": 1})  # fmt: skip
         write_json(bench.memory / SLUGS[0] / f"trace-{second:05}.json", as_json(told))
 
-    told = bench.watch(Traffic.made(14, late=HELD), 14, trace)
+    told = bench.watch(HELD, each=trace)
     assert told.numbers.trace_lost == 14
     for folder, until in zip(bench.incidents, (1.5, 9.2), strict=True):
         trace_of = read(folder / "trace.json", TraceRecord)
@@ -154,7 +160,7 @@ def test_what_a_limit_leaves_out_is_counted(
     tmp_path: Path, recording: Recording, dropped: str
 ) -> None:
     bench = Bench(tmp_path, recording)
-    told = bench.watch(Traffic.made(14, late=HELD), 14)
+    told = bench.watch(HELD)
     assert len(bench.incidents) == getattr(told, dropped) == 1
     assert told.numbers.incidents is not None and told.numbers.incidents.dropped == 1
 
@@ -162,7 +168,7 @@ def test_what_a_limit_leaves_out_is_counted(
 def test_losses_and_percentiles_make_incidents_as_well(tmp_path: Path) -> None:
     late = dict.fromkeys(range(9_000, 9_100), 3_000_000)
     bench = Bench(tmp_path, Recording(above=["loss", "p95 > 1 ms over 1 s"]))
-    told = bench.watch(Traffic.made(14, late=late, lost=(2500, 2501)), 14)
+    told = bench.watch(late, (2500, 2501))
     assert told.numbers.incidents is not None and told.numbers.incidents.kept == 2
 
 
@@ -174,7 +180,7 @@ def test_a_full_disk_ends_the_keeping_and_nothing_else(
 
     monkeypatch.setattr(recorder, "join_captures", full)
     bench = Bench(tmp_path, Recording(above=["20 ms"]))
-    told = bench.watch(Traffic.made(14, late=HELD), 14)
+    told = bench.watch(HELD)
     assert bench.incidents == [] and told.numbers.flows[0].ingress == 14_000
     assert told.dropped_disk == 2
     assert told.ended is not None and "No space left" in told.ended
@@ -191,14 +197,14 @@ def test_an_incident_that_cannot_be_made_costs_no_other_one(
     evaluate_run = Run.evaluate
     monkeypatch.setattr(Run, "evaluate", fail)
     bench = Bench(tmp_path, Recording(above=["20 ms"]))
-    told = bench.watch(Traffic.made(14, late=HELD), 14)
+    told = bench.watch(HELD)
     assert [path.name[:3] for path in bench.incidents] == ["002"]
     assert any("this one is damaged" in note for note in told.numbers.notes)
 
 
 def test_memory_is_bounded_and_what_was_dropped_is_said(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Recording(above=["20 ms"], keep_ns=SECOND, memory=60_000))
-    told = bench.watch(Traffic.made(14, late=HELD), 14)
+    told = bench.watch(HELD)
     assert any("dropped" in note for note in told.numbers.notes)
     assert told.peak_bytes > 0
 

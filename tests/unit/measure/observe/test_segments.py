@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from growing import SECOND, Traffic, write_trace
+from growing import START, taps, write_trace
 from marks import RECORD, read_marks, write_marks
 
 from tailtap.analysis.evaluation.evaluate import evaluate
@@ -26,8 +26,7 @@ from tailtap.records.stamps import MARK as OWN
 from tailtap.records.stamps import read_marks as read_own
 from tailtap.records.stamps import write
 from tailtap.records.trace import TraceNames, TraceRecord, UsualPasses
-
-START = 1000 * SECOND
+from tests.simulation.growing import SECOND
 
 
 def joined(row: Row, target: Path, begin: int, end: int) -> dict[str, int]:
@@ -37,8 +36,8 @@ def joined(row: Row, target: Path, begin: int, end: int) -> dict[str, int]:
 def test_pieces_joined_are_the_capture_of_that_time(tmp_path: Path) -> None:
     (memory := tmp_path / "memory").mkdir()
     (run := tmp_path / "run").mkdir()
-    traffic = Traffic.made(6, late={2500: 4_000_000}, lost=(2600,))
-    traffic.rotate(memory, START + 6 * SECOND)
+    for tap in taps(memory, 6, late={2500: 4_000_000}, lost=(2600,), every_ns=SECOND):
+        tap.write(START + 6 * SECOND)
     for side in ("ingress", "egress"):
         row = row_of(memory, side)
         assert row is not None
@@ -51,8 +50,8 @@ def test_pieces_joined_are_the_capture_of_that_time(tmp_path: Path) -> None:
 
 
 def test_a_piece_that_is_still_written_makes_the_whole_one_too(tmp_path: Path) -> None:
-    traffic = Traffic.made(3)
-    traffic.rotate(tmp_path, START + 3 * SECOND)
+    for tap in taps(tmp_path, 3, every_ns=SECOND):
+        tap.write(START + 3 * SECOND)
     row = row_of(tmp_path, "ingress")
     assert row is not None
     target = tmp_path / "whole.stamps"

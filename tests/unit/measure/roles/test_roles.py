@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from recorded_machines import unpacked
+from scratch_machine import unpacked
 
 from tailtap.base.errors import InputError
 from tailtap.experiment.model import Experiment
