@@ -42,6 +42,7 @@ from tailtap.records.schemas import RECORDS, file_of, schema
 from tailtap.records.schemas import page as records_page
 from tailtap.records.schemas import write as write_schemas
 from tailtap.records.search import SearchedRecord
+from tailtap.show.sections.causes import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -186,7 +187,7 @@ def test_the_page_of_figures_draws_what_it_says(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text(content)
     path = f"export PATH={Path(sys.executable).parent}:$PATH"
-    done = run(list(steps(text)), ["bash"], tmp_path, path, {"report": "--quiet"}, 280)
+    done = run(steps(text), ["bash"], tmp_path, path, {"report": "--quiet"}, 280)
     assert [status for status, _ in done] == [0] * 3, done
     figures = tmp_path / "load/report/figures"
     assert {path.suffix for path in figures.glob("figure-1.*")} == {".png", ".svg", ".pdf", ".csv"}
@@ -211,6 +212,11 @@ def help_of(name: str) -> str:
         with command.make_context(name, [], parent=root, resilient_parsing=True) as context:
             context.terminal_width = context.max_content_width = WIDE
             return command.get_help(context)
+
+
+def test_the_help_of_explain_says_what_its_columns_mean() -> None:
+    help = help_of("explain")
+    assert [one.heading for one in COLUMNS if not re.search(rf"\b{one.heading}\b", help)] == []
 
 
 def test_each_command_and_group_has_a_manual_page() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built_devices import BACK, RATE, TO, Built, bridge, container, line, nat, switch
+from built_devices import BACK, RATE, TO, Built, bridge, container, line, nat, program, switch
 from handovers import SENT, SKB, TUN, Port, Recording, not_near, recording
+from injectors import hog
 from labtools import TAILTAP, Machine, frames_of, own_machine, processes, record, wait_for
 from marks import read_marks
 from program import tailtap
@@ -172,29 +174,41 @@ def test_requests_to_a_proxy_are_transactions(recorder: Path, tmp_path: Path) ->
     explained(tmp_path / "out")
 
 
-PAGE = Path(__file__).parents[2] / "docs/howto/observe.md"
+PAGES = ("docs/howto/observe.md", "docs/tutorial/platform-engineer.md")
 HERE = f"""\
 sudo() {{ "$@"; }}
 PATH={Path(sys.executable).parent}:$PATH
 """
+SHORTER = {"'60 s'": "'1 s'", "'20 s'": "'1 s'"}
+DISTURBED = 1
+"""The CPU of the device, which a task takes from it."""
 
 
-def test_the_page_s_commands_work_as_they_stand(machine: Machine, tmp_path: Path) -> None:
+@pytest.mark.apart
+@pytest.mark.timeout(600)
+def test_the_pages_commands_work_as_they_stand_and_name_what_disturbs(
+    machine: Machine, injector: Path, tmp_path: Path
+) -> None:
     """In a second in place of a minute; what it compares with was made before."""
-    page = PAGE.read_text()
-    built = bridge(machine)
-    for old, new in (("eth0", built.came[1]), ("eth1", built.left[1]), ("60 s", "1 s")):
-        page = page.replace(old, new)
-    first, *others = steps(page)
-    every = [first, replace(first, command="cp -r today yesterday"), *others]
-    shell = machine.command("ip", "netns", "exec", built.came[0], "bash")
-    with built.sending():
-        more = {"observe": "--budget '100 %'"}
-        results = run(every, shell, tmp_path, HERE, more, PATIENCE_SECONDS)
-    assert len(every) > 5
+    pages = "\n".join((Path(__file__).parents[2] / page).read_text() for page in PAGES)
+    with (
+        program(machine, DISTURBED) as built,
+        built.sending(),
+        hog(injector, cpu=DISTURBED, busy_ns=15_000_000),
+    ):
+        for old, new in {"eth0": built.came[1], "eth1": built.left[1], **SHORTER}.items():
+            pages = pages.replace(old, new)
+        first, *others = steps(pages)
+        every = [first, replace(first, command="cp -r today yesterday"), *others]
+        shell = machine.command("ip", "netns", "exec", built.came[0], "bash")
+        more = {"observe": "--budget '100 %'", "improve": "--within '1 s'"}
+        results = run(every, shell, tmp_path, HERE, more, 500)
+    assert len(every) > 8
     for step, (status, output) in zip(every, results, strict=True):
         assert status in step.statuses, (step.command, output)
         assert "Traceback" not in output, (step.command, output)
+        if "tailtap explain" in step.command:
+            assert re.search(r"^task \(injector, FIFO ", output, re.M), output
 
 
 MIRRED = """

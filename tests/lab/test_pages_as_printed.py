@@ -1,4 +1,4 @@
-"""README, tutorial and how-to pages are typed as they stand, line by line, on what they made.
+"""README, tutorials and how-to pages are typed as they stand, line by line, on what they made.
 
 The experiment files that the pages print are made shorter, and nothing else is changed.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from labtools import Machine, own_machine
 from program import tailtap
-from read_pages import TAPPING, Step, files, run, steps
+from read_pages import TAPPING, files, run, steps
 
 from tailtap.analysis.evaluation import Evaluation
 
@@ -22,25 +22,29 @@ from tailtap.analysis.evaluation import Evaluation
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
+    "docs/tutorial/researcher.md",
     "README.md",
-    "docs/tutorial/first-report.md",
+    "docs/tutorial/two-captures.md",
+    "docs/tutorial/forwarder-developer.md",
+    "docs/howto/busy.md",
     "docs/howto/experiments.md",
-    "docs/howto/captures.md",
     "docs/howto/published-results.md",
     "docs/howto/parts.md",
 )
 SHORTER = {
     r"duration: \d+ s": "duration: 300 ms, slip_limit: 10 s",
-    r"warm_up: [^,}]+": "warm_up: 100 ms",
-    r"repeat: 3": "repeat: 1",
+    r"warm_up: [1-9][^,}]*": "warm_up: 100 ms",
+    r"trim: \d+ ms": "trim: 50 ms",
     r"\[10 kpkt/s, 50 kpkt/s, 100 kpkt/s\]": "[10 kpkt/s]",
 }
 """What becomes of the files: fewer and shorter runs; a busy host may have packets sent late."""
 MORE = {
     "search": "--to '20 kpkt/s' --trial '300 ms' --short '100 ms' --no-latency",
-    "run load.yaml --out fixed": "--set repeat=2",
+    "run mine.yaml --set trace=none": "--within '1 s'",
+    "evaluate before.pcap after.pcap --trim": "--trim '50 ms'",
+    "host noise": "--for '1 s'",
 }
-"""A search takes its times from options alone; one command repeats its runs four times."""
+"""What takes its times from options alone, or leaves out what warms up."""
 AS_ROOT = f"""\
 sudo() {{ "$@"; }}
 make() {{ command make --no-print-directory -f {ROOT}/Makefile -o setup SUDO= "$@"; }}
@@ -57,34 +61,31 @@ def shortened(text: str) -> str:
 @pytest.mark.apart
 @pytest.mark.timeout(600)
 def test_every_command_works_as_it_stands(machine: Machine, tmp_path: Path) -> None:
-    """All pages in one folder: what one repeats of another is not done again."""
+    """All pages in one folder."""
     (tmp_path / ".venv").symlink_to(Path(sys.prefix))
     (tmp_path / "examples").mkdir()
     for example in (ROOT / "examples").glob("*.yaml"):
         (tmp_path / "examples" / example.name).write_text(shortened(example.read_text()))
-    every: dict[str, Step] = {}
-    for page in PAGES:
-        text = (ROOT / page).read_text()
-        for name, content in files(text):
-            path = tmp_path / name
-            assert not path.exists() or path.read_text() == shortened(content), name
-            path.write_text(shortened(content))
-        for step in steps(text):
-            every.setdefault(step.command.partition("  #")[0].strip(), step)
+    texts = [(ROOT / page).read_text() for page in PAGES]
+    for name, content in (file for text in texts for file in files(text)):
+        path = tmp_path / name
+        assert not path.exists(), name
+        path.write_text(shortened(content))
+    every = steps(*texts)
     assert len(every) > 30
     shell = machine.command("bash")
     try:
-        results = run(list(every.values()), shell, tmp_path, AS_ROOT, MORE, timeout=560)
+        results = run(every, shell, tmp_path, AS_ROOT, MORE, timeout=560)
     finally:  # what the pages put back themselves, if they were not cut off
         machine.tailtap("host", "revert", "--quiet")
-    for step, (status, output) in zip(every.values(), results, strict=True):
+    for step, (status, output) in zip(every, results, strict=True):
         assert status in step.statuses, (step.command, status, output)
         assert "Traceback" not in output, (step.command, output)
         if step.statuses == [0]:
             # What is measured differs; what is measured is called the same.
             for word in re.findall(r"^ *([a-z][a-z0-9.]*) ", step.shown, re.M):
                 assert re.search(rf"^ *{re.escape(word)}\b", output, re.M), (step.command, word)
-    [(_, demo)] = [one for step, one in zip(every.values(), results, strict=True)
+    [(_, demo)] = [one for step, one in zip(every, results, strict=True)
                    if step.command == "make demo"]  # fmt: skip
     assert re.search(r"^002-bare-metal: \d+ of \d+ packets? later than p99.9, ", demo, re.M), demo
 
@@ -197,7 +198,7 @@ def test_published_moved_and_measured_again(tmp_path: Path) -> None:
     )
     assert made.returncode == 0, made.stderr
     (tmp_path / "made").rename(tmp_path / "site")
-    typed = list(steps(PAGE.read_text()))
+    typed = steps(PAGE.read_text())
     here = f'sudo() {{ "$@"; }}\nPATH={sys.prefix}/bin:$PATH\n'
     captures, small = run(typed, ["bash"], tmp_path, here, {"reproduce": "--json"}, timeout=500)
     status, output = captures

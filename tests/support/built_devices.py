@@ -114,6 +114,16 @@ def bridge(machine: Machine) -> Built:
     return Built(machine, (DEVICE, "in"), (DEVICE, "out"), _mac(machine, SINK, "eth0"))
 
 
+@contextlib.contextmanager
+def program(machine: Machine, cpu: int) -> Iterator[Built]:
+    """A program that passes packets on, on a CPU that others have only if they are as urgent."""
+    run(machine, *_spaces(SENDER, DEVICE, SINK), *_link(SENDER, "eth0", DEVICE, "in"),
+        *_link(DEVICE, "out", SINK, "eth0"))  # fmt: skip
+    first = ("chrt", "--fifo", "20", "taskset", "--cpu-list", str(cpu), sys.executable)
+    with machine.beside(DEVICE, *first, str(PROGRAM), "pass", "in", "out", "1000000000", "0"):
+        yield Built(machine, (DEVICE, "in"), (DEVICE, "out"), _mac(machine, SINK, "eth0"))
+
+
 def nat(machine: Machine) -> Built:
     """A router that writes its own address over the senders' (nftables)."""
     rules = "add table ip t; add chain ip t c { type nat hook postrouting priority 100; }; "

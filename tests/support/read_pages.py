@@ -39,21 +39,19 @@ def files(text: str) -> Iterator[tuple[str, str]]:
             yield name, found[2]
 
 
-def steps(text: str) -> Iterator[Step]:
-    """The commands of a page, in their order."""
-    for language, block in _BLOCK.findall(text):
+def steps(*pages: str) -> list[Step]:
+    """The commands of pages, in their order; what one repeats of another is not done again."""
+    every: dict[str, Step] = {}
+    for language, block in _BLOCK.findall("\n".join(pages)):
         if language == "sh":
-            for line in block.replace("\\\n", " ").splitlines():
-                yield _step(line, "")
-        elif language == "console":
-            for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
-                line, _, shown = part.partition("\n")
-                yield _step(line, shown)
-
-
-def _step(line: str, shown: str) -> Step:
-    said = _STATUS.search(line)
-    return Step(line, [int(one) for one in said[1].split(" or ")] if said else [0], shown)
+            parts = block.replace("\\\n", " ").splitlines()
+        else:
+            parts = re.split(r"^\$ ", block, flags=re.M)[1:] if language == "console" else []
+        for line, _, shown in (part.partition("\n") for part in parts):
+            said = _STATUS.search(line)
+            statuses = [int(one) for one in said[1].split(" or ")] if said else [0]
+            every.setdefault(line.partition("  #")[0].strip(), Step(line, statuses, shown))
+    return list(every.values())
 
 
 def run(

@@ -78,6 +78,17 @@ def explain(
     fact; what coincides is held against random shifts, and is else only present. Knobs are
     candidates: they were not tried.
 
+    \b
+    Columns of the table of causes:
+      late packets   late by this cause, or waiting behind a stall of it
+      share          of all late packets
+      behind         how many of them waited behind others that a stall held up
+      stalls         times without service, while packets waited, that it made
+      worst, delay   their largest latency, and what it added to them in all
+      beyond chance  how much more it overlaps with late packets than by chance
+      p              how probable so much overlap is by chance
+      candidates     knobs that answer it and can be set there, not tried
+
     causes.json and three tables go into each run's folder, and into results.duckdb. A run that
     cannot be explained keeps what it had, and the exit status is not 0. docs/explanation/causes.md
     explains the model.

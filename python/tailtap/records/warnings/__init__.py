@@ -143,6 +143,7 @@ def page() -> str:
         for entry in sorted(entries, key=lambda one: one.code):
             mark = " (invalidates)" if entry.invalidates else " (note)" if entry.note else ""
             text = f"`{entry.code}`{mark}: {entry.meaning} *{entry.action}*"
+            text = re.sub(r"\bdocs/([\w/-]+\.md(?:#[\w-]+)?)", r"[\g<0>](../\1)", text)
             parts.append(textwrap.fill(text, 100, initial_indent="- ", subsequent_indent="  "))
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"

@@ -223,7 +223,7 @@ CAUSES = (
         ),
         (
             "Give a higher `--late`; hosts that answer quickly make the interval "
-            "narrow ([clocks](../howto/testbed.md#clocks))."
+            "narrow (docs/howto/testbed.md#clocks)."
         ),
     ),
     Entry(

@@ -124,7 +124,7 @@ CAPTURES = (
         "trailers-one-side",
         "The stamps of one capture are those of a switch's trailers, and those of the other "
         "of its records: these may be two clocks.",
-        "Say how the clocks are to each other: [two clocks](../explanation/latency.md#two-clocks).",
+        "Say how the clocks are to each other: docs/explanation/latency.md#two-clocks.",
     ),
     Entry(
         "tap-unclosed",
@@ -153,7 +153,7 @@ CAPTURES = (
         "noncausal",
         "Packets were stamped after the device before they were stamped before it.",
         "Synchronise the clocks of both captures, or say how they are to each other: "
-        "[two clocks](../explanation/latency.md#two-clocks).",
+        "docs/explanation/latency.md#two-clocks.",
     ),
     Entry(
         "equal-packets",

@@ -8,7 +8,8 @@ RUN = (
     Entry(
         "generator-slip",
         "One packet in a hundred left later than `traffic.slip_limit` after its time.",
-        "Lower the rate, or give the generator a CPU of its own with `traffic.cpu`.",
+        "Lower the rate, give the generator a CPU of its own with `traffic.cpu`, or look for the "
+        "program that had it (docs/howto/busy.md).",
         True,
     ),
     Entry(
@@ -137,7 +138,8 @@ RUN = (
             "Late packets left a core in no softirq that its trace saw: the kernel did not run "
             "the tracer's programs. These packets get no cause."
         ),
-        "Keep the task that the sentence names off the device's CPUs, or use another kernel.",
+        "Keep the task that the sentence names off the device's CPUs, or use another kernel "
+        "(docs/howto/busy.md).",
     ),
     Entry(
         "trace-written",
@@ -190,7 +192,7 @@ RUN = (
     Entry(
         "steal",
         "A hypervisor took more than 1 % of the time of a CPU that measures.",
-        "Measure on a machine without neighbours, or pin virtual CPUs.",
+        "Measure on a machine without neighbours, or pin virtual CPUs (docs/howto/busy.md).",
     ),
     Entry(
         "backlog-drops",
