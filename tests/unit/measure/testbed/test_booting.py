@@ -23,6 +23,8 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.measure.boots import Wanted
 from tailtap.measure.testbed.boot import (
     BootOptions,
+    Commanded,
+    CommandedOptions,
     Files,
     Grub,
     GrubOptions,
@@ -240,6 +242,36 @@ def test_a_host_that_does_not_come_back_is_cycled_once_and_reported(
     assert found is not None
     assert found.release == "6.1.0-10-amd64"
     assert "switching it off and on" in " ".join(bench.said)
+
+
+def test_a_command_boots_a_host_that_is_down(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is told what the run asks for, each within its word; what comes up is compared."""
+    came = tmp_path / "came"
+    bench = Bench(monkeypatch, comes=True)
+    monkeypatch.setattr(bench, "shell", lambda script: ["cat", str(came)])
+
+    def up(host: Any) -> Told:
+        return told(bench.line, boot_id=came.read_text().strip(), release="5.10-rt")
+
+    monkeypatch.setattr(booting, "told_by", up)
+    script = f'echo "$1|$2|$3" > {came}'
+    command = f"sh -c '{script}' boot {{host}} {{kernel}} {{boot}}"
+    options = BootOptions.model_validate({"command": command, "append": "ro", "timeout": "60 s"})
+    way = Commanded("dut", CommandedOptions(command=options.own["command"]))
+    ours = cast("Any", bench)
+    made = Booting(ours, options, way, None, bench.said.append)
+    bench.line = "BOOT_IMAGE=/x ro nohz=off"
+    found = made.bring(Wanted("bullseye-rt", "nohz=off"), 1)
+    assert found is not None
+    assert (found.via, found.boot_id) == ("command", "dut|bullseye-rt|ro nohz=off")
+    with pytest.raises(MachineError, match=r"booted 5\.10-rt without isolcpus=1"):
+        made.bring(Wanted("bullseye-rt", "isolcpus=1"), 1)
+    plain = Commanded("dut", CommandedOptions(command="reset {host}"))
+    with pytest.raises(InputError, match=r"dut.kernel: rt: .* has no {kernel}"):
+        plain.files("rt", "")
+    assert plain.files(None, "").line == ""
 
 
 def test_a_changed_host_key_is_no_reason_for_a_power_cycle(

@@ -7,30 +7,51 @@ is, so that a power cycle brings that back.
 from __future__ import annotations
 
 import contextlib
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from pydantic import BaseModel, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    model_validator,
+)
 
 from tailtap.base.check import Check
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import InputError, MachineError
 from tailtap.base.registry import Kind, OwnKind, Registry
-from tailtap.base.schema import Matching, NoOptions, Strict, Time, as_value_error
+from tailtap.base.schema import (
+    Matching,
+    NoOptions,
+    Strict,
+    Time,
+    as_value_error,
+    check_command,
+    fill_in,
+)
 from tailtap.lab.platforms.boot import check_boot
 from tailtap.remote import CommandFailed, NoAnswer, ProgramMissing
+from tailtap.remote.local import LocalHost
 
 if TYPE_CHECKING:  # it reads the testbed file, which names ways
     from tailtap.measure.testbed.ssh import FarHost
+
+
+COMMAND = "command"
 
 
 class BootOptions(Strict):
     """How a host is booted. The way declares further keys."""
 
     via: str = Field(
-        description="The way: kexec, grub or ipxe, which docs/reference/kinds.md describes.",
+        description="The way: kexec, grub, ipxe or command, which docs/reference/kinds.md "
+        "describes. Where there is a command, it need not be said.",
         examples=["kexec"],
     )
     images: dict[str, str] = Field(
@@ -66,11 +87,15 @@ class BootOptions(Strict):
     ) -> BootOptions:
         if not isinstance(data, Mapping):
             return handler(data)
+        if COMMAND in data and "via" not in data:
+            data = {**data, "via": COMMAND}
         own = {key: value for key, value in data.items() if key not in cls.model_fields}
         options = handler({key: value for key, value in data.items() if key not in own})
         with as_value_error():
             WAYS.chosen("via", {"via": options.via, **own})
         options._own = own
+        if options.via == COMMAND and options.images:
+            raise ValueError("images are what tailtap boots: leave them out where a command boots")
         if options.append is not None:
             check_boot(options.append)
         return options
@@ -195,12 +220,66 @@ def _built_in() -> Mapping[str, WayKind]:
             Ipxe,
             lambda: Check("boot way", "ipxe", "ok", "needs nothing of its own"),
         ),
+        COMMAND: OwnKind(
+            "Any command boots the host, such as that of a testbed's own software (pos).",
+            "It is run on this machine, also for a host that is down, and has ended when the host "
+            "goes down or before. tailtap waits until ssh reaches another boot, and compares its "
+            "command line.",
+            CommandedOptions,
+            Commanded,
+            lambda: Check("boot way", COMMAND, "ok", "needs nothing of its own"),
+        ),
     }
 
 
 WAYS: Registry[WayKind] = Registry("boot way", "tailtap.boot_ways", WayKind, _built_in)
 
 
+class CommandedOptions(Strict):
+    """The command."""
+
+    command: Annotated[
+        str,
+        Field(max_length=10_000),
+        AfterValidator(lambda text: check_command(text, ("host", "kernel", "boot"))),
+    ] = Field(
+        description="The command. {host}, the host's name in the file, {kernel}, dut.kernel or "
+        "nothing, and {boot}, the parameters with those of dut.boot, are filled in, each within "
+        "its word; {{ is a brace.",
+        examples=["./boot.sh {host} {kernel} {boot}"],
+    )
+
+
+class Commanded:
+    """By a command on this machine, which may know kernels by names of its own."""
+
+    def __init__(self, name: str, options: CommandedOptions) -> None:
+        self._name, self._command = name, options.command
+
+    def files(self, kernel: str | None, line: str) -> Files:
+        """What the command is told. Raises `InputError` for what it does not take."""
+        fields = {field for _, field, _, _ in string.Formatter().parse(self._command)}
+        for key, field, value in (("dut.kernel", "kernel", kernel), ("dut.boot", "boot", line)):
+            if value and field not in fields:
+                raise InputError(
+                    f"{key}: {value}: the command of hosts.{self._name}.boot has no {{{field}}}, "
+                    "so it does not know of it: put it there, or leave the key out"
+                )
+        return Files(kernel or "", None, "", line, ours=False)
+
+    @contextlib.contextmanager
+    def boot(self, host: FarHost | None, files: Files) -> Iterator[None]:
+        """Run the command; the host need not be there."""
+        values = {"host": self._name, "kernel": files.kernel, "boot": files.line}
+        LocalHost().run(fill_in(self._command, values), seconds=COMMAND_SECONDS)
+        yield
+
+    def tidy(self, host: FarHost) -> None:
+        """Nothing of ours is left there."""
+
+
+COMMAND_SECONDS = 1800.0
+"""How long a command that boots may take; some return when the host is up."""
 LOAD_SECONDS = 120.0
 """How long it may take to check and copy an initial RAM disk of hundreds of MB."""
 

@@ -26,7 +26,7 @@ from tailtap.lab.platforms.boot import RT, VANILLA
 from tailtap.measure.boots import Wanted
 from tailtap.measure.roles import Stations
 from tailtap.measure.roles.here import Here
-from tailtap.measure.testbed.boot import WAYS, BootOptions, Files, Way, reboot
+from tailtap.measure.testbed.boot import WAYS, BootOptions, Commanded, Files, Way, reboot
 from tailtap.measure.testbed.image import Image, image_in
 from tailtap.measure.testbed.model import Host, Testbed
 from tailtap.measure.testbed.power import IpmiPower, Power, power_of
@@ -160,7 +160,7 @@ def verify(name: str, before: str, now: Told, files: Files) -> None:
     """Raises `MachineError` unless the host is in another boot than `before`, with `files`."""
     if now.boot_id == before:
         raise MachineError(f"{name} did not reboot")
-    if now.release != files.release:
+    if files.release and now.release != files.release:
         raise MachineError(
             f"{name} booted {now.release}, not {files.release}: its default came up instead, or "
             "the kernel did not start: look at `tailtap testbed console`"
@@ -201,6 +201,10 @@ class Booting:
         self._failed: dict[tuple[int, Wanted], str] = {}
 
     def foresee(self, wanted: Wanted) -> str:
+        if isinstance(self._way, Commanded):
+            told = self._way.files(wanted.kernel, self._words(wanted))
+            words = f"{told.kernel} {told.line}".strip()
+            return f"{self._station.name}: it is booted by its command {words}".rstrip()
         with FarHost(self._station) as host:
             files = files_of(host, told_by(host), self._options, wanted)
         return f"{self._station.name}: it is booted with {files.release} {wanted.words}".rstrip()
@@ -224,20 +228,28 @@ class Booting:
 
     def boot(self, wanted: Wanted) -> Booted:
         """Boot the host with what is wanted, and check it. Raises `TailtapError`."""
-        self._revived()
         began = time.monotonic()
-        with FarHost(self._station) as host:
-            before = told_by(host)
-            self._way.tidy(host)  # what a controller that died left
-            files = files_of(host, before, self._options, wanted)
-            self._tell(f"{host.name}: booting {files.release} {wanted.words}".rstrip())
-            with self._way.boot(host, files):
-                back = self._back(before.boot_id)
+        if isinstance(self._way, Commanded):
+            before = self._boot_id() or ""
+            files = self._way.files(wanted.kernel, self._words(wanted))
+            self._tell(f"{self._station.name}: booting by its command")
+            with self._way.boot(None, files):
+                back = self._back(before)
+        else:
+            self._revived()
+            with FarHost(self._station) as host:
+                told = told_by(host)
+                before = told.boot_id
+                self._way.tidy(host)  # what a controller that died left
+                files = files_of(host, told, self._options, wanted)
+                self._tell(f"{host.name}: booting {files.release} {wanted.words}".rstrip())
+                with self._way.boot(host, files):
+                    back = self._back(before)
         if not back:
-            self._recover(files, before.boot_id)
+            self._recover(files, before)
         with FarHost(self._station) as host:
             now = told_by(host)
-            verify(host.name, before.boot_id, now, files)
+            verify(host.name, before, now, files)
             self._way.tidy(host)
         seconds = time.monotonic() - began
         return Booted(
@@ -261,6 +273,9 @@ class Booting:
             raise MachineError(f"{host.name} did not come back within {self._limit:g} s")
         with FarHost(self._station) as host:
             return told_by(host)
+
+    def _words(self, wanted: Wanted) -> str:
+        return " ".join(f"{self._options.append or ''} {wanted.words}".split())
 
     @property
     def _limit(self) -> float:
@@ -290,7 +305,8 @@ class Booting:
         name, limit = self._station.name, f"{self._limit:g} s"
         if self._boot_id() == before:
             raise MachineError(f"{name} did not go down within {limit}")
-        why = f"{name} did not come back within {limit} of booting {files.release}"
+        booted = files.release or "by its command"
+        why = f"{name} did not come back within {limit} of booting {booted}"
         self._cycle(why)
         after = "it is back after a power cycle" if self._back(before) else (
             f"nor within {limit} of a power cycle")  # fmt: skip
