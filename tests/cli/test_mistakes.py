@@ -19,9 +19,11 @@ from program import in_process
 from published_trees import write_tree
 from sites import FILE as CLAIMED
 from stamps import write_stamps
-from two_clocks import START_NS, TwoClocks
+from two_clocks import TwoClocks
 
 from tailtap.cli.datapath import forward
+from tests.simulation.clocks import Clock
+from tests.simulation.traffic import START_NS
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = "name: e\ntraffic: {cpu: 0}\ndut: {platform: wire}\n"
@@ -352,8 +354,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     says = [(time + 50, ping(False, number)) for number, time in enumerate(times)]
     for name, packets in (("requests", asks), ("answers", says), ("both", sorted(asks + says))):
         (home / f"{name}.pcap").write_bytes(pcap(packets))
-    TwoClocks(offset_ns=3_000_000).write(home / "clocks", 1)
-    TwoClocks(step_ns=1_000_000).write(home / "stepped", 1)
+    TwoClocks(Clock(3_000_000)).write(home / "clocks", 1)
+    TwoClocks(Clock(step_ns=1_000_000, step_at_ns=START_NS + 1_500_000_000)).write(
+        home / "stepped", 1
+    )
     back = [home / f"clocks/back-{side}.stamps" for side in ("before", "after")]
     pair = [home / f"clocks/{side}.stamps" for side in ("ingress", "egress")]
     evaluated = in_process("evaluate", *pair, "--back", *back, "--out", home / "clocks/evaluated")

@@ -30,6 +30,7 @@ from tailtap.lab.topology.graph import Node
 from tailtap.lab.topology.graphs import network, smallest
 from tailtap.lab.topology.placement import Placed, Placement, facts
 from tests.fuzz import readers
+from tests.simulation.clocks import Clock
 from tests.simulation.device import NAMES
 
 SECOND = 1_000_000_000
@@ -95,7 +96,7 @@ def captured(folder: Path) -> None:
     (folder / "irq.csv").write_text(
         "timestamp_us;TLB_shootdowns_CPU1;LOC_Local_timer_interrupts_CPU1\r\n" + "".join(rows)
     )
-    two_clocks.TwoClocks(offset_ns=5_000_000, drift=1e-6).write(folder / "clocks", 3)
+    two_clocks.TwoClocks(Clock(5_000_000, 1e-6)).write(folder / "clocks", 3)
     asks, says = [], []
     for number in range(300):
         time = SECOND + 1_000_000 * number

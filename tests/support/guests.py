@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from stamps import write_stamps
-from traced import HOG, START, write_run
+from traced import HOG, write_run
 
+from tests.simulation.clocks import Clock
 from tests.simulation.device import CORE, NAMES, SERVED_BIT, SERVES, TICK
 from tests.simulation.machine import NMI, TASK, THREAD, Integers, Job, Server, What, course
 from tests.simulation.records import Records, ends, of_course, packed
@@ -36,16 +36,8 @@ INJECTOR = What("task", "injector", TASK, 6, HOG.id, HOG.id)
 SEAT_THREAD = Server("poll", What("serving", "", THREAD, 6, VCPU, SERVED_BIT))
 
 
-@dataclass(frozen=True)
-class Clock:
-    offset_ns: int = -900_000_000_123
-    drift: float = 2e-5
-
-    def shows(self, host: npt.ArrayLike) -> Integers:
-        ours = np.asarray(host, np.int64)
-        ahead = self.offset_ns + np.rint(self.drift * (ours - START)).astype(np.int64)
-        shown: Integers = ours + ahead
-        return shown
+CLOCK = Clock(-900_000_000_123, 2e-5)
+"""That of the guest, by its host's."""
 
 
 def host_records(told: Told) -> Records:
@@ -59,13 +51,12 @@ def host_records(told: Told) -> Records:
 def write_guest_run(
     folder: Path,
     found: Told,
-    clock: Clock | None = None,
+    clock: Clock = CLOCK,
     way_ns: Callable[[int], Integers] = lambda size: np.zeros(size, np.int64),
 ) -> Path:
     """A run folder with traces of the host and of the guest. Packets take `way_ns` more from the
     host's stamps to the guest's, and back.
     """
-    clock = clock or Clock()
     served = {"by": "vcpu", "pids": [SPARE, VCPU], "cpus": [CORE]}
     mine = replace(found, records=host_records(found))
     write_run(folder, mine, served=served, names=HOST_NAMES, cpus=[CORE])
@@ -80,7 +71,7 @@ def write_guest_run(
     start, end = clock.shows(records["start"]), clock.shows(ends(records))
     records["start"], records["dur"], records["cpu"] = start, end - start, SEAT
     (folder / "trace-guest.events").write_bytes(packed(records))
-    first, last = clock.shows([found.began, found.ended]).tolist()
+    first, last = clock.shows(np.array([found.began, found.ended])).tolist()
     trace = {
         "schema": "tailtap.trace/1", "clock": "monotonic", "boot_id": "guest", "mode": "thin",
         "cpus": [SEAT], "started_ns": first, "ended_ns": last, "records": len(records), "lost": {},

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
-from guests import HOST_HOG, IN_NS, OUT_NS, SEAT, VCPU, Clock, write_guest_run
+from guests import CLOCK, HOST_HOG, IN_NS, OUT_NS, SEAT, VCPU, write_guest_run
 from made_records import rewrite
 from stamps import RECORD as STAMP
 from stamps import on_cpu, write_stamps
@@ -48,7 +47,6 @@ from tailtap.base.errors import InputError
 from tailtap.records.causes import ServedBy
 from tailtap.records.evaluation import PacketsBothWays
 from tests.simulation.device import CORE, NEIGHBOUR, SERVED_BIT, SERVERS, SERVES
-from tests.simulation.machine import Integers
 from tests.simulation.records import in_order
 from tests.simulation.tracer import Told
 
@@ -237,7 +235,7 @@ def test_of_several_serving_cpus_the_guest_says_which_had_a_packet(tmp_path: Pat
     on_cpu(folder / "guest-egress.stamps", SEAT)
     host = [Record(START, simulated.ended - START, TASK, thread, SERVED_BIT, other)]
     add_core(folder, "trace", other, host, {str(thread): f"CPU {other_seat}/KVM"}, (VCPU, thread))
-    first = int(Clock().shows([START])[0])
+    first = int(CLOCK.shows(np.array([START]))[0])
     idle = [Record(first, 2 * SECOND, IDLE, 1, cpu=other_seat)]
     add_core(folder, "trace-guest", other_seat, idle)
     [found] = explain_runs([folder], late="100 us")
@@ -278,9 +276,9 @@ def test_its_clock_is_told_with_the_truth_in_it(
     assert told.coarse == 0
     assert told.served == ServedBy(by="task", cpus=[1], pids=[500])
     least, most = clock.offset_ns
-    ahead = int(Clock().shows([clock.at_ns])[0]) - clock.at_ns
+    ahead = int(CLOCK.shows(np.array([clock.at_ns]))[0]) - clock.at_ns
     assert least <= ahead <= most
-    assert clock.drifts[0] <= Clock().drift <= clock.drifts[1]
+    assert clock.drifts[0] <= CLOCK.drift <= clock.drifts[1]
     assert IN_NS + OUT_NS <= clock.width_ns <= 2 * (IN_NS + OUT_NS)
     assert clock.packets == PacketsBothWays(
         there=simulated.made.sent.size, back=simulated.made.sent.size
@@ -368,19 +366,12 @@ def test_the_lines_of_the_clock_keep_to_its_interval(tmp_path: Path) -> None:
     """A clock whose rate changes slowly, over several pieces."""
     random = np.random.default_rng(3)
     simulated = simulate(arrivals(2_000, 9.0, random), [], random)
-
-    class Curved(Clock):
-        def shows(self, host: npt.ArrayLike) -> Integers:
-            ours = np.asarray(host, np.int64)
-            since = (ours - ours.min()) / 1e9 if ours.size > 2 else np.zeros(ours.shape)
-            bent: Integers = super().shows(ours) + np.rint(30 * since**2).astype(np.int64)
-            return bent
-
-    clock = guest_clock(write_guest_run(tmp_path / "001-curved", simulated, Curved()))
+    curved = replace(CLOCK, wander=5e-7)
+    clock = guest_clock(write_guest_run(tmp_path / "001-curved", simulated, curved))
     assert len(clock.alignment.pieces) > 3
     theirs, ours = clock.moments()
     assert (np.diff(theirs) > 0).all() and (np.diff(ours) > 0).all()
     times = simulated.made.sent
-    off = np.abs(clock.host_ns(Curved().shows(times)) - times)
+    off = np.abs(clock.host_ns(curved.shows(times)) - times)
     assert (off <= clock.off_ns(times) + 2).all()
     assert clock.off_ns(times).max() < 3 * (IN_NS + OUT_NS)

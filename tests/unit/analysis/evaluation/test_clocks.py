@@ -1,4 +1,5 @@
-"""Captures of two clocks: each number is what their lines make of the stamps."""
+"""Captures of two clocks: each number is what their lines make of the stamps, and no interval is
+wider than what the packets leave open."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 import pickle
 from bisect import bisect_right
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from math import floor
 from pathlib import Path
@@ -14,13 +16,25 @@ import numpy as np
 import pytest
 from captures import frame, mscap, pcap, stamps
 from pairs import said
+from scipy.optimize import linprog
 from stamps import read_stamps
-from two_clocks import START_NS, TwoClocks, random_clocks
+from two_clocks import TwoClocks, random_clocks
 
+from tailtap.analysis.clocks.alignment import (
+    PIECE_NS,
+    Alignment,
+    Crossings,
+    Stepped,
+    align,
+    matched,
+)
 from tailtap.analysis.evaluation import Captures, Evaluation, Settings, evaluate, evaluate_many
 from tailtap.analysis.evaluation.clocks import Clocks, aligned, known, parse_interval
 from tailtap.analysis.evaluation.executors import Threads
 from tailtap.base.errors import InputError
+from tests.simulation.clocks import Clock
+from tests.simulation.machine import Integers
+from tests.simulation.traffic import START_NS
 
 CASES = 7 if "CI" in os.environ else 20
 MS = 1_000_000
@@ -39,7 +53,7 @@ def evaluated(folder: Path, clocks: Clocks | None, egress: str = "egress.stamps"
 
 def test_the_width_is_half_of_what_is_open(tmp_path: Path) -> None:
     """With equal rates and constant delays, that is half of the round trip."""
-    TwoClocks(offset_ns=-77, least_ns=300, mean_ns=0, back_ns=(9_000, 0)).write(tmp_path, 1)
+    TwoClocks(Clock(-77), least_ns=300, mean_ns=0, back_ns=(9_000, 0)).write(tmp_path, 1)
     assert 4_650 <= by_packets(tmp_path).within_ns <= 4_700
     assert [known(least, most).within_ns for least, most in ((-3, 5), (0, 1), (7, 7))] == [4, 1, 0]
 
@@ -136,9 +150,9 @@ def test_what_is_stored_is_what_was_found(tmp_path: Path) -> None:
     assert told["by"] == "packets"
     assert told["widest_ns"] == 2 * told["within_ns"] == 2 * clocks.within_ns
     case = random_clocks(3)
-    first = case.theirs(np.array(told["at_ns"])) - np.array(told["at_ns"])
+    first = case.other.shows(np.array(told["at_ns"])) - np.array(told["at_ns"])
     assert all(low <= at <= high for (low, high), at in zip(told["ahead_ns"], first, strict=True))
-    assert told["drifts"][0] <= case.drift <= told["drifts"][1]
+    assert told["drifts"][0] <= case.other.drift <= told["drifts"][1]
     assert [one.code for one in again.warnings].count("two-clocks") == 1
 
 
@@ -186,7 +200,7 @@ def test_frames_with_a_date(tmp_path: Path, key: str) -> None:
 
 def test_captures_of_two_clocks_that_are_taken_for_one_are_refused(tmp_path: Path) -> None:
     for offset_ns in (-50 * MS, 10**13):
-        TwoClocks(offset_ns=offset_ns).write(tmp_path, 5)
+        TwoClocks(Clock(offset_ns)).write(tmp_path, 5)
         with pytest.raises(InputError, match=r"--egress-ahead .*(or|and) --back"):
             evaluated(tmp_path, None)
 
@@ -202,7 +216,8 @@ def test_keys_that_repeat_align_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step_ns", [MS, -MS, 10**12])
 def test_a_step_is_refused(tmp_path: Path, step_ns: int) -> None:
-    TwoClocks(offset_ns=10**13, drift=1e-5, step_ns=step_ns).write(tmp_path, 1)
+    stepping = Clock(10**13, 1e-5, step_ns=step_ns, step_at_ns=START_NS + 1500 * MS)
+    TwoClocks(stepping).write(tmp_path, 1)
     with pytest.raises(InputError, match=r"^--back .*: one of them stepped.*leave that time out"):
         by_packets(tmp_path)
 
@@ -247,3 +262,101 @@ def test_other_texts_are_no_intervals(text: str, why: str) -> None:
     with pytest.raises(InputError, match=why) as told:
         parse_interval(text)
     assert "--egress-ahead" in str(told.value)
+
+
+SEEDS = 100 if "CI" in os.environ else 1000
+
+
+def packets(clocks: TwoClocks, seed: int, count: int) -> tuple[Crossings, Crossings]:
+    """Packets there and back, at random times, with random delays."""
+    random = np.random.default_rng(seed)
+    sent, took = clocks.sent(random, count, (clocks.least_ns, clocks.mean_ns))
+    left, back = clocks.sent(random, count, clocks.back_ns)
+    shows = clocks.other.shows
+    return Crossings(sent, shows(sent + took)), Crossings(left + back, shows(left))
+
+
+def case(seed: int, span_ns: int | None = None) -> TwoClocks:
+    """Any clocks, over three pieces at most."""
+    span = int(np.random.default_rng(seed).integers(10**7, 3 * PIECE_NS))
+    return replace(random_clocks(seed), span_ns=span_ns or span)
+
+
+def times_of(clocks: TwoClocks, count: int = 20) -> Integers:
+    return np.linspace(START_NS, START_NS + clocks.span_ns, count).astype(np.int64)
+
+
+def within(found: Alignment, clocks: TwoClocks, times: Integers) -> bool:
+    """Whether the truth lies in the intervals, asked both ways."""
+    least, most = found.ahead_ns(times)
+    truth = clocks.other.shows(times) - times
+    earliest, latest = found.ours_ns(clocks.other.shows(times))
+    right = (least <= truth) & (truth <= most) & (earliest <= times) & (times <= latest)
+    return bool(right.all())
+
+
+def test_known_least_delays_make_it_narrower_and_still_right() -> None:
+    for seed in range(50):
+        clocks = case(seed, PIECE_NS)
+        (there, back), times = packets(clocks, seed, 60), times_of(clocks)
+        known = align(
+            replace(there, least_ns=clocks.least_ns), replace(back, least_ns=clocks.back_ns[0])
+        )
+        assert within(known, clocks, times)
+        assert known.widest_ns(times) < align(there, back).widest_ns(times)
+
+
+def test_the_interval_is_what_the_packets_leave_open() -> None:
+    """A linear programme, which knows of no corners, finds the same least and most."""
+    for seed in range(SEEDS):
+        there, back = packets(case(seed, PIECE_NS - 1), seed, 30)
+        found = align(there, back)
+        [piece] = found.pieces
+        base = piece.offset_ns
+        rows, limits = [], []
+        for sign, side in ((1, there), (-1, back)):
+            at = (side.ours_ns - piece.middle_ns) / 1e9
+            bound = side.theirs_ns - side.ours_ns - base
+            rows += [(sign, sign * one) for one in at.tolist()]
+            limits += (sign * bound).tolist()
+        time = (piece.from_ns, piece.middle_ns, piece.until_ns)[seed % 3]
+        since = (time - piece.middle_ns) / 1e9
+        ends = []
+        for sign in (1, -1):
+            told = linprog(
+                [sign, sign * since], A_ub=rows, b_ub=limits, bounds=[(None, None), (-1e7, 1e7)]
+            )
+            assert told.success and told.fun is not None
+            ends.append(sign * told.fun)
+        least, most = found.ahead_ns(np.array([time]))
+        scale = 3 + 1e-6 * (ends[1] - ends[0])
+        assert abs(int(least[0]) - base - ends[0]) <= scale
+        assert abs(int(most[0]) - base - ends[1]) <= scale
+
+
+def test_any_step_that_shows_is_refused() -> None:
+    """One of four times what the packets leave open or more, at any time but the very ends."""
+    for seed in range(SEEDS):
+        random = np.random.default_rng(seed)
+        clocks = case(seed, int(random.integers(10**7, 3 * PIECE_NS)))
+        open_ns = align(*packets(clocks, seed, 60)).widest_ns(times_of(clocks))
+        step = int(random.choice([-1, 1]) * open_ns * 4 * 10 ** random.uniform(0, 3))
+        at = START_NS + int(clocks.span_ns * random.uniform(0.1, 0.9))
+        stepped = replace(clocks, other=replace(clocks.other, step_ns=step, step_at_ns=at))
+        with pytest.raises(Stepped, match="stepped"):
+            align(*packets(stepped, seed, 60))
+
+
+def test_one_way_tells_nothing() -> None:
+    there, back = packets(case(1, PIECE_NS), 1, 10)
+    none = Crossings(np.empty(0, np.int64), np.empty(0, np.int64))
+    for sides in ((there, none), (none, back)):
+        with pytest.raises(InputError, match="one way only"):
+            align(*sides)
+
+
+def test_packets_are_matched_where_their_identity_is_their_own() -> None:
+    keys = np.array([5, 7, 7, 9, 2], np.uint64)
+    first = (np.array([10, 20, 30, 40, 50]), keys)
+    ours, theirs = matched(first, (np.array([90, 91, 92]), np.array([2, 7, 5], np.uint64)))
+    assert sorted(zip(ours.tolist(), theirs.tolist(), strict=True)) == [(10, 92), (50, 90)]
