@@ -81,11 +81,15 @@ class Device:
         )
 
     def others(self) -> list[Device]:
-        """Devices that look the same: of which what nobody saw is early, late or dropped."""
+        """Devices that look the same: of which what nobody saw is early, late or dropped. Where no
+        packet behind the device lacks its like before it, none of them left.
+        """
         found = [self]
+        groups = np.concatenate([self.changed, self.unread_before]), self.unread
+        there = [group for group in groups if (self.latency[group] != NEVER).any()]
         for value in (0, NEVER - 1, NEVER):
             latency = self.latency.copy()
-            latency[self.hidden] = value
+            latency[np.concatenate([NOBODY, *there])] = value
             found.append(replace(self, latency=latency))
         return [
             replace(one, latency=np.where(one.latency >= NEVER - 1, one.latency, one.latency + off))
