@@ -127,7 +127,10 @@ def test_reasons_stand_below_the_runs(tmp_path: Path) -> None:
     ]
     reasons = [line[:2] for line in lines if line[:1] in (["1"], ["2"])]
     assert reasons == [["1", "dut.kernel:"], ["2", "dut.kernel:"]]
-    assert " ".join(lines[-1]) == "8 runs: 1.5 min of traffic, 3.8 MB of stamps"
+    said = " ".join(lines[-1])
+    assert re.fullmatch(r"8 runs: 1.5 min of traffic, 3.8 MB of stamps, [0-9.]+ MB free", said)
+    lines, _ = checked(tmp_path / "e.yaml", f"keep: [evaluation, worst]\n{REASONS}")
+    assert "3.8 MB of stamps, 0.6 MB of them at once, " in " ".join(lines[-1])
 
 
 def test_networks_and_lines_are_drawn_once(tmp_path: Path) -> None:

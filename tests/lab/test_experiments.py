@@ -183,6 +183,19 @@ def test_another_generator_that_fails(tmp_path: Path, command: str, said: str) -
     assert said in done.stderr.splitlines()[-1]
 
 
+def test_stamps_need_not_stay(tmp_path: Path) -> None:
+    """What reads results, and what resumes, misses none of them."""
+    text = EXPERIMENT + "keep: [evaluation, worst]\n"
+    made = measured(tmp_path, text, "--set", "traffic.duration=100 ms")
+    assert made.run.joinpath("evaluation/worst.parquet").exists()
+    assert not [*made.run.glob("*.stamps"), *made.run.glob("*.pcap")]
+    assert counts_of(made.run)["matched"] > 0
+    again = ran(tmp_path, text, "--set", "traffic.duration=100 ms", "--resume").done
+    assert "run 1 of" not in again.stderr
+    done = tailtap("report", str(made.out))
+    assert done.returncode == 0, done.stderr
+
+
 def test_folders_that_do_not_fit(machine: Machine, tmp_path: Path) -> None:
     short = ("--set", "traffic.duration=10 ms")
     made = measured(tmp_path, EXPERIMENT, *short, machine=machine)

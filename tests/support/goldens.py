@@ -37,7 +37,7 @@ MOST_ROWS, FILE_ROWS, LONGEST = 30, 9, 300
 """The same for rows of tables, for lines of files, and for the characters of one."""
 POINTS = 7
 """So many numbers of a figure's column are stored, and what all of them add up to."""
-MACHINE = ("can_run", "problems", "as_root", "notes")
+MACHINE = ("can_run", "problems", "as_root", "notes", "free_bytes")
 """What a plan says of the machine at hand."""
 PALETTES = ("causes", "curves")
 """Colours of a page."""

@@ -355,7 +355,15 @@ def print_outlook(outlook: RunCheckRecord, plan: Sequence[PlannedRun]) -> None:
         print_table(table("", (Column(right=True), Column(wrap=24)), remarks))
         say()
     minutes, stamps = outlook.traffic_seconds / 60, outlook.stamp_bytes / 1e6
-    say(f"{len(outlook.runs)} runs: {minutes:.1f} min of traffic, {stamps:.1f} MB of stamps")
+    room = (
+        f"{outlook.room_bytes / 1e6:.1f} MB of them at once, "
+        if outlook.room_bytes < outlook.stamp_bytes
+        else ""
+    )
+    say(
+        f"{len(outlook.runs)} runs: {minutes:.1f} min of traffic, {stamps:.1f} MB of stamps, {room}"
+        f"{outlook.free_bytes / 1e6:.1f} MB free"
+    )
 
 
 LONGEST = 8

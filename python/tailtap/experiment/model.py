@@ -174,6 +174,17 @@ class Experiment(Strict):
         "goes down (docs/howto/events.md).",
         examples=[[{"at": "3 s", "run": ["nft", "-f", "/srv/new.nft"]}]],
     )
+    keep: Annotated[
+        tuple[Literal["stamps", "evaluation", "worst"], ...],
+        Field(strict=False),
+        Written("list of stamps, evaluation and worst"),
+    ] = Field(
+        default=("stamps", "evaluation", "worst"),
+        description="What of each run stays when it is evaluated. Without stamps the captures of "
+        "the taps are removed then, so that no more than one run's need room; causes, and "
+        "evaluating anew, need them.",
+        examples=[["evaluation", "worst"]],
+    )
     require: Annotated[
         list[Annotated[str, AfterValidator(_is_requirement)]], Written("list of requirements")
     ] = Field(
@@ -281,6 +292,22 @@ class Experiment(Strict):
         return self
 
     @model_validator(mode="after")
+    def _keeps_what_is_read(self) -> Experiment:
+        if not {"evaluation", "worst"} <= {*self.keep}:
+            raise Misfit(
+                ("keep",),
+                "every result is read from the evaluation, and the worst latencies are in it: "
+                "write [evaluation, worst], or leave it out",
+            )
+        if not self.keeps_stamps and self.trace != "none":
+            raise Misfit(
+                ("keep",),
+                "causes are found by the stamps of late packets: keep stamps, or leave trace out",
+                [("trace",)],
+            )
+        return self
+
+    @model_validator(mode="after")
     def _both_ends_of_cables(self) -> Experiment:
         dut, tap = self.dut.given("ports"), self.tap.ports
         if (dut is None) != (tap is None):
@@ -371,6 +398,11 @@ class Experiment(Strict):
         """How many bytes of each packet the taps keep; None where they write stamps."""
         asked = self.tap.format or (PCAP if self.evaluation.match == TRANSACTIONS else STAMPS)
         return self.tap.snap_length if asked == PCAP else None
+
+    @property
+    def keeps_stamps(self) -> bool:
+        """Whether what the taps wrote stays when a run is evaluated."""
+        return "stamps" in self.keep
 
     @property
     def keeps_packets(self) -> bool:
@@ -607,7 +639,7 @@ class Experiment(Strict):
         `traffic` is that of the `flow` that the run is of.
         """
         about = {"name", "differs", "differs_in_lab", "cases", "vary", "exclude", "repeat"}
-        about |= {"question", "scales", "require", "claims", "figures"}
+        about |= {"question", "scales", "require", "claims", "figures", "keep"}
         content = self.model_dump(mode="json", exclude=about)
         if flow is not None and self.dut.flows:
             content["traffic"] = self.traffic_of(flow).model_dump(mode="json")

@@ -20,7 +20,13 @@ from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import foresee as foresee_counting
 from tailtap.lab.topology.placement import BUSY_POLL
 from tailtap.measure.boots import Boots, asks, wanted_of
-from tailtap.measure.preconditions import require_events, require_room, stamp_bytes
+from tailtap.measure.preconditions import (
+    free_bytes,
+    require_events,
+    require_room,
+    room_bytes,
+    stamp_bytes,
+)
 from tailtap.measure.roles import Stations, tasks_of
 from tailtap.measure.roles.foresee import Forwarders, foresee, foresee_machine
 from tailtap.records.printed import CheckedRun, Message, RunCheckRecord
@@ -42,7 +48,7 @@ def check_experiment(
     plan = make_plan(checked)
     far = None if stations is None else _Far(stations, boots if asks(plan) else None)
     whole = foresee_machine() if far is None else far.whole
-    whole.ask(require_room, out, stamp_bytes(plan))
+    whole.ask(require_room, out, room_bytes(plan))
     if (
         far is None
         and not missing_capabilities()
@@ -79,6 +85,8 @@ def check_experiment(
         notes=_messages(whole.notes),
         traffic_seconds=sum(run.experiment.seconds for run in plan),
         stamp_bytes=stamp_bytes(plan),
+        room_bytes=room_bytes(plan),
+        free_bytes=free_bytes(out),
     )
 
 

@@ -138,6 +138,13 @@ def stamp_bytes(plan: Sequence[PlannedRun]) -> int:
     return sum(stamps_of(run.experiment) for run in plan)
 
 
+def room_bytes(plan: Sequence[PlannedRun]) -> int:
+    """How many of these bytes there are at once: of runs that keep no stamps those of one."""
+    gone = [run for run in plan if not run.experiment.keeps_stamps]
+    kept = [run for run in plan if run.experiment.keeps_stamps]
+    return stamp_bytes(kept) + max((stamps_of(run.experiment) for run in gone), default=0)
+
+
 def stamps_of(experiment: Experiment) -> int:
     """About how many bytes the stamps of one measurement take, those of all flows."""
     return STAMP_BYTES * sum(
@@ -153,14 +160,19 @@ def _taps(experiment: Experiment, flow: str) -> int:
     return SIDES + max(0, {ENDS: 0, HOPS: nodes - 1, QUEUES: 2 * nodes - 1}[dut.taps])
 
 
+def free_bytes(out: Path) -> int:
+    """How many bytes are free where `out` is or will be."""
+    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
 def require_room(out: Path, needed: int) -> None:
     """Raises `NotWritten` when so many bytes of stamps cannot fit on the disk."""
-    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
-    free = shutil.disk_usage(existing).free
+    free = free_bytes(out)
     if needed > free:
         raise NotWritten(
             f"the stamps of all runs to come need {needed / 1e6:.1f} MB and the disk has "
             f"{free / 1e6:.1f} MB",
             place=str(out),
-            remedy="make room",
+            remedy="make room, or drop stamps once they are evaluated, keep: [evaluation, worst]",
         )

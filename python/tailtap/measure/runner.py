@@ -24,7 +24,7 @@ from tailtap.measure.preconditions import (
     require_events,
     require_here,
     require_room,
-    stamp_bytes,
+    room_bytes,
 )
 from tailtap.measure.quality import Measured, Sent, external_rate, lost_heavily, warnings_of
 from tailtap.measure.roles import Stations
@@ -61,7 +61,7 @@ def run_experiment(checked: CheckedExperiment, source: Path, campaign: Campaign)
         require_root()
         require_here(plan)
         require_events(checked)
-    require_room(campaign.out, stamp_bytes([run for run in plan if not _is_whole(folder, run)]))
+    require_room(campaign.out, room_bytes([run for run in plan if not _is_whole(folder, run)]))
 
     def kept() -> str:
         done = sum(_is_whole(folder, run) for run in plan)
@@ -150,8 +150,10 @@ def make_run(
     When one of them fails, all do. A run that the `guard` ended is done all the same; its
     ``generator`` says `interrupted`. With `flush` taps write so often. With `keep_stamps` false
     its stamps are removed when it has ended. With `boot_each_repeat` false one boot is
-    enough for all that want the same.
+    enough for all that want the same. Without a trace, `keep` of the experiment may also say that
+    stamps do not stay.
     """
+    stay = keep_stamps and (run.experiment.keeps_stamps or run.experiment.trace != "none")
     here = stations is None
     stations = stations or everywhere(Here())
     flows = [_Flow(beside(folder, one), _first_record(one), one) for one in run.group]
@@ -163,7 +165,7 @@ def make_run(
     def end(status: Status, error: str | None = None) -> None:
         # The first one last: when it is done, so are the others.
         for flow in reversed(flows):
-            for stamps in flow.folder.stamps if not keep_stamps else ():
+            for stamps in flow.folder.stamps if not stay else ():
                 remove(stamps, below=flow.folder.top)
             flow.end(status, error)
 

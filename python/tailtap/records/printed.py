@@ -268,6 +268,8 @@ class RunCheckRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.chec
     notes: list[Message]
     traffic_seconds: Annotated[Number, says("How long packets are sent, all runs together")]
     stamp_bytes: Count
+    room_bytes: Annotated[Count, says("How much of that there is at once, at most")]
+    free_bytes: Annotated[Count, says("How much room there is for it")]
 
 
 class HostRow(Record, kw_only=True):

@@ -298,6 +298,20 @@ READING = [
         "name: a\ntraffic: {}\ntap: {kind: external, external: {command: x, egress: -b.txt}}\n",
         "/e.yaml:3: tap.external.egress: '-b.txt' is to end with .mscap or .pcap",
     ),
+    (
+        "name: a\ntraffic: {}\nkeep: [stamps]\n",
+        (
+            "/e.yaml:3: keep: every result is read from the evaluation, and the worst latencies "
+            "are in it: write [evaluation, worst], or leave it out"
+        ),
+    ),
+    (
+        "name: a\ntraffic: {}\nkeep: [evaluation, worst]\ntrace: thin\n",
+        (
+            "/e.yaml:3: keep: causes are found by the stamps of late packets: keep stamps, or "
+            "leave trace out"
+        ),
+    ),
     ("traffic: {}\n", "/e.yaml:1: name: this key is missing"),
     ("name: a\nname: b\n", "/e.yaml:2: name: given twice, first on line 1"),
     ("name: &x a\n", "/e.yaml:1: anchors and aliases (&, *) are not supported"),
