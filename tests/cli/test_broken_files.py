@@ -10,9 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +18,7 @@ from failing_writes import REMEDIES, STAYING, Server, chosen, server
 from improvements import helped, improvement, store
 from program import Finished, in_process
 from published_trees import write_rates
+from runs import all_rows
 from runs import rows as stored_rows
 from runs import write_run as write_evaluated
 from traced import HOG, STEAL, traffic, write_run
@@ -229,15 +228,6 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def rows(folder: Path) -> dict[str, list[Any]]:
-    """What the database holds, by table."""
-    with duckdb.connect(str(folder / "results.duckdb")) as connection:
-        query = "SELECT table_name FROM duckdb_tables() WHERE table_name <> 'made_of'"
-        names = connection.execute(query).fetchall()  # that says when files were written
-        query = "SELECT COLUMNS(*)::VARCHAR FROM {} ORDER BY ALL"
-        return {name: connection.execute(query.format(name)).fetchall() for (name,) in names}
-
-
 def is_whole(name: str, there: bytes, done: Mapping[str, bytes]) -> bool:
     """Whether a file is as the command leaves it; pages and plots say when they were made."""
     if name.endswith(".html"):
@@ -284,10 +274,10 @@ def sweep(failing: Server, before: Path, top: Path, what: str, most: int) -> Non
             (folder / name).write_bytes(earlier.read_bytes() if earlier.exists() else EARLIER)
 
     anew()
-    bare, old_rows = files(folder), rows(folder)
+    bare, old_rows = files(folder), all_rows(folder)
     done = failing.run(folder, *command)
     assert (done.status, done.error.count("Traceback")) == (0, 0), done
-    new, new_rows = files(folder), rows(folder)
+    new, new_rows = files(folder), all_rows(folder)
     assert done.writes > 2
     kept = what == "import" or words[-1].endswith("aside")
     made = [] if kept else [name for name in new if name not in bare]
@@ -298,7 +288,7 @@ def sweep(failing: Server, before: Path, top: Path, what: str, most: int) -> Non
         old, number = files(folder), next(errors)
         failed = failing.run(folder, *command, at=place, error=number)
         told = f"write {place} of {done.writes}, {errno.errorcode[number]}: {failed}"
-        there, there_rows = files(folder), rows(folder)
+        there, there_rows = files(folder), all_rows(folder)
         assert "Traceback" not in failed.error, told
         if failed.status == 0:  # it was not needed
             assert there.keys() == new.keys() and there_rows == new_rows, told

@@ -92,31 +92,31 @@ def test_every_command_is_listed_with_help_and_the_common_options() -> None:
             assert getattr(parameter, "help", None), f"{name} {parameter.name}"
 
 
+def typed() -> Iterator[tuple[str, str]]:
+    """Each line of a code block that is typed, by page."""
+    for page in PAGES:
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.S | re.M):
+            lines = block.replace("\\\n", " ").splitlines()
+            yield from ((page.name, line) for line in lines if language in ("", "sh", "console"))
+
+
 def test_commands_shown_in_the_docs_exist() -> None:
     """Every `tailtap …` line of a code block names a command and options that exist."""
     known, groups = commands(), "|".join(GROUPS)
-    for page in PAGES:
-        blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.S | re.M)
-        shown = [block for language, block in blocks if language in ("", "sh", "console")]
-        lines = [line for block in shown for line in block.replace("\\\n", " ").splitlines()]
-        for line in lines:
-            match = re.match(
-                rf"^\$? ?(?:sudo )?(?:\S*/)?tailtap ((?:(?:{groups}) )?[a-z]+)(.*)", line
-            )
-            if match:
-                assert match[1] in known, (page.name, line)
-                options = set(re.findall(r"(?<!\S)--[a-z-]+", match[2]))
-                assert options <= known[match[1]] | {"--help"}, (page.name, line)
+    begin = re.compile(rf"^\$? ?(?:sudo )?(?:\S*/)?tailtap ((?:(?:{groups}) )?[a-z]+)(.*)")
+    for page, line in typed():
+        if match := begin.match(line):
+            assert match[1] in known, (page, line)
+            options = set(re.findall(r"(?<!\S)--[a-z-]+", match[2]))
+            assert options <= known[match[1]] | {"--help"}, (page, line)
 
 
 def runs_of_examples() -> Iterator[tuple[str, list[str]]]:
     """The runs of shipped experiments that pages show, as words; by page."""
-    for path in PAGES:
-        for block in re.findall(r"^```(?:sh|console)\n(.*?)^```", path.read_text(), re.S | re.M):
-            for line in block.replace("\\\n", " ").splitlines():
-                if re.match(r"^\$? ?(sudo )?\S*tailtap run examples/", line):
-                    words = shlex.split(line, comments=True)
-                    yield path.name, words[words.index("run") :]
+    for page, line in typed():
+        if re.match(r"^\$? ?(sudo )?\S*tailtap run examples/", line):
+            words = shlex.split(line, comments=True)
+            yield page, words[words.index("run") :]
 
 
 def test_runs_shown_in_the_docs_can_be_planned(monkeypatch: pytest.MonkeyPatch) -> None:

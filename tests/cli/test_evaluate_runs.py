@@ -62,13 +62,6 @@ def test_a_cluster_gives_the_files_and_rows_of_this_machine(
     ]
 
 
-def test_a_pair_is_split_over_a_cluster(pair: Pair, cluster: DaskCluster) -> None:
-    here = tailtap("evaluate", *pair, "--json")
-    for where in (("--scheduler", cluster.address), ("--jobs", "2")):
-        there = tailtap("evaluate", *pair, "--json", "--chunk", "100 kB", *where)
-        assert (there.returncode, there.stdout, there.stderr) == (0, here.stdout, here.stderr)
-
-
 @pytest.mark.parametrize("option", [("--trim", "10 ms"), ("--key", "1:2:le"), ("--worst", "9")])
 def test_results_with_other_settings_stay_or_are_replaced(
     experiment: Path, option: tuple[str, str]

@@ -21,17 +21,10 @@ from tailtap.base.check import Check
 from tailtap.cli.console import print_table
 from tailtap.cli.machine import print_checks
 from tailtap.cli.progress import listener
-from tailtap.cli.results import print_flows
-from tailtap.cli.search import print_answers
 from tailtap.cli.spectrum import print_worst
 from tailtap.cli.terminal import folded
-from tailtap.cli.testbed import print_cables
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import read_experiment
-from tailtap.records import printed
-from tailtap.records.experiment import FlowsRow, LatencyOfFlow, LossOfFlow
-from tailtap.records.record import Notice, copied
-from tailtap.records.search import AtRate, SearchAnswer
 from tailtap.show.sections import Column, row, table
 from tests.golden import folders
 
@@ -47,18 +40,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     os.chdir(before)
 
 
-def flows() -> list[FlowsRow]:
-    row = FlowsRow(
-        run="001-container-kernel-route-10kpkts-upstream-r1", valid=True,
-        flows=["upstream", "downstream"], lossiest=LossOfFlow(flow="upstream", lost=0.5),
-        slowest=LatencyOfFlow(flow="downstream", latency_ns=3_000_000), percentile=0.9999,
-        delivery_fairness=0.9, latency_fairness=0.5,
-    )  # fmt: skip
-    invalid = copied(row)
-    invalid.valid, invalid.slowest = False, None
-    return [row, invalid]
-
-
 def checks() -> list[Check]:
     remedy = "take a machine on which guests boot: here QEMU emulates their CPU (TCG)"
     return [
@@ -66,50 +47,6 @@ def checks() -> list[Check]:
         Check("platforms", "vm: KVM", "poor", "/dev/kvm is there, but hung for 10 s", remedy),
         Check("machines with a controller", "libvirt", "missing", "no virsh", remedy, True),
     ]
-
-
-def answers() -> list[SearchAnswer]:
-    lower = AtRate(rate=1_234_000, trials=3, exceeding=1, duration_ns=6 * 10**9,
-                   packets=7_404_000, lost=12_345, invalid=0)  # fmt: skip
-    few = [Notice("few-trials", "of three trials at this rate one lost more than allowed")]
-    return [
-        SearchAnswer(
-            loss=0.005,
-            rate=1_234_000,
-            upper=1_250_000,
-            reason="loss",
-            width=0.0128,
-            loss_limit=0.00123,
-            at_rate=lower,
-            at_upper=None,
-            warnings=few,
-        ),
-        SearchAnswer(
-            loss=0,
-            rate=None,
-            upper=1_000,
-            reason="generator",
-            width=None,
-            loss_limit=None,
-            at_rate=None,
-            at_upper=None,
-            warnings=[],
-        ),
-    ]
-
-
-def cabling() -> printed.TestbedCheckRecord:
-    said = "what dut:0000:03:00.0 sends comes to loadgen:0000:03:00.0; no link at the other end"
-    split = printed.CableRow(
-        ends=["dut:0000:03:00.0", "loadgen:0000:03:00.1"], splitter="timestamper:0000:05:00.0",
-        answer="wrong", said=said,
-    )  # fmt: skip
-    hosts = [
-        printed.HostRow(name="dut", kernel="6.1.0-56-rt-amd64", said=""),
-        printed.HostRow(name="loadgen", kernel=None, said="gone"),
-    ]
-    stamping = {"timestamper:0000:05:00.0": "stamps every packet" + 5 * ", every packet"}
-    return printed.TestbedCheckRecord(hosts=hosts, cables=[split], stamping=stamping, right=False)
 
 
 def progress() -> None:
@@ -129,12 +66,10 @@ def progress() -> None:
 SHOWS: dict[str, Callable[[], object]] = {
     "run --check": partial(command, "run", "described/network.yaml", "--check"),
     "run, progress": progress,
-    "run, flows": lambda: print_flows(flows()),
     "evaluate, percentiles": partial(
         command, "evaluate", "line", "--percentiles", "10,20,30,40,50,60,70,80,90,95,99,99.9"
     ),
     "model": partial(command, "model", "modelled"),
-    "search": lambda: print_answers(answers()),
     "host audit": partial(command, "host", "audit", "--all", "--why"),
     "host apply": partial(command, "host", "apply", "--dry-run"),
     "host bootline": partial(command, "host", "bootline", "--with", "nohz-full"),
@@ -142,7 +77,6 @@ SHOWS: dict[str, Callable[[], object]] = {
     "host revert": partial(command, "host", "revert", "--dry-run"),
     "clean": partial(command, "clean", "--dry-run"),
     "doctor": lambda: print_checks(checks(), able=True),
-    "testbed check": lambda: print_cables(cabling()),
     "bad usage": partial(command, "evaluate", "a", "b", "--key", "x" * 20 + " y" * 90),
     "help": partial(command, "help", "verdict"),
     "run, the tail": lambda: print_worst(Path("modelled")),

@@ -48,14 +48,6 @@ def test_what_is_decoded_in_this_process(decoder: Decoder) -> None:
     assert [failure for _, failure in outcomes if failure] == []
 
 
-def test_many_cases_in_one_process_end_as_each_in_its_own(base: Callable[[Reader], Path]) -> None:
-    reader, many = BY_NAME["search"], Many()
-    cases = [Case(reader, number) for number in range(CASES)]
-    assert [many.tried(case, base(reader)) for case in cases] == [
-        case.tried(base(reader)) for case in cases
-    ]
-
-
 def test_what_fails_among_many_is_told(tmp_path: Path) -> None:
     command = ("export", "{input}", "--to", "hgrm", "--out", "{out}/../elsewhere")
     reader = Reader("astray", write_runs, ("experiment.yaml",), (command,))

@@ -51,6 +51,12 @@ GENERATE: list[Case] = [
 TAP: list[Case] = [
     ("tt-none --write x.stamps", 2, "no interface 'tt-none'"),
     ("lo --write x.stamps", 2, "interface lo is not Ethernet"),
+    (
+        "in --clock hardware --write x.stamps",
+        3,
+        "in cannot stamp every received packet in hardware",
+    ),
+    ("in --clock hardware --write x.stamps", 3, "stamps in software only (no hardware-receive)"),
     ("in gen --write x.stamps", 2, "{link}"),
     ("in: --write x.stamps", 2, "is not a link"),
     ("@egress --write x.stamps", 2, "is not a link"),

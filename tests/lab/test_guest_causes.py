@@ -185,23 +185,15 @@ def test_the_kernel_of_a_guest_is_traced(machine: Machine, recorder: Path, tmp_p
 @pytest.mark.alone
 @pytest.mark.timed
 @pytest.mark.slow
-def test_what_both_kernels_did_is_told(recorder: Path, injector: Path, tmp_path: Path) -> None:
-    """In one test: it is repeated with its run."""
-    truth = disturbed(tmp_path, recorder, injector, hog_on_host)
+@pytest.mark.parametrize(("on_its_host", "cause"), [(hog_on_host, HOG_OF_HOST), (stopped, STOPPED)])
+def test_what_both_kernels_did_is_told(
+    recorder: Path, injector: Path, tmp_path: Path, on_its_host: Injecting, cause: tuple[str, str]
+) -> None:
+    """Of a guest that was stopped, its own kernel saw nothing but the hog beside the forwarder."""
+    truth = disturbed(tmp_path, recorder, injector, on_its_host)
     check_files(truth.folder, PACKETS)
     check_blame(truth, HOG_OF_GUEST, truth.guest, truth.host)
-    check_blame(truth, HOG_OF_HOST, truth.host, truth.guest)
-
-
-@pytest.mark.alone
-@pytest.mark.timed
-@pytest.mark.slow
-def test_a_guest_that_was_stopped_is_told(recorder: Path, injector: Path, tmp_path: Path) -> None:
-    """By its host: its own kernel saw nothing of that, but of the hog beside the forwarder."""
-    truth = disturbed(tmp_path, recorder, injector, stopped)
-    check_files(truth.folder, PACKETS)
-    check_blame(truth, HOG_OF_GUEST, truth.guest, truth.host)
-    check_blame(truth, STOPPED, truth.host, truth.guest)
+    check_blame(truth, cause, truth.host, truth.guest)
 
 
 def disturbed_otherwise(truth: Truth) -> Any:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from labtools import (
-    measured,
-    record,
-    stamps,
-)
-from numpy.typing import NDArray
+from labtools import all_came, check_hops, measured, record
 from program import tailtap
 
 from tailtap.analysis.causes import explain_runs
-from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 
-Integers = NDArray[np.int64]
-GONE = -1
 BOOT_SECONDS = 10 * 60
 
 PLAIN = """
@@ -31,33 +20,6 @@ dut: {{platform: {platform}, forwarder: {forwarder}, taps: hops}}
 traffic: {{rate: 1 kpkt/s, duration: 300 ms, warm_up: 50 ms{more}}}
 vary: {{dut.line: {lengths}}}
 """
-
-
-def points(run: Path) -> list[Mapping[str, Any]]:
-    told: list[Mapping[str, Any]] = record(run)["instruments"]["taps"]["points"]
-    return told
-
-
-def passed(run: Path) -> Integers:
-    """When each packet passed each tap point, read without tailtap: rows are ids."""
-    read = [stamps(run / point["file"]) for point in points(run)]
-    found = np.full((int(max(table["id"].max() for table in read)) + 1, len(read)), GONE, np.int64)
-    for place, table in enumerate(read):
-        assert len(np.unique(table["id"])) == len(table)
-        found[table["id"], place] = table["time_ns"]
-    return found
-
-
-def check_sums(run: Path) -> Evaluation:
-    """The hops of each packet are the times between its stamps, in the order of the nodes."""
-    evaluation, times = Evaluation.load(run / "evaluation"), passed(run)
-    assert evaluation.hops is not None
-    nodes = [point["before"] for point in points(run)[:-1]]
-    assert [row.node for row in evaluation.hops.rows] == nodes
-    of_packets = times[[int(key) for key in evaluation.worst_packets.key]]
-    assert (of_packets != GONE).all()
-    assert np.array_equal(evaluation.hops.worst, np.diff(of_packets))
-    return evaluation
 
 
 @pytest.mark.parametrize(
@@ -80,9 +42,8 @@ def test_the_hops_of_every_packet_add_up(
     directions = 2 if "bidirectional" in more else 1
     assert len(told) == len(lengths) * directions
     for run in told:
-        evaluation = check_sums(Path(run["folder"]))
         length = run["parameters"]["dut"]["line"]
-        assert evaluation.counts.matched == 300
+        assert all_came(Path(run["folder"]), 300)
         hops = run["evaluation"]["hops"]
         assert [(row["hop"], row["counts"]["matched"]) for row in hops] == [
             (number, 300) for number in range(1, length + 1)
@@ -90,9 +51,8 @@ def test_the_hops_of_every_packet_add_up(
         nodes = [f"dut{number}" for number in range(1, length + 1)]
         back = run["variables"].get("direction") == "reverse"
         assert [row["node"] for row in hops] == (nodes[::-1] if back else nodes)
+        assert check_hops(Path(run["folder"])) == [row["node"] for row in hops]
         assert [row["p"] for row in hops[0]["latency_ns"]["percentiles"]] == list(DEFAULT)
-        for packet in run["evaluation"]["worst"]:
-            assert sum(packet["hops"]) == packet["latency"]
         assert "taps-within" in [warning["code"] for warning in run["warnings"]]
     again = json.loads(tailtap("evaluate", made.out, "--json").stdout)["runs"]
     assert [run["evaluation"] for run in again] == [run["evaluation"] for run in told]
@@ -115,14 +75,12 @@ def test_the_queues_before_nodes_are_hops_of_their_own(tmp_path: Path) -> None:
     made = measured(tmp_path, QUEUES, "--json")
     there, back = made.said
     for run, path in ((there, ["one", "box", "last"]), (back, ["last", "box", "one"])):
-        evaluation = check_sums(Path(run["folder"]))
-        assert (evaluation.counts.matched, evaluation.counts.lost) == (300, 0)
+        assert all_came(Path(run["folder"]), 300)
+        check_hops(Path(run["folder"]))
         hops = run["evaluation"]["hops"]
         assert [(row["node"], row["part"]) for row in hops] == [
             (node, part) for node in path for part in ("queue", "node")
         ]
-        for packet in run["evaluation"]["worst"]:
-            assert sum(packet["hops"]) == packet["latency"]
     # What serves a node also serves its queue.
     for found, first in zip(explain_runs([made.out], late="p90"), ("one", "last"), strict=True):
         [way] = found.joined.segments
@@ -177,10 +135,7 @@ def test_hops_through_virtual_machines_add_up(
     """Links of containers, guests and namespaces carry every packet."""
     made = measured(tmp_path, text, seconds=BOOT_SECONDS)
     for run, path in zip(made.runs, paths, strict=True):
-        evaluation = check_sums(run)
-        assert (evaluation.counts.matched, evaluation.counts.lost) == (100, 0)
-        assert evaluation.hops is not None
-        assert [row.node for row in evaluation.hops.rows] == path
+        assert all_came(run, 100) and check_hops(run) == path
         told = record(run)
         kinds = {node["name"]: node["kind"] for node in told["nodes"] if node["task"] == "dut"}
         assert "guest" in {kinds[name] for name in path}

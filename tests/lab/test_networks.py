@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from forwarders import require
-from labtools import all_came, counts_of, measured, record, stamps, statuses
+from labtools import all_came, check_hops, counts_of, measured, record, statuses
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.lab.forwarders import FORWARDERS, Setting
@@ -56,18 +55,7 @@ def test_flows_that_part_lose_nothing(tmp_path: Path, version: int, how: list[st
             0,
         )
         assert told["forwarder"]["nodes"]["r1"]["route_by"] == route_by
-        check_hops(run, ["fw", "r1", "last"] if flow == "a" else ["fw", "r2"])
-
-
-def check_hops(run: Path, nodes: list[str]) -> None:
-    """The hops of every packet add up to its latency, by captures that are read here."""
-    points: list[Any] = record(run)["instruments"]["taps"]["points"]
-    assert [point["before"] for point in points] == [*nodes, None]
-    captures = [stamps(run / point["file"]) for point in points]
-    times = np.array([capture["time_ns"][np.argsort(capture["id"])] for capture in captures])
-    assert (np.diff(times.astype(np.int64), axis=0) > 0).all()
-    hops = json.loads((run / "evaluation/evaluation.json").read_text())["worst"]
-    assert all(sum(packet["hops"]) == packet["latency"] for packet in hops)
+        assert check_hops(run) == (["fw", "r1", "last"] if flow == "a" else ["fw", "r2"])
 
 
 def grid(count: int) -> dict[str, Any]:

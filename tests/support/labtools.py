@@ -346,6 +346,19 @@ def counts_of(run: Path) -> dict[str, Any]:
     return content
 
 
+def check_hops(run: Path) -> list[str]:
+    """The nodes of a run's hops; each packet took for each what its stamps there are apart."""
+    points = record(run)["instruments"]["taps"]["points"]
+    captures = [stamps(run / point["file"]) for point in points]
+    times = np.array([capture["time_ns"][np.argsort(capture["id"])] for capture in captures])
+    took = np.diff(times.astype(np.int64), axis=0)
+    assert (took > 0).all()
+    for packet in json.loads((run / "evaluation/evaluation.json").read_text())["worst"]:
+        assert packet["hops"] == took[:, int(packet["key"])].tolist()
+        assert sum(packet["hops"]) == packet["latency"]
+    return [point["before"] for point in points[:-1]]
+
+
 def all_came(run: Path, packets: int) -> bool:
     """Whether so many packets came through and none was lost."""
     counts = counts_of(run)
